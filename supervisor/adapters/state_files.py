@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from supervisor.adapters.backups import shown
+from supervisor.adapters.copies import shown
 from supervisor.adapters.host.clock import local_zone
 from supervisor.adapters.process.results_reader import survey
 from supervisor.adapters.recorder import events, store

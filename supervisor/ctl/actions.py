@@ -43,27 +43,11 @@ def _failed(session: Session, sentence: str, code: int, *, as_json: bool) -> int
     return code
 
 
-_VERBS = (
-    "start", "stop", "restart", "signal", "clear", "pid", "avail", "reread", "update", "add", "open",
-    "shutdown", "reload", "version",
-    "config",
-)  # fmt: skip
-_MODULES = {  # action -> module with a function of that name, for actions that are no pages or have no module of their own
-    **dict.fromkeys(_VERBS, "verbs"),
-    **dict.fromkeys(("history", "explain", "reboots", "journal"), "history"),
-    **dict.fromkeys(("backup", "backups", "rollback"), "backup"),
-    **dict.fromkeys(("tail", "maintail"), "tail"),
-    **{name: name for name in ("completion", "dashboard", "doctor", "export", "metrics", "plot")},
-    "import": "imported", "fg": "fg", "listen": "listen", "top": "top", "wait-gpu": "wait_gpu",
-    "when-done": "when_done",
-    **dict.fromkeys(("run", "remove"), "run"),
-}  # fmt: skip
-# Pages that are not actions: history, explain, reboots, journal and export show them.
-_NO_ACTION = {"facts", "incidents", "timeline", "days", "curves", "recorded"}
 _WITHOUT_MODULE = {
     "exit": "exit, quit, Ctrl-D\n  Leave the shell.",
     "help": "help [ACTION]\n  What an action does, and how it is used.",
 }
+_FUNCTION = re.compile(r"^def ([a-z]\w*)\(session: Session, \w+: list\[str\]\) -> int:\n    \"\"\"`", re.MULTILINE)
 _DOCSTRING = re.compile(r'^def ([a-z]\w*)\(session: Session.*?\n    """(.*?)"""', re.MULTILINE | re.DOTALL)
 USAGE = """supervisorctl [options] [action [arguments]]
 
@@ -90,21 +74,28 @@ def names() -> list[str]:
     return sorted({*_modules(), *_WITHOUT_MODULE})
 
 
+@functools.cache
 def _modules() -> dict[str, str]:
-    from supervisor.reports.pages import PAGES
+    """The module of each action: the one that has a function of its name, whose docstring begins with its usage."""
+    own = Path(__file__)
+    sources = ((path.stem, path.read_text()) for path in own.parent.glob("*.py") if path != own)
+    return {_word(name): module for module, source in sources for name in _FUNCTION.findall(source)}
 
-    return {name: name for name in PAGES if name not in _NO_ACTION} | _MODULES
+
+def _word(function: str) -> str:
+    """A name that Python or its linters reserve has an underscore at its end."""
+    return function.rstrip("_").replace("_", "-")
 
 
 def _action(name: str) -> Callable[[Session, list[str]], int] | None:
     """The function that performs an action; None if there is no such action."""
     own = {"help": _help, "--version": _own_version}.get(name)
-    module = _MODULES.get(name) or _modules().get(name)
+    module = _modules().get(name)
     return own if module is None else _of(module, name)
 
 
 def _of(module: str, name: str) -> Callable[[Session, list[str]], int]:
-    """Import only the action's own module. A name that Python or its linters reserve has an underscore at its end."""
+    """Import only the action's own module."""
     found, name = importlib.import_module(f"supervisor.ctl.{module}"), name.replace("-", "_")
     return getattr(found, name, None) or getattr(found, f"{name}_")  # type: ignore[no-any-return]
 
@@ -113,7 +104,7 @@ def _of(module: str, name: str) -> Callable[[Session, list[str]], int]:
 def _docstrings(module: str) -> dict[str, str]:
     """The docstring of each function of a module, from its source: `--help` would take seconds to import all actions."""
     found = _DOCSTRING.findall(Path(__file__).with_name(f"{module}.py").read_text())
-    return {name.rstrip("_").replace("_", "-"): text for name, text in found}
+    return {_word(name): text for name, text in found}
 
 
 def description(name: str) -> str | None:

@@ -46,14 +46,17 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
     if context.state.stopping or context.memory.ended or any(each.programs is None for each in held):
         return
     _stop_excess(context)
-    _rotate(context)
-    programs = context.state.programs.values()
+    if context.settings.load.rotation_h:
+        _rotate(context)
+    slots, programs = context.settings.level.slots, context.state.programs.values()
     trainings = [program for program in programs if not program.service]
     processes = sum(1 for program in trainings if program.phase in HAS_PROCESS)
     kept = sum(1 for program in trainings if _keeps_slot_in_backoff(program) or _keeps_slot_in_rollback(context, program))
     ready = [(program, spec) for program in programs if (spec := _to_start(context, program)) is not None]
     waiting: dict[int | None, str] = {}  # by GPU: the first program that waits for its memory; later ones wait behind it
-    for program, spec in sorted(ready, key=_by_claim):
+    for program, spec in sorted(
+        ready, key=lambda item: (item[1].priority, not item[0].interrupted, item[0].since_s, item[0].name)
+    ):
         if waits_for_gpu(context, program, spec):
             kept -= _keeps_slot_in_backoff(program)
             continue
@@ -61,7 +64,7 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
             _admit(context, program, spec, waiting)
             continue
         kept -= _keeps_slot_in_backoff(program)
-        if processes + kept < _slots(context):
+        if processes + kept < slots:
             if staggered and program.phase is Phase.QUEUED and _waits_for_another(context):
                 continue
             processes += _admit(context, program, spec, waiting)
@@ -81,11 +84,6 @@ def _admit(context: DecisionContext, program: Program, spec: ProgramSpec, waitin
     return verdict.answer is not Answer.GIVE_UP
 
 
-def _by_claim(item: tuple[Program, ProgramSpec]) -> tuple[int, bool, float, str]:
-    program, spec = item
-    return spec.priority, not program.interrupted, program.since_s, program.name
-
-
 def _stop_excess(context: DecisionContext) -> None:
     """With fewer slots than running programs (after a lower level), ask the least important to save and exit.
 
@@ -94,13 +92,15 @@ def _stop_excess(context: DecisionContext) -> None:
     programs = [program for program in context.state.programs.values() if not program.service]
     holders = [p for p in programs if p.attempt is not None and p.attempt.stop is None]
     over = len(holders) - context.settings.level.slots
+    if over <= 0:
+        return
 
     def order(program: Program) -> tuple[int, bool, float, str]:
         spec = context.spec(program.name)
         resumes = spec is None or spec.follows_level
         return -_priority(context, program), not resumes, -program.since_s, program.name
 
-    for program in sorted(holders, key=order)[: max(0, over)]:
+    for program in sorted(holders, key=order)[:over]:
         why = f"level {context.settings.level.name} has fewer slots"
         stop(context, *context.present(program.name), reason="slot", by="extralife", why=why)
 
@@ -114,7 +114,7 @@ def _rotate(context: DecisionContext) -> None:
     """
     rotation_s = context.settings.load.rotation_h * 3600.0
     programs = [program for program in context.state.programs.values() if not program.service]
-    if not rotation_s or sum(p.phase in {Phase.STARTING, Phase.RUNNING} for p in programs) < _slots(context):
+    if sum(p.phase in {Phase.STARTING, Phase.RUNNING} for p in programs) < context.settings.level.slots:
         return
     long_ago_s = context.now_s - rotation_s
     waiting = [_priority(context, p) for p in programs if p.phase is Phase.QUEUED and p.wanted and p.since_s <= long_ago_s]
@@ -127,10 +127,6 @@ def _rotate(context: DecisionContext) -> None:
     if held:
         why = f"had its slot for {rotation_s / 3600:g} h while others wait"
         stop(context, *context.present(min(held)[1]), reason="rotation", by="extralife", why=why)
-
-
-def _slots(context: DecisionContext) -> int:
-    return context.settings.level.slots
 
 
 def _waits_for_another(context: DecisionContext) -> bool:
@@ -348,7 +344,9 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
             verdict = judge(ending, spec.done_codes if spec is not None else (0,), verdict)
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(context.now_s, ending.ended_at_s))
     time_spent.record_end(context, *context.present(name), ending, ended_at_s)
-    own_checkpoints.note_last(context, name)
+    watch = context.memory.watch(name, attempt.token)
+    if watch is not None and watch.sample.own is not None:
+        own_checkpoints.note_last(context, name, watch.sample.own)
     accounted = context.state.oom_kills
     if not ending.oom_own:
         killed = verdict.cause == out_of_memory.OOM_KILLED
@@ -359,10 +357,10 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
         reason = f"ended within {spec.start_s:g} s of its start" if early else "ended, but `restart` is always"
         verdict = Diagnosis("ended", counted=early, why=f"{reason}: {verdict.why}")
-    watch, before = context.memory.watch(name, attempt.token), context.state
+    before = context.state
     context.record(
         facts.Exited(
-            verdict.why + _no_room(verdict, ending) + _left_behind(attempt, ending),
+            verdict.why + _remains(verdict, attempt, ending),
             name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, at_least,
@@ -377,17 +375,13 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     _follow(context, name, attempt, ending, verdict)
 
 
-def _no_room(verdict: Diagnosis, ending: Ending) -> str:
-    """The file system that was full, as a part of the sentence about its end."""
-    found = no_room.clause(ending.signal, ending.last_lines, ending.disks) if verdict.counted else ""
-    return f"; {found}" if found else ""
-
-
-def _left_behind(attempt: Attempt, ending: Ending) -> str:
-    """What its processes left, as a part of the sentence about its end."""
+def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:
+    """The file system that was full and what its processes left, as a part of the sentence about its end."""
+    full = no_room.clause(ending.signal, ending.last_lines, ending.disks) if verdict.counted else ""
     files = sum(each.startswith("/") for each in ending.leftovers)
     processes = 0 if attempt.rest == ENDED else len(ending.leftovers) - files
-    said = f"; {processes} leftover process{'' if processes == 1 else 'es'} ended" if processes else ""
+    said = f"; {full}" if full else ""
+    said += f"; {processes} leftover process{'' if processes == 1 else 'es'} ended" if processes else ""
     return said + (f"; {files} leftover file{'' if files == 1 else 's'} in /dev/shm removed" if files else "")
 
 
@@ -594,7 +588,7 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int, *
 def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: bool) -> None:
     """Record the resume of an attempt that has not reported it, once it can be judged (`policy/worker/resume_step.py`)."""
     (program, attempt), spec = context.present(name), context.spec(name) or commands.orphan_spec(name)
-    shown = sample.first_steps or own_checkpoints.counted_anew(program, attempt, sample.own)
+    shown = own_checkpoints.first_steps(program, attempt, sample)
     firsts = shown or (() if sample.steps is None else (sample.steps,))
     target = sample.target if sample.target_kind == "env_steps" and spec.figures.target_steps is None else None
     how, step = resume_step.judge(_evidence(program, attempt, spec, firsts, target), final=final)

@@ -61,9 +61,7 @@ class DecisionContext:
 
     def hooks(self, name: str) -> list[Callable[..., Any]]:
         """What features do at this point (a field of `Feature`), in their order."""
-        rows = [
-            each for each in self._features if name in _SELDOM or each.takes_part(self.settings, self.state, self.before)
-        ]
+        rows = [each for each in self._features if name in _SELDOM or each.takes_part(self)]
         return [hook for each in rows if (hook := getattr(each, name)) is not None]
 
     def record(self, fact: Fact) -> None:
@@ -145,11 +143,14 @@ def kill_due_s(stop: Stop) -> float:
 class Feature(Record):
     """What a feature adds to the decisions: a row of `features.py`. No other module of the decisions names it.
 
-    While its section of the settings and its record in the state are as by default, nothing calls the hooks of every turn.
+    While its section of the settings, its record in the state and its part of the memory are as by default, and no fact of
+    its kinds is recorded, nothing calls the hooks of every turn.
     """
 
     section: str = ""
     record: str = ""
+    memory: str = ""
+    kinds: frozenset[type[Fact]] = frozenset()
     inputs: Mapping[type[Input], Callable[[DecisionContext, Any], None]] = field(default_factory=dict)
     requests: Mapping[Verb, Callable[[DecisionContext, Asked], None]] = field(default_factory=dict)
     held: Callable[[DecisionContext], Held | None] | None = None  # why programs do not start
@@ -169,10 +170,12 @@ class Feature(Record):
     refuses: Callable[[DecisionContext], str] | None = None  # why a request to start a program is refused
     terminated: Callable[[DecisionContext, Terminated], bool] | None = None  # whether it has handled this signal
 
-    def takes_part(self, settings: Settings, *states: State) -> bool:
-        parts: list[tuple[object, str]] = [(settings, self.section)] if self.section else []
-        parts += [(state, self.record) for state in states if self.record]
-        return not parts or any(getattr(of, name) != _DEFAULTS[type(of), name] for of, name in parts)
+    def takes_part(self, context: DecisionContext) -> bool:
+        named = ((context.settings, self.section), (context.memory, self.memory))
+        parts = [(of, name) for of, name in (*named, (context.state, self.record), (context.before, self.record)) if name]
+        if not (parts or self.kinds) or any(getattr(of, name) != _DEFAULTS[type(of), name] for of, name in parts):
+            return True
+        return any(type(fact) in self.kinds for fact in context.facts)
 
 
 _SELDOM = frozenset({"began", "configured", "before_level", "refuses", "terminated"})
@@ -180,7 +183,7 @@ _SELDOM = frozenset({"began", "configured", "before_level", "refuses", "terminat
 
 _DEFAULTS: dict[tuple[type, str], Any] = {
     (of, each.name): each.default_factory()
-    for of in (Settings, State) for each in dataclasses.fields(of) if each.default_factory is not dataclasses.MISSING
+    for of in (Settings, State, Memory) for each in dataclasses.fields(of) if each.default_factory is not dataclasses.MISSING
 }  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from supervisor.model.inputs import (  # fmt: skip
     Terminated,
     Woke,
 )
-from supervisor.model.memory import Memory
+from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.records import replace
@@ -42,17 +42,21 @@ from supervisor.records import replace
 def decide(settings: Settings, state: State, memory: Memory, item: Input, *, wall_s: float, boot_id: str) -> Decision:
     """The decision on `item`, given the durable state (`state`) and recent observations (`memory`)."""
     context = DecisionContext(settings, state, memory, item.now_s, wall_s, boot_id, FEATURES)
-    _record_journal_trouble(context)
+    if memory.trouble is not None:
+        _record_journal_trouble(context, memory.trouble)
     if not isinstance(item, Began):  # `on_began` first finds out whether this is the same boot
         notice(context)
-    notice_own_absence(context)
+    if memory.overslept_s is not None:
+        notice_own_absence(context, memory.overslept_s)
     _HANDLERS[type(item)](context, item)
     on_deadlines(context)
     for pursue in context.hooks("pursue"):
         pursue(context)
-    levels.on_deadlines(context)
+    if context.settings.climbs or context.state.climb.pin is not None:
+        levels.on_deadlines(context)
     fill_slots(context)
-    end_if_empty(context)
+    if context.state.stopping:
+        end_if_empty(context)
     for conclude in context.hooks("conclude"):
         conclude(context)
     return context.decision()
@@ -60,7 +64,8 @@ def decide(settings: Settings, state: State, memory: Memory, item: Input, *, wal
 
 def _on_sampled(context: DecisionContext, item: Sampled) -> None:
     on_sampled(context, item)
-    levels.on_sample(context)
+    if context.settings.climbs:
+        levels.on_sample(context)
 
 
 def _on_woke(_: DecisionContext, __: Woke) -> None:
@@ -80,15 +85,12 @@ for _feature in FEATURES:
     _HANDLERS |= _feature.inputs
 
 
-def _record_journal_trouble(context: DecisionContext) -> None:
+def _record_journal_trouble(context: DecisionContext, trouble: Trouble) -> None:
     """Record that the journal could not be written, as the first fact of the next turn that succeeds.
 
     While the journal cannot be written, every turn tries to record this fact. So every sample (once a second) tests whether
     the disk has room again.
     """
-    trouble = context.memory.trouble
-    if trouble is None:
-        return
     context.memory = replace(context.memory, trouble=None)
     for_s = max(0.0, context.now_s - trouble.since_s)
     why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): extralife started nothing meanwhile"

@@ -1,32 +1,22 @@
-"""The features: what each adds to the decisions is one row (`context.Feature`) of its own module, in the order of a turn."""
+"""The features, in the order of a turn: what each adds to the decisions is the row `FEATURE` of its own module."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Final
 
-from supervisor.deciding import (
-    alerting,
-    backups,
-    clocks,
-    cluster,
-    foundations,
-    notices,
-    offsite,
-    own_checkpoints,
-    supervision,
-    when_done,
-)
 from supervisor.deciding.context import Feature
 
-FEATURES: Final[tuple[Feature, ...]] = (
-    foundations.FEATURE,
-    supervision.FEATURE,
-    clocks.FEATURE,
-    own_checkpoints.FEATURE,
-    backups.FEATURE,
-    notices.FEATURE,
-    when_done.FEATURE,
-    offsite.FEATURE,
-    cluster.FEATURE,
-    alerting.FEATURE,
+NAMES: Final = (
+    "foundations",
+    "supervision",
+    "clocks",
+    "own_checkpoints",
+    "backups",
+    "notices",
+    "when_done",
+    "offsite",
+    "cluster",
+    "alerts",
 )
+FEATURES: Final[tuple[Feature, ...]] = tuple(import_module(f"supervisor.deciding.{name}").FEATURE for name in NAMES)

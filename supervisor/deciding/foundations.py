@@ -76,4 +76,4 @@ def _held(context: DecisionContext) -> Held | None:
     return None if found is None else Held("foundations", found.why)
 
 
-FEATURE = Feature(inputs={FoundationsLooked: _on_files}, held=_held)
+FEATURE = Feature(memory="foundations", inputs={FoundationsLooked: _on_files}, held=_held)

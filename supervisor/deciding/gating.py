@@ -23,9 +23,9 @@ _FIRST_LOOK_S: Final = 5.0  # the gate does not wait longer for a driver to show
 
 def waits_for_gpu(context: DecisionContext, program: Program, spec: ProgramSpec) -> bool:
     """Whether the program waits because its GPU is lost; then it takes no slot. Records why, once for each reason."""
-    gpus = _gpus(context)
-    if gpus is not None and not context.settings.remote:
-        why = printable(lost_gpu.lost(_claim(context, program, spec), gpus, most_gpus=context.state.gpus.most))
+    claim = _claim(context, program, spec)
+    if claim.why and not context.settings.remote and (gpus := _gpus(context)) is not None:
+        why = printable(lost_gpu.lost(claim, gpus, most_gpus=context.state.gpus.most))
         if why and (program.gpu_lost, program.why) != (lost_gpu.BY_BOX, why):
             context.record(facts.Gated(why, program.name, gpu_of(context, spec), 0, None, lost_gpu.BY_BOX))
         if why:
@@ -44,11 +44,14 @@ def _claim(context: DecisionContext, program: Program, spec: ProgramSpec) -> Cla
     """Why the program needs a GPU, by its settings and by the record."""
     if context.settings.may_use_cpu(spec):
         return Claim()
-    place = 0 if spec.gpu is None else spec.gpu
+    asks, place = context.settings.asks_gpu(spec), 0 if spec.gpu is None else spec.gpu
+    as_others = spec.builtin and any(each.gpus is not None for each in context.state.programs.values())
+    if not asks and program.gpus is None and not as_others:
+        return Claim()
     return Claim(
-        asks=context.settings.asks_gpu(spec),
+        asks=asks,
         used=program.gpus,
-        as_others=spec.builtin and any(each.gpus is not None for each in context.state.programs.values()),
+        as_others=as_others,
         gpu=gpu_of(context, spec),
         free_choice=spec.gpu is None and spec.visible is None,
         hides=spec.visible if hides_all(spec.visible, place, context.memory.gpus) else None,
@@ -70,7 +73,7 @@ def admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting
     if context.settings.remote:
         return Verdict(Answer.START)
     wish = _wish(context, program, spec, waiting)
-    reserved_bytes = _reserved_bytes(context, program.name, wish.gpu)
+    reserved_bytes = 0 if wish.gpu is None else _reserved_bytes(context, program.name, wish.gpu)
     verdict = gate.check(wish, _gpus(context), reserved_bytes=reserved_bytes)
     name, gated = program.name, program.phase is Phase.GATED and not program.gpu_lost
     if verdict.answer is Answer.WAIT and not gated and wish.gpu is not None:  # no program waits for an unknown GPU
@@ -108,7 +111,7 @@ def _fallback(context: DecisionContext, program: Program, spec: ProgramSpec) -> 
     return None if fallback is None or (batch_size is not None and fallback >= batch_size) else fallback
 
 
-def _reserved_bytes(context: DecisionContext, but: str, gpu: int | None) -> int:
+def _reserved_bytes(context: DecisionContext, but: str, gpu: int) -> int:
     """Memory that other programs, now starting on this GPU, need but do not hold yet."""
     reserved = 0
     for name, program in context.state.live.items():

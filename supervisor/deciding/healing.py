@@ -14,7 +14,7 @@ from supervisor.deciding.attempts import note_resume, on_report, resumed, set_co
 from supervisor.deciding.context import DecisionContext, kill_due_s
 from supervisor.deciding.hardware import on_hardware
 from supervisor.model import commands, facts
-from supervisor.model.inputs import EvidenceTaken, Sample, Sampled
+from supervisor.model.inputs import CommandLeft, EvidenceTaken, Sample, Sampled
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Away, Observation, Settled
 from supervisor.model.settings import ProgramSpec, Progress
@@ -33,7 +33,7 @@ from supervisor.policy.worker import (
     unsaved,
 )
 from supervisor.policy.worker.readiness import ready_after_s
-from supervisor.policy.worker.service_health import UNHEALTHY
+from supervisor.policy.worker.service_health import UNHEALTHY, Checked
 from supervisor.policy.worker.slowness import Pace
 from supervisor.policy.worker.witness import GPU, GpuUse, works_on_gpu
 from supervisor.records import replace
@@ -144,11 +144,9 @@ def _settle(context: DecisionContext, names: list[str]) -> None:
         context.memory = replace(context.memory, settled={**context.memory.settled, **settled})
 
 
-def notice_own_absence(context: DecisionContext) -> None:
+def notice_own_absence(context: DecisionContext, away_s: float) -> None:
     """Record a time in which this daemon did not run (SIGSTOP, suspend, starvation). It does not count against workers."""
-    away_s, absences, looked_at_s = context.memory.overslept_s, context.memory.absences, context.memory.looked_at_s
-    if away_s is None:
-        return
+    absences, looked_at_s = context.memory.absences, context.memory.looked_at_s
     from_s, until_s = context.now_s - away_s, context.now_s + absence.settle_s(away_s)
     context.memory = replace(
         context.memory, overslept_s=None, blind_until_s=until_s, absences=absence.remember(absences, (from_s, context.now_s))
@@ -163,28 +161,43 @@ def _look(
     context: DecisionContext, name: str, sample: Sample, before: Observation | None, last_look_s: float | None
 ) -> None:
     context.keep_observation(name, time_spent.on_sample(context, name, before, context.memory.watches[name]))
-    if before is not None and last_look_s is not None and context.memory.watches[name].moves > before.moves:
+    moved = before is not None and context.memory.watches[name].moves > before.moves
+    if before is not None and moved and last_look_s is not None:
         _learn_gap(context, name, before, sample, last_look_s)
-    _note_gpu(context, name, sample)
-    _become_ready(context, name, sample)
-    if before is not None:
-        health.note(context, name, before)
+    if context.memory.gpus is not None and context.memory.gpus.gpus:
+        _note_gpu(context, name, sample, context.memory.gpus)
+    if context.state.programs[name].phase is Phase.STARTING:
+        _become_ready(context, name, sample)
+    if before is not None and moved:
+        health.note(context, name)
     _note_resume(context, name, sample)
     if context.present(name)[1].steps_before != context.memory.watches[name].steps_before:
         return  # its steps are understood from the next look on
-    _note_unread(context, name, sample)
-    if sample.ckpt_count == 0:
-        own_checkpoints.note_saved(context, name, sample)
-    _note_checkpoint(context, name, sample)
-    _note_unsaved(context, name, sample)
-    _continue_children(context, name, sample)
-    _judge_rest(context, name, sample, before)
-    _judge(context, name, sample)
-    _end_streak(context, name)
-    _choose_interval(context, name, sample)
-    _note_slowness(context, name, sample)
-    if before is not None:
+    _look_at_work(context, name, sample, before)
+    if before is not None and moved:
         _note_divergence(context, name, before, sample)
+
+
+def _look_at_work(context: DecisionContext, name: str, sample: Sample, before: Observation | None) -> None:
+    if sample.unread:
+        _note_unread(context, name, sample)
+    if sample.ckpt_count:
+        _note_checkpoint(context, name, sample)
+    elif sample.own is not None:
+        own_checkpoints.note_saved(context, name, sample, sample.own)
+    trains = sample.phase == "training"
+    if trains:
+        _note_unsaved(context, name, sample)
+    if sample.halted:
+        _continue_children(context, name, sample)
+    if sample.left is not None:
+        _judge_rest(context, name, sample, sample.left, before)
+    _judge(context, name, sample)
+    if context.state.programs[name].phase is not Phase.STARTING:
+        _end_streak(context, name)
+        _choose_interval(context, name, sample)
+    if trains:
+        _note_slowness(context, name, sample)
 
 
 def _watch(before: Observation, sample: Sample) -> Observation:
@@ -201,7 +214,7 @@ def _watch(before: Observation, sample: Sample) -> Observation:
 
 def _become_ready(context: DecisionContext, name: str, sample: Sample) -> None:
     program, attempt = context.present(name)
-    if program.phase is not Phase.STARTING or not _is_ready(context, program, attempt, sample):
+    if not _is_ready(context, program, attempt, sample):
         return
     after_s = context.now_s - attempt.intended_at_s
     time_spent.record_start(context, name)
@@ -244,9 +257,11 @@ def _resume_due_s(context: DecisionContext, program: Program, attempt: Attempt, 
     """
     spec = context.spec(program.name)
     known = attempt.resumed_step is not None or attempt.resume_unknown or attempt.ready_at_s is None or program.service
-    begins = own_checkpoints.begins_at(attempt) is not None
-    known = known or (program.exposure_s <= 0.0 and not begins)
-    if known or spec is None or spec.builtin or (spec.source(sample.source) is Progress.BEAT and not begins):
+    if known or spec is None or spec.builtin:
+        return math.inf
+    if own_checkpoints.begins_at(attempt) is None and (
+        program.exposure_s <= 0.0 or spec.source(sample.source) is Progress.BEAT
+    ):
         return math.inf
     if sample.first_steps and sample.source != Progress.BEAT:
         return math.inf  # the next steps come with the training
@@ -272,24 +287,21 @@ def _note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
         resumed(context, program, sample.token, int(resumed_step))
         return
     final = context.now_s >= _resume_due_s(context, program, attempt, sample)
-    shown = sample.first_steps or own_checkpoints.counted_anew(program, attempt, sample.own)
-    if final or (shown and not by_beats):
+    if final or (not by_beats and own_checkpoints.first_steps(program, attempt, sample)):
         note_resume(context, name, sample, final=final)
 
 
 def _note_unread(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record each reason once why figures that the configuration names are not known, however often reasons alternate."""
     recorded = context.memory.unread.get(name, frozenset())
-    if sample.unread and sample.unread not in recorded and len(recorded) < _MOST_REASONS:
+    if sample.unread not in recorded and len(recorded) < _MOST_REASONS:
         context.memory = replace(context.memory, unread={**context.memory.unread, name: recorded | {sample.unread}})
         context.record(facts.FiguresUnread(sample.unread, name, sample.token))
 
 
 def _note_checkpoint(context: DecisionContext, name: str, sample: Sample) -> None:
     program = context.state.programs[name]
-    if sample.ckpt_step is None or sample.ckpt_count == 0:
-        return
-    if program.ckpt_step is not None and sample.ckpt_step <= program.ckpt_step:
+    if sample.ckpt_step is None or (program.ckpt_step is not None and sample.ckpt_step <= program.ckpt_step):
         return
     again = program.quarantined_since_ckpt or context.present(name)[1].saves_again(sample.ckpt_step)
     recorded_at_s = None if again else program.ckpt_at_s
@@ -308,7 +320,7 @@ def _note_unsaved(context: DecisionContext, name: str, sample: Sample) -> None:
     """
     program, attempt = context.present(name)
     spec, since_s = context.spec(name), sample.phase_since_s
-    if attempt.save_error or attempt.stall is not None or sample.phase != "training" or since_s is None or _blind(context):
+    if attempt.save_error or attempt.stall is not None or since_s is None or _blind(context):
         return
     saves = sample.ckpt_count > 0 and sample.ckpt_at_s is not None
     if not saves and (spec is None or not spec.builtin):  # whether it saves at all is unknown
@@ -388,13 +400,13 @@ def _ready_due_s(context: DecisionContext, program: Program, attempt: Attempt) -
     return attempt.intended_at_s + least_s
 
 
-def _note_gpu(context: DecisionContext, name: str, sample: Sample) -> None:
+def _note_gpu(context: DecisionContext, name: str, sample: Sample, gpus: Gpus) -> None:
     """Remember when a GPU was last in use by this process tree alone."""
     _, attempt = context.present(name)
-    if context.memory.gpus is None or not context.asks_witnesses(name, sample):
+    if not context.asks_witnesses(name, sample):
         return
     pids = frozenset(sample.pids if attempt.pid is None else (*sample.pids, attempt.pid))
-    if works_on_gpu(_in_use(context.memory.gpus), pids):
+    if works_on_gpu(_in_use(gpus), pids):
         context.keep_observation(name, replace(context.memory.watches[name], gpu_at_s=context.now_s))
 
 
@@ -411,7 +423,7 @@ def _in_use(gpus: Gpus) -> tuple[GpuUse, ...]:
 def _continue_children(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record processes of the tree that do not run for `continue_s`; send SIGCONT to the stopped ones."""
     _, attempt = context.present(name)
-    if not sample.halted or attempt.stop is not None or _blind(context):
+    if attempt.stop is not None or _blind(context):
         return
     watch, continue_s = context.memory.watches[name], context.settings.stall.continue_s
     halts = dict(watch.halts)
@@ -439,11 +451,11 @@ def _rest_s(context: DecisionContext, name: str) -> float:
     return (context.spec(name) or commands.orphan_spec(name)).stop_grace_s
 
 
-def _judge_rest(context: DecisionContext, name: str, sample: Sample, before: Observation | None) -> None:
+def _judge_rest(context: DecisionContext, name: str, sample: Sample, left: CommandLeft, before: Observation | None) -> None:
     """Judge the processes that outlive the grace after the clean end of their command (`policy/worker/finish.py`)."""
     _, attempt = context.present(name)
-    left, watch = sample.left, context.memory.watches[name]
-    if left is None or attempt.stop is not None or attempt.rest == finish.BACKGROUND:
+    watch = context.memory.watches[name]
+    if attempt.stop is not None or attempt.rest == finish.BACKGROUND:
         return
     if before is None or before.sample.left is None:
         watch = replace(watch, left_steps=sample.steps)
@@ -473,14 +485,14 @@ def _judge(context: DecisionContext, name: str, sample: Sample) -> None:
     if attempt.stop is not None:
         return
     verdict = stall.judge(context.settings.stall, reading(context, program, attempt, sample))
-    verdict = verdict or _unhealthy(context, program, attempt, sample)
-    if verdict is None:
-        _revive(context, name, attempt)
+    if verdict is None and sample.health is not None:
+        verdict = _unhealthy(context, program, attempt, sample.health)
+    quiet, blind = verdict is not None and verdict.action is stall.Action.NOTE_QUIET, _blind(context)
+    if attempt.stalled_at_s is not None and (verdict is None or (quiet and not blind)):
+        _revive(context, name, attempt, attempt.stalled_at_s, works=quiet)
+    if verdict is None or blind:
         return
-    if _blind(context):
-        return
-    if verdict.action is stall.Action.NOTE_QUIET:
-        _revive(context, name, attempt, works=True)
+    if quiet:
         if attempt.quiet_at_s is None:
             witness = sample.witness or GPU
             context.record(facts.Quiet(verdict.why, name, attempt.token, verdict.age_s, witness))
@@ -499,10 +511,10 @@ def _judge(context: DecisionContext, name: str, sample: Sample) -> None:
         stop(context, *context.present(name), reason="stall", by="extralife", why=why, grace_s=grace_s)
 
 
-def _unhealthy(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> stall.StallVerdict | None:
+def _unhealthy(context: DecisionContext, program: Program, attempt: Attempt, found: Checked) -> stall.StallVerdict | None:
     """The verdict on the health checks of a service (`policy/worker/service_health.py`); None: nothing to heal."""
-    spec, found = context.spec(program.name), sample.health
-    if spec is None or spec.health is None or found is None or found.failing_since_s is None:
+    spec = context.spec(program.name)
+    if spec is None or spec.health is None or found.failing_since_s is None:
         return None
     why = service_health.unhealthy(spec.health, found, now_s=context.now_s, spawned_at_s=attempt.intended_at_s)
     if not why:
@@ -528,15 +540,15 @@ def _examine(context: DecisionContext, name: str, attempt: Attempt, watch: Obser
     context.command(commands.TakeEvidence(name, attempt.token))
 
 
-def _revive(context: DecisionContext, name: str, attempt: Attempt, *, works: bool = False) -> None:
+def _revive(context: DecisionContext, name: str, attempt: Attempt, stalled_at_s: float, *, works: bool = False) -> None:
     """Record that a stalled attempt recovered: by new progress, or with `works` by signs of work alone."""
     watch = context.memory.watches[name]
     moved_s = _newest(watch.progress_at_s, watch.sample.witness_at_s, watch.gpu_at_s) if works else watch.progress_at_s
     if attempt.stall == UNHEALTHY:
         moved_s = None if watch.sample.health is None else watch.sample.health.ok_at_s
-    if attempt.stalled_at_s is None or moved_s is None or moved_s <= attempt.stalled_at_s:
+    if moved_s is None or moved_s <= stalled_at_s:
         return
-    after_s = context.now_s - attempt.stalled_at_s
+    after_s = context.now_s - stalled_at_s
     how = "after SIGCONT" if attempt.stall == "stopped" else "by itself"
     does = "answers" if attempt.stall == UNHEALTHY else "works" if works else "makes progress"
     context.record(facts.Revived(f"{does} again {how}, {after_s:.1f} s after the stall", name, attempt.token, after_s))
@@ -644,7 +656,7 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
         spec = context.spec(name)
         has_own_limit = spec is None or spec.stall_timeout_s is not None  # of the operator, for the longest healthy silence
         usual = None if has_own_limit else slowness.usual(watch.rates, slowness.STEPS_NEEDED) or program.rate
-    if rate is None or usual is None or sample.phase != "training" or attempt.stall is not None or attempt.stop is not None:
+    if rate is None or usual is None or attempt.stall is not None or attempt.stop is not None:
         return
     since_s = watch.slow_since_s
     if not slowness.is_slow(settings, rate=rate, usual=usual):
@@ -699,7 +711,7 @@ def _is_slow(program: Program) -> bool:
 def _note_divergence(context: DecisionContext, name: str, before: Observation, sample: Sample) -> None:
     """Stop a worker if, for long enough, every sample with progress reports additional bad updates. A rollback follows."""
     old, watch = before.sample, context.memory.watches[name]
-    if sample.nan_count is None or old.nan_count is None or watch.moves == before.moves:
+    if sample.nan_count is None or old.nan_count is None:
         return
     bad = sample.nan_count > old.nan_count
     since_s = (watch.nan_since_s or context.now_s) if bad else None

@@ -13,10 +13,10 @@ from supervisor.policy.worker.health import HealthSettings, Returns
 from supervisor.records import replace
 
 
-def note(context: DecisionContext, name: str, before: Observation) -> None:
-    """Begin, record or end an episode of each illness. Only a sample with new progress counts."""
+def note(context: DecisionContext, name: str) -> None:
+    """Begin, record or end an episode of each illness, by a sample with new progress."""
     watch = context.memory.watches[name]
-    if watch.moves == before.moves or watch.sample.phase != "training":
+    if watch.sample.phase != "training":
         return
     for illness in health.ILLNESSES:
         sick = judge(context.settings.health, illness, watch.sample)

@@ -119,7 +119,7 @@ def _begin_ladder(context: DecisionContext) -> None:
 
 def on_sample(context: DecisionContext) -> None:
     """Add one sample to the measurement of the level in force; after enough training, ask the rule."""
-    if not context.settings.climbs or context.state.stopping or context.memory.ended:
+    if context.state.stopping or context.memory.ended:
         return
     if any(isinstance(fact, facts.GpusFound) and fact.another for fact in context.facts):
         _begin_ladder(context)

@@ -83,22 +83,28 @@ def in_total(program: Program, own: OwnCheckpoint, *, given: bool = False) -> Ow
     return replace(own, step=total)
 
 
-def counted_anew(program: Program, attempt: Attempt, own: OwnCheckpoint | None) -> tuple[int, ...]:
-    """The first steps by the names of its checkpoints; empty: this attempt has written none below the one it began with."""
-    began = begins_at(attempt)
-    if own is None or own.step is None or own.saved_at_s is None or began is None or own.path == attempt.from_path:
-        return ()
+def first_steps(program: Program, attempt: Attempt, sample: Sample) -> tuple[int, ...]:
+    """The first steps by its output, else by the names of checkpoints that it wrote below the one it began with."""
+    own, began = sample.own, begins_at(attempt)
+    if (
+        sample.first_steps
+        or own is None
+        or own.step is None
+        or own.saved_at_s is None
+        or began is None
+        or own.path == attempt.from_path
+    ):
+        return sample.first_steps
     step = own.step - program.steps_before
     if own.saved_at_s <= attempt.intended_at_s or not 0 < step < began:
         return ()
     return step, 2 * step, 3 * step
 
 
-def note_saved(context: DecisionContext, name: str, sample: Sample) -> None:
+def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnCheckpoint) -> None:
     """Record that a newer checkpoint was found, or that no checkpoint came for too long."""
     program, attempt = context.present(name)
-    own = sample.own
-    if own is None or own.error or attempt.ready_at_s is None or _waits_for_resume(program, attempt):
+    if own.error or attempt.ready_at_s is None or _waits_for_resume(program, attempt):
         return
     if _is_newer(program, own):
         known_s = None if attempt.save_error or program.quarantined_since_ckpt else program.ckpt_at_s
@@ -108,12 +114,10 @@ def note_saved(context: DecisionContext, name: str, sample: Sample) -> None:
     _note_unsaved(context, name, sample, own)
 
 
-def note_last(context: DecisionContext, name: str) -> None:
+def note_last(context: DecisionContext, name: str, own: OwnCheckpoint) -> None:
     """At the end of an attempt, record its newest checkpoint if that is not on record yet."""
     program, attempt = context.present(name)
-    watch = context.memory.watch(name, attempt.token)
-    own = None if watch is None else watch.sample.own
-    if own is not None and not own.error and not _waits_for_resume(program, attempt) and _is_newer(program, own):
+    if not own.error and not _waits_for_resume(program, attempt) and _is_newer(program, own):
         _see(context, name, own)
 
 

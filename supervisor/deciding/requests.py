@@ -185,12 +185,12 @@ def _ask_to_leave(context: DecisionContext, by: str, why: str) -> None:
 
 
 def end_if_empty(context: DecisionContext) -> None:
-    """When the last worker has exited, or cannot be reached any more, record it, then end the daemon."""
+    """While the daemon stops: when the last worker has exited, or cannot be reached any more, record it and end."""
     attempts = [program.attempt for program in context.state.live.values()] if context.memory.ends_at_s is not None else []
-    if context.state.stopping and any(attempt is not None and attempt.stop is None for attempt in attempts):
+    if any(attempt is not None and attempt.stop is None for attempt in attempts):
         _ask_to_leave(context, "extralife", "orderly shutdown: the workers that lose most have left first")
     waits = any(holds(context) for holds in context.hooks("holds_end"))
-    if context.state.stopping and not context.state.live and not waits:
+    if not context.state.live and not waits:
         stopped(context, "every worker has stopped in order" if context.state.programs else "no worker was running")
 
 

@@ -60,7 +60,9 @@ def on_sample(context: DecisionContext, name: str, before: Observation | None, w
         )
         gap = _of_gap(context, program, attempt, sample, tally.seen_s, tally.steps)
     else:
-        return replace(watch, tally=_counted(context, name, tally, watch, moved=_moved(context, name, before, watch)))
+        spec = context.spec(name)
+        moved = before is None or watch.moves > before.moves or (spec is not None and spec.progress is Progress.NONE)
+        return replace(watch, tally=_counted(context, name, tally, watch, moved=moved))
     from_s, seconds = gap
     _record(context, name, attempt.token, from_s, context.now_s, seconds, seen, sample)
     return replace(watch, tally=_fresh(context, sample, seen, seen))
@@ -145,21 +147,16 @@ def _fresh(context: DecisionContext, sample: Sample, doing: str, default: str) -
     )
 
 
-def _moved(context: DecisionContext, name: str, before: Observation | None, watch: Observation) -> bool:
-    """Whether the counted seconds can no longer become part of a stall."""
-    spec = context.spec(name)
-    return before is None or watch.moves > before.moves or (spec is not None and spec.progress is Progress.NONE)
-
-
 def _counted(context: DecisionContext, name: str, tally: Tally, watch: Observation, *, moved: bool) -> Tally:
-    """Add one more sample, and record the fact that may be due."""
+    """Add one more sample, and record the fact that may be due. `moved`: these seconds can become no part of a stall."""
     sample, now_s = watch.sample, context.now_s
     _, attempt = context.present(name)
     doing = _seen(sample, attempt, proves=not context.asks_witnesses(name, sample))
     open_ = _sum(tally.open, _split(tally.seen_s, now_s, tally.doing, doing, sample.phase_since_s))
     saved = max(0, sample.ckpt_count - tally.saves)
     tally = replace(
-        tally, seen_s=now_s, doing=doing, open=open_, saves=tally.saves + saved, steps=_known(sample.steps, tally.steps),
+        tally, seen_s=now_s, doing=doing, open=open_, saves=tally.saves + saved,
+        steps=tally.steps if sample.steps is None else sample.steps,
         stall_s=tally.stall_s + saved * (sample.ckpt_stall_s or 0.0),
     )  # fmt: skip
     if not moved:
@@ -175,10 +172,6 @@ def _counted(context: DecisionContext, name: str, tally: Tally, watch: Observati
     if recorded or quiet:
         return _fresh(context, sample, doing, doing if recorded else tally.default)
     return tally
-
-
-def _known(newest: int | None, before: int | None) -> int | None:
-    return before if newest is None else newest
 
 
 def _split(from_s: float, to_s: float, was: str, now: str, since_s: float | None) -> Seconds:

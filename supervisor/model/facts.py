@@ -570,7 +570,7 @@ class WhenDoneStep(Fact):
 
 
 class AlertFact(Fact):
-    """A fact about an alert (`deciding/alerting.py`); `why` is the text of the alert."""
+    """A fact about an alert (`deciding/alerts.py`); `why` is the text of the alert."""
 
 
 class AlertRaised(AlertFact):

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from supervisor import config, image
-from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
 from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.journal.summaries import Summaries
@@ -101,7 +100,7 @@ class DaemonBackend:
         loaded: config.Loaded,
         reload: Callable[[], config.Loaded],
         version: str,
-        shows: Mapping[str, Callable[[], Json | None]] | None = None,
+        shows: Mapping[str, Callable[[], Any]] | None = None,
         cgroups: Callable[[], Json] = dict,
         next_image: Callable[[], list[str]] = list,
         keep_config: Callable[[config.Loaded], None] = lambda _: None,
@@ -299,8 +298,8 @@ class DaemonBackend:
         return name, SUCCESS, "sent"
 
     def test_alerts(self) -> list[Json]:
-        rules = (self.loaded.settings if self._published is None else self._published.settings).alerts
-        return [as_json(tried) for tried in deliver_to_all(rules, test_notice(self.clock.wall_s()))]
+        tried: list[Json] = self.shows.get("alerts test", list)()
+        return tried
 
 
 class Running(StateFiles):
@@ -344,7 +343,8 @@ class Running(StateFiles):
             return read_lasting(journal, reader.search(after_seq, kinds, program, limit), after_seq, kinds)
 
     def backup_progress(self) -> Json | None:
-        return self._daemon.shows.get("backups", lambda: None)()
+        progress: Json | None = self._daemon.shows.get("backups", lambda: None)()
+        return progress
 
     def config(self) -> Iterable[tuple[str, object, object]]:
         return config.explain(self._daemon.loaded)

@@ -41,6 +41,8 @@ from supervisor.adapters.host.systemd import Notifier, passed_fds
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.adapters.notices import detect
 from supervisor.adapters.offsite.restoring import log_origin
+from supervisor.adapters.parts import Part, World
+from supervisor.adapters.parts import parts as make_parts
 from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans, starts
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.evidence import LocalEvidence
@@ -61,7 +63,7 @@ from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
 from supervisor.policy.worker.loss import furthest
 from supervisor.records import Record, dataclass
-from supervisor.shell import exit_codes, features, foundations, logs
+from supervisor.shell import exit_codes, foundations, logs
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
@@ -146,7 +148,7 @@ class _Parts:
     pool: ThreadPoolExecutor
     foundations: Foundations
     recorder: Recorder
-    features: list[features.Part]
+    features: list[Part]
 
 
 class Daemon:
@@ -319,11 +321,11 @@ class Daemon:
             clock_moved=self._clock_moved,
             gpu=gpu, host=host,
         )  # fmt: skip
-        world = features.World(
+        world = World(
             paths, lambda: loop.settings, inbox, system_clock, self._start.version, lambda: _box_name(loop.state),
             Share(groups), os.environ, lambda: _daily_report(backend),
         )  # fmt: skip
-        parts = [make(world) for make in features.PARTS]
+        parts = make_parts(world)
         log_origin(Path(paths.state_dir))
         backend = DaemonBackend(
             inbox,
@@ -367,10 +369,12 @@ class Daemon:
         )  # fmt: skip
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
-        if self._tcp is not None:
+        if self._tcp is not None and loop.settings is not self._settings:
             self._tcp.want(loop.settings.http)
+        self._settings = loop.settings
         backend.publish(loop)
-        self._service.after_turn(loop.state, loop.clock.now_s(), loop.memory.offsite_until_s)
+        if self._notifier.has_service_manager:
+            self._service.after_turn(loop.state, loop.clock.now_s(), loop.memory.offsite_until_s)
 
     @staticmethod
     def _mark(

@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from supervisor.adapters.foundations import Foundations
+from supervisor.adapters.parts import Part
 from supervisor.adapters.process import checkpoints, logs
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.notify_sockets import NotifySockets
@@ -31,7 +32,6 @@ from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.worker.placeholders import for_attempt
 from supervisor.ports import Launcher, Probes
 from supervisor.records import dataclass
-from supervisor.shell.features import Part
 from supervisor.shell.foundations import beat_row, log_row, run_dir_rows
 from supervisor.shell.replies import Replies
 from workers import contract

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from test_own_checkpoints import plain, spec
 from tools import PATIENCE
 
-from supervisor.adapters.backups import shown
 from supervisor.adapters.backups.thread import Backups
+from supervisor.adapters.copies import shown
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.process.checkpoints import survey
 from supervisor.model.commands import Backup, CheckBackup, RestoreBackup

@@ -16,12 +16,13 @@ from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
+from supervisor.adapters.parts import World
+from supervisor.adapters.parts import parts as parts_of
 from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue, SnapshotDue
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.offsite import OffsiteSettings
-from supervisor.shell import features
 from supervisor.shell.inbox import Inbox
 
 
@@ -245,8 +246,8 @@ def keep():
     parts = []
 
     def make(settings, inbox, clock, report=str):
-        world = features.World(settings().paths, settings, inbox, clock, "1", str, None, {}, report)
-        parts.extend(part(world) for part in features.PARTS)
+        world = World(settings().paths, settings, inbox, clock, "1", str, None, {}, report)
+        parts.extend(parts_of(world))
         return Housekeeping(settings, inbox, clock, lambda: (work for part in parts for work in part.calendar()))
 
     yield make

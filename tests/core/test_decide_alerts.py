@@ -10,7 +10,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from supervisor.deciding.alarms import damaged, unwritable
-from supervisor.deciding.alerting import damage_text
+from supervisor.deciding.alerts import damage_text
 from supervisor.model.alert_record import AlertRecord
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold, fold_all

@@ -11,8 +11,8 @@ Without a target in the config there are no such facts: alerts then go only to s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.deciding.own_checkpoints import starts_over
@@ -50,7 +50,9 @@ class Alert(Record):
 
 def pursue(context: DecisionContext) -> None:
     """Raise this turn's alerts and held alerts that are due, drop old alerts, and send each idle target its next alert."""
-    raised = (*_found(context, context.before), *_of_gpus(context, context.before)) if context.facts else ()
+    raised = list(_found(context)) if context.facts else []
+    if any(isinstance(fact, _OF_GPUS) for fact in context.facts):
+        raised += _of_gpus(context, context.before)
     found = [replace(alert, text=_shown(alert)) for alert in raised]
     for number, alert in enumerate(found):
         _log_alert(context, alert, number)
@@ -107,147 +109,14 @@ def notice(queued: Queued, dropped: int = 0) -> Notice:
 # --- which facts raise an alert ---------------------------------------------------------------------------------------
 
 
-def _found(context: DecisionContext, before: State) -> Iterator[Alert]:
-    """The alerts that this turn's facts raise, in the order of the facts."""
-    damage, ever_s = before.damage, before.daemon_since_wall_s
-    for fact in context.facts:
-        match fact:
-            case facts.Resumed(program=name) | facts.StartsFrom(program=name) if _begins_anew(before, fact):
-                yield Alert("checkpoint", CRITICAL, name, f"{name}: {fact.why}")
-            case facts.SpawnFailed(program=name, permanent=True) if _lacks_command(before, name):
-                yield Alert("breaker", CRITICAL, name, f"{name}: {fact.why}; it ran before, so it is tried again")
-            case facts.ProgramFact():
-                yield from _of_program(fact)
-            case facts.ReportMade(text=text):
-                yield Alert(rule.REPORT, INFO, "", text)
-            case facts.HostRebooted():
-                yield Alert("reboot", _SEVERITY.get(fact.cause, INFO), "", _reboot(context, fact))
-            case facts.DaemonStarted(clean=clean):
-                if damage is not None and (ever_s is None or damage.wall_s > ever_s):
-                    yield Alert("journal", CRITICAL, "", damage_text(before))
-                if not clean and not _rebooted(context):
-                    yield Alert("daemon", WARNING, "", fact.why)
-            case facts.LevelChosen(level=level, before=left):
-                place, was = context.settings.place(level), context.settings.place(left)
-                if _rebooted(context) and place is not None and was is not None and place < was:
-                    yield Alert("level", WARNING, "", f"level {left} was left for {level}: {fact.why}")
-            case _:
-                yield from _of_box(before, fact)
+class _Row(Record):
+    """An alert that a kind of fact raises. `when`: only these facts; `text`: in place of the fact's reason."""
 
-
-def _begins_anew(before: State, fact: facts.Resumed | facts.StartsFrom) -> bool:
-    """Whether an attempt begins at step 0 although there was a checkpoint."""
-    program = before.programs.get(fact.program)
-    return program is not None and (
-        starts_over(program, fact) if isinstance(fact, facts.StartsFrom) else fact.step == 0 and bool(program.ckpt_step)
-    )
-
-
-def _lacks_command(before: State, name: str) -> bool:
-    """Whether this start without a command is the one that is reported: a disk that is mounted late is there by then."""
-    program = before.programs.get(name)
-    return program is not None and program.has_run and program.spawn_failures + 1 == _STARTS_BEFORE_ALERT
-
-
-def _of_program(fact: facts.ProgramFact) -> Iterator[Alert]:
-    text = f"{fact.program}: {fact.why}"
-    match fact:
-        case facts.GaveUp() | facts.NotRestarted():
-            yield Alert("fatal", CRITICAL, fact.program, text)
-        case facts.BackedOff(slow=True):
-            yield Alert("breaker", CRITICAL, fact.program, text)
-        case facts.Stalled(stall=service_health.UNHEALTHY):
-            yield Alert("unhealthy", WARNING, fact.program, text)
-        case facts.Slowed(step=step) if step is not None:
-            yield Alert("still", WARNING, fact.program, text)
-        case facts.CommandGone(background=True):
-            yield Alert("background", WARNING, fact.program, text)
-        case facts.ResumeUnknown():
-            yield Alert("unproven", INFO, fact.program, text)
-        case facts.CheckpointQuarantined():
-            yield Alert("quarantine", WARNING, fact.program, text)
-        case facts.CheckpointsPutBack():
-            yield Alert("checkpoint", CRITICAL, fact.program, text)
-        case facts.CheckpointFailed(error=error):
-            yield Alert("disk" if is_full(error) else "checkpoint", CRITICAL, fact.program, text)
-        case facts.Finished():
-            yield Alert("finished", INFO, fact.program, text)
-        case _:
-            pass
-
-
-def _of_box(before: State, fact: facts.Fact) -> Iterator[Alert]:
-    match fact:
-        case facts.JournalStalled(error=error):
-            yield Alert("disk" if is_full(error) else "journal", CRITICAL, "", fact.why)
-        case facts.FoundationLost(troubled=troubled):
-            yield Alert("foundation", CRITICAL if troubled else WARNING, "", fact.why)
-        case facts.FoundationRestored(troubled=True):
-            yield Alert("foundation", INFO, "", fact.why)
-        case facts.ConfigRefused():
-            yield Alert("config", CRITICAL, "", fact.why)
-        case facts.Vetoed(rule="disk"):
-            yield Alert("disk", CRITICAL, "", fact.why)
-        case facts.BackupFact() | facts.OffsiteFact():
-            yield from _of_copies(before, fact)
-        case facts.EndAnnounced() | facts.EndCalledOff() | facts.WhenDoneStep():
-            yield from _of_ends(before, fact)
-        case _:
-            pass
-
-
-def _of_gpus(context: DecisionContext, before: State) -> Iterator[Alert]:
-    """One alert for a lost GPU: that of the programs that wait for it, if there are any."""
-    waiting = [fact for fact in context.facts if isinstance(fact, facts.Gated) and fact.lost]
-    known = {program.name: program.why for program in before.programs.values() if program.gpu_lost}
-    new = [fact for fact in waiting if fact.program not in known and fact.why not in known.values()]
-    if new:
-        yield Alert("gpu", CRITICAL, new[0].program, f"{', '.join(fact.program for fact in new)}: {new[0].why}")
-    for fact in context.facts:
-        match fact:
-            case facts.XidReported(grave=True):
-                yield Alert("gpu", CRITICAL, "", fact.why)
-            case facts.GpusFound(another=True):
-                yield Alert("gpu", WARNING, "", fact.why)
-            case facts.GpuLost() if not waiting:
-                yield Alert("gpu", CRITICAL, "", fact.why)
-            case facts.GpusUnknown(hung_s=hung_s) if not waiting and (hung_s is not None or before.gpus.most):
-                yield Alert("gpu", CRITICAL, "", fact.why)
-            case facts.GpusFound(count=count) if not waiting and count < (before.gpus.count or 0):
-                yield Alert("gpu", WARNING, "", fact.why)
-            case _:
-                pass
-
-
-def _of_ends(before: State, fact: facts.EndAnnounced | facts.EndCalledOff | facts.WhenDoneStep) -> Iterator[Alert]:
-    match fact:
-        case facts.EndAnnounced(sure=sure):
-            yield Alert("notice", CRITICAL if sure else WARNING, "", fact.why)
-        case facts.EndCalledOff(id=id_) if id_ in before.notices.standing:
-            yield Alert("notice", INFO, "", fact.why)
-        case facts.WhenDoneStep(step=Step.REPORT):
-            yield Alert(alarm.DONE, INFO, "", fact.why)
-        case facts.WhenDoneStep(step=Step.BEGIN, cause=cause, error=error):
-            yield from [Alert(alarm.DONE, WARNING, "", fact.why)] if cause != DONE or error else []
-        case facts.WhenDoneStep(error=error) if error:
-            yield Alert("meter", CRITICAL, "", fact.why)
-        case _:
-            pass
-
-
-def _of_copies(before: State, fact: facts.BackupFact | facts.OffsiteFact) -> Iterator[Alert]:
-    copied = before.offsite.copied
-    match fact:
-        case facts.BackupFailed():
-            yield Alert("backup", WARNING, "", fact.why)
-        case facts.BackedUp(missed=missed) if missed:
-            yield Alert("backup", WARNING, "", fact.why)
-        case facts.OffsiteCopied(missed=missed) if missed.keys() - (copied.missed if copied else {}):
-            yield Alert("offsite", WARNING, "", fact.why)
-        case facts.OffsiteLate() | facts.OffsiteFenced() | facts.OffsiteFailed(what="check"):
-            yield Alert("offsite", CRITICAL, "", fact.why)
-        case _:
-            pass
+    of: type[facts.Fact]
+    kind: str
+    severity: str | Callable[[Any], str]
+    when: Callable[[DecisionContext, Any], object] = lambda _, __: True
+    text: Callable[[DecisionContext, Any], str] = lambda _, fact: fact.why
 
 
 def _rebooted(context: DecisionContext) -> bool:
@@ -285,6 +154,124 @@ def damage_text(state: State) -> str:
 
 def _span(seconds: float | None) -> str:
     return "?" if seconds is None else span(seconds)
+
+
+def _starts_over(context: DecisionContext, fact: facts.Resumed | facts.StartsFrom) -> bool:
+    """Whether an attempt begins at step 0 although there was a checkpoint."""
+    program = context.before.programs.get(fact.program)
+    return program is not None and (
+        starts_over(program, fact) if isinstance(fact, facts.StartsFrom) else fact.step == 0 and bool(program.ckpt_step)
+    )
+
+
+def _lacks_command(context: DecisionContext, fact: facts.SpawnFailed) -> bool:
+    """Whether this start without a command is the one that is reported: a disk that is mounted late is there by then."""
+    program = context.before.programs.get(fact.program) if fact.permanent else None
+    return program is not None and program.has_run and program.spawn_failures + 1 == _STARTS_BEFORE_ALERT
+
+
+def _is_new_damage(context: DecisionContext, _: facts.DaemonStarted) -> bool:
+    damage, ever_s = context.before.damage, context.before.daemon_since_wall_s
+    return damage is not None and (ever_s is None or damage.wall_s > ever_s)
+
+
+def _left_after_reboot(context: DecisionContext, fact: facts.LevelChosen) -> bool:
+    place, was = context.settings.place(fact.level), context.settings.place(fact.before)
+    return _rebooted(context) and place is not None and was is not None and place < was
+
+
+def _new_gaps(context: DecisionContext, fact: facts.OffsiteCopied) -> object:
+    copied = context.before.offsite.copied
+    return fact.missed.keys() - (copied.missed if copied else {})
+
+
+_ROWS: Final = (
+    _Row(facts.Resumed, "checkpoint", CRITICAL, _starts_over),
+    _Row(facts.StartsFrom, "checkpoint", CRITICAL, _starts_over),
+    _Row(
+        facts.SpawnFailed, "breaker", CRITICAL, _lacks_command,
+        lambda _, fact: f"{fact.why}; it ran before, so it is tried again",
+    ),
+    _Row(facts.GaveUp, "fatal", CRITICAL),
+    _Row(facts.NotRestarted, "fatal", CRITICAL),
+    _Row(facts.BackedOff, "breaker", CRITICAL, lambda _, fact: fact.slow),
+    _Row(facts.Stalled, "unhealthy", WARNING, lambda _, fact: fact.stall == service_health.UNHEALTHY),
+    _Row(facts.Slowed, "still", WARNING, lambda _, fact: fact.step is not None),
+    _Row(facts.CommandGone, "background", WARNING, lambda _, fact: fact.background),
+    _Row(facts.ResumeUnknown, "unproven", INFO),
+    _Row(facts.CheckpointQuarantined, "quarantine", WARNING),
+    _Row(facts.CheckpointsPutBack, "checkpoint", CRITICAL),
+    _Row(facts.CheckpointFailed, "disk", CRITICAL, lambda _, fact: is_full(fact.error)),
+    _Row(facts.CheckpointFailed, "checkpoint", CRITICAL, lambda _, fact: not is_full(fact.error)),
+    _Row(facts.Finished, "finished", INFO),
+    _Row(facts.ReportMade, rule.REPORT, INFO, text=lambda _, fact: fact.text),
+    _Row(facts.HostRebooted, "reboot", lambda fact: _SEVERITY.get(fact.cause, INFO), text=_reboot),
+    _Row(facts.DaemonStarted, "journal", CRITICAL, _is_new_damage, lambda context, _: damage_text(context.before)),
+    _Row(facts.DaemonStarted, "daemon", WARNING, lambda context, fact: not fact.clean and not _rebooted(context)),
+    _Row(
+        facts.LevelChosen, "level", WARNING, _left_after_reboot,
+        lambda _, fact: f"level {fact.before} was left for {fact.level}: {fact.why}",
+    ),
+    _Row(facts.JournalStalled, "disk", CRITICAL, lambda _, fact: is_full(fact.error)),
+    _Row(facts.JournalStalled, "journal", CRITICAL, lambda _, fact: not is_full(fact.error)),
+    _Row(facts.FoundationLost, "foundation", lambda fact: CRITICAL if fact.troubled else WARNING),
+    _Row(facts.FoundationRestored, "foundation", INFO, lambda _, fact: fact.troubled),
+    _Row(facts.ConfigRefused, "config", CRITICAL),
+    _Row(facts.Vetoed, "disk", CRITICAL, lambda _, fact: fact.rule == "disk"),
+    _Row(facts.BackupFailed, "backup", WARNING),
+    _Row(facts.BackedUp, "backup", WARNING, lambda _, fact: fact.missed),
+    _Row(facts.OffsiteCopied, "offsite", WARNING, _new_gaps),
+    _Row(facts.OffsiteLate, "offsite", CRITICAL),
+    _Row(facts.OffsiteFenced, "offsite", CRITICAL),
+    _Row(facts.OffsiteFailed, "offsite", CRITICAL, lambda _, fact: fact.what == "check"),
+    _Row(facts.EndAnnounced, "notice", lambda fact: CRITICAL if fact.sure else WARNING),
+    _Row(facts.EndCalledOff, "notice", INFO, lambda context, fact: fact.id in context.before.notices.standing),
+    _Row(facts.WhenDoneStep, alarm.DONE, INFO, lambda _, fact: fact.step == Step.REPORT),
+    _Row(
+        facts.WhenDoneStep, alarm.DONE, WARNING,
+        lambda _, fact: fact.step == Step.BEGIN and (fact.cause != DONE or fact.error),
+    ),
+    _Row(
+        facts.WhenDoneStep, "meter", CRITICAL, lambda _, fact: fact.step not in {Step.REPORT, Step.BEGIN} and fact.error
+    ),
+)  # fmt: skip
+_BY_FACT: Final = {row.of: [each for each in _ROWS if each.of is row.of] for row in _ROWS}
+
+
+def _found(context: DecisionContext) -> Iterator[Alert]:
+    """The alerts that this turn's facts raise, in the order of the facts."""
+    for fact in context.facts:
+        for row in _BY_FACT.get(type(fact), ()):
+            if row.when(context, fact):
+                name, text = getattr(fact, "program", ""), row.text(context, fact)
+                severity = row.severity if isinstance(row.severity, str) else row.severity(fact)
+                yield Alert(row.kind, severity, name, f"{name}: {text}" if name else text)
+
+
+_OF_GPUS: Final = (facts.Gated, facts.XidReported, facts.GpusFound, facts.GpuLost, facts.GpusUnknown)
+
+
+def _of_gpus(context: DecisionContext, before: State) -> Iterator[Alert]:
+    """One alert for a lost GPU: that of the programs that wait for it, if there are any."""
+    waiting = [fact for fact in context.facts if isinstance(fact, facts.Gated) and fact.lost]
+    known = {program.name: program.why for program in before.programs.values() if program.gpu_lost}
+    new = [fact for fact in waiting if fact.program not in known and fact.why not in known.values()]
+    if new:
+        yield Alert("gpu", CRITICAL, new[0].program, f"{', '.join(fact.program for fact in new)}: {new[0].why}")
+    for fact in context.facts:
+        match fact:
+            case facts.XidReported(grave=True):
+                yield Alert("gpu", CRITICAL, "", fact.why)
+            case facts.GpusFound(another=True):
+                yield Alert("gpu", WARNING, "", fact.why)
+            case facts.GpuLost() if not waiting:
+                yield Alert("gpu", CRITICAL, "", fact.why)
+            case facts.GpusUnknown(hung_s=hung_s) if not waiting and (hung_s is not None or before.gpus.most):
+                yield Alert("gpu", CRITICAL, "", fact.why)
+            case facts.GpusFound(count=count) if not waiting and count < (before.gpus.count or 0):
+                yield Alert("gpu", WARNING, "", fact.why)
+            case _:
+                pass
 
 
 # --- raising and delivery -------------------------------------------------------------------------------------------------
@@ -384,4 +371,7 @@ def _waits_for_targets(context: DecisionContext, kind: str) -> bool | None:
     return any(each.kind == kind for each in context.state.alerts.queue) if context.settings.alerts.targets else None
 
 
-FEATURE = Feature(inputs={AlertTried: on_tried, ReportDue: on_report}, conclude=pursue, waits_for_targets=_waits_for_targets)
+FEATURE = Feature(
+    section="alerts", record="alerts", kinds=frozenset({*_BY_FACT, *_OF_GPUS}),
+    inputs={AlertTried: on_tried, ReportDue: on_report}, conclude=pursue, waits_for_targets=_waits_for_targets,
+)  # fmt: skip

@@ -1,0 +1,47 @@
+"""What each feature adds to a running daemon beside its decisions: one file a feature, with a function `part`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from typing import Any
+
+from supervisor.adapters.process.share import Share
+from supervisor.model.commands import Command
+from supervisor.model.settings import Paths, Settings
+from supervisor.policy.upkeep.alarm import Notice
+from supervisor.ports import CalendarWork, Clock, Inbox
+from supervisor.records import Record
+
+
+class World(Record):
+    """What a part may use of the daemon. The functions return the present values."""
+
+    paths: Paths
+    settings: Callable[[], Settings]
+    inbox: Inbox
+    clock: Clock
+    version: str
+    box_name: Callable[[], str]
+    share: Share
+    environ: Mapping[str, str]
+    report: Callable[[], str]  # the daily report
+
+
+class Part(Record):
+    """One feature's part of a running daemon."""
+
+    performs: Mapping[type[Command], Callable[[Any], None]] = field(default_factory=dict)
+    start: Callable[[], None] = lambda: None
+    stop: Callable[[], None] = lambda: None
+    shows: Mapping[str, Callable[[], Any]] = field(default_factory=dict)  # its own answers to requests of the API, by name
+    calendar: Callable[[], Iterable[CalendarWork]] = tuple
+    alarm: Callable[[Notice], None] = lambda _: None  # sends an alert although nothing can be recorded
+
+
+def parts(world: World) -> list[Part]:
+    """The parts of all features that have a file here."""
+    names = [each.name for each in pkgutil.iter_modules(__path__)]
+    return [importlib.import_module(f"{__name__}.{name}").part(world) for name in names]

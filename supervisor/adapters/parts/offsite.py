@@ -1,0 +1,31 @@
+"""Copies off the box: the thread that makes them, and the calendar of checks and of the removal of old copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from supervisor.adapters.host.boot import BootFiles
+from supervisor.adapters.host.box_identity import witnesses
+from supervisor.adapters.offsite.thread import Offsite
+from supervisor.adapters.parts import Part, World
+from supervisor.model import commands
+from supervisor.model.inputs import OffsiteDue
+from supervisor.ports import CalendarWork
+
+
+def part(world: World) -> Part:
+    made = Offsite(
+        world.paths, world.settings, world.inbox, world.clock, world.version, world.box_name,
+        lambda: witnesses(BootFiles.of(world.environ)), world.share,
+    )  # fmt: skip
+    kinds = (commands.OffsiteCopy, commands.OffsiteTakeOver, commands.OffsiteTend)
+
+    def due(what: str) -> Callable[[float, float], OffsiteDue]:
+        return lambda now_s, due_wall_s: OffsiteDue(now_s, what, due_wall_s)
+
+    def calendar() -> Iterable[CalendarWork]:
+        rules = world.settings().offsite
+        for what, when in (("forget", rules.forget), ("check", rules.check)) if rules.on else ():
+            yield CalendarWork(f"offsite {what}", when, due(what))
+
+    return Part(dict.fromkeys(kinds, made.perform), stop=made.stop, calendar=calendar)
