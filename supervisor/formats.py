@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from supervisor.policy.box.wall_clock import is_set
+from supervisor.wall_clock import is_set
 
 UNKNOWN = "-"  # for every unknown value, never 0
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -44,13 +44,18 @@ def duration(seconds: float | None) -> str:
     if seconds < -_SKEW_S:  # the start lies in the future: a clock is wrong, so the duration is unknown
         return UNKNOWN
     whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole}s"
     for unit, letter, below, smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
         if whole >= unit:
             rest = whole % unit // below
             return f"{whole // unit}{letter} {rest}{smaller}" if rest else f"{whole // unit}{letter}"
     return f"{whole}s"
+
+
+def span(seconds: float) -> str:
+    """A time in a sentence: as `duration`, but exact below ten seconds: `2.5s`, `40ms`, `0s`."""
+    if 0 < seconds < 0.9995:
+        return f"{1000 * seconds:.0f}ms" if seconds >= 0.001 else "<1ms"
+    return f"{seconds:.1f}".removesuffix(".0") + "s" if 0 < seconds < 9.95 else duration(seconds)
 
 
 def clock(seconds: float | None) -> str:

@@ -588,7 +588,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row(
             "the clock begins in 1970 (no battery) and is set later",
             "times and downtime are unknown until then, and corrected everywhere afterwards; calendar jobs wait",
-            "supervisor/policy/box/wall_clock.py",
+            "supervisor/deciding/clocks.py",
             HOST_WORLD + "test_a_clock_that_begins_in_1970_is_mended_once_it_is_set",
         ),
         Row(

@@ -188,7 +188,7 @@ class FakeGpu:
         count, gpus, xids = 0, {}, []
         for key, *words in self._lines:
             if key == "hang":
-                return Gpus(None, f"{words[0]} has not answered for 9 s", 9.0)
+                return Gpus(None, f"{words[0]} has not answered for 9s", 9.0)
             if key == "gpus":
                 count = int(words[0])
                 gpus = {index: _gpu(index, _TOTAL_BYTES) for index in range(count)}

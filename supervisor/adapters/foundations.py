@@ -27,6 +27,7 @@ import structlog
 
 from supervisor import files
 from supervisor.adapters.threads import Lasting, Thread
+from supervisor.formats import span
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.ports import Clock, Inbox
@@ -229,7 +230,7 @@ def _put_aside(rows: dict[str, Watched]) -> Iterator[Finding]:
 
 def _unanswered(row: Watched, for_s: float) -> Finding:
     return Finding(
-        row.name, row.path, Look.UNKNOWN, f"its file system has not answered for {for_s:g} s", row.consequence, row.remedy,
+        row.name, row.path, Look.UNKNOWN, f"its file system has not answered for {span(for_s)}", row.consequence, row.remedy,
         minor=row.minor, holds_starts=row.holds_starts,
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from supervisor.adapters import leftovers, procfs
 from supervisor.files import held
+from supervisor.formats import span
 from workers import contract
 
 _HALF_BYTES: Final = 32 * 1024  # of a longer output only the beginning and the end are kept
@@ -39,7 +40,7 @@ def attempt(argv: Sequence[str], data: str, timeout_s: float, **more: Any) -> tu
     except OSError as error:
         return f"{argv[0]} cannot be started: {error.strerror or error}", ""
     if code is None:
-        return f"it did not end within {timeout_s:g} s and was killed", ""
+        return f"it did not end within {span(timeout_s)} and was killed", ""
     last = output.strip().rpartition("\n")[2][-_MOST_ERROR_CHARS:]
     how = f"it ended with status {code}" if code > 0 else f"it was ended by signal {-code}"
     return (f"{how}: {last}" if last else how) if code else "", output

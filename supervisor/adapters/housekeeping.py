@@ -17,13 +17,13 @@ from apscheduler.executors.pool import BasePoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
+from supervisor import wall_clock
 from supervisor.adapters import threads
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
 from supervisor.adapters.process.logs import LogGuard
 from supervisor.model.inputs import SnapshotDue
 from supervisor.model.settings import Settings
-from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.calendars import last_due
 from supervisor.ports import CalendarWork, Clock, Inbox
 

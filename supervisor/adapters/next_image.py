@@ -18,6 +18,7 @@ from typing import Final
 
 from supervisor import lack, places
 from supervisor.adapters import leftovers
+from supervisor.formats import span
 
 _CHECK_S: Final = 30.0  # an import from a cold disk takes several seconds
 _STABLE_S: Final = 0.3
@@ -40,7 +41,7 @@ def mistakes(argv: Sequence[str], timeout_s: float = _CHECK_S) -> list[str]:
             env=environ, process_group=0,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return [f"the check of the configuration did not end within {timeout_s:g} s: {' '.join(argv)} --check"]
+        return [f"the check of the configuration did not end within {span(timeout_s)}: {' '.join(argv)} --check"]
     except OSError as error:
         lack.check(error)
         return [f"{argv[0]} cannot be started: {error.strerror or error}"]

@@ -28,20 +28,20 @@ from supervisor.api import logfiles, starting
 from supervisor.api.assets import Assets
 from supervisor.api.door import PasswordCheck
 from supervisor.api.encoding import EncodedPages, encoded
-from supervisor.api.metrics import Metrics
 from supervisor.api.peer import caller
-from supervisor.api.pins import MOST_PIN_S, is_span
 from supervisor.api.port import ASK_WAIT_S, Backend, Result, StatusPage
 from supervisor.api.refused import RequestRefused, body_of
 from supervisor.api.rest import read_body_first
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.same_site import same_site
-from supervisor.api.signals import signal_name
 from supervisor.api.stream import Stream
+from supervisor.api.words import MOST_PIN_S, is_span, signal_name
+from supervisor.formats import span
 from supervisor.model.codes import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS
 from supervisor.model.inputs import Verb
 from supervisor.model.names import expand, plain
 from supervisor.policy.upkeep.when_done import ACTIONS, DELAY
+from supervisor.reports import exposition
 from supervisor.reports.pages import PAGES, BadQuery
 from supervisor.reports.status_view import troubles
 
@@ -55,14 +55,7 @@ _READERS: Final = 4
 _LONG: Final = "check"  # this query reads every byte of a backup, so it must not use one of the few reader threads
 _ASKERS: Final = 16
 
-_OWN_ROUTES: Final = (
-    Verb.BACKUP,
-    Verb.ROLLBACK,
-    Verb.OFFSITE,
-    Verb.PIN,
-    Verb.UNPIN,
-    Verb.WHEN_DONE,
-)  # they have their own routes
+_OWN_ROUTES: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.OFFSITE, Verb.PIN, Verb.UNPIN, Verb.WHEN_DONE)
 _VERBS: Final = {verb.value: verb for verb in Verb if verb not in _OWN_ROUTES}
 
 _OFFSITE: Final = ("now", "check", "forget", "take-over")
@@ -90,7 +83,6 @@ class Api:
         self._asking = 0
         self._rpc = Rpc(backend, self._read, self._wait)
         self._assets = Assets()
-        self._metrics = Metrics(backend)
         self._stream, self._encoded_pages = Stream(backend), EncodedPages()
         self._making: dict[tuple[object, ...], asyncio.Future[bytes]] = {}
 
@@ -109,7 +101,7 @@ class Api:
             ("/", self.dashboard),
             ("/assets/{stamp}/{path:path}", self.dashboard),
             ("/healthz", self.healthz),
-            ("/metrics", self._metrics.get),
+            ("/metrics", self.metrics),
             ("/api/v1/programs/{name}", self.program),
             ("/api/v1/logs/{name}/{channel}", self.program_log),
             ("/api/v1/mainlog", self.main_log),
@@ -145,13 +137,23 @@ class Api:
         snapshot = StatusPage(self._backend)
         age_s = self._now_s() - snapshot.now_s
         if age_s > STALE_S:
-            return answer({"error": f"the deciding loop has not run for {age_s:.0f} s", "age_s": age_s}, 503)
-        wrong = troubles(snapshot.daemon)
+            return answer({"error": f"the deciding loop has not run for {span(age_s)}", "age_s": age_s}, 503)
+        logs = {view[f"{channel}_log"] for view in snapshot.programs for channel in ("stdout", "stderr")}
+        standing = [each for each in snapshot.daemon["foundations"] if each["path"] not in logs]  # its worker trains on
+        wrong = troubles({**snapshot.daemon, "foundations": standing})
         health = {
             "ok": not wrong, "state": snapshot.daemon["state"], "age_s": age_s, "worst_gap_s": snapshot.worst_gap_s,
             "config": snapshot.daemon["config"],
         }  # fmt: skip
         return answer({**health, "error": "; ".join(wrong), "troubles": wrong}, 503) if wrong else answer(health)
+
+    async def metrics(self, request: Request) -> Response:
+        """Runs in the server's own thread: it reads no disk, and a hanging reader thread must not stop the monitoring."""
+        kind = exposition.wanted(request.headers.get("accept", ""))
+        page = self._encoded_pages.of(
+            kind, self._backend.turn(), lambda: exposition.encoded(self._backend.metrics(), kind)
+        )  # fmt: skip
+        return Response(page, 200, media_type=kind)
 
     async def dashboard(self, request: Request) -> Response:
         if not self._assets.loaded:
@@ -169,7 +171,8 @@ class Api:
             query = request.query_params
             if PAGES[name].instant:
                 made = self._backend.page(name, query)
-                return Response(self._encoded_pages.encoded(name, made), media_type="application/json")
+                found = self._encoded_pages.of(name, made, lambda: encoded(made))
+                return Response(found, media_type="application/json")
             return Response(await self._shared(name, query), media_type="application/json")
 
         return page
@@ -200,10 +203,10 @@ class Api:
         return await self._log(request, StatusPage(self._backend).daemon["main_log"])
 
     async def _log(self, request: Request, path: str | None) -> Response:
-        if path is None:
-            raise RequestRefused(404, "no log file")
         params = request.query_params
         try:
+            if path is None:
+                raise FileNotFoundError
             if "offset" in params:
                 offset = _whole(request, "offset", 0, least=0, most=2**62)
                 limit = _whole(request, "limit", logfiles.MOST_BYTES, least=1, most=logfiles.MOST_BYTES)
@@ -212,6 +215,8 @@ class Api:
                 tail = _whole(request, "tail", logfiles.TAIL_BYTES, least=0, most=logfiles.MOST_BYTES)
                 chunk = await self._read(logfiles.read_tail, path, tail)
         except FileNotFoundError:
+            if "maybe" in params:  # a browser would write a 404 into its console
+                return Response(status_code=204)
             raise RequestRefused(404, "no log file") from None
         except OSError as error:
             raise RequestRefused(500, f"cannot read the log: {error}") from None
@@ -281,8 +286,7 @@ class Api:
             if name not in known:
                 raise RequestRefused(404, f"no such program: {name!r}")
         by, uid = caller(request.scope)
-        name, code, message = await self._wait(self._backend.ask_backups, verb, text, wanted, by, uid, ASK_WAIT_S, *more)
-        return answer({"name": name, "code": code, "text": message})
+        return _result(await self._wait(self._backend.ask_backups, verb, text, wanted, by, uid, ASK_WAIT_S, *more))
 
     async def reread(self, request: Request) -> Response:
         await _body(request, set())
@@ -306,10 +310,7 @@ class Api:
         if plain(name) not in [view["name"] for view in StatusPage(self._backend).programs]:
             raise RequestRefused(404, f"no such program: {name!r}")
         by, uid = caller(request.scope)
-        name, code, text = await self._wait(self._backend.remove, plain(name), by, uid)
-        if code != SUCCESS:
-            raise RequestRefused(409, text)
-        return answer({"name": name, "code": code, "text": text})
+        return _result(await self._wait(self._backend.remove, plain(name), by, uid), bad=409)
 
     async def send_stdin(self, request: Request) -> Response:
         """{"name", "text"} -> {"name", "code", "text"}: write to the program's standard input; 409 if that is impossible."""
@@ -318,20 +319,14 @@ class Api:
         if not isinstance(name, str) or not isinstance(text, str):
             raise RequestRefused(400, "name must be the name of a program, and text a string")
         data = text.encode("utf-8", "surrogatepass")
-        name, code, message = await self._wait(self._backend.send_stdin, plain(name), data)
-        if code != SUCCESS:
-            raise RequestRefused(404 if code == BAD_NAME else 409, message)
-        return answer({"name": name, "code": code, "text": message})
+        return _result(await self._wait(self._backend.send_stdin, plain(name), data), bad=409)
 
     async def pin(self, request: Request) -> Response:
         """{"pin": level, "for_s"} or {"unpin": true} -> {"name", "code", "text"}; 409 if refused."""
         body = await _body(request, {"pin", "for_s", "unpin"})
         level, for_s = _pin(body)
         by, uid = caller(request.scope)
-        name, code, text = await self._wait(self._backend.pin, level, for_s, by, uid, ASK_WAIT_S)
-        if code != SUCCESS:
-            raise RequestRefused(404 if code == BAD_NAME else 409, text)
-        return answer({"name": name, "code": code, "text": text})
+        return _result(await self._wait(self._backend.pin, level, for_s, by, uid, ASK_WAIT_S), bad=409)
 
     async def test_alerts(self, request: Request) -> Response:
         """{} -> {"tried": [{"target", "ok", "error", "took_s"}]}, once all targets have answered or timed out."""
@@ -359,6 +354,14 @@ def _update(backend: Backend, names: list[str], dry_run: bool, by: str, uid: int
 
 def _results(results: list[Result]) -> Response:
     return answer({"results": [{"name": name, "code": code, "text": text} for name, code, text in results]})
+
+
+def _result(result: Result, *, bad: int = 200) -> Response:
+    """One result; a failure has the status `bad`, an unknown name 404."""
+    name, code, text = result
+    if code != SUCCESS and bad != 200:
+        raise RequestRefused(404 if code == BAD_NAME else bad, text)
+    return answer({"name": name, "code": code, "text": text})
 
 
 def _changes(changes: dict[str, Any]) -> Response:

@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from supervisor.api.encoding import encoded
 from supervisor.api.peer import BY_KEY, address_of, is_tcp
 from supervisor.api.rest import REST_KEY
+from supervisor.formats import span
 from supervisor.model.settings import HttpSettings
 
 log = structlog.get_logger()
@@ -83,7 +84,7 @@ class PasswordCheck:
         given = Headers(scope=scope).getlist("authorization")
         if given and wait_s > 0:
             whole_s = int(wait_s) + 1
-            return 429, f"too many wrong passwords from {address}: wait {whole_s} s", (b"retry-after", b"%d" % whole_s)
+            return 429, f"too many wrong passwords from {address}: wait {span(whole_s)}", (b"retry-after", b"%d" % whole_s)
         if len(given) == 1 and self._is_right(given[0]):
             scope[BY_KEY] = f"{self._user} at {address}"
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 
 
 def encoded(value: object) -> bytes:
@@ -15,16 +16,16 @@ def encoded(value: object) -> bytes:
 
 
 class EncodedPages:
-    """A cache of encoded pages: a page is encoded again only when it is another object."""
+    """A cache of encoded pages: a page is encoded again only once its stamp is another object."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[object, bytes]] = {}
 
-    def encoded(self, name: str, page: object) -> bytes:
-        """`page` as bytes. `name` is its key in the cache."""
+    def of(self, name: str, stamp: object, encode: Callable[[], bytes]) -> bytes:
+        """The page with this key in the cache, else what `encode` makes."""
         made = self._made.get(name)
-        if made is None or made[0] is not page:
-            made = self._made[name] = page, encoded(page)
+        if made is None or made[0] is not stamp:
+            made = self._made[name] = stamp, encode()
         return made[1]
 
 

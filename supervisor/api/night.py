@@ -87,9 +87,9 @@ def until_done(found: dict[str, Any]) -> str:
 
 
 def days(found: dict[str, Any]) -> str:
-    """Such as `3.2 days`, or `3.2 +-0.4 days` if the range of the rate is known."""
+    """Such as `3d 5h`, or `3d 5h +-10h` if the range of the rate is known."""
     more = found.get("days_more")  # an older daemon does not send this key
-    return f"{found['days']:.1f}{'' if more is None else f' +-{more:.1f}'} days"
+    return f"{duration(86400.0 * found['days'])}{'' if more is None else f' +-{duration(86400.0 * more)}'}"
 
 
 def other_levels(levels: list[dict[str, Any]]) -> list[str]:

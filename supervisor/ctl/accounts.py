@@ -11,6 +11,7 @@ from typing import Any
 from supervisor.ctl import text
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
+from supervisor.formats import span
 from supervisor.model.names import expand
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -147,16 +148,12 @@ def _unknown(sheet: dict[str, Any], state: str) -> int:
 def _cell(sheet: dict[str, Any], state: str) -> str:
     seconds, unknown = sheet["seconds"][state], _unknown(sheet, state)
     if unknown:
-        known = f"{_span(seconds)} " if seconds >= 0.0005 else ""
+        known = f"{span(seconds)} " if seconds >= 0.0005 else ""
         return f"{known}+{unknown}? {'':>6}"
     if seconds < 0.0005:
         return f"{text.UNKNOWN} {'':>6}" if not sheet["wall_s"] else f"0s {'':>6}"
     share = seconds / sheet["wall_s"] if sheet["wall_s"] else 0.0
-    return f"{_span(seconds)} {text.percent(share):>6}"
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.2f}s" if seconds < 9.995 else text.duration(seconds)
+    return f"{span(seconds)} {text.percent(share):>6}"
 
 
 def _bar(sheet: dict[str, Any], state: str) -> str:
@@ -200,8 +197,8 @@ def _figure_row(sheet: dict[str, Any]) -> tuple[str, ...]:
         text.percent(sheet["availability"]),
         str(sheet["failures"]),
         str(sheet["reboots"]),
-        text.UNKNOWN if sheet["mttd_s"] is None else _span(sheet["mttd_s"]),
-        text.UNKNOWN if sheet["mttr_s"] is None else _span(sheet["mttr_s"]),
+        text.UNKNOWN if sheet["mttd_s"] is None else span(sheet["mttd_s"]),
+        text.UNKNOWN if sheet["mttr_s"] is None else span(sheet["mttr_s"]),
         f"{sheet['lost_steps']:,}{unknown}",
     )
 

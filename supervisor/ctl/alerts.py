@@ -8,6 +8,7 @@ from supervisor.ctl import text
 from supervisor.ctl.client import Unreachable
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
+from supervisor.formats import span
 
 
 def alerts(session: Session, args: list[str]) -> int:
@@ -37,7 +38,7 @@ def _test(session: Session, *, as_json: bool) -> int:
     if as_json:
         session.say_json({"tried": tried})
     for each in [] if as_json else tried:
-        how = f"accepted in {each['took_s']:.1f} s" if each["ok"] else f"ERROR ({text.printable(each['error'])})"
+        how = f"accepted in {span(each['took_s'])}" if each["ok"] else f"ERROR ({text.printable(each['error'])})"
         session.say(f"{text.printable(each['target'])}: {how}")
     return OK if all(each["ok"] for each in tried) else GENERIC
 

@@ -17,6 +17,7 @@ from supervisor import config, membership, trust
 from supervisor.config.directories import unsafe_file
 from supervisor.ctl.outcome import Options
 from supervisor.filesystems import MEMORY, kind_of, layered, unsafe
+from supervisor.formats import span
 from supervisor.model.settings import Settings
 from supervisor.records import Record
 
@@ -195,7 +196,7 @@ def boot_enabled_watchdog(installation: Installation) -> Iterator[Finding]:
         what = "kernel.panic is 0: after a kernel panic the box hangs until somebody resets it"
         yield Finding("kernel panic", "warn", what, keep)
     else:
-        told = f"the box reboots {'at once' if panic < 0 else f'{panic} s'} after a kernel panic"
+        told = f"the box reboots {'at once' if panic < 0 else f'{span(panic)}'} after a kernel panic"
         if _panic_is_persistent(installation.root):
             yield Finding("kernel panic", "ok", told)
         else:

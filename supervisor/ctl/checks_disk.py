@@ -89,7 +89,8 @@ def disk_speed(installation: Installation) -> Iterator[Finding]:
         yield Finding("disk speed", "ok", message)
         return
     takes_s = size / write
-    message += f"; {count} checkpoints at once, {formats.size(size)}, take {takes_s:.1f} s; a stop allows {grace_s:.0f} s"
+    message += f"; {count} checkpoints at once, {formats.size(size)}, take {formats.span(takes_s)}"
+    message += f"; a stop allows {formats.span(grace_s)}"
     if takes_s > grace_s:
         do = "a faster disk for the state, fewer slots, or a longer stop_grace_s: a kill during a save loses work"
         yield Finding("disk speed", "bad", message, do)

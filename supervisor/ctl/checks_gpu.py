@@ -19,7 +19,7 @@ import psutil
 from supervisor import files
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.ctl.checks import Finding, Installation
-from supervisor.formats import mib
+from supervisor.formats import mib, span
 from supervisor.model.fold import replay
 from supervisor.model.settings import ProgramSpec, Rung, Settings
 from supervisor.model.state import State
@@ -107,7 +107,7 @@ def _needing(settings: Settings) -> list[str]:
 
 def _answered(found: dict[str, Any] | None, installation: Installation, *, has_gpu: bool) -> Driver:
     if found is None:
-        what = f"the driver hangs: NVML has not answered for {_PROBE_S:.0f} s"
+        what = f"the driver hangs: NVML has not answered for {span(_PROBE_S)}"
         return Driver(error=what, do="dmesg | grep NVRM says more; a reboot ends it") if has_gpu else Driver()
     if "missing" in found:
         do = "deploy/bootstrap or deploy/install.sh repairs it"

@@ -20,6 +20,7 @@ from supervisor.adapters.slurm.script import Tag, Terms, batch_script
 from supervisor.ctl import text
 from supervisor.ctl.checks import Finding, Installation, output_of, unknown_finding
 from supervisor.filesystems import kind_of, shared
+from supervisor.formats import span
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.cluster.jobs import Partition
 from supervisor.policy.cluster.launcher import LauncherSettings
@@ -167,10 +168,10 @@ def shared_files(installation: Installation) -> Iterator[Finding]:
         yield Finding("shared files", "bad", what, "choose another file system; `lfs` and `df -T` name what yours is")
         return
     if took_s > _SLOW_S:
-        what = f"a small file takes {took_s:.1f} s to be written in {state}"
+        what = f"a small file takes {span(took_s)} to be written in {state}"
         yield Finding("shared files", "warn", what, "checkpoints take longer too: make signal_lead_s longer, or use scratch")
     else:
-        yield Finding("shared files", "ok", f"{state}: fsync, rename, links and locks work, {1000 * took_s:.0f} ms a file")
+        yield Finding("shared files", "ok", f"{state}: fsync, rename, links and locks work, {span(took_s)} a file")
     yield from _clocks(installation.settings.paths, ahead_s)
 
 
@@ -198,7 +199,7 @@ def _tried(state: Path) -> tuple[float, float]:
 
 def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
     """Compare this host's clock, and the clocks of nodes with reports, with the clock that stamps shared files."""
-    off = {f"this host, by {ahead_s:+.0f} s"} if abs(ahead_s) > _CLOCKS_S else set()
+    off = {_off("this host", ahead_s)} if abs(ahead_s) > _CLOCKS_S else set()
     seen = 0
     for path in Path(remote_paths(paths).runtime_dir, "beats").glob("*.beat"):
         with contextlib.suppress(OSError):
@@ -206,7 +207,7 @@ def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
             if told is not None:
                 seen += 1
                 node_s = told.wall_s - path.stat().st_mtime
-                off |= {f"node {text.printable(told.node)}, by {node_s:+.0f} s"} if abs(node_s) > _CLOCKS_S else set()
+                off |= {_off(f"node {text.printable(told.node)}", node_s)} if abs(node_s) > _CLOCKS_S else set()
     if off:
         what = f"clocks differ from the file server's: {', '.join(sorted(off))}"
         yield Finding(
@@ -217,7 +218,11 @@ def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
         )
     else:
         nodes = f"this host and {seen} reports of nodes" if seen else "this host"
-        yield Finding("clocks", "ok", f"{nodes}: within {_CLOCKS_S:g} s of the file server")
+        yield Finding("clocks", "ok", f"{nodes}: within {span(_CLOCKS_S)} of the file server")
+
+
+def _off(whose: str, ahead_s: float) -> str:
+    return f"{whose}, {span(abs(ahead_s))} {'ahead' if ahead_s > 0 else 'behind'}"
 
 
 def quota(installation: Installation) -> Iterator[Finding]:

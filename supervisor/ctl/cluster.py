@@ -53,7 +53,7 @@ def left_behind(status: dict[str, Any]) -> str:
 
 
 def _used(name: str, each: dict[str, Any]) -> str:
-    jobs = f"{text.printable(name)} {each['hours']:.1f} h in {text.count(each['jobs'], 'job')}"
+    jobs = f"{text.printable(name)} {text.duration(3600.0 * each['hours'])} in {text.count(each['jobs'], 'job')}"
     if each["gpu_hours"] is None:
         return f"{jobs}, GPU hours unknown"
     least = "at least " if each["hours_unknown"] else ""

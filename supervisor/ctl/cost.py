@@ -53,7 +53,8 @@ def _jobs(found: list[dict[str, Any]] | None) -> list[str]:
     rows = [("ACCOUNT", "PARTITION", "JOBS", "HOURS", "GPU HOURS", "")]
     for each in found:
         gpu_hours = text.UNKNOWN if each["gpu_hours"] is None else f"{each['gpu_hours']:.2f}"
-        unknown = f"at least: the GPUs of {each['hours_unknown']:.2f} h are unknown" if each["hours_unknown"] else ""
+        unknown_s = 3600.0 * each["hours_unknown"]
+        unknown = f"at least: the GPUs of {text.duration(unknown_s)} are unknown" if unknown_s else ""
         place = text.printable(each["account"]), text.printable(each["partition"] or text.UNKNOWN)
         rows.append((*place, str(each["jobs"]), f"{each['hours']:.2f}", gpu_hours, unknown))
     return ["", *text.table(rows, right={2, 3, 4})]

@@ -119,7 +119,7 @@ def head(view: dict[str, Any]) -> list[str]:
     bad = view.get("bad_hours")
     if bad is not None:
         when = f"{'are over' if bad['now'] else 'begin'} in {text.duration(bad['changes_in_s'])}"
-        out.append(f"bad hours, {bad['for_s'] / 3600:.1f} a day: they {when}; levels have a separate record for them")
+        out.append(f"bad hours, {text.duration(bad['for_s'])} a day: they {when}; levels have a separate record for them")
     pin = view["pin"]
     if pin is not None:
         left = "until further notice" if pin["left_s"] is None else f"for another {text.duration(pin['left_s'])}"
@@ -174,9 +174,9 @@ def _next(level: dict[str, Any]) -> str:
 def _foot(view: dict[str, Any]) -> list[str]:
     if view["mode"] != "climb":
         return ['one fixed level is in force; [load] mode = "climb" tries higher levels']
-    cost = view["change_cost_s"]
+    cost, penalty = view["change_cost_s"], text.duration(60.0 * view["reboot_penalty_min"])
     told = "" if cost is None else f"; one change of level costs {text.duration(cost)} of training"
     return [
         "MTBF >=: with 90 % confidence, the mean time between reboots is at least this",
-        f"a reboot counts as {view['reboot_penalty_min']:g} min of lost training, besides the steps that it loses{told}",
+        f"a reboot counts as {penalty} of lost training, besides the steps that it loses{told}",
     ]

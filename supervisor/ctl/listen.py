@@ -24,6 +24,7 @@ from supervisor.ctl import text
 from supervisor.ctl.client import DaemonRefused, Unreachable, quote
 from supervisor.ctl.outcome import GENERIC, NOT_FOUND, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_int, parse_options
+from supervisor.formats import span
 from supervisor.model.names import group_of
 
 _LOOK_S: Final = 1.0
@@ -147,7 +148,7 @@ class Listener:
         os.set_blocking(fd, False)
         while data:
             if not select.select([], [fd], [], max(0.0, deadline_s - _now_s()))[1]:
-                raise ListenerFailed(f"the listener has not read its event within {self._timeout_s:.0f} s")
+                raise ListenerFailed(f"the listener has not read its event within {span(self._timeout_s)}")
             try:
                 data = data[os.write(fd, data) :]
             except BrokenPipeError:
@@ -182,7 +183,7 @@ class Listener:
 
     def _read(self) -> None:
         if not select.select([self._out], [], [], self._timeout_s)[0]:
-            raise ListenerFailed(f"the listener has not answered for {self._timeout_s:.0f} s")
+            raise ListenerFailed(f"the listener has not answered for {span(self._timeout_s)}")
         piece = os.read(self._out, 65536)
         if not piece:
             raise ListenerFailed(self._ended())

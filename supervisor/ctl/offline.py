@@ -30,7 +30,6 @@ from supervisor.model.fold import replay
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Paths, Settings
 from supervisor.model.state import Attempt, State
-from supervisor.policy.box.wall_clock import is_set
 from supervisor.reports.digest import Digest
 from supervisor.reports.exposition import TEXT, encoded
 from supervisor.reports.incidents import Facts, Incident
@@ -38,6 +37,7 @@ from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES, BadQuery
+from supervisor.wall_clock import is_set
 
 T = TypeVar("T")
 

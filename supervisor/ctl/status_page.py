@@ -87,7 +87,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         parts.append(f"daemon pid {daemon['pid']} up {text.clock(daemon['uptime_s'])}{state}")
     boot = f"boot up {text.clock(daemon['boot_up_s'])}" if daemon["boot_up_s"] is not None else ""
     reboots = daemon["reboots_24h"]
-    told = "" if reboots is None else f"{text.count(reboots, 'reboot')} in 24 h"
+    told = "" if reboots is None else f"{text.count(reboots, 'reboot')} in 24h"
     if told and _lately_damaged(daemon.get("journal"), now_s) and daemon["journal"]["damage"]["lost"] != 0:
         told = f"at least {told}"
     last = daemon["last_reboot"]

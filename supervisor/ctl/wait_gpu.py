@@ -16,6 +16,7 @@ from supervisor.adapters.host.gpu_nvml import NvmlGpu
 from supervisor.ctl.configuration import settings
 from supervisor.ctl.outcome import NOT_EXECUTABLE, NOT_FOUND, TIMED_OUT, UNKNOWN_GPU, USAGE, Failed
 from supervisor.ctl.session import Session, parse_int, parse_options
+from supervisor.formats import span
 from supervisor.model.settings import Settings
 from supervisor.policy.box.gate import Answer, GateSettings, Wish, check
 from supervisor.policy.box.readings import Gpus
@@ -108,7 +109,7 @@ def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:
             if verdict.answer is Answer.GIVE_UP:
                 raise Failed(f"wait-gpu: {verdict.why}", TIMED_OUT if waited_s >= wish.timeout_s else USAGE)
             if verdict.answer is Answer.WAIT and waited_s - warned_s >= _WARN_EVERY_S:
-                session.warn(f"wait-gpu: {verdict.why} ({waited_s:.0f} of {wish.timeout_s:g} s)")
+                session.warn(f"wait-gpu: {verdict.why} ({span(waited_s)} of {span(wish.timeout_s)})")
                 warned_s = waited_s
             never.wait(_LOOK_S)
     finally:

@@ -29,13 +29,14 @@ export function act(route, body) {
   return asked(`/api/v1/${route}`, request, 600_000);
 }
 
-/** A part of a log: its end, or what follows an earlier part. {data: bytes, next: {file, offset}}. */
+/** A part of a log: its end, or what follows an earlier part. {data: bytes, next: {file, offset}}; {}: there is no file yet. */
 export async function logPart(program, channel, query) {
   try {
-    const response = await fetch(`/api/v1/logs/${encodeURIComponent(program)}/${channel}?${new URLSearchParams(query)}`, {
+    const response = await fetch(`/api/v1/logs/${encodeURIComponent(program)}/${channel}?${new URLSearchParams({ ...query, maybe: "" })}`, {
       signal: AbortSignal.timeout(PATIENCE_MS),
     });
     if (!response.ok) return await refusal(response);
+    if (response.status === 204) return {};
     const next = { file: response.headers.get("x-file"), offset: response.headers.get("x-next-offset") };
     return { data: await response.arrayBuffer(), next };
   } catch (error) {

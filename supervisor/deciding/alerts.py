@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.deciding.own_checkpoints import starts_over
+from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.alert_record import Queued
 from supervisor.model.inputs import AlertTried, ReportDue
@@ -29,7 +30,6 @@ from supervisor.policy.upkeep.calendars import is_due
 from supervisor.policy.upkeep.when_done import DONE, Step
 from supervisor.policy.worker import service_health
 from supervisor.policy.worker.loss import IN_WORDS, Loss
-from supervisor.policy.worker.restart import span
 from supervisor.printable import printable
 from supervisor.records import Record, replace
 
@@ -128,7 +128,7 @@ def _reboot(context: DecisionContext, fact: facts.HostRebooted) -> str:
     alert = next(command for command in context.commands if isinstance(command, commands.AlertReboot))
     lost = [f"{name} {_steps(loss)} steps" for name, loss in sorted(alert.losses.items())]
     parts = [
-        f"{fact.why}; it was up for {_span(fact.up_s)}, at level {fact.level or '?'}",
+        f"{fact.why}; it was up for {'?' if fact.up_s is None else span(fact.up_s)}, at level {fact.level or '?'}",
         f"lost: {', '.join(lost) or 'nothing'}",
         f"resuming: {', '.join(alert.resuming) or 'nothing'}",
         *([f"pattern: {alert.pattern}"] if alert.pattern else []),
@@ -150,10 +150,6 @@ def damage_text(state: State) -> str:
     lost = "?" if damage.lost is None else damage.lost
     kept_as = f"it is kept as {damage.kept_as}" if damage.kept_as else "the damaged file is gone"
     return f"the journal was damaged ({damage.error}): {damage.kept} facts kept, {lost} lost; {kept_as}"
-
-
-def _span(seconds: float | None) -> str:
-    return "?" if seconds is None else span(seconds)
 
 
 def _starts_over(context: DecisionContext, fact: facts.Resumed | facts.StartsFrom) -> bool:

@@ -9,6 +9,7 @@ from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.gating import admit, waits_for_gpu, when_no_gpu
 from supervisor.deciding.hardware import gpu_of
 from supervisor.deciding.remedies import remedy
+from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Ended, Ending, Report, Sample, SpawnBroke, SpawnSucceeded
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
@@ -125,7 +126,7 @@ def _rotate(context: DecisionContext) -> None:
         and waiting and min(waiting) <= _priority(context, program)
     ]  # fmt: skip
     if held:
-        why = f"had its slot for {rotation_s / 3600:g} h while others wait"
+        why = f"had its slot for {span(rotation_s)} while others wait"
         stop(context, *context.present(min(held)[1]), reason="rotation", by="extralife", why=why)
 
 
@@ -182,7 +183,7 @@ def _spawn(context: DecisionContext, program: Program, spec: ProgramSpec, verdic
     if program.phase is Phase.GATED:
         free = "its GPU is back" if program.gpu_lost else "it waits no longer for GPU memory"
         free = free if verdict.free_bytes is None else "the GPU memory that it needs is free"
-        why = verdict.why or f"{free}, after {context.now_s - program.since_s:.0f} s"
+        why = verdict.why or f"{free}, after {span(context.now_s - program.since_s)}"
     lowered = program.batch_size(context.settings.level.name)
     lowered = lowered if verdict.batch_size is None else verdict.batch_size
     order = commands.Spawn(
@@ -260,7 +261,7 @@ def on_spawn_broke(context: DecisionContext, item: SpawnBroke) -> None:
 
 def _back_off_unstarted(context: DecisionContext, name: str, error: str) -> None:
     delay_s = restart.after_failed_start(context.settings.restart, context.state.programs[name].spawn_failures)
-    why = f"its process could not be started: {error}; next try in {delay_s:g} s"
+    why = f"its process could not be started: {error}; next try in {span(delay_s)}"
     context.record(facts.BackedOff(why, name, context.now_s + delay_s, delay_s, slow=False))
 
 
@@ -355,7 +356,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     early = spec is not None and _is_early(context, spec, attempt, verdict, ended_at_s)
     verdict = _course(context, name, ending, steps).judge(verdict)
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
-        reason = f"ended within {spec.start_s:g} s of its start" if early else "ended, but `restart` is always"
+        reason = f"ended within {span(spec.start_s or 0.0)} of its start" if early else "ended, but `restart` is always"
         verdict = Diagnosis("ended", counted=early, why=f"{reason}: {verdict.why}")
     before = context.state
     context.record(
@@ -522,7 +523,7 @@ def _after_early_end(context: DecisionContext, program: Program, verdict: Diagno
         why = f"{verdict.why}; start {program.early_ends} in a row failed, and start_retries = {retries}: it starts again"
         context.record(facts.GaveUp(f"{why} with `supervisorctl start` or after a change of its config", program.name))
         return
-    why = f"{verdict.why}; failed start {program.early_ends} of at most {retries + 1}: next try in {delay_s:g} s"
+    why = f"{verdict.why}; failed start {program.early_ends} of at most {retries + 1}: next try in {span(delay_s)}"
     context.record(facts.BackedOff(why, program.name, context.now_s + delay_s, delay_s, slow=False))
 
 
@@ -637,10 +638,10 @@ def _saved_late(program: Program, step: int) -> bool:
 
 
 def _cost(cost: Loss) -> str:
-    """`at least 500 steps lost (12 s, 3.1 % of the attempt)`; unknown parts are left out."""
+    """`at least 500 steps lost (12s, 3.1 % of the attempt)`; unknown parts are left out."""
     if cost.steps is None:
         return "lost steps unknown"
-    details = [f"{cost.seconds:.0f} s"] if cost.seconds is not None else []
+    details = [span(cost.seconds)] if cost.seconds is not None else []
     details += [f"{100 * cost.share:.1f} % of the attempt"] if cost.share is not None else []
     return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(details)})" if details else "")
 

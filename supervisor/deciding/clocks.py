@@ -1,19 +1,21 @@
-"""Record that the wall clock was moved, and correct recorded times (`policy/box/wall_clock.py`)."""
+"""Record that the wall clock was moved, and correct recorded times (`wall_clock.py`)."""
 
 from __future__ import annotations
 
+from supervisor import wall_clock
 from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import ClockMoved
 from supervisor.model.state import Reboot
-from supervisor.policy.box import wall_clock
 
 
 def on_moved(context: DecisionContext, item: ClockMoved) -> None:
     """Record a step of the wall clock, unless `notice` has recorded it as the setting of the clock."""
     step_s = item.step_s
     if context.boot_id not in context.state.clock_steps or not wall_clock.was_set(context.wall_s, step_s):
-        why = f"the wall clock moved by {step_s:+.1f} s; only displayed times change"
+        way = "ahead" if step_s > 0 else "back"
+        why = f"the wall clock moved {way} by {span(abs(step_s))}; only displayed times change"
         context.record(facts.ClockStepped(why, step_s))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.deciding.requests import end, stopped
+from supervisor.formats import span
 from supervisor.model import facts
 from supervisor.model.cluster_record import JobRecord
 from supervisor.model.commands import Spawn
@@ -25,7 +26,7 @@ def on_jobs(context: DecisionContext, item: JobsSeen) -> None:
         return
     if record.unreachable_since_s is not None:
         after_s = context.now_s - record.unreachable_since_s
-        context.record(facts.ClusterReached(f"the cluster answers again, after {after_s:.0f} s", after_s))
+        context.record(facts.ClusterReached(f"the cluster answers again, after {span(after_s)}", after_s))
     for name, sight in sorted(item.jobs.items()):
         if context.live(name, sight.token) is not None:
             _note(context, name, sight)
@@ -101,8 +102,8 @@ def _note_fault(context: DecisionContext, name: str, job: JobEnd, before: JobRec
         avoided=len(avoided), used=len(after.nodes.keys() | {node}),
     )  # fmt: skip
     if until_s is not None:
-        for_h = settings.node_exclude_s / 3600.0
-        why = f"node {node} has failed {len(faults_s)} times within a week: new jobs avoid it for {for_h:g} h"
+        avoid = f"new jobs avoid it for {span(settings.node_exclude_s)}"
+        why = f"node {node} has failed {len(faults_s)} times within a week: {avoid}"
         context.record(facts.NodeExcluded(why, node, until_s))
 
 

@@ -16,6 +16,7 @@ from supervisor.deciding.features import FEATURES
 from supervisor.deciding.healing import notice_own_absence, on_deadlines, on_evidence, on_sampled
 from supervisor.deciding.requests import end_if_empty, on_asked, on_config, on_config_fault, on_terminated
 from supervisor.deciding.startup import on_began
+from supervisor.formats import span
 from supervisor.model import facts
 from supervisor.model.codec import as_text
 from supervisor.model.inputs import (  # fmt: skip
@@ -93,5 +94,5 @@ def _record_journal_trouble(context: DecisionContext, trouble: Trouble) -> None:
     """
     context.memory = replace(context.memory, trouble=None)
     for_s = max(0.0, context.now_s - trouble.since_s)
-    why = f"the journal could not be written for {for_s:.0f} s ({trouble.error}): extralife started nothing meanwhile"
+    why = f"the journal could not be written for {span(for_s)} ({trouble.error}): extralife started nothing meanwhile"
     context.record(facts.JournalStalled(why, trouble.error, for_s, trouble.since_wall_s))

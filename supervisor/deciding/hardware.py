@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.deciding.context import DecisionContext
+from supervisor.formats import span
 from supervisor.model import facts
 from supervisor.model.inputs import Sampled
 from supervisor.model.lifecycle import Phase
@@ -51,7 +52,7 @@ def _record_changes(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
         return _record_xids(context, gpus)
     if unknown_since_s is not None:
         after_s = context.now_s - unknown_since_s
-        context.record(facts.GpusKnown(f"the GPUs can be read again, after {after_s:.0f} s", after_s))
+        context.record(facts.GpusKnown(f"the GPUs can be read again, after {span(after_s)}", after_s))
     count, before, models = len(gpus.gpus), context.state.gpus.count, context.state.gpus.models
     names = tuple(gpu.name for gpu in gpus.gpus)
     another = bool(models and set(names) - {*models, ""})

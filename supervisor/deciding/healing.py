@@ -13,6 +13,7 @@ from supervisor.deciding import health, own_checkpoints, time_spent
 from supervisor.deciding.attempts import note_resume, on_report, resumed, set_control, stop
 from supervisor.deciding.context import DecisionContext, kill_due_s
 from supervisor.deciding.hardware import on_hardware
+from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import CommandLeft, EvidenceTaken, Sample, Sampled
 from supervisor.model.lifecycle import Phase
@@ -26,7 +27,6 @@ from supervisor.policy.worker import (
     divergence,
     ending,
     finish,
-    restart,
     service_health,
     slowness,
     stall,
@@ -152,7 +152,7 @@ def notice_own_absence(context: DecisionContext, away_s: float) -> None:
         context.memory, overslept_s=None, blind_until_s=until_s, absences=absence.remember(absences, (from_s, context.now_s))
     )  # fmt: skip
     if absence.is_news(absences, from_s):
-        why = f"the daemon did not run for {away_s:.0f} s: that time does not count against any worker"
+        why = f"the daemon did not run for {span(away_s)}: that time does not count against any worker"
         context.memory = replace(context.memory, away=Away(from_s if looked_at_s is None else looked_at_s, context.now_s))
         context.record(facts.DaemonSuspended(why, away_s, until_s))
 
@@ -220,7 +220,7 @@ def _become_ready(context: DecisionContext, name: str, sample: Sample) -> None:
     time_spent.record_start(context, name)
     spec = context.spec(name)
     event = "training began" if spec is None or spec.start_s is None else "counts as started,"
-    context.record(facts.BecameReady(f"{event} {after_s:.1f} s after its start", name, attempt.token, after_s))
+    context.record(facts.BecameReady(f"{event} {span(after_s)} after its start", name, attempt.token, after_s))
 
 
 def _learn_gap(context: DecisionContext, name: str, before: Observation, sample: Sample, last_look_s: float) -> None:
@@ -241,7 +241,7 @@ def _learn_gap(context: DecisionContext, name: str, before: Observation, sample:
     gap_s = last_look_s - before.progress_at_s
     known_s = program.gap_s("training") or 0.0
     if gap_s >= _LEAST_GAP_S and gap_s > _GAP_GROWTH * known_s:
-        why = f"went {gap_s:.1f} s without progress and was healthy: its stall limit is raised"
+        why = f"went {span(gap_s)} without progress and was healthy: its stall limit is raised"
         context.record(facts.GapLearned(why, name, "training", gap_s))
 
 
@@ -436,7 +436,7 @@ def _continue_children(context: DecisionContext, name: str, sample: Sample) -> N
         if recorded_s is None or context.now_s - recorded_s >= _HALT_FACT_S:
             state = "is stopped" if stopped else "waits inside the kernel or a driver, where no signal reaches it,"
             action = "it is sent SIGCONT" if stopped else "it is left alone"
-            why = f"its process {each} {state} for {for_s:.0f} s (state {each.proc_state}): {action}"
+            why = f"its process {each} {state} for {span(for_s)} (state {each.proc_state}): {action}"
             context.record(facts.ChildHalted(why, name, attempt.token, each.pid, each.name, each.proc_state))
             recorded_s = context.now_s
         if stopped:
@@ -470,7 +470,7 @@ def _judge_rest(context: DecisionContext, name: str, sample: Sample, left: Comma
         names = ", ".join(left.processes)
         why = f"its command has left, and its work goes on in the background ({names}): {finish.REMEDY}"
         if not background:
-            why = f"its command has left; what it left behind is ended after {_rest_s(context, name):g} s: {names}"
+            why = f"its command has left; what it left behind is ended after {span(_rest_s(context, name))}: {names}"
         context.record(facts.CommandGone(why, name, attempt.token, left.processes, background))
     if context.present(name)[1].rest != finish.BACKGROUND:
         context.command(commands.AskToLeave(name, attempt.token))
@@ -551,7 +551,7 @@ def _revive(context: DecisionContext, name: str, attempt: Attempt, stalled_at_s:
     after_s = context.now_s - stalled_at_s
     how = "after SIGCONT" if attempt.stall == "stopped" else "by itself"
     does = "answers" if attempt.stall == UNHEALTHY else "works" if works else "makes progress"
-    context.record(facts.Revived(f"{does} again {how}, {after_s:.1f} s after the stall", name, attempt.token, after_s))
+    context.record(facts.Revived(f"{does} again {how}, {span(after_s)} after the stall", name, attempt.token, after_s))
     context.keep_observation(name, replace(watch, continued_at_s=None, asked_at_s=None))
 
 
@@ -574,7 +574,7 @@ def on_deadlines(context: DecisionContext) -> None:
         if attempt.stop is None or context.now_s < kill_due_s(attempt.stop):
             continue
         waited_s = context.now_s - attempt.stop.asked_at_s
-        why = f"did not exit within {waited_s:.1f} s: SIGKILL to its whole process tree"
+        why = f"did not exit within {span(waited_s)}: SIGKILL to its whole process tree"
         if attempt.stop.grace_s == 0:
             why = "SIGKILL to its whole process tree at once, without time to save"
         if _is_held(context, name, attempt, attempt.stop):
@@ -608,7 +608,7 @@ def _end_streak(context: DecisionContext, name: str) -> None:
         return
     if progress_at_s - attempt.ready_at_s < settings.healthy_s - context.settings.stall.floor_s:
         return
-    why = f"made progress for {restart.span(healthy_s)}: earlier deaths no longer count"
+    why = f"made progress for {span(healthy_s)}: earlier deaths no longer count"
     context.record(facts.Recovered(why, name, attempt.token, healthy_s))
 
 
@@ -663,15 +663,15 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
         since_s = None
         if attempt.slow_at_s is not None:
             after_s = context.now_s - attempt.slow_at_s
-            why = f"{rate:.0f} steps/s again, after {after_s:.0f} s of slowness"
+            why = f"{rate:.0f} steps/s again, after {span(after_s)} of slowness"
             context.record(facts.PaceRegained(why, name, sample.token, rate, usual, after_s))
     elif since_s is None:
         since_s = context.now_s
     elif attempt.slow_at_s is None and context.now_s - since_s >= settings.slow_for_s:
-        why = f"{rate:.0f} steps/s for {context.now_s - since_s:.0f} s, usually {usual:.0f}"
+        why = f"{rate:.0f} steps/s for {span(context.now_s - since_s)}, usually {usual:.0f}"
         if still:
             still_s = context.now_s - watch.pace.at_s
-            why = f"no step beyond {watch.pace.step:,} for {still_s:.0f} s, usually {usual:.3g} steps/s: it stands still"
+            why = f"no step beyond {watch.pace.step:,} for {span(still_s)}, usually {usual:.3g} steps/s: it stands still"
         context.record(facts.Slowed(why, name, sample.token, rate, usual, watch.pace.step if still else None))
         context.command(commands.TakeEvidence(name, sample.token))
     recorded = context.present(name)[1].slow_at_s is not None
@@ -697,9 +697,9 @@ def _end_slowness(context: DecisionContext, name: str) -> None:
         restarted_at_s=program.slow_restart_at_s,
         helped=still and before is not None and (watch.pace.step or 0) > before,
     ):  # fmt: skip
-        why = f"slow for {restart.span(context.now_s - since_s)} while no other program is: saves and restarts"
+        why = f"slow for {span(context.now_s - since_s)} while no other program is: saves and restarts"
         if still:
-            why = f"no step for {restart.span(context.now_s - watch.pace.at_s)}: it is asked to save, and restarts"
+            why = f"no step for {span(context.now_s - watch.pace.at_s)}: it is asked to save, and restarts"
         stop(context, program, attempt, reason="slow", by="extralife", why=why)
 
 
@@ -722,6 +722,6 @@ def _note_divergence(context: DecisionContext, name: str, before: Observation, s
     program, attempt = context.present(name)
     if attempt.stop is None and divergence.persists(context.settings.divergence, now_s=context.now_s, bad_since_s=since_s):
         for_s = context.settings.divergence.nan_for_s
-        why = f"its losses were not finite in every sample for {for_s:.0f} s ({sample.nan_count:,} bad updates so far)"
+        why = f"its losses were not finite in every sample for {span(for_s)} ({sample.nan_count:,} bad updates so far)"
         context.record(facts.Diverged(why, name, attempt.token, fine_step))
         stop(context, program, attempt, reason="diverged", by="extralife", why=why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from supervisor.deciding.attempts import stop
 from supervisor.deciding.context import DecisionContext
+from supervisor.formats import span
 from supervisor.model import facts
 from supervisor.model.inputs import Sample
 from supervisor.model.memory import IllnessSpell, Observation
@@ -61,7 +62,7 @@ def _goes_on(context: DecisionContext, name: str, illness: str, *, began: bool) 
     for_s = context.now_s - spell.since_s
     if health.lasted(context.settings.health, illness, for_s=for_s, games=games):
         _record_illness(
-            context, name, illness, f"for {for_s:.0f} s" if games is None else f"for {for_s:.0f} s and {games:,} games"
+            context, name, illness, f"for {span(for_s)}" if games is None else f"for {span(for_s)} and {games:,} games"
         )
 
 

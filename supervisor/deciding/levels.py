@@ -25,6 +25,7 @@ from typing import Final
 from supervisor.deciding import time_spent
 from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.reconcile import reconcile
+from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.codec import as_text
 from supervisor.model.codes import BAD_NAME, SHUTDOWN_STATE, SUCCESS
@@ -199,7 +200,7 @@ def _settling(context: DecisionContext, tenure: Tenure, training: int, gap_s: fl
     if not full and after_s < _SETTLES_S:
         return replace(tenure, lost_s=lost_s)
     if before and full:
-        why = f"level {tenure.level} trains in every slot {after_s:.0f} s after the change: {lost_s:.0f} s of training lost"
+        why = f"level {tenure.level} trains in every slot {span(after_s)} after the change: {span(lost_s)} of training lost"
         context.record(facts.LevelSettled(why, tenure.level, after_s, lost_s))
     return replace(tenure, lost_s=lost_s, settled=True)
 
@@ -366,7 +367,7 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
 
 
 def _asked(context: DecisionContext, item: Asked, level: str) -> None:
-    arguments = (level, *((f"{item.for_s:g} s",) if item.for_s is not None else ())) if level else ()
+    arguments = (level, *((span(item.for_s),) if item.for_s is not None else ())) if level else ()
     why = f"{item.by} requested {item.verb.value} {level}".rstrip()
     context.record(facts.OperatorAsked(why, item.verb.value, arguments, item.uid))
 
@@ -374,7 +375,7 @@ def _asked(context: DecisionContext, item: Asked, level: str) -> None:
 def _pin(context: DecisionContext, item: Asked, level: str) -> str:
     """Pin a level. Returns the answer to the request."""
     place, remembered = context.settings.place(level), known(context.state)
-    for_how = "until further notice" if item.for_s is None else f"for {item.for_s / 3600:.3g} h"
+    for_how = "until further notice" if item.for_s is None else f"for {span(item.for_s)}"
     text = ""
     if context.settings.climbs and remembered is not None and place is not None:
         tenure = _tenure(context)

@@ -10,6 +10,7 @@ from typing import Final
 
 from supervisor.deciding.attempts import send_away, set_control
 from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import EndNoticesRead
 from supervisor.model.lifecycle import Phase
@@ -19,7 +20,6 @@ from supervisor.model.settings import Progress
 from supervisor.policy.upkeep import notices as rule
 from supervisor.policy.upkeep import offsite
 from supervisor.policy.upkeep.notices import EndNotice, Plan, Saving
-from supervisor.policy.worker.restart import span
 from supervisor.records import replace
 
 _LEAST_GRACE_S: Final = 2.0

@@ -13,6 +13,7 @@ from typing import Final
 
 from supervisor.deciding.attempts import send_away
 from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue, Verb
@@ -21,7 +22,6 @@ from supervisor.model.offsite_record import Fence
 from supervisor.policy.upkeep import offsite as rule
 from supervisor.policy.upkeep.calendars import is_due
 from supervisor.policy.upkeep.notices import KILL_S
-from supervisor.policy.worker.restart import span
 from supervisor.records import replace
 
 NOW, CHECK, FORGET, TAKE_OVER, COPY, LOOK = "now", "check", "forget", "take-over", "copy", "look"
@@ -119,7 +119,7 @@ def _copied(item: OffsiteDone) -> facts.OffsiteCopied:
     count = f"checkpoints of {len(item.steps)} program{'' if len(item.steps) == 1 else 's'}"
     missed = "".join(f"; not copied: {name}: {why}" for name, why in sorted(item.missed.items()))
     size = f"{item.size_bytes / 1e6:,.1f} MB, {item.sent_bytes / 1e6:,.1f} MB new"
-    why = f"copied off the box as {item.snapshot}: {count}, {size}, in {item.took_s:.0f} s{missed}"
+    why = f"copied off the box as {item.snapshot}: {count}, {size}, in {span(item.took_s)}{missed}"
     return facts.OffsiteCopied(
         why, item.cause, item.snapshot, item.as_of_s, item.as_of_wall_s, item.steps, item.size_bytes, item.sent_bytes,
         item.took_s, item.missed, verified=item.cause == rule.DONE and not item.missed,

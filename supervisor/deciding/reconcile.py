@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
+from typing import Final
+
 from supervisor.deciding.attempts import stop
 from supervisor.deciding.context import DecisionContext
 from supervisor.model import facts
 from supervisor.model.facts import LevelChosen
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import ProgramSpec
+from supervisor.model.settings import ProgramSpec, Settings
 from supervisor.model.state import Program
 from supervisor.policy.worker import out_of_memory
 
+# Settings that need a restart to change and are no words of the command. Values of `env` may be secrets.
+_BESIDE_ARGV: Final = ("env", "directory", "progress", "progress_glob", "health", "user", "umask")
 
-def reconcile(context: DecisionContext, why: str, *, chosen: LevelChosen | None = None) -> None:
+
+def reconcile(
+    context: DecisionContext, why: str, *, chosen: LevelChosen | None = None, before: Settings | None = None
+) -> None:
     """Add new programs, restart changed ones, stop removed ones; unchanged programs are left alone.
 
-    `chosen` is the change of level that causes this, with its reason; None: the config's level is in force.
+    `chosen` is the change of level that causes this, with its reason; None: the config's level is in force. `before` are
+    the settings of this daemon until now; None: it has just started, so which settings of a program differ is not known.
     """
     level, other_level = context.settings.level, context.state.level != context.settings.level.name
     if other_level and context.state.level and (chosen is None or chosen.trial):
-        for before in context.hooks("before_level"):
-            before(context, level.name, chosen is not None)
+        for hook in context.hooks("before_level"):
+            hook(context, level.name, chosen is not None)
     if chosen is not None:
         context.record(chosen)
     elif (context.state.level, context.state.slots) != (level.name, level.slots):
@@ -35,7 +44,10 @@ def reconcile(context: DecisionContext, why: str, *, chosen: LevelChosen | None 
             if chosen is not None and level_only:
                 _move(context, program, spec, why)
             else:
-                _change(context, program, spec, why, level_only=level_only)
+                what = "settings of another level" if level_only else "changed in the config"
+                if not level_only and before is not None and (old := before.program(spec.name)) is not None:
+                    what += _differences(old, spec)
+                _change(context, program, spec, f"{what} ({why})", level_only=level_only)
         elif program.own_digest != spec.own_digest:
             context.record(_configured(spec, f"{'follows' if spec.own_digest else 'does not follow'} the level ({why})"))
     _remove_others(context)
@@ -57,8 +69,20 @@ def _configured(spec: ProgramSpec, cause: str, *, level_only: bool = False, move
     )
 
 
-def _change(context: DecisionContext, program: Program, spec: ProgramSpec, why: str, *, level_only: bool) -> None:
-    cause = f"settings of another level ({why})" if level_only else f"changed in the config ({why})"
+def _differences(old: ProgramSpec, new: ProgramSpec) -> str:
+    """Such as `: --lr 0.0003 -> 0.001, env`: changed words of the command, and names of settings beside it."""
+    found = []
+    for kind, begin, end, first, last in SequenceMatcher(None, old.argv, new.argv, autojunk=False).get_opcodes():
+        words = " ".join(new.argv[first:last])
+        if kind == "replace":
+            found.append(f"{' '.join(old.argv[max(0, begin - 1) : end])} -> {words}")
+        elif kind != "equal":
+            found.append(f"with {words}" if words else f"without {' '.join(old.argv[begin:end])}")
+    found += [name for name in _BESIDE_ARGV if getattr(old, name) != getattr(new, name)]
+    return f": {', '.join(found)}" if found else ""
+
+
+def _change(context: DecisionContext, program: Program, spec: ProgramSpec, cause: str, *, level_only: bool) -> None:
     context.record(_configured(spec, cause, level_only=level_only))
     if program.attempt is not None:
         stop(context, program, program.attempt, reason="config", by="config", why="its configuration changed")

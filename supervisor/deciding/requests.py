@@ -208,11 +208,11 @@ def on_config(context: DecisionContext, item: ConfigLoaded) -> None:
     context.record(facts.OperatorAsked(f"{item.by} requested update", "update", item.only, item.uid))
     if item.of_file and context.state.config is not None:
         context.record(facts.ConfigMended(f"the configuration is valid again: {item.by} requested update"))
-    context.settings = merged(context.settings, item.settings, item.only)
+    before, context.settings = context.settings, merged(context.settings, item.settings, item.only)
     for configured in context.hooks("configured"):
         configured(context)
     levels.apply_level(context)
-    reconcile(context, why="the configuration was updated")
+    reconcile(context, why="the configuration was updated", before=before)
     fill_slots(context)
     if item.request_id:
         context.command(commands.Reply(item.request_id, (("", SUCCESS, ""),)))

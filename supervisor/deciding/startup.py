@@ -10,6 +10,7 @@ from supervisor.deciding import clocks, levels
 from supervisor.deciding.attempts import fill_slots, finish, set_control, stop
 from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.reconcile import reconcile
+from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Began, BootEvidence, Ending, Survival, Survivor
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
@@ -136,7 +137,7 @@ def _another(context: DecisionContext, identity: box_identity.Verdict) -> str:
 def _rebooted(context: DecisionContext, boot: BootEvidence, identity: box_identity.Verdict) -> facts.HostRebooted:
     running = tuple(sorted(context.state.live))
     old_boot_id = context.state.boot_id
-    down = "unknown" if boot.down_s is None else f"{boot.down_s:.0f} s"
+    down = "unknown" if boot.down_s is None else span(boot.down_s)
     container = boot.kind == CONTAINER
     ending = f": {WORDS[boot.kind]}" if boot.kind and not container else ""
     cause, kind, words = boot.cause, boot.kind, boot.last_words

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.deciding.context import DecisionContext
+from supervisor.formats import span
 from supervisor.model import facts
 from supervisor.model.inputs import Ending, Sample
 from supervisor.model.memory import Away, Observation, Tally
@@ -237,8 +238,8 @@ def _record(
     sample: Sample, stall_s: float = 0.0,
 ) -> None:  # fmt: skip
     rounded = {seen: round(value, 6) for seen, value in sorted(seconds.items()) if value > 0}
-    text = ", ".join(f"{seen} {value:.1f} s" for seen, value in rounded.items())
-    why = f"{until_s - from_s:.0f} s: {text or 'nothing seen'}" + (f"; {stall_s:.3f} s of it in saves" if stall_s else "")
+    text = ", ".join(f"{seen} {span(value)}" for seen, value in rounded.items())
+    why = f"{span(until_s - from_s)}: {text or 'nothing seen'}" + (f"; {span(stall_s)} of it in saves" if stall_s else "")
     context.record(
         facts.Tallied(why, name, token, from_s, until_s, rounded, stall_s, doing, sample.steps, sample.steps_per_s)
     )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Final
 from supervisor.deciding import offsite
 from supervisor.deciding.attempts import send_away
 from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.formats import span, usd
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, Verb, WhenDoneEnded
@@ -21,7 +22,6 @@ from supervisor.policy.upkeep import offsite as copies
 from supervisor.policy.upkeep import when_done as rule
 from supervisor.policy.upkeep.alarm import DONE as REPORT
 from supervisor.policy.upkeep.when_done import Seen, Step
-from supervisor.policy.worker.restart import span
 from supervisor.records import replace
 
 _MOST_OUTPUT: Final = 2000
@@ -144,8 +144,8 @@ def _begun(context: DecisionContext, cause: str) -> str:
 def _report(context: DecisionContext, cause: str) -> str:
     record, copied = context.state.when_done, context.state.offsite.copied
     paid_s = context.now_s - record.off_s
-    usd = cost.usd_of(paid_s / 3600.0, context.settings.cost.usd_per_hour)
-    so_far = span(paid_s) if usd is None else f"${usd:,.2f}"
+    spent = cost.usd_of(paid_s / 3600.0, context.settings.cost.usd_per_hour)
+    so_far = span(paid_s) if spent is None else usd(spent)
     off_box = record.copied_s is not None and copied is not None
     saved = f"also off the box as {copied.snapshot}" if off_box and copied else "on this box only"
     return f"{_reason(context, cause)}; {so_far} so far; all is saved, {saved}; this box is now told to stop"

@@ -112,7 +112,7 @@ class ClockStepped(Fact):
 
 
 class ClockSet(Fact):
-    """The wall clock of this boot was not set until now (`policy/box/wall_clock.py`): earlier times are `step_s` too early.
+    """The wall clock of this boot was not set until now (`wall_clock.py`): earlier times are `step_s` too early.
 
     `reboot_wall_s` and `down_s` correct the newest reboot, if it had such a time; None: it had not, or the value is unknown.
     """

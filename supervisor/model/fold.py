@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Final
 
+from supervisor import wall_clock
 from supervisor.model import codec, facts, program_fold, when_done_record
 from supervisor.model.clock_times import with_times
 from supervisor.model.counts import advanced
@@ -26,7 +27,6 @@ from supervisor.model.state import (
     State,
     Veto,
 )
-from supervisor.policy.box import wall_clock
 from supervisor.policy.box.box_identity import MACHINE
 from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import furthest

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from supervisor import wall_clock
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Settings
 from supervisor.model.state import Program, State
-from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep import cost
 from supervisor.policy.upkeep import when_done as rule
 from supervisor.policy.upkeep.when_done import Outlook

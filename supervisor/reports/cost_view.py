@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from math import fsum
 
+from supervisor.formats import span
 from supervisor.model.cluster_record import NO_ACCOUNT
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
@@ -235,7 +236,7 @@ def _why_unknown(rate: float | None, paid_s: float, left: list[RemainingWork]) -
         return f"{unknown[0].name}{more}: {unknown[0].why}"
     if rate is None and paid_s <= 0:
         return "never measured"
-    return f"only {paid_s / 60:.0f} min measured" if paid_s < rule.LEAST_S else "no step was kept there"
+    return f"only {span(paid_s)} measured" if paid_s < rule.LEAST_S else "no step was kept there"
 
 
 _Stretch = tuple[float, float]  # from, until

@@ -8,8 +8,8 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any
 
+from supervisor import wall_clock
 from supervisor.model.facts import Stamped
-from supervisor.policy.box import wall_clock
 from supervisor.reports.sources import Json, Sources
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 
+from supervisor import wall_clock
 from supervisor.model.facts import Stamped
-from supervisor.policy.box import wall_clock
 from supervisor.reports.accounts_view import window
 from supervisor.reports.incidents import Incident
 from supervisor.reports.pages import Since

@@ -33,12 +33,12 @@ from dataclasses import field, fields, replace
 from math import fsum
 from typing import Any, Final, NamedTuple
 
+from supervisor import wall_clock
 from supervisor.model import facts
 from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
-from supervisor.policy.box import wall_clock
 from supervisor.policy.upkeep.accounting import COMPUTING, Account, booked_as
 from supervisor.records import dataclass
 from supervisor.reports.kept import Chunk, Kept, chunked

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from supervisor.formats import span
 from supervisor.model.level_memory import costs
 from supervisor.model.recording import PROGRAMS
 from supervisor.model.state import Program
@@ -174,6 +175,6 @@ def _would_keep(closed: Ledger, games: Games, level: Mapping[str, Any], length_s
         return {"kept_steps": expected, "kept_steps_least": least, "why": ""}
     paid_s, kept = at_level(closed, games, level["name"], closed.first_s or 0.0, closed.at_s)
     if kept <= 0 or paid_s < LEAST_S:
-        short = f"only {paid_s / 60:.0f} min measured" if 0.0 < paid_s < LEAST_S else "no step was kept there"
+        short = f"only {span(paid_s)} measured" if 0.0 < paid_s < LEAST_S else "no step was kept there"
         return {"kept_steps": None, "kept_steps_least": None, "why": short if paid_s > 0.0 else "never measured"}
     return {"kept_steps": kept / paid_s * length_s, "kept_steps_least": None, "why": ""}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from supervisor.formats import span
 from supervisor.model.inputs import Sample
 from supervisor.model.recording import of_other_names
 from supervisor.model.settings import ProgramSpec, Progress, Settings
@@ -15,7 +16,7 @@ from supervisor.model.state import Attempt, Program, State
 from supervisor.policy.worker.finish import BACKGROUND, REMEDY
 from supervisor.policy.worker.health import WORDS
 from supervisor.policy.worker.loss import furthest
-from supervisor.policy.worker.restart import recent_deaths, span
+from supervisor.policy.worker.restart import recent_deaths
 from supervisor.policy.worker.service_health import Checked
 from supervisor.policy.worker.stall import NOT_HEALED
 from supervisor.policy.worker.witness import WORDS as WITNESSES

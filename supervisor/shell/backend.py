@@ -23,6 +23,7 @@ from supervisor.adapters.process import stdin
 from supervisor.adapters.process.presence import corrected
 from supervisor.adapters.state_files import StateFiles
 from supervisor.api.port import Json, Result
+from supervisor.formats import span
 from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NO_FILE, NOT_RUNNING, SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
@@ -185,7 +186,7 @@ class DaemonBackend:
         except FutureTimeout:
             self._replies.forget(number)
             return [
-                (name, FAILED, f"no answer within {timeout_s:g} s; the request may still be carried out") for name in about
+                (name, FAILED, f"no answer within {span(timeout_s)}; the request may still be carried out") for name in about
             ]
 
     @staticmethod

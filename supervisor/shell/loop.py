@@ -36,6 +36,7 @@ from supervisor.model.inputs import (
     Sampled,
     SupervisionLooked,
     Terminated,
+    Verb,
     Woke,
 )
 from supervisor.model.memory import Memory, Trouble
@@ -255,7 +256,11 @@ class Loop:
         ):
             self.inbox.put_back(item)
         for request in requests:
-            self.performer.refuse(request, f"refused, because the journal cannot be written ({error})")
+            text = f"refused, because the journal cannot be written ({error})"
+            ends = isinstance(request, Asked) and request.verb is Verb.SHUTDOWN
+            self.performer.refuse(
+                request, f"{text}; SIGTERM ends the daemon alone, and its workers run on" if ends else text
+            )
         self._leave_without_record(item.now_s)
         self.publish(self)
 
@@ -272,16 +277,19 @@ class Loop:
         self.performer.alarm(unwritable(error, now_s, wall_s))
 
     def _leave_without_record(self, now_s: float) -> None:
-        """A stop is requested while the disk stays full: exit as if killed. Workers run on; the next daemon adopts them."""
+        """An end is requested or under way while the journal cannot be written: exit as if killed.
+
+        Workers run on, or leave if they were asked to; the next daemon adopts those that it finds.
+        """
         ends = self.inbox.withdraw(Terminated)
         for end in reversed(ends):
             self.inbox.put_back(end)  # first in the inbox: an end does not need the other inputs
-        if not ends:
+        if not ends and not self.state.stopping:
             return
         if self.leave_at_s is None:
             self.leave_at_s = now_s + _LEAVE_S
         elif now_s >= self.leave_at_s:
-            log.critical("ended_without_record", by=ends[0].by, workers=sorted(self.state.live))
+            log.critical("ended_without_record", by=ends[0].by if ends else "shutdown", workers=sorted(self.state.live))
             self.memory = replace(self.memory, ended=True)
 
     def _take(self) -> Input | None:

@@ -25,6 +25,7 @@ from supervisor.adapters.alerts import delivery as alert_delivery
 from supervisor.adapters.alerts import failure as alert_failure
 from supervisor.adapters.alerts.delivery import AlertCourier, deliver, deliver_to_all, write_to_systemd_journal
 from supervisor.config.whole_input import ConfigInput
+from supervisor.formats import span
 from supervisor.model.inputs import AlertTried
 from supervisor.model.settings import Paths
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, Notice
@@ -62,7 +63,7 @@ def test_a_url_that_is_down_refuses_hangs_and_is_up_again(receiver):
     assert "connection" in error.lower()
     assert not re.search("hunter2|s3cret", error), "nothing of the URL"
     assert "500" in told_by(receiver.up("refuse").url)
-    assert told_by(receiver.up("hang").url, timeout_s=4.0) == "no answer within 4 s"
+    assert told_by(receiver.up("hang").url, timeout_s=4.0) == "no answer within 4s"
     assert told_by(receiver.up("take").url) == ""
     (got,) = receiver.got
     assert got["title"] == f"{DO}. extralife on box: Pong: fatal"
@@ -247,7 +248,7 @@ def test_a_hook_that_hangs_is_ended_with_all_that_it_has_started(hook, tmp_path)
         f"p = subprocess.Popen(['sleep', '300'])\nopen({str(child)!r}, 'w').write(str(p.pid))\ntime.sleep(300)"
     )
     for timeout_s in (6.0, 60.0):  # in the shorter time a busy machine may not have begun all of it
-        assert run_hook(hook, timeout_s=timeout_s) == f"it did not end within {timeout_s:g} s and was killed"
+        assert run_hook(hook, timeout_s=timeout_s) == f"it did not end within {span(timeout_s)} and was killed"
         if child.exists() and child.read_text():
             break
     assert gone(int(child.read_text()))
@@ -293,8 +294,8 @@ def test_everybody_is_told_at_the_same_time(hook, receiver, monkeypatch):
 
     monkeypatch.setattr(alert_delivery, "deliver", both_begun)
     to_url, to_hook = deliver_to_all(rules, NOTICE)
-    assert (to_url.target, to_url.error) == (rules.targets[0], "no answer within 6 s")
-    assert (to_hook.target, to_hook.error) == ("command", "it did not end within 6 s and was killed")
+    assert (to_url.target, to_url.error) == (rules.targets[0], "no answer within 6s")
+    assert (to_hook.target, to_hook.error) == ("command", "it did not end within 6s and was killed")
     assert 6.0 <= to_hook.took_s < 60.0 * PATIENCE
     assert deliver_to_all(AlertSettings(), NOTICE) == []
 

@@ -74,8 +74,8 @@ def test_a_time_is_told_to_the_second_and_quotes_end_no_field():
 
 
 def test_a_pattern_stands_at_the_end():
-    line = reboot_line(replace(ALERT, pattern="3 in 40 min, all at light"), WALL_S)
-    assert line.endswith(' evidence="the boot id changed" pattern="3 in 40 min, all at light"')
+    line = reboot_line(replace(ALERT, pattern="3 in 40m, all at light"), WALL_S)
+    assert line.endswith(' evidence="the boot id changed" pattern="3 in 40m, all at light"')
 
 
 def test_a_line_that_is_about_no_reboot():

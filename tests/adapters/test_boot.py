@@ -79,7 +79,7 @@ def test_a_reboot_at_the_very_same_tick_of_a_box_that_shows_its_hosts_boot_id_is
     told = seen(Boot(OLD, 2 * HZ))
     assert told.rebooted
     assert told.evidence == "the time since boot is less than at the last sign of life"
-    assert told.down_s == pytest.approx(42.0), "12:00:00 to 2 s after 12:00:40"
+    assert told.down_s == pytest.approx(42.0), "12:00:00 to 2s after 12:00:40"
     assert seen(Boot(OLD, 2 * HZ), boot_now_s=999.9).rebooted
     assert seen(Boot(OLD, 2 * HZ), boot_now_s=1_000.0).rebooted is False
 

@@ -211,7 +211,7 @@ def test_a_look_without_news_leaves_the_figures_and_says_when_it_was(desk: Desk)
         (ValueError("no answer"), "its figures cannot be read: no answer"),
         ({"cursors": None}, "its figures cannot be read: 'NoneType' object is not iterable"),
         ({"rows": [[1]]}, "its figures cannot be read: not enough values to unpack (expected 4, got 1)"),
-        (TimeoutError(), "its files did not answer within 3 s: they are read again in 10 min"),
+        (TimeoutError(), "its files did not answer within 3s: they are read again in 10m"),
     ],
 )
 def test_a_look_that_fails_is_a_fault_beside_what_was_known(desk: Desk, error: Any, fault: str) -> None:

@@ -378,7 +378,7 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
     made._hang_s = 60.0  # for those that answer, however slowly
     assert posts.newest() == [("mount", Look.UNKNOWN)]
     assert posts.items[-1].findings[0] == Finding(
-        "mount", "/mnt/dead", Look.UNKNOWN, "its file system has not answered for 3 s", "no backups", "mount it",
+        "mount", "/mnt/dead", Look.UNKNOWN, "its file system has not answered for 3s", "no backups", "mount it",
         minor=True, holds_starts=True,
     )  # fmt: skip
     made.check_all()  # what came behind the one that hangs is looked at now

@@ -421,7 +421,7 @@ def test_a_call_hangs_from_the_fifth_second_on(one):
     assert one.gpu.hung_s() is one.gpu.newest() is None
     one.now_s = 105.0
     assert one.gpu.hung_s() == 5.0
-    error = "nvmlDeviceGetName has not answered for 5 s"
+    error = "nvmlDeviceGetName has not answered for 5s"
     assert one.gpu.newest() == Gpus(None, error, 5.0, xids=(Xid(4, 1, 31),))
 
 

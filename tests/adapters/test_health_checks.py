@@ -14,6 +14,7 @@ from attempts_kit import BootClock, eventually, spec
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process.health_checks import Failed, HealthChecks, make
+from supervisor.formats import span
 from supervisor.policy.worker.service_health import HealthCheck
 
 
@@ -98,7 +99,7 @@ def test_a_command(tmp_path) -> None:
         ask(command=("sh", "-c", "kill -9 $$"))
     pid, began_s = tmp_path / "pid", time.monotonic()
     for timeout_s in (0.2, 20.0):  # in the shorter time a busy machine may not have begun all of it
-        with pytest.raises(Failed, match=rf"^the command did not end within {timeout_s:g} s$"):
+        with pytest.raises(Failed, match=rf"^the command did not end within {span(timeout_s)}$"):
             ask(command=("sh", "-c", f"sleep 1000 & echo $! > {pid}; wait"), timeout_s=timeout_s)
         if pid.exists() and pid.read_text():
             break

@@ -121,7 +121,7 @@ def test_a_snapshot_of_an_unset_clock_is_as_old_as_the_newest_before_it(path: Pa
     assert compact(path, before_wall_s=100.0, most_bytes=MUCH, pause=never) is None
     moved = compact(path, before_wall_s=101.0, most_bytes=MUCH, pause=never)
     assert moved is not None
-    assert moved.facts == 2, "the one of 1970 is 100 s old, too"
+    assert moved.facts == 2, "the one of 1970 is 1m 40s old, too"
 
 
 @pytest.fixture

@@ -387,7 +387,7 @@ def test_its_mistakes_are_told_one_by_one(tmp_path: Path) -> None:
     [
         ("import nothing_of_that_name", "ended with 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
         ("import os\nos.kill(os.getpid(), 11)", "was ended by signal 11: it printed nothing"),
-        ("import time\ntime.sleep(60)", "did not end within 0.5 s"),
+        ("import time\ntime.sleep(60)", "did not end within 500ms"),
     ],
 )
 def test_an_image_that_cannot_be_asked_would_not_start(tmp_path: Path, source: str, told: str) -> None:
@@ -491,7 +491,7 @@ def test_an_image_that_names_no_mistake_is_told_by_its_last_line(tmp_path: Path,
 def test_an_image_that_hangs_is_told_with_its_whole_command(tmp_path: Path) -> None:
     argv = child(tmp_path, "import time\ntime.sleep(60)")
     assert next_image.mistakes([*argv, "-n"], timeout_s=0.25) == [
-        f"the check of the configuration did not end within 0.25 s: {sys.executable} {tmp_path}/image.py -n --check"
+        f"the check of the configuration did not end within 250ms: {sys.executable} {tmp_path}/image.py -n --check"
     ]
 
 

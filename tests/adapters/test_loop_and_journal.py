@@ -151,6 +151,23 @@ def test_without_its_directory_requests_are_refused_and_nothing_is_made(loop, tm
     assert facts.JournalStalled.__name__ in next_daemon(path)[1]
 
 
+def test_an_end_under_way_does_not_wait_for_a_directory_that_was_removed(loop, tmp_path):
+    loop.turn(Asked(loop.clock.now_s(), Verb.SHUTDOWN, 1))
+    assert (loop.state.stopping, bool(loop.state.live), loop.memory.ended) == (True, True, False)
+    (tmp_path / "state").rename(tmp_path / "away")
+    for waited_s in (0.0, 4.9, 0.2):
+        assert not loop.memory.ended
+        loop.clock.advance(waited_s)
+        loop.turn(replace(LOST, now_s=loop.clock.now_s()))
+    assert loop.memory.ended, "the next daemon adopts the workers that it finds"
+
+
+def test_a_shutdown_that_cannot_be_recorded_says_how_to_end_the_daemon(loop, tmp_path):
+    (tmp_path / "state").rename(tmp_path / "away")
+    loop.turn(Asked(loop.clock.now_s(), Verb.SHUTDOWN, 1))
+    assert loop.performer.refused[0].endswith("; SIGTERM ends the daemon alone, and its workers run on")
+
+
 def test_a_disk_that_is_full_again_and_again_is_one_alarm_in_the_time_for_the_same_kind(loop, tmp_path):
     """A checkpoint that is pruned frees a MB, and the next one takes it: the journal fails every minute of a night."""
     state, away = tmp_path / "state", tmp_path / "away"

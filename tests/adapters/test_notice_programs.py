@@ -135,7 +135,7 @@ def test_a_service_that_does_not_end_is_given_up_by_the_daemon(service, odd):
     bad = service("azure")
     bad.odd = odd
     asked = Command(f"env EXTRALIFE_METADATA={bad.endpoint} {shlex.quote(str(PROGRAMS / 'azure'))}", 1.0, FakeClock())
-    with pytest.raises(Unreadable, match=r"^it took longer than 1 s$|^it ended with status 1$"):
+    with pytest.raises(Unreadable, match=r"^it took longer than 1s$|^it ended with status 1$"):
         asked.read()
 
 

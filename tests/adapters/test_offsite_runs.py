@@ -362,14 +362,14 @@ def test_a_lock_that_stays_is_an_error_that_names_its_holder(
     told, _, waited = script.error(script.restic(limit_s=limit_s)).rpartition("; waited ")
     remedy = "; if nothing runs there any more, `supervisorctl offsite take-over` removes the lock"
     assert told == f"restic check: the repository is locked by process {holder} of box {host}{remedy * (box != 'this')}"
-    assert re.fullmatch(r"\d{1,2} s for it", waited)
+    assert re.fullmatch(r"[\d.]+m?s for it", waited)
     assert script.asked == [CHECK, *LOOK]
 
 
 def test_an_error_of_a_lock_that_nobody_has_ends_too(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LOCK_WAIT_S", 0.0)
     script.does("case $1 in check) echo 'unable to create lock: disk full' >&2; exit 1;; esac")
-    assert script.error() == "restic check: unable to create lock: disk full; waited 0 s for it"
+    assert script.error() == "restic check: unable to create lock: disk full; waited 0s for it"
 
 
 def test_another_error_is_not_tried_again(script: Script) -> None:

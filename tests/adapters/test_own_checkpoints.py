@@ -31,6 +31,7 @@ from supervisor.adapters.process.own_checkpoints import (
     place_of,
     set_aside,
 )
+from supervisor.formats import span
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec
 
@@ -263,7 +264,7 @@ def test_a_check_that_never_ends_is_ended_with_its_children(tmp_path: Path) -> N
     noted = tmp_path / "childFalse"
     for timeout_s in (3.0, 60.0):  # in the shorter time a busy machine may not have begun all of it
         found = look(spec(tmp_path, checkpoint_check=check(*code), checkpoint_check_timeout_s=timeout_s))
-        assert found.note == f"step=1.pt: checkpoint_check did not answer within {timeout_s:g} s"
+        assert found.note == f"step=1.pt: checkpoint_check did not answer within {span(timeout_s)}"
         if noted.exists() and noted.read_text():
             break
     pid = int(noted.read_text())

@@ -77,6 +77,6 @@ def test_systemd_is_not_told_of_an_end_that_it_has_still_to_ask_for():
     assert told.lines == ["1 of 1 programs are saving and leaving"]
     awaits[0] = False  # SIGTERM has come
     service.after_turn(state, 12.0)
-    assert told.lines[1:] == [33.0], "10 s asked at, 20 s of grace, 15 s to close, 12 s now"
+    assert told.lines[1:] == [33.0], "10s asked at, 20s of grace, 15s to close, 12s now"
     service.ends(30.0)
     assert told.lines[2:] == [30.0]

@@ -279,7 +279,7 @@ def test_a_submission_without_an_answer_is_waited_for_as_long_as_it_may_take_to_
     world.cluster.answer = Unknown("timeout", "timeout")
     world.spawn()
     broke = [item for item in world.look(later_s=later_s) if isinstance(item, SpawnBroke)]
-    error = "cannot submit Pong: sbatch gave no answer, and Slurm has not shown such a job for 120 s"
+    error = "cannot submit Pong: sbatch gave no answer, and Slurm has not shown such a job for 2m"
     assert broke == ([SpawnBroke(world.clock.now_s(), "Pong", TOKEN, error)] if given_up else [])
     assert world.launcher.number(TOKEN) == (None if given_up else 3)
 

@@ -199,10 +199,10 @@ def test_a_signal_to_a_job_is_only_logged(world):
 
 
 def test_a_lost_answer_is_looked_for_and_given_up_only_when_slurm_does_not_know_the_job(world):
-    world.cluster.answer = Unknown("sbatch has not answered within 30 s", "timeout")
+    world.cluster.answer = Unknown("sbatch has not answered within 30s", "timeout")
     with capture_logs() as logged:
         world.spawn()
-    error = "sbatch has not answered within 30 s"
+    error = "sbatch has not answered within 30s"
     assert logged == [
         {"event": "submission_unanswered", "program": "Pong", "error": error, "log_level": "warning"}
     ]  # fmt: skip
@@ -212,7 +212,7 @@ def test_a_lost_answer_is_looked_for_and_given_up_only_when_slurm_does_not_know_
     world.launcher.step()
     assert not any(isinstance(item, SpawnBroke) for item in world.inbox.items)
     broke = [item for item in world.look() if isinstance(item, SpawnBroke)]
-    error = "cannot submit Pong: sbatch gave no answer, and Slurm has not shown such a job for 1100 s"
+    error = "cannot submit Pong: sbatch gave no answer, and Slurm has not shown such a job for 18m 20s"
     assert [item.error for item in broke] == [error]
     assert len(world.cluster.scripts) == 1
 
@@ -331,10 +331,10 @@ def test_what_a_node_has_told_of_a_job_that_does_not_get_on(world):
     assert taken(None) == EvidenceTaken(world.clock.now_s(), "Pong", TOKEN, {"process": "Pong is gone"})
     assert taken(3).evidence == {"process": "its node has not written anything yet"}
     world.report(wall_s=world.clock.wall_s() - 7.0)
-    assert taken(3).evidence == {"process": "job 17 on n7, pid 5, state S, reported 7 s ago"}
+    assert taken(3).evidence == {"process": "job 17 on n7, pid 5, state S, reported 7s ago"}
     world.report(wall_s=world.clock.wall_s() + 7.0)
     Path(world.paths.log("Pong", "stdout")).write_text("one\ntwo\n")
-    assert taken(3).evidence == {"process": "job 17 on n7, pid 5, state S, reported 0 s ago", "stdout": "one\ntwo"}
+    assert taken(3).evidence == {"process": "job 17 on n7, pid 5, state S, reported 0s ago", "stdout": "one\ntwo"}
 
 
 def test_what_slurm_says_to_a_signal_or_a_deletion_that_fails_is_logged(world, monkeypatch):

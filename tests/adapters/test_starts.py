@@ -131,7 +131,7 @@ def test_the_wait_is_told_and_over_by_itself(service):
     began(environ, 30.0, 20.0)
     # In a process of its own: SIGALRM, which ends the wait, may reach another thread of this one.
     assert waiting(environ).wait(30) == 11
-    assert said(sock) == ("start 3 within 10 min: waits 1 s; journalctl says why the others ended", "61000000")
+    assert said(sock) == ("start 3 within 10m: waits 1s; journalctl says why the others ended", "61000000")
     assert len(recorded(environ)) == 3
     assert not Path(environ["STATE_DIRECTORY"], "reboot_alerts.log").exists(), "the fourth is an alert"
 
@@ -140,7 +140,7 @@ def test_a_start_is_recorded_for_the_time_at_which_it_begins(service):
     environ, sock = service
     began(environ, *range(1, 10))
     process = waiting(environ)
-    assert said(sock) == ("start 10 within 10 min: waits 60 s; journalctl says why the others ended", "120000000")
+    assert said(sock) == ("start 10 within 10m: waits 1m; journalctl says why the others ended", "120000000")
     assert (
         json.loads(Path(environ["RUNTIME_DIRECTORY"], "starts").read_text())[-1]
         > time.clock_gettime(time.CLOCK_BOOTTIME) + 20
@@ -154,7 +154,7 @@ def test_a_stop_ends_the_wait_and_the_next_start_is_at_once(service, number, cod
     environ, sock = service
     began(environ, *range(1, 10))
     process = waiting(environ)
-    assert "waits 60 s" in said(sock)[0]
+    assert "waits 1m" in said(sock)[0]
     process.send_signal(number)
     assert process.wait(30) == code
     assert not Path(environ["RUNTIME_DIRECTORY"], "starts").exists()
@@ -165,7 +165,7 @@ def test_a_wait_that_was_stopped_beyond_its_end_is_over_and_no_request_to_end(se
     environ, sock = service
     began(environ, 30.0, 20.0, 10.0)
     process = waiting(environ)
-    assert "waits 2 s" in said(sock)[0]
+    assert "waits 2s" in said(sock)[0]
     time.sleep(0.5)  # it is in the middle of its wait then
     process.send_signal(signal.SIGSTOP)
     time.sleep(2.0)

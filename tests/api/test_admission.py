@@ -16,6 +16,7 @@ from supervisor.api import door
 from supervisor.api.door import PasswordCheck
 from supervisor.api.rest import REST_KEY
 from supervisor.api.same_site import objection, same_site
+from supervisor.formats import span
 from supervisor.model.settings import HttpSettings
 
 NAMES = {"", "localhost", "127.0.0.1", "[::1]", "proxy.example"}
@@ -152,7 +153,7 @@ UNAUTHORISED = refusal(401, "this port needs the user and the password of [http]
 
 
 def too_many(address: str, wait_s: int) -> list[Message]:
-    sentence = f"too many wrong passwords from {address}: wait {wait_s} s"
+    sentence = f"too many wrong passwords from {address}: wait {span(wait_s)}"
     return refusal(429, sentence, (b"retry-after", b"%d" % wait_s))
 
 

@@ -59,7 +59,7 @@ def test_health_tells_a_wedged_loop(api: Path, backend: FakeBackend) -> None:
         backend.wall_s = time.time() + step_s
         assert call(api, "/healthz")[0] == 200
     backend.now_s -= 0.25
-    assert call(api, "/healthz") == (503, {"error": "the deciding loop has not run for 30 s", "age_s": 30.25})
+    assert call(api, "/healthz") == (503, {"error": "the deciding loop has not run for 30s", "age_s": 30.25})
 
 
 def test_facts_by_position_program_and_kind(api: Path, backend: FakeBackend) -> None:

@@ -18,15 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.api import encoding, lasting, logfiles, peer, starting
+from supervisor.api.app import Api
 from supervisor.api.encoding import EncodedPages
 from supervisor.api.logfiles import Chunk
-from supervisor.api.metrics import Metrics
 from supervisor.api.peer import Peer
-from supervisor.api.pins import MOST_PIN_S, is_span
 from supervisor.api.port import StatusPage
 from supervisor.api.refused import RequestRefused
 from supervisor.api.rest import REST_KEY, read_body_first
-from supervisor.api.signals import signal_name
+from supervisor.api.words import MOST_PIN_S, is_span, signal_name
 from supervisor.model.codes import FAILED, SUCCESS
 from supervisor.reports.exposition import OPENMETRICS, TEXT
 
@@ -140,15 +139,12 @@ def test_how_long_a_level_may_be_pinned(value: object, valid: bool) -> None:
 # --- pages -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_page_is_encoded_again_only_when_it_is_another_object_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-    encode = encoding.encoded
-    monkeypatch.setattr(encoding, "encoded", lambda value: (made.append(value), encode(value))[1])
+def test_a_page_is_encoded_again_only_when_it_is_another_object_of_that_name() -> None:
+    made: list[str] = []
     pages, first, second = EncodedPages(), {"a": 1}, {"a": 1}
-    assert [pages.encoded("x", first), pages.encoded("x", first), pages.encoded("y", first)] == [b'{"a":1}'] * 3
-    assert len(made) == 2
-    assert pages.encoded("x", second) == b'{"a":1}'
-    assert [id(each) for each in made] == [id(first), id(first), id(second)]
+    for name, page in (("x", first), ("x", first), ("y", first), ("x", second), ("x", second)):
+        assert pages.of(name, page, lambda name=name: made.append(name) or b"page") == b"page"
+    assert made == ["x", "y", "x"]
 
 
 def test_json_is_utf8_without_spaces_and_what_is_not_finite_is_null_at_any_depth() -> None:
@@ -166,11 +162,11 @@ def test_the_metrics_of_a_turn_are_made_once_a_format() -> None:
             return super().metrics()
 
     backend = Counting()
-    page = Metrics(backend)
+    page = Api(backend, lambda: 0.0)
 
     def asked(accept: bytes | None) -> Response:
         headers = [] if accept is None else [(b"accept", accept)]
-        return asyncio.run(page.get(Request({"type": "http", "method": "GET", "headers": headers})))
+        return asyncio.run(page.metrics(Request({"type": "http", "method": "GET", "headers": headers})))
 
     texts = [asked(None), asked(b"*/*")]
     opened = [asked(b"application/openmetrics-text"), asked(b"application/openmetrics-text")]
@@ -181,6 +177,7 @@ def test_the_metrics_of_a_turn_are_made_once_a_format() -> None:
     backend.journal = []  # the next turn
     asked(None)
     assert len(made) == 3
+    page.close()
 
 
 # --- starts ----------------------------------------------------------------------------------------------------------------

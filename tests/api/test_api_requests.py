@@ -232,8 +232,13 @@ def test_health_as_a_whole(api: Path, backend: Noting) -> None:
     backend.header = daemon(journal=journal(error="disk full"), http={"listen": "x", "error": "taken"})
     wrong = ["the journal cannot be written: disk full", "the TCP port x of [http] is not open: taken"]
     assert call(api, "/healthz") == (503, {"ok": False, **well, "error": "; ".join(wrong), "troubles": wrong})
+    row = {"name": "x", "look": "other", "since_wall_s": 1.0}
+    away = [{**row, "path": "/p/stderr.log", "why": "the log"}, {**row, "path": "/p", "why": "the directory"}]
+    backend.change("Pong", stderr_log="/p/stderr.log")
+    backend.header = daemon(foundations=away)
+    assert call(api, "/healthz")[1]["troubles"] == ["the directory"], "a worker whose log is away trains on"
     backend.now_s = 969.4
-    error = {"error": "the deciding loop has not run for 31 s", "age_s": pytest.approx(30.6)}
+    error = {"error": "the deciding loop has not run for 31s", "age_s": pytest.approx(30.6)}
     assert call(api, "/healthz") == (503, error)
 
 
@@ -310,6 +315,7 @@ def test_a_log_is_answered_with_its_position(api: Path, backend: Noting, tmp_pat
     ):
         assert call(api, f"/api/v1/mainlog?{query}") == (400, {"error": words})
     assert call(api, "/api/v1/logs/Pong/stderr") == (404, {"error": "no log file"})
+    assert log_of(api, "/api/v1/logs/Pong/stderr?maybe=")[::2] == (204, b""), "no error in a browser's console"
     backend.header = daemon(main_log=str(tmp_path))
     assert call(api, "/api/v1/mainlog")[0] == 500
     assert call(api, "/api/v1/mainlog")[1]["error"].startswith("cannot read the log: [Errno ")

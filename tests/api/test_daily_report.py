@@ -36,7 +36,7 @@ def broke(what: str, *programs: str, why: str = "no progress") -> dict[str, Any]
 
 
 HERE = level("medium", 1000.0, in_force=True)
-NEXT = {"level": "medium", "days": 4.26, "usd": 61.2, "why": "", "line": "medium: no reboot in 40 min"}
+NEXT = {"level": "medium", "days": 4.26, "usd": 61.2, "why": "", "line": "medium: no reboot in 40m"}
 NOT_KNOWN = {"level": "light", "days": None, "usd": None, "why": "Pong: it has\nno target", "line": ""}
 
 
@@ -60,7 +60,7 @@ def test_the_report_asks_for_the_last_day_and_is_one_text() -> None:
         f"Nothing to do. {night.headline(found())}",
         "Pong: RUNNING, 1M steps kept, 500 lost, return -20.1 -> 18.3",
         "nothing broke",
-        "next: all is done in 4.3 days for $61.20 at level medium; medium: no reboot in 40 min",
+        "next: all is done in 4d 6h for $61.20 at level medium; medium: no reboot in 40m",
     ]
     assert asked == [("report", {"since": "86400s"})]
 
@@ -79,7 +79,7 @@ def test_a_bad_night_is_told_up_to_the_limits_of_each_part() -> None:
     assert told[2:] == [
         *(f"p\\x1b{number}: DO NE, 1M steps kept, 500 lost, return -20.1 -> 18.3" for number in range(4)),
         *(f"broke: 3 x s {number} (a, b, c, d ): \\x07{'y' * 116}" for number in range(3)),
-        "next: all is done in 4.3 days for $61.20 at level medium; medium: no reboot in 40 min",
+        "next: all is done in 4d 6h for $61.20 at level medium; medium: no reboot in 40m",
         f"levels: he avy would have kept 2k steps in this time (at least 1.5k); {expected}; never measured: un known",
     ]
     assert told[0] == f"Do: \\x07{'x' * 116}; {'x' * 120}; c"
@@ -139,10 +139,10 @@ def test_a_window_of_more_than_half_a_day_is_told_with_its_date() -> None:
 @pytest.mark.parametrize(
     ("coming", "line"),
     [
-        (NEXT, "all is done in 4.3 days for $61.20 at level medium; medium: no reboot in 40 min"),
-        (NEXT | {"usd": None, "line": ""}, "all is done in 4.3 days at level medium"),
-        (NEXT | {"days_more": 0.44, "level": "a\nb", "line": "c\nd"}, "all is done in 4.3 +-0.4 days for $61.20 at level a b; c d"),
-        (NEXT | {"days_more": None, "usd": 0}, "all is done in 4.3 days for $0.00 at level medium; medium: no reboot in 40 min"),
+        (NEXT, "all is done in 4d 6h for $61.20 at level medium; medium: no reboot in 40m"),
+        (NEXT | {"usd": None, "line": ""}, "all is done in 4d 6h at level medium"),
+        (NEXT | {"days_more": 0.44, "level": "a\nb", "line": "c\nd"}, "all is done in 4d 6h +-10h 33m for $61.20 at level a b; c d"),
+        (NEXT | {"days_more": None, "usd": 0}, "all is done in 4d 6h for $0.00 at level medium; medium: no reboot in 40m"),
         (NOT_KNOWN, "when all is done is not known: Pong: it has no target"),
         (NOT_KNOWN | {"line": "light: on trial"}, "when all is done is not known: Pong: it has no target; light: on trial"),
     ],

@@ -60,7 +60,7 @@ def test_the_five_answers_are_on_the_page(opened: Any, shot: Any) -> None:
     says(page, "well", r"Pong \u2212?[\d.]+ mean of n 3, ± standard error")
     says(page, "broke", r"1 \u00d7 reboot of the host, unclean \(power\)")
     says(page, "broke", r"2 \u00d7 stall \(hang\) Pong-s1, Pong-s2")
-    says(page, "cost", r"\$15\.\d\d for 12 h of the box")
+    says(page, "cost", r"\$15\.\d\d for 12h of the box")
     says(page, "cost", r"useful 9\d %")
     says(page, "next", "Seaquest was given up")
     heavy = r"heavy 8 \u00d7 128 [\d.]+ k steps/min 7h 51m at least 2h 1m [\d.]+ M steps at least [\d.]+ M 116d 13h"

@@ -78,7 +78,7 @@ def test_what_stands_out_of_a_cluster():
     lines = shown.lines(found)
     assert "has not answered" in lines[0]
     assert lines[1].startswith("nodes that new jobs avoid: a14 for ")
-    assert lines[2] == "used by account: lab 2.0 h in 1 job, 4.0 GPU hours"
+    assert lines[2] == "used by account: lab 2h in 1 job, 4.0 GPU hours"
 
 
 def test_without_a_cluster_no_page_has_a_word_of_it():
@@ -152,7 +152,7 @@ def test_a_node_that_fails_before_it_has_run_anything_has_no_hours():
 def test_hours_whose_gpus_are_not_known_are_said():
     used = {"jobs": 2, "hours": 3.0, "gpu_hours": 4.0, "hours_unknown": 1.0}
     found = {"unreachable_s": None, "avoided": {}, "accounts": {"lab": used, "x": {**used, "gpu_hours": None}}}
-    told = "used by account: lab 3.0 h in 2 jobs, at least 4.0 GPU hours; x 3.0 h in 2 jobs, GPU hours unknown"
+    told = "used by account: lab 3h in 2 jobs, at least 4.0 GPU hours; x 3h in 2 jobs, GPU hours unknown"
     assert shown.lines(found) == [told]
     core = begun()
     see(core, state="RUNNING", node="a14", account="lab", runs=True)

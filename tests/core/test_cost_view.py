@@ -116,7 +116,7 @@ def test_how_far_off_the_end_may_be_is_told_after_two_hours_of_a_level():
 
 def test_a_level_of_a_few_minutes_or_without_a_step_is_not_known():
     story = Story("P").start(0, trains=0).resumed(0, 0).tallied(300, 0, steps=300_000)
-    assert view(story, 300, pong())["levels"][0]["why"] == "only 5 min measured"
+    assert view(story, 300, pong())["levels"][0]["why"] == "only 5m measured"
     assert view(Story("P"), 3600, pong())["levels"][0]["why"] == "no step was kept there"
 
 
@@ -272,7 +272,7 @@ def test_gpu_hours_are_by_account_and_partition_and_unknown_ones_are_not_zero():
     ]
     lines = cost_page(view(three_jobs(), 14_500, pong()))
     assert lines[-3].split() == ["ACCOUNT", "PARTITION", "JOBS", "HOURS", "GPU", "HOURS"]
-    assert lines[-1].split() == "lab a100 2 3.00 4.00 at least: the GPUs of 1.00 h are unknown".split()
+    assert lines[-1].split() == "lab a100 2 3.00 4.00 at least: the GPUs of 1h are unknown".split()
 
 
 def test_hours_of_jobs_are_those_of_the_window():

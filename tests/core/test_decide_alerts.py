@@ -169,7 +169,7 @@ def test_a_reboot_with_what_it_cost():
     decision = core.later(60.0).reboot("boot-2", steps={"Pong": 9000}, ckpt_steps={"Pong": 8500}, cause="unclean")
     assert told(decision) == [("reboot", "critical")]
     text = of(decision, facts.AlertRaised)[0].why
-    assert "down 60 s (test); it was up for " in text
+    assert "down 1m (test); it was up for " in text
     assert text.endswith("at level light; lost: Pong about 500 steps; resuming: Pong")
     decision = core.later(60.0).reboot("boot-3", cause="orderly", up_s=None, down_s=None)
     assert told(decision) == [("reboot", "info")]
@@ -189,7 +189,7 @@ def test_a_pattern_of_reboots_is_in_the_alert():
     for number in range(2, 5):
         decision = core.later(1000.0).reboot(f"boot-{number}", cause="unclean")
         core.spawned("Pong")
-    assert of(decision, facts.AlertRaised)[-1].why.endswith("pattern: 3 in 33 min, each 17 min after light began")
+    assert of(decision, facts.AlertRaised)[-1].why.endswith("pattern: 3 in 33m 20s, each 17m after light began")
 
 
 def test_a_daemon_that_had_not_ended_in_order():
@@ -274,10 +274,10 @@ def test_a_daemon_that_was_killed_before_it_arrived_leaves_it_to_the_next():
 def test_a_target_that_fails_is_tried_again_and_told_of_once():
     core = core_of().running("Pong")
     core.ended("Pong", code=0)
-    assert kinds(tried(core, error="no answer within 15 s")) == ["AlertTargetFailing"]
+    assert kinds(tried(core, error="no answer within 15s")) == ["AlertTargetFailing"]
     assert core.wake_at_s == core.now_s + 15.0
     assert of(core.to_wake(), commands.Deliver)
-    assert kinds(tried(core, error="no answer within 15 s")) == []
+    assert kinds(tried(core, error="no answer within 15s")) == []
     assert core.wake_at_s == core.now_s + 30.0
     assert of(core.to_wake(), commands.Deliver)
     assert kinds(tried(core)) == ["AlertDelivered"]

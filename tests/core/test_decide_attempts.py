@@ -396,7 +396,7 @@ def test_resumed_tells_what_was_lost():
     resume(core, 80_000)
     resumed = core.told(facts.Resumed)[1]
     assert (resumed.lost_steps, resumed.lost_s, resumed.cause) == (10_000, 20.0, "killed")
-    assert resumed.why == "resumed at step 80,000 (last exit: killed), 10,000 steps lost (20 s, 11.1 % of the attempt)"
+    assert resumed.why == "resumed at step 80,000 (last exit: killed), 10,000 steps lost (20s, 11.1 % of the attempt)"
     resume(core, 80_000)
     assert len(core.told(facts.Resumed)) == 2, "each report counts once"
 

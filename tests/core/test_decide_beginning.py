@@ -154,7 +154,7 @@ def test_a_reboot_is_nobodys_fault_and_everything_that_ran_resumes():
 
 def test_a_container_that_was_started_again_is_told_as_that():
     core, decision = rebooted(boot="boot-1", kind="container")
-    assert of(decision, facts.HostRebooted)[0].why == "the container was started again, unclean, down 95 s (test)"
+    assert of(decision, facts.HostRebooted)[0].why == "the container was started again, unclean, down 1m 35s (test)"
     assert {fact.why for fact in of(decision, facts.Exited)} == {"ended by the container's restart"}
     assert core.told(facts.DaemonStarted)[-1].why == "started after the container's restart"
     assert incidents(core.journal)[-1].what == "restart of the container, unclean"
@@ -178,7 +178,7 @@ def test_the_alert_tells_what_was_lost_and_what_resumes():
         "no checkpoint read: there may be a newer one"
     )
     assert alert.resuming == ("Enduro", "Pong")
-    assert alert.reboot.why == "the host rebooted, unclean, down 95 s (test)"
+    assert alert.reboot.why == "the host rebooted, unclean, down 1m 35s (test)"
     _, decision = rebooted(ckpt_steps={"Pong": 8500, "Enduro": 70})
     losses = of(decision, commands.AlertReboot)[0].losses
     assert losses == {"Pong": Loss(500, bound=AT_LEAST), "Enduro": UNKNOWN}, "a sign of life no newer than it: not 0"
@@ -250,11 +250,11 @@ def test_frequent_reboots_are_named_as_a_pattern():
         decision = core.later(minutes * 60.0).reboot(f"boot-{number}", up_s=minutes * 60.0, cause="unclean")
         core.spawned("Pong")
     (alert,) = of(decision, commands.AlertReboot)
-    assert alert.pattern == "4 in 54 min, each 15-20 min after light began"
+    assert alert.pattern == "4 in 54m, each 15m to 20m after light began"
     shown = box_view(core.state, now_s=core.now_s, boot_at_s=None)
     assert shown["reboot_pattern"] == alert.pattern
     (alert,) = of(core.later(60.0).reboot("boot-6", cause="orderly"), commands.AlertReboot)
-    assert alert.pattern.startswith("4 in 54 min"), "one that was asked for is no part of it"
+    assert alert.pattern.startswith("4 in 54m"), "one that was asked for is no part of it"
 
 
 def test_an_orderly_reboot_is_not_held_against_the_level():
@@ -274,7 +274,7 @@ def test_why_the_box_went_down_is_on_record():
     core.later(60.0).reboot("boot-2", cause="unclean", kind="panic", last_words=words)
     fact = core.told(facts.HostRebooted)[0]
     assert (fact.end, fact.last_words) == ("panic", words)
-    assert fact.why.endswith("unclean: the kernel panicked, down 60 s (test)")
+    assert fact.why.endswith("unclean: the kernel panicked, down 1m (test)")
 
 
 def test_a_reboot_empties_no_backoff():

@@ -28,7 +28,7 @@ def test_it_counts_as_started_once_it_has_lived_for_start_s():
     core.later(0.1).look(Web={"proc_state": "Z"})
     assert core.phase("Web") is Phase.STARTING, "a zombie has not stayed up"
     ready = of(core.look(Web={"proc_state": "S"}), facts.BecameReady)[0]
-    assert (ready.after_s, ready.why) == (2.0, "counts as started, 2.0 s after its start")
+    assert (ready.after_s, ready.why) == (2.0, "counts as started, 2s after its start")
 
 
 @pytest.mark.parametrize("ending", [{"code": 1}, {"code": 0}, {"signal": 9}])

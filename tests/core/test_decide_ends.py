@@ -152,7 +152,7 @@ def test_the_rest_of_the_work_is_ended_after_its_grace_and_named():
     assert of(core.last, commands.AskToLeave), "asked again: a daemon may have died in between"
     core.ended("t", code=0, leftovers=("aws s3 sync(7)",))
     assert core.phase("t") is Phase.DONE
-    assert core.program("t").why == "exit code 0; ended after 20 s: aws s3 sync(7)"
+    assert core.program("t").why == "exit code 0; ended after 20s: aws s3 sync(7)"
 
 
 def test_steps_after_the_command_had_left_show_that_they_are_the_work():

@@ -38,7 +38,7 @@ def test_what_can_be_restored_is_ordered_once_and_reported_once():
     over = looked(core)
     assert of(over, facts.FoundationRestored) == [
         facts.FoundationRestored(
-            "the control socket /r/s is in place again, after 2 s", "control socket", "/r/s", 2.0, troubled=False
+            "the control socket /r/s is in place again, after 2s", "control socket", "/r/s", 2.0, troubled=False
         )
     ]
     assert core.memory.foundations == {}

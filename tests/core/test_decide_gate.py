@@ -50,7 +50,7 @@ def test_it_is_gated_once_and_starts_when_the_memory_is_free():
         assert kinds(core.later(1.0).see(gpus(gpu(free_mb=3_000)))) == []
     decision = core.later(1.0).see(gpus(gpu(free_mb=13_000)))
     assert kinds(decision) == ["SpawnIntended"]
-    assert decision.facts[0].why == "the GPU memory that it needs is free, after 6 s"
+    assert decision.facts[0].why == "the GPU memory that it needs is free, after 6s"
 
 
 def test_bursts_of_another_training_do_not_look_like_room():
@@ -142,7 +142,7 @@ def test_after_the_timeout_it_starts_with_its_fallback_batch_or_as_it_is(program
     decision = core.later(1.0).see(gpus(gpu(free_mb=3_000)))
     (spawn,) = of(decision, commands.Spawn)
     assert spawn.batch_size == batch
-    assert "waited 60 s for 12,000 MiB" in decision.facts[0].why
+    assert "waited 1m for 12,000 MiB" in decision.facts[0].why
 
 
 def test_its_own_times_count_before_the_gates():

@@ -14,7 +14,7 @@ from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.box.readings import Gpus, Host, Xid
 from supervisor.reports.hardware_view import gpu_view, vetoes_view
 
-HUNG = Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 6 s", 6.0)
+HUNG = Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 6s", 6.0)
 
 
 def test_the_memory_of_a_program_is_that_of_its_whole_tree():

@@ -58,7 +58,7 @@ def test_a_q_beyond_what_the_game_can_pay_is_rolled_back_to_when_it_was_well():
     assert core.phase("Pong") is Phase.STOPPING
     told = core.told(facts.Sickened)[0]
     assert (told.illness, told.action, told.fine_step) == ("exploding", "rollback", 80_000)
-    assert told.why.startswith("its Q exploded for 60 s: largest |Q| 1200, possible |Q| 100")
+    assert told.why.startswith("its Q exploded for 1m: largest |Q| 1200, possible |Q| 100")
     assert told.evidence["largest |Q|"] == "1200"
     assert core.told(facts.KillIntended), "what it would save is not wanted"
     decision = core.ended("Pong", signal=9, steps=95_010, ckpt_step=94_000)

@@ -24,7 +24,7 @@ def test_what_kept_the_journal_is_told_first_and_once():
     decision = core.ended("Pong", signal=9)
     assert kinds(decision)[:2] == ["JournalStalled", "Exited"]
     assert decision.facts[0] == facts.JournalStalled(
-        "the journal could not be written for 10 s (No space left on device): extralife started nothing meanwhile",
+        "the journal could not be written for 10s (No space left on device): extralife started nothing meanwhile",
         "No space left on device", 10.0, 1.7e9,
     )  # fmt: skip
     assert core.memory.trouble is None

@@ -269,7 +269,7 @@ def test_a_reboot_in_a_trial_leads_back_and_is_told():
     assert (judged.level, judged.weight) == ("wide", 1.0)
     assert judged.up_s <= 600.0, "what the review before has told is not told again"
     assert core.state.level == "light"
-    assert "failed its trial after 17 min" in core.state.climb.why
+    assert "failed its trial after 17m" in core.state.climb.why
     assert core.levels()[-1] == ("light", False)
     assert core.state.levels["wide"].up_s == pytest.approx(1020.0, abs=65.0), "not the whole boot's"
 
@@ -393,13 +393,13 @@ def test_a_pin_holds_until_it_is_ended_and_records_grow():
     asked = [(fact.request, fact.args, fact.why) for fact in core.told(facts.OperatorAsked)]
     assert asked == [
         ("pin", ("heavy",), "alice requested pin heavy"), ("unpin", (), "alice requested unpin"),
-        ("pin", ("wide", "90 s"), "alice requested pin wide"),
+        ("pin", ("wide", "1m 30s"), "alice requested pin wide"),
     ]  # fmt: skip
 
 
 def test_a_pin_survives_a_restart_and_runs_out():
     core = climbed()
-    assert core.pin("wide", for_s=3600.0)[2] == "pinned for 1 h"
+    assert core.pin("wide", for_s=3600.0)[2] == "pinned for 1h"
     core.settings = ladder()
     core.begin()
     assert core.settings.level.name == "wide"
@@ -464,7 +464,7 @@ def test_a_pre_check_is_a_veto_until_it_is_lifted():
     assert ["within 3 C" in level["veto"] for level in core.view()["levels"]] == [False, True, True]
     core.train(1800.0)
     assert core.state.level == "light"
-    lifted = facts.VetoLifted("it has been cool for 30 min", "gpu_temperature", 1800.0)
+    lifted = facts.VetoLifted("it has been cool for 30m", "gpu_temperature", 1800.0)
     core.state = fold(core.state, Stamped(0, core.now_s, 0.0, core.boot_id, lifted))
     core.until_level("wide", 3600.0)
 
@@ -699,7 +699,7 @@ def test_a_worker_that_has_stalled_does_not_train():
     core.train(60.0)
     names = levels._training(DecisionContext(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1"))
     token = core.program("Pong").attempt.token
-    stalled = facts.Stalled("no progress for 40 s", "Pong", token, "hang", 40.0, 30.0)
+    stalled = facts.Stalled("no progress for 40s", "Pong", token, "hang", 40.0, 30.0)
     core.state = fold(core.state, Stamped(0, core.now_s, 0.0, "boot-1", stalled))
     left = levels._training(DecisionContext(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1"))
     assert (sorted(names), left) == (["Breakout", "Pong"], ["Breakout"])

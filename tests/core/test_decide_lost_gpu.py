@@ -39,7 +39,7 @@ def alerts(core):
     return [(fact.alert, fact.severity, fact.why) for fact in core.told(facts.AlertRaised) if fact.alert == "gpu"]
 
 
-@pytest.mark.parametrize("found", [NO_LIBRARY, ERROR_9, gpus(), Gpus(None, "nvmlInit has not answered for 6 s", 6.0)])
+@pytest.mark.parametrize("found", [NO_LIBRARY, ERROR_9, gpus(), Gpus(None, "nvmlInit has not answered for 6s", 6.0)])
 def test_after_a_restart_without_its_gpu_it_waits_and_is_told_once(found):
     core = on_gpu("Pong", "Qbert")
     core.reboot("boot-2")
@@ -52,7 +52,7 @@ def test_after_a_restart_without_its_gpu_it_waits_and_is_told_once(found):
     assert kinds(core.later(1.0).see(replace(found))) == []
     core.later(3600.0).see(gpus(gpu(free_mb=70_000), gpu(1)))
     assert (core.phase("Pong"), core.phase("Qbert")) == (Phase.STARTING, Phase.STARTING)
-    assert core.told(facts.SpawnIntended, "Pong")[-1].why == "its GPU is back, after 3601 s"
+    assert core.told(facts.SpawnIntended, "Pong")[-1].why == "its GPU is back, after 1h"
 
 
 def test_the_hours_are_lost_by_the_box_and_the_incident_says_why():
@@ -132,7 +132,7 @@ def test_the_reason_is_the_present_one_and_a_wait_for_memory_begins_anew():
     core.later(599.0).see(gpus(gpu(free_mb=3_000), gpu(1)))
     assert core.phase("Pong") is Phase.GATED
     core.later(1.0).see(gpus(gpu(free_mb=13_000), gpu(1)))
-    assert core.told(facts.SpawnIntended)[-1].why == "the GPU memory that it needs is free, after 600 s"
+    assert core.told(facts.SpawnIntended)[-1].why == "the GPU memory that it needs is free, after 10m"
     assert len(alerts(core)) == 1
 
 

@@ -71,7 +71,7 @@ def test_two_minutes_are_used_to_the_last_second():
     core = running()
     told = read(core, notice := aws(core))
     (fact,) = of(told, facts.EndAnnounced)
-    assert fact.why == "aws announces that this box ends in 2 min: spot terminate"
+    assert fact.why == "aws announces that this box ends in 2m: spot terminate"
     assert fact.leave_at_s == core.now_s + 120.0 - 3.0 - 6.0 - 5.0, "the longest save, a copy, and five seconds"
     assert asked_to_save(told) == ["Pong", "Qbert"], "who loses most first"
     assert [each.notice.kind for each in of(told, commands.WriteAlert)] == ["notice"]
@@ -223,7 +223,7 @@ def test_a_source_that_cannot_be_read_withdraws_nothing():
     core = running()
     notice = aws(core)
     read(core, notice)
-    assert kinds(read(core.later(1.0), aws="it has not answered within 2 s")) == []
+    assert kinds(read(core.later(1.0), aws="it has not answered within 2s")) == []
     view = notices_view(core.state, core.memory, now_s=core.now_s)
     assert view == {
         "standing": [
@@ -232,7 +232,7 @@ def test_a_source_that_cannot_be_read_withdraws_nothing():
                 "left_s": 119.0, "leaves_s": 105.0,
             }
         ],
-        "errors": {"aws": "it has not answered within 2 s"},
+        "errors": {"aws": "it has not answered within 2s"},
     }  # fmt: skip
     core.later(110.0)
     (late,) = notices_view(core.state, core.memory, now_s=core.now_s)["standing"]
@@ -367,7 +367,7 @@ def test_the_end_of_the_box_is_preempted_and_held_against_no_level(orderly):
     back = core.later(60.0).reboot("boot-2", cause=cause, last_sign_s=core.now_s - 60.0)
     (fact,) = of(back, facts.HostRebooted)
     assert (fact.cause, fact.why) == (
-        "preempted", "the host ended as aws had announced (spot terminate), down 60 s (test)"
+        "preempted", "the host ended as aws had announced (spot terminate), down 1m (test)"
     )  # fmt: skip
     assert core.state.reboots_by_cause == {"preempted": 1}
     assert core.state.levels[core.state.level].reboots == 0

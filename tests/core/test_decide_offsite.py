@@ -77,7 +77,7 @@ def test_a_first_look_then_a_first_copy_then_one_each_period():
     assert core.wake_at_s == 60.0
     copied(core)
     (fact,) = of(core.last, facts.OffsiteCopied)
-    assert fact.why == "copied off the box as abc: checkpoints of 1 program, 2.0 MB, 0.0 MB new, in 0 s"
+    assert fact.why == "copied off the box as abc: checkpoints of 1 program, 2.0 MB, 0.0 MB new, in 0s"
     assert core.wake_at_s == 960.0
     assert copies(core.later(899.0).woke()) == []
     assert copies(core.later(1.0).woke()) == [("period", False)]
@@ -169,9 +169,9 @@ def test_a_program_that_could_not_be_copied_is_named():
 @pytest.mark.parametrize(
     ("first", "error", "why"),
     [
-        (True, "", "the newest copy off the box is 60 min old, and no copy has finished since"),
-        (True, ERROR, f"the newest copy off the box is 60 min old: {ERROR}"),
-        (False, ERROR, f"nothing was copied off the box in 60 min: {ERROR}"),
+        (True, "", "the newest copy off the box is 1h old, and no copy has finished since"),
+        (True, ERROR, f"the newest copy off the box is 1h old: {ERROR}"),
+        (False, ERROR, f"nothing was copied off the box in 1h: {ERROR}"),
     ],
 )
 def test_a_copy_that_is_too_old_is_told_once_and_is_an_alert(first, error, why):
@@ -452,7 +452,7 @@ def test_the_page_tells_age_size_and_error():
             "sent_bytes": 0, "took_s": 0.0, "missed": {},
         },
         "doing": "", "asked": "", "error": "", "failures": 0, "generation": 1, "fence": None, "tended": checked, "ends": 2,
-        "ended": "copied off the box as abc: checkpoints of 1 program, 2.0 MB, 0.0 MB new, in 0 s", "ended_well": True,
+        "ended": "copied off the box as abc: checkpoints of 1 program, 2.0 MB, 0.0 MB new, in 0s", "ended_well": True,
     }  # fmt: skip
     lost = fenced()
     view = offsite_view(lost.state, lost.settings, lost.memory, now_s=lost.now_s)

@@ -109,7 +109,7 @@ def test_who_waits_for_a_worker_that_the_kernel_holds_is_told_so():
     ((name, code, text),) = answer(decision)
     assert (name, code) == ("Pong", 30)
     assert text == (
-        "did not exit within 20.0 s: SIGKILL to its whole process tree; "
+        "did not exit within 20s: SIGKILL to its whole process tree; "
         "it is inside a kernel call (state D) and ends when that call returns"
     )
     assert answer(core.to_wake()) is None, "once"
@@ -199,7 +199,7 @@ def test_the_way_down_save_and_leave_then_sigkill_then_again_more_seldom():
         killed.append(core.now_s - began_s)
         assert core.woke().commands == ()
     assert killed == [20, 40, 80, 160, 320, 640, 1240, 1840, 2440]
-    assert core.told(facts.KillIntended)[0].why == "did not exit within 20.0 s: SIGKILL to its whole process tree"
+    assert core.told(facts.KillIntended)[0].why == "did not exit within 20s: SIGKILL to its whole process tree"
     core.ended("Pong", signal=9)
     assert core.told(facts.Exited)[0].cause == "stopped"
 
@@ -407,6 +407,23 @@ def test_an_update_is_answered_once_its_settings_are_in_force():
     assert not of(decision, commands.Reply), "nobody waits"
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"argv": ("train", "A", "--lr", "0.001")}, ": --lr 0.0003 -> 0.001"),
+        ({"argv": ("train", "A"), "env": (("KEY", "secret"),)}, ": without --lr 0.0003, env"),
+        ({"argv": ("train", "A", "--lr", "0.0003", "--fast")}, ": with --fast"),
+        ({}, ""),
+    ],
+)
+def test_an_update_says_which_settings_of_a_program_have_changed(changes, told):
+    before = replace(spec("A"), argv=("train", "A", "--lr", "0.0003"))
+    core = Core(settings(before)).running("A")
+    core.load(settings(replace(before, digest="A-2", **changes)))
+    why = core.told(facts.ProgramConfigured)[-1].why
+    assert why == f"changed in the config{told} (the configuration was updated)"
+
+
 def test_a_refused_configuration_is_on_record_until_a_good_one_is_applied():
     core = Core(settings("A")).running("A")
     decision = core.give(ConfigFaulty(core.now_s, ("line 1: a", "line 2: b"), by="SIGHUP"))
@@ -543,7 +560,7 @@ def test_a_clock_that_was_moved_is_told_and_changes_nothing():
     core.wall_offset_s += 3600
     decision = core.give(ClockMoved(core.now_s, 3600.0))
     assert kinds(decision) == ["ClockStepped"]
-    assert "moved by +3600.0 s" in core.told(facts.ClockStepped)[0].why
+    assert "moved ahead by 1h;" in core.told(facts.ClockStepped)[0].why
     assert core.state.programs == before
 
 

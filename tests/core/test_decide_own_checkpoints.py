@@ -539,7 +539,7 @@ def test_a_program_that_stopped_saving_is_unsaved_until_the_next_one():
     saved = own(900, core=core, age_s=0.0, interval_s=300.0)
     trains(core, 1000.0, own=saved)
     told = core.told(facts.CheckpointFailed)
-    assert [fact.why for fact in told] == ["no checkpoint for 15 min (usually every 300 s); it trains on"]
+    assert [fact.why for fact in told] == ["no checkpoint for 15m 1s (usually every 5m); it trains on"]
     assert view(core)["trouble"] == "unsaved"
     trains(core, 3.0, own=own(950, core=core, age_s=0.0, interval_s=300.0))
     assert core.attempt("Pong").save_error == ""
@@ -552,7 +552,7 @@ def test_a_pattern_that_matches_nothing_is_told():
     starts(core, nothing)
     core.watch(7300.0, period_s=5.0, Pong={"own": nothing})
     assert [fact.error for fact in core.told(facts.CheckpointFailed)] == [
-        "no checkpoint for 120 min: nothing matches checkpoint_glob /w/*.pt"
+        "no checkpoint for 2h: nothing matches checkpoint_glob /w/*.pt"
     ]
     blind = script()
     starts(blind, nothing)

@@ -136,7 +136,7 @@ def test_a_worker_that_beats_on_with_bad_losses_is_ended_and_one_bad_batch_is_fo
     assert core.phase("Pong") is Phase.STOPPING
     asked = core.told(facts.StopIntended)[0]
     assert asked.reason == "diverged"
-    assert "its losses were not finite in every sample for 60 s" in asked.why
+    assert "its losses were not finite in every sample for 1m" in asked.why
     core.watch(5, Pong={"nan_count": lambda _: next(bad)})
     decision = core.ended("Pong", code=75, steps=1600)
     assert core.told(facts.Exited)[0].cause == "diverged"
@@ -315,7 +315,7 @@ def test_a_crawl_is_examined_when_it_is_told():
     core.evidence("Pong", load="9.1")
     assert [fact.why for fact in core.told(facts.Examined)] == ["evidence taken while slow: load"]
     told = core.watch(5, Pong={"steps_per_s": 990.0})
-    assert [fact.why for fact in told] == ["990 steps/s again, after 2 s of slowness"]
+    assert [fact.why for fact in told] == ["990 steps/s again, after 2s of slowness"]
     core.evidence("Pong", load="1.0")
     assert len(core.told(facts.Examined)) == 1, "it is over"
 
@@ -325,7 +325,7 @@ def test_a_crawl_that_lasts_is_started_again_once_in_a_while_and_holds_nothing_a
     core = crawling("Pong")
     core.watch(1900, Pong={"steps_per_s": 400.0})
     asked = core.told(facts.StopIntended)[0]
-    assert (asked.reason, asked.why) == ("slow", "slow for 30 min while no other program is: saves and restarts")
+    assert (asked.reason, asked.why) == ("slow", "slow for 30m while no other program is: saves and restarts")
     decision = core.ended("Pong", code=75)
     assert of(decision, commands.Spawn)
     assert (core.program("Pong").streak, core.program("Pong").restarts) == (0, 0)

@@ -135,7 +135,7 @@ def test_a_stopped_child_is_named_once_and_continued_again_and_again(progress):
     assert len(sent) == 3, "every five seconds"
     told = core.told(facts.ChildHalted)
     assert len(told) == 1
-    assert told[0].why == "its process python(77) is stopped for 5 s (state T): it is sent SIGCONT"
+    assert told[0].why == "its process python(77) is stopped for 5s (state T): it is sent SIGCONT"
     core.watch(600, Pong=moving)
     assert len(core.told(facts.ChildHalted)) == 2
 
@@ -270,14 +270,14 @@ def test_steps_that_stand_still_have_no_pace_and_the_worker_is_restarted_althoug
     assert shown(core) == (None, None, None)
     core.watch(65, Pong=same)
     (slowed,) = core.told(facts.Slowed)
-    assert slowed.why == "no step beyond 255 for 94 s, usually 5 steps/s: it stands still"
+    assert slowed.why == "no step beyond 255 for 1m 34s, usually 5 steps/s: it stands still"
     ((left,), _) = games_left(Games(core.settings, core.state, {"Pong": core.memory.watches["Pong"].sample}))
     assert left == RemainingWork("Pong", why="it makes no step beyond 255"), "nor is it known when all is done"
     core.watch(1790, Pong=same)
     assert not core.told(facts.StopIntended)
     core.watch(20, Pong=same)
     (asked,) = core.told(facts.StopIntended)
-    assert (asked.reason, asked.why) == ("slow", "no step for 31.6 min: it is asked to save, and restarts")
+    assert (asked.reason, asked.why) == ("slow", "no step for 31m 34s: it is asked to save, and restarts")
 
 
 def again(core, step):

@@ -29,7 +29,7 @@ def test_a_failing_thread_is_trouble_until_it_works_again():
     assert (lost.look, lost.troubled) == ("failing", True)
     assert [each["name"] for each in troubles_view(core.memory)] == ["lock", "thread sampler"]
     (over,) = of(looked(core.later(3.0)), facts.FoundationRestored)
-    assert over.why == "the thread sampler is at work again, after 3 s"
+    assert over.why == "the thread sampler is at work again, after 3s"
     assert [each["name"] for each in troubles_view(core.memory)] == ["lock"], "a look at threads says nothing about files"
 
 

@@ -89,7 +89,7 @@ def test_the_last_done_is_followed_by_the_wait_the_copy_the_report_and_the_comma
     done(core, "Qbert")
     assert steps(core) == ["begin"]
     assert core.last.facts[-1].why == (
-        "all is done (Pong, Qbert): this box is stopped in 10 min (`supervisorctl when-done cancel` keeps it)"
+        "all is done (Pong, Qbert): this box is stopped in 10m (`supervisorctl when-done cancel` keeps it)"
     )
     assert core.wake_at_s == began_s + 600.0
     left = core.later(600.0).woke()
@@ -121,7 +121,7 @@ def test_without_a_repository_and_with_nothing_to_wait_for_the_command_runs_in_t
     assert stops(core.last) == [("stop-me", "1")]
     assert steps(core) == ["begin", "leave", "report", "run"]
     (report,) = [each.why for each in of(core.last, facts.WhenDoneStep) if each.step == "report"]
-    assert report == "all is done (Pong, Qbert); 1 s so far; all is saved, on this box only; this box is now told to stop"
+    assert report == "all is done (Pong, Qbert); 1s so far; all is saved, on this box only; this box is now told to stop"
     assert of(core.last, facts.WhenDoneStep)[0].why.endswith(": this box is stopped now")
 
 
@@ -175,7 +175,7 @@ def test_a_spent_budget_lets_all_programs_save_and_exit_and_none_starts_until_it
     assert steps(core) == []
     core.later(60.0).woke()
     assert steps(core) == ["begin"]
-    assert core.last.facts[0].why.startswith("$2.00 of the budget of $2.00 are spent: this box is stopped in 60 s")
+    assert core.last.facts[0].why.startswith("$2.00 of the budget of $2.00 are spent: this box is stopped in 1m")
     left = core.later(60.0).woke()
     assert {each.program for each in of(left, commands.AskToLeave)} == {"Pong", "Qbert"}
     core.ended("Pong", code=75)
@@ -305,7 +305,7 @@ def test_a_command_that_succeeds_while_the_box_lives_on_has_failed():
     assert core.wake_at_s == core.now_s + 300.0
     lived = core.to_wake()
     (fact,) = of(lived, facts.WhenDoneStep)
-    assert fact.why == "stop-me did not stop this box: this box is still there 5 min after its success"
+    assert fact.why == "stop-me did not stop this box: this box is still there 5m after its success"
     assert core.wake_at_s == core.now_s + 60.0
     assert stops(core.to_wake()) == [("stop-me", "1")]
 
@@ -334,7 +334,7 @@ def test_after_a_restart_of_the_box_the_wait_begins_anew_and_the_command_comes_m
     ran(core)
     began = core.later(3600.0).reboot("boot-2", down_s=3500.0)
     (fact,) = of(began, facts.WhenDoneStep)
-    assert "; stop-me has run, and this box was started again: this box is stopped in 60 s" in fact.why
+    assert "; stop-me has run, and this box was started again: this box is stopped in 1m" in fact.why
     assert ("done", "warning") in [(c.notice.kind, c.notice.severity) for c in of(began, commands.WriteAlert)]
     assert core.state.when_done.off_s == 3500.0, "nobody paid for the time after the command"
     assert stops(core.later(5.0).woke()) == []
@@ -385,7 +385,7 @@ def test_cancel_after_the_wait_lets_everything_start_again():
 
 def test_delay_counts_before_and_during_an_end_and_ends_with_now():
     core = running()
-    assert ask(core, "delay", 7200.0) == (80, "this box is not stopped for 2 h")
+    assert ask(core, "delay", 7200.0) == (80, "this box is not stopped for 2h")
     done(core)
     assert core.wake_at_s == core.now_s + 7200.0
     assert "this box is stopped in 2h" in line(core)

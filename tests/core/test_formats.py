@@ -59,6 +59,17 @@ def test_durations(seconds: float | None, text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
+        (0, "0s"), (0.0004, "<1ms"), (0.0425, "42ms"), (0.9996, "1s"), (2.0, "2s"), (2.54, "2.5s"), (9.94, "9.9s"),
+        (9.96, "10s"), (75.2, "1m 15s"), (-2.0, "0s"),
+    ],
+)  # fmt: skip
+def test_exact_times(seconds: float, text: str) -> None:
+    assert formats.span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
         (None, "-"), (-5.0, "0:00:00"), (59.9, "0:00:59"), (155.0, "0:02:35"), (3600.0, "1:00:00"), (86_399.0, "23:59:59"),
         (86_400.0, "1 day, 0:00:00"), (93_784.0, "1 day, 2:03:04"), (172_800.0, "2 days, 0:00:00"),
     ],

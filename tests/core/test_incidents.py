@@ -42,7 +42,7 @@ def ready(token="t1"):
 
 
 def stalled(kind="hang", token="t1"):
-    return facts.Stalled("no progress for 5 s", "Pong", token, kind, 5.0, 4.0)
+    return facts.Stalled("no progress for 5s", "Pong", token, kind, 5.0, 4.0)
 
 
 def stop(reason, token="t1"):
@@ -58,7 +58,7 @@ def exited(cause, token="t1", **more):
 
 
 def waits():
-    return facts.BackedOff("restarts in 1 s", "Pong", 0.0, 1.0, slow=False)
+    return facts.BackedOff("restarts in 1s", "Pong", 0.0, 1.0, slow=False)
 
 
 def resumed(token="t2", lost=100):

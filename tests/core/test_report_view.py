@@ -174,7 +174,7 @@ def test_a_program_of_which_no_book_is_kept_is_unknown(core):
 
 
 def test_the_levels_of_the_ladder_are_in_it(core):
-    assert [(each["name"], each["why"]) for each in report(core)["levels"]] == [("light", "only 0 min measured")]
+    assert [(each["name"], each["why"]) for each in report(core)["levels"]] == [("light", "only 1s measured")]
 
 
 def exited(cause):

@@ -44,7 +44,7 @@ def test_a_start_is_told_by_its_phases():
     (told,) = tallied(core)
     assert (told.from_s, told.until_s) == (0.0, 12)
     assert told.seconds == {"starting": 0.5, "importing": 2.5, "building": 3.0, "restoring": 5.0, "training": 1.0}
-    assert "restoring 5.0 s" in told.why
+    assert "restoring 5s" in told.why
 
 
 def test_a_start_without_phases_is_the_default_and_not_told():

@@ -152,7 +152,7 @@ def test_a_quiet_program_says_for_how_long_and_by_what_it_is_known_to_work():
     )
     sample = core.memory.watches["Pong"].sample
     shown = view(core, sample)
-    assert (shown["quiet_s"], shown["why"]) == (700.0, "quiet for 11.7 min, but it uses CPU time")
+    assert (shown["quiet_s"], shown["why"]) == (700.0, "quiet for 11m 40s, but it uses CPU time")
     assert shown["progress_source"] is None, "none has spoken"
     never = dataclasses.replace(sample, progress_at_s=None, source="log")
     assert view(core, never)["quiet_s"] == core.now_s - core.attempt("Pong").intended_at_s
@@ -205,7 +205,7 @@ def test_the_box():
     assert shown["last_reboot"]["cause"] == "orderly"
     core.later(10.0).reboot("boot-4", up_s=None, down_s=None)
     after = box_view(core.state, now_s=core.now_s, boot_at_s=core.now_s - 100.0)
-    assert after["mtbf_s"] == shown["mtbf_s"], "a life of unknown length is not one of 0 s"
+    assert after["mtbf_s"] == shown["mtbf_s"], "a life of unknown length is not one of 0s"
     json.dumps(shown, allow_nan=False)
 
 

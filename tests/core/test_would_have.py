@@ -32,7 +32,7 @@ def test_a_level_without_a_review_has_what_was_kept_there_and_else_nobody_knows(
         (pytest.approx(6_000_000), None, ""), (None, None, "never measured"),
     ]  # fmt: skip
     short = fold_accounts(an_hour().rows[:2]).closed(120.0)
-    assert would_have(short, Games(told(), State()), [row("light")], 60.0)[0]["why"] == "only 2 min measured"
+    assert would_have(short, Games(told(), State()), [row("light")], 60.0)[0]["why"] == "only 2m measured"
     idle = fold_accounts(an_hour().rows[:2]).closed(7200.0)
     assert would_have(idle, Games(told(), State()), [row("light")], 60.0)[0]["why"] == "no step was kept there"
     early = row("light", steps_per_min=9.0, speed_error=0.0)

@@ -81,9 +81,9 @@ def test_a_check_that_fails_is_unknown_and_hides_nothing(monkeypatch: pytest.Mon
     [
         ("0", "", "warn", "hangs until somebody resets it"),
         ("10", "", "warn", "no file sets this again"),
-        ("10", "etc/sysctl.d/90-panic.conf:# reboot\nkernel.panic = 10\n", "ok", "reboots 10 s after"),
+        ("10", "etc/sysctl.d/90-panic.conf:# reboot\nkernel.panic = 10\n", "ok", "reboots 10s after"),
         ("-1", "usr/lib/sysctl.d/50-x.conf:-kernel/panic=-1\n", "ok", "reboots at once"),
-        ("5", "proc/cmdline:root=/dev/vda panic=5 quiet\n", "ok", "reboots 5 s after"),
+        ("5", "proc/cmdline:root=/dev/vda panic=5 quiet\n", "ok", "reboots 5s after"),
         ("10", "etc/sysctl.d/90-panic.conf:#kernel.panic=10\nkernel.panic_on_oops=1\n", "warn", "no file sets this again"),
         (None, "", "unknown", "cannot be read"),
     ],

@@ -18,6 +18,7 @@ from serving import until
 from tools import PATIENCE
 
 from supervisor.ctl.listen import state_of
+from supervisor.formats import span
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 
@@ -151,7 +152,7 @@ def test_tries_count_the_failures_since_the_program_last_ran(listening: Listenin
 @pytest.mark.parametrize(
     ("answers", "timeout_s", "said"),
     [
-        ("nothing", SILENT_S, f"listen: the listener has not answered for {SILENT_S} s\n"),
+        ("nothing", SILENT_S, f"listen: the listener has not answered for {span(SILENT_S)}\n"),
         ("rubbish", 60, "listen: the listener said b'hello' in place of RESULT\n"),
         ("WHAT", 60, "listen: the listener's result is b'WHAT', neither OK nor FAIL\n"),
     ],

@@ -34,20 +34,20 @@ NIGHT: tuple[facts.Fact, ...] = (
     facts.ProgramConfigured("new in the config", "Breakout", "d"),
     facts.SpawnIntended("a slot is free", "Pong", T1, 1, "d", "light"),
     facts.Spawned("the process runs", "Pong", T1, 4242, 1, 4241, 1),
-    facts.BecameReady("first sign of training after 12 s", "Pong", T1, 12.0),
+    facts.BecameReady("first sign of training after 12s", "Pong", T1, 12.0),
     facts.Checkpointed("step 1000", "Pong", T1, 1000, 0.004, 0.1),
-    facts.Stalled("no progress for 32 s", "Pong", T1, "hang", 32.0, 30.0),
+    facts.Stalled("no progress for 32s", "Pong", T1, "hang", 32.0, 30.0),
     facts.Examined("examined before healing", "Pong", T1, {"stacks": "Thread 0x1\n  File x, line 3\x1b[2J", "wchan": "futex"}),
     facts.StopIntended("healing a stall", "Pong", T1, "stall", "extralife", 20.0),
     facts.Exited(
         "ended after a stall (hang), signal 9", "Pong", T1, "stalled", None, 9, 1500, 1000, ("sleep (77)",),
         ("step 1500", "loss \x1b]0;x\x07"), counted=True,
     ),
-    facts.BackedOff("first death: 1 s", "Pong", 100.0, 1.0, slow=False),
+    facts.BackedOff("first death: 1s", "Pong", 100.0, 1.0, slow=False),
     facts.SpawnIntended("its time has come", "Pong", T2, 2, "d", "light"),
     facts.Spawned("the process runs", "Pong", T2, 4300, 2, 4299, 2),
     facts.Resumed("resumed from step 1000", "Pong", T2, 1000, 500),
-    facts.BecameReady("first sign of training after 9 s", "Pong", T2, 9.0),
+    facts.BecameReady("first sign of training after 9s", "Pong", T2, 9.0),
     facts.StopIntended("stopped by ada", "Pong", T2, "operator", "ada", 20.0),
     facts.Exited("stopped on request (operator), exit code 75", "Pong", T2, "stopped", 75, None, 1800, 1800),
     facts.StayedDown("stopped by ada", "Pong"),
@@ -86,7 +86,7 @@ def dead(tmp_path: Path) -> Path:
 
 def test_history_is_a_timeline_for_people(api: Path, night: FakeBackend) -> None:
     lines = ctl("history", "Pong", socket=api).stdout.splitlines()
-    assert any("Pong  stalled         no progress for 32 s" in line for line in lines)
+    assert any("Pong  stalled         no progress for 32s" in line for line in lines)
     assert any("stopped by ada" in line for line in lines)
     assert "  host rebooted  " in lines[-1], "what befell the host befell its programs"
     assert not any("Checkpointed" in line or "step 1000" in line for line in lines if "checkpointed" in line)
@@ -123,8 +123,8 @@ def test_explain_shows_the_incident_with_its_evidence(api: Path, night: FakeBack
     assert "why         stopped by ada" in told
     assert "incident 2 of 2" in told, "leaving as asked is no incident"
     for wanted in (
-        "no progress for 32 s", "stall hang, age_s 32.0, limit_s 30.0", "| Thread 0x1", "wchan: futex", "signal 9",
-        "leftovers: sleep (77)", "| step 1500", "first death: 1 s", "resumed from step 1000", "lost_steps 500",
+        "no progress for 32s", "stall hang, age_s 32.0, limit_s 30.0", "| Thread 0x1", "wchan: futex", "signal 9",
+        "leftovers: sleep (77)", "| step 1500", "first death: 1s", "resumed from step 1000", "lost_steps 500",
     ):  # fmt: skip
         assert wanted in told, wanted
     assert "\x1b" not in told
@@ -250,8 +250,8 @@ def test_reboots(api: Path, night: FakeBackend) -> None:
     for wanted in ("unclean", "down 3m 10s", "after 5h 12m up", "level light", "ran: Pong", "(boot id)"):
         assert wanted in told
     assert json.loads(ctl("reboots", "--json", socket=api).stdout)["facts"][0]["fields"]["down_s"] == 190.0
-    night.header = daemon(reboot_pattern="3 in 40 min, all at heavy")
-    assert ctl("reboots", socket=api).stdout.splitlines()[-1] == "pattern: 3 in 40 min, all at heavy"
+    night.header = daemon(reboot_pattern="3 in 40m, all at heavy")
+    assert ctl("reboots", socket=api).stdout.splitlines()[-1] == "pattern: 3 in 40m, all at heavy"
     night.journal = []
     assert ctl("reboots", socket=api).stdout == "no reboot so far\n"
 
@@ -338,7 +338,7 @@ def test_the_shape_is_the_live_one(dead: Path, api: Path) -> None:
 
 @pytest.mark.parametrize(
     ("args", "wanted"),
-    [(("history",), "no progress for 32 s"), (("explain", "Pong"), "incident 2 of 2"), (("reboots",), "down 3m 10s")],
+    [(("history",), "no progress for 32s"), (("explain", "Pong"), "incident 2 of 2"), (("reboots",), "down 3m 10s")],
 )
 def test_stories_of_a_dead_daemon(dead: Path, args: tuple[str, ...], wanted: str) -> None:
     out, _, code = dead_ctl(dead, *args)

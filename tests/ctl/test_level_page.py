@@ -34,7 +34,7 @@ LEVELS = [
 ]
 VIEW = {
     "mode": "climb", "level": "medium", "trial": True, "since_wall_s": 1_763_700_000.0, "why": "trying medium",
-    "said": "medium on trial for 20 min, 30 min are needed", "pin": None, "reboot_penalty_min": 10.0,
+    "said": "medium on trial for 20m, 30m are needed", "pin": None, "reboot_penalty_min": 10.0,
     "change_cost_s": 41.0, "levels": LEVELS, "line": "medium: fine",
 }  # fmt: skip
 
@@ -50,7 +50,7 @@ def test_the_page_has_a_row_for_each_level_the_highest_first(api: Path, shown: F
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("level medium (on trial) since 2025-11-21")
-    assert lines[1] == "now: medium on trial for 20 min, 30 min are needed"
+    assert lines[1] == "now: medium on trial for 20m, 30m are needed"
     top, heavy, medium, light = lines[4:8]
     assert "vetoed: 8 programs at once on 4 cores" in top
     assert "hea\\x1b[2Jvy" in heavy
@@ -58,7 +58,7 @@ def test_the_page_has_a_row_for_each_level_the_highest_first(api: Path, shown: F
     assert medium.startswith("*")
     assert "2 x 32, batch 512" in light
     assert "50 +-3 %" in light
-    assert "10 min of lost training" in lines[-1]
+    assert "10m of lost training" in lines[-1]
     assert "41s of training" in lines[-1]
     assert json.loads(ctl("level", "show", "--json", socket=api).stdout)["levels"][3]["veto"]
 

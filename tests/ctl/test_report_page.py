@@ -54,7 +54,7 @@ def found(**known: Any) -> dict[str, Any]:
     return {
         "since_wall_s": WALL_S - 43_000.0, "until_wall_s": WALL_S, "length_s": 43_000.0, "programs": [row("Pong")],
         "broke": [], "reboots": 2, "kept_steps": 41_000_000.0, "useful_share": 0.931, "usd": 7.2, "usd_per_hour": 0.6,
-        "next": {"level": "medium", "days": 4.25, "usd": 61.2, "why": "", "line": "medium: no reboot in 40 min"},
+        "next": {"level": "medium", "days": 4.25, "usd": 61.2, "why": "", "line": "medium: no reboot in 40m"},
         "levels": [level("medium", 41e6, in_force=True)], "needs": [], **known,
     }  # fmt: skip
 
@@ -77,7 +77,7 @@ def test_a_quiet_night() -> None:
     ]
     assert lines[3].split() == ["Pong", "RUNNING", "2h", "1M", "500", "1", "-20.1", "->", "18.2", "19.5", "1h"]
     assert lines[5] == "nothing broke"
-    assert lines[7] == "next: all is done in 4.2 days for $61.20 at level medium; medium: no reboot in 40 min"
+    assert lines[7] == "next: all is done in 4d 6h for $61.20 at level medium; medium: no reboot in 40m"
     assert lines[8] == "needs you: nothing"
 
 
@@ -161,7 +161,7 @@ def test_the_ten_lines_of_the_daily_report() -> None:
     assert lines[0] == f"Nothing to do. {page.page(found())[0]}"
     assert lines[1:] == [
         "Pong: RUNNING, 1M steps kept, 500 lost, return -20.1 -> 18.2", "nothing broke",
-        "next: all is done in 4.2 days for $61.20 at level medium; medium: no reboot in 40 min",
+        "next: all is done in 4d 6h for $61.20 at level medium; medium: no reboot in 40m",
     ]  # fmt: skip
     many = hostile()
     many |= {key: many[key] * 9 for key in ("programs", "broke", "needs")}

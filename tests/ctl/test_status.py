@@ -48,8 +48,8 @@ def ages(before_s: float, since_wall_s: float) -> set[str]:
 
 
 def test_a_pattern_of_reboots_stands_on_a_line_of_its_own(api: Path, busy: FakeBackend) -> None:
-    busy.header = daemon(reboot_pattern="3 in 40 min, all at heavy")
-    assert "reboots form a pattern: 3 in 40 min, all at heavy" in ctl("status", socket=api).stdout.splitlines()
+    busy.header = daemon(reboot_pattern="3 in 40m, all at heavy")
+    assert "reboots form a pattern: 3 in 40m, all at heavy" in ctl("status", socket=api).stdout.splitlines()
 
 
 def test_an_open_breaker_is_not_healthy(api: Path, backend: FakeBackend) -> None:
@@ -78,7 +78,7 @@ def test_every_column_has_what_is_known(api: Path, busy: FakeBackend) -> None:
     first = told.stdout.splitlines()[0]
     assert first == (
         "level light: 2 slots x 32 environments, batch 512 · daemon pid 1234 up 3:12:05 · boot up 14:02:11 · "
-        "3 reboots in 24 h (last 14h 2m ago, unclean, down 3m 10s), MTBF 6h 12m"
+        "3 reboots in 1d (last 14h 2m ago, unclean, down 3m 10s), MTBF 6h 12m"
     )
     assert row(told.stdout, "NAME") == [
         "NAME", "STATE", "PROCESS", "STEPS/S", "STEPS", "EPISODES", "RETURN", "CKPT", "RESTARTS", "NEXT", "WHY",
@@ -333,6 +333,6 @@ def test_a_damaged_journal_is_shown_for_a_day_and_counts_are_at_least(
         f"the journal was damaged {age} ago: {said}, 98 kept; the damaged file is /s/journal.sqlite.damaged-17"
         for age in ages(before_s, damage.wall_s)
     }
-    assert "at least 3 reboots in 24 h" in lines[1]
+    assert "at least 3 reboots in 1d" in lines[1]
     busy.header = daemon(journal=journal(damage=asdict(replace(damage, wall_s=time.time() - 90_000.0)), gaps=1))
     assert "damaged" not in ctl("status", socket=api).stdout

@@ -79,7 +79,7 @@ def test_signal(api: Path, three: FakeBackend) -> None:
     [
         (50, "spawn error: no such file", "down: ERROR (spawn error: no such file)", 7),
         (40, "abnormal termination: exit code 1", "down: ERROR (abnormal termination: exit code 1)", 7),
-        (30, "no answer within 600 s", "down: ERROR (no answer within 600 s)", 1),
+        (30, "no answer within 10m", "down: ERROR (no answer within 10m)", 1),
         (6, "whatever", "down: ERROR (shutting down)", 1),
         (10, "no such program", "down: ERROR (no such process)", 1),
     ],

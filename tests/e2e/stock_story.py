@@ -370,7 +370,7 @@ events, so `PROCESS_COMMUNICATION` and `REMOTE_COMMUNICATION` never occur.
   client at control characters. `tail` reads at most one MiB at a time.
 - **Standard input** (`fg`, `sendProcessStdin`): only a program with `stdin = true` has it; `import` writes this setting. Other
   programs read an empty standard input, so a program that asks a question fails at once. The pipe outlives the daemon. Input that
-  a program does not read within 2 s is refused.
+  a program does not read within 2s is refused.
 - **Refused**: `sendRemoteCommEvent` (no client sends events), `clearLog` (the daemon rotates its own log).
 - **version** is `4.3.0+extralife.` and extralife's version.
 """

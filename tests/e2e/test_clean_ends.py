@@ -83,7 +83,7 @@ def test_an_upload_left_behind_has_the_grace_and_is_named_if_it_is_ended(box: Bo
         assert (box.directory / "t" / "uploaded").exists()
         assert exited["why"] == "finished, exit code 0"
     else:
-        assert exited["why"].startswith("exit code 0; ended after 2 s: ")
+        assert exited["why"].startswith("exit code 0; ended after 2s: ")
         assert f"sleep {seconds}(" in exited["why"]
 
 

@@ -101,7 +101,7 @@ def test_a_pin_holds_over_a_reboot_until_it_runs_out(box: Box) -> None:
     begin(box, cool_s=60.0)
     assert "no such level: hevy; did you mean heavy?" in box.ctl("level", "pin", "hevy").stdout
     pinned = box.ctl("level", "pin", "medium", "--for", "1h")
-    assert pinned.stdout == "medium: pinned for 1 h\n"
+    assert pinned.stdout == "medium: pinned for 1h\n"
     assert box.status()["daemon"]["level"]["pinned"]
     wait_workers(box, 2)
     before = {name: box.program(name)["pid"] for name in "abc"}

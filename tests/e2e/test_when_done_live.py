@@ -92,12 +92,12 @@ def test_the_last_end_is_saved_copied_verified_told_and_then_the_command_runs_on
     assert told[0]["text"].endswith("; this box is now told to stop")
     assert "sh has succeeded, and this box should end now" in box.ctl("status").stdout
     lived = step(box, "ended", 2)
-    assert lived["error"] == "this box is still there 2 s after its success"
+    assert lived["error"] == "this box is still there 2s after its success"
     assert "the box costs $1.20 an hour" in box.ctl("report").stdout
     box.kill_daemon()
     box.start()
     again = step(box, "begin", 2)
-    assert "sh has run, and this box is still there 2 s after its success" in again["why"]
+    assert "sh has run, and this box is still there 2s after its success" in again["why"]
     assert (tmp_path / "told").read_text() == "told\n", "it is not repeated blindly"
 
 
@@ -108,15 +108,15 @@ def test_a_command_that_hangs_and_what_the_operator_does_about_it(box: Box, tmp_
         extra=when_done(f"echo $$ >> {tmp_path}/told; sleep 1000", timeout_s=1.0),
     )
     box.start()
-    assert step(box, "ended")["error"] == "it did not end within 1 s and was killed"
+    assert step(box, "ended")["error"] == "it did not end within 1s and was killed"
     pid = (tmp_path / "told").read_text().strip()
     assert not Path(f"/proc/{pid}").exists()
-    assert "sh failed (it did not end within 1 s and was killed); this box is stopped in" in box.ctl("when-done").stdout
+    assert "sh failed (it did not end within 1s and was killed); this box is stopped in" in box.ctl("when-done").stdout
     assert box.ctl("when-done", "cancel").returncode == 0
     assert box.ctl("when-done").stdout.endswith("cancelled, so this box is not stopped\n")
     assert box.ctl("when-done", "now").returncode == 0
     step(box, "ended", 2)
-    assert box.ctl("when-done", "delay", "2h").stdout == "when-done delay: this box is not stopped for 2 h\n"
+    assert box.ctl("when-done", "delay", "2h").stdout == "when-done delay: this box is not stopped for 2h\n"
     box.ctl("start", "it")
     step(box, "call off")
 

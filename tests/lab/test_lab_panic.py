@@ -86,7 +86,7 @@ def test_a_panic_that_could_leave_nothing_is_not_made_up(box: QemuBox) -> None:
 def test_doctor_sees_that_a_panic_reboots_and_who_feeds_the_watchdog(box: QemuBox) -> None:
     found = {each["name"]: each for each in json.loads(box.run(*CTL, "doctor", "--json", check=False).stdout)["findings"]}
     assert (found["kernel panic"]["level"], found["kernel panic"]["what"]) == (
-        "ok", "the box reboots 5 s after a kernel panic",
+        "ok", "the box reboots 5s after a kernel panic",
     )  # fmt: skip
     assert found["hardware watchdog"]["what"] == "systemd feeds it, limit 1min 30s"
     assert found["cgroups"]["level"] == "ok", found["cgroups"]

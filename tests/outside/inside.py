@@ -242,7 +242,7 @@ class Host(World):
         self.gpus = Gpus(tuple(gpus), xids=() if xid is None else (Xid(1, 1, xid),))
 
     def hang_gpus(self) -> None:
-        self.gpus = Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 5 s", 5.0)
+        self.gpus = Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 5s", 5.0)
 
     # --- what the daemon's commands do
 

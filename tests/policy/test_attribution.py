@@ -19,7 +19,7 @@ COUNTS = "unclean, with 8 workers training: counts against the level"
             {"sign_age_s": 601.0},
             0.0,
             False,
-            "the last sign of life was 10 min old, so what ran is unknown: does not count against the load",
+            "the last sign of life was 10m 1s old, so what ran is unknown: does not count against the load",
         ),
         ({"sign_age_s": 600.0}, 0.5, False, UNSURE),
         ({"sign_age_s": 121.0}, 0.5, False, UNSURE),

@@ -89,7 +89,7 @@ def test_a_box_that_dies_at_eighteen_minutes_is_safe_before_and_not_at_that_age(
 def test_before_anything_is_measured():
     verdict = choose(DEFAULT, History(), cost_s=None, current_s=None)
     assert verdict.interval_s == DEFAULT.first_s
-    assert verdict.why == "no save measured yet: begins with a save every 10 s"
+    assert verdict.why == "no save measured yet: begins with a save every 10s"
     assert choose(DEFAULT, History(), cost_s=None, current_s=60.0) is None
     assert choose(CheckpointSettings(max_s=7.0), History(), cost_s=None, current_s=None).interval_s == 7.0
 
@@ -97,12 +97,12 @@ def test_before_anything_is_measured():
 def test_the_choice_says_what_it_is_made_of():
     known = History(program_failures=3, program_exposure_s=7200.0, reboots=6, level_exposure_s=6 * 1080.0)
     verdict = choose(DEFAULT, known, cost_s=0.004, current_s=None)
-    assert verdict.why == "a save costs 4.0 ms, one failure in 32 min on average: saves every 5 s"
+    assert verdict.why == "a save costs 4ms, one failure in 32m 1s on average: saves every 5s"
     aware = choose(
         DEFAULT, History(reboots=6, level_exposure_s=6480.0, uptimes_s=(1080.0,) * 6, uptime_s=60.0),
         cost_s=0.004, current_s=None,
     )  # fmt: skip
-    assert aware.why == "a save costs 4.0 ms, one failure in 75 min at this uptime: saves every 6 s"
+    assert aware.why == "a save costs 4ms, one failure in 1h 15m at this uptime: saves every 6s"
 
 
 @given(st.floats(0, 1e3), st.floats(0, 1e7), st.integers(0, 100), st.none() | st.floats(1, 1e5))

@@ -45,7 +45,7 @@ def test_the_answer_and_its_sentence(finding, answer, why):
 
 
 def test_the_end_of_it_says_how_long_it_took():
-    assert over("lock", "/s/lock", 2.4) == "the lock /s/lock is in place again, after 2 s"
+    assert over("lock", "/s/lock", 2.4) == "the lock /s/lock is in place again, after 2.4s"
 
 
 @pytest.mark.parametrize(("before_s", "now_s", "again"), [(None, 0.0, True), (100.0, 400.0, False), (100.0, 700.0, True)])

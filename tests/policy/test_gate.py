@@ -33,7 +33,7 @@ def ask(gpus, reserved_mb=0, **more):
         (None, {"configured_bytes": 0, "claimed": False}, Answer.START, ""),
         (None, {"configured_bytes": 0}, Answer.SOON, ""),
         (None, {}, Answer.SOON, ""),
-        (Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 9 s", 9.0), {}, Answer.START, ""),
+        (Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 9s", 9.0), {}, Answer.START, ""),
         (Gpus((), absent=True), {"pinned": True}, Answer.START, ""),
         (Gpus(()), {}, Answer.START, ""),
         (box(70_000), {"pinned": True, "gpu": 3}, Answer.GIVE_UP, "gpu = 3, but this box has 1 GPU, 0 to 0: correct `gpu`"),
@@ -42,7 +42,7 @@ def ask(gpus, reserved_mb=0, **more):
         (box(lost="it needs a reset"), {}, Answer.WAIT, "GPU 0 does not answer (it needs a reset): waits until that GPU is back"),
         (box(70_000, total_mb=10_000), {}, Answer.GIVE_UP, "GPU 0 has 10,000 MiB in all, but min_free_mb asks for 12,000 MiB: lower min_free_mb, or pin it to a larger GPU"),
         (box(), {}, Answer.WAIT, "waits for 12,000 MiB on GPU 0 (as configured); how much is free is not known"),
-        (box(), {"waited_s": 600.0}, Answer.START, "waited 600 s for 12,000 MiB on GPU 0 (as configured); how much is free is not known: starts anyway"),
+        (box(), {"waited_s": 600.0}, Answer.START, "waited 10m for 12,000 MiB on GPU 0 (as configured); how much is free is not known: starts anyway"),
         (box(), {"configured_bytes": 0, "learned_bytes": 9_000 * MB}, Answer.START, ""),
         (box(), {"pinned": True, "configured_bytes": 0}, Answer.START, ""),
         (box(12_000), {}, Answer.START, ""),
@@ -53,9 +53,9 @@ def ask(gpus, reserved_mb=0, **more):
         (box(70_000), {"behind": "Qbert"}, Answer.WAIT, "waits behind Qbert: needs 12,000 MiB on GPU 0 (as configured); 70,000 MiB are free"),
         (box(3_000), {"behind": "Qbert"}, Answer.WAIT, f"waits for {SHORT}"),
         (box(3_000), {"waited_s": 599.0}, Answer.WAIT, f"waits for {SHORT}"),
-        (box(3_000), {"waited_s": 600.0}, Answer.START, f"waited 600 s for {SHORT}: starts anyway"),
+        (box(3_000), {"waited_s": 600.0}, Answer.START, f"waited 10m for {SHORT}: starts anyway"),
         (box(3_000), {"waited_s": 600.0, "on_timeout": "wait"}, Answer.WAIT, f"waits for {SHORT}"),
-        (box(3_000), {"waited_s": 600.0, "on_timeout": "give_up"}, Answer.GIVE_UP, f"waited 600 s for {SHORT}"),
+        (box(3_000), {"waited_s": 600.0, "on_timeout": "give_up"}, Answer.GIVE_UP, f"waited 10m for {SHORT}"),
     ],
 )  # fmt: skip
 def test_each_row(gpus, wish, answer, said):
@@ -67,7 +67,7 @@ def test_the_fallback_batch_comes_before_what_else_is_to_be_done_then():
     for on_timeout in ("start", "wait", "give_up"):
         verdict = ask(box(3_000), waited_s=600.0, fallback_batch=256, on_timeout=on_timeout)
         assert (verdict.answer, verdict.batch_size) == (Answer.START, 256)
-        assert verdict.why == f"waited 600 s for {SHORT}: starts with batch 256"
+        assert verdict.why == f"waited 10m for {SHORT}: starts with batch 256"
 
 
 def test_what_others_that_are_starting_will_take_is_not_free():

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from supervisor.formats import span
 from supervisor.model.codec import as_text, of_text
 from supervisor.policy.level import load
 from supervisor.policy.level.load import Cap, LoadSettings, LoadState
@@ -81,9 +82,9 @@ def test_once_a_reboot_was_held_against_the_box_trials_come_after_the_dwell_and_
     box.quiet(10)
     assert box.state.trial == THREE
     box.quiet(20)
-    assert box.says[-1] == "3 on trial for 20 min, 30 min are needed"
+    assert box.says[-1] == "3 on trial for 20m, 30m are needed"
     box.quiet(10)
-    assert box.says[-1] == "3 passed its trial: 30 min without a reboot; trying medium: expected +13 % speed"
+    assert box.says[-1] == "3 passed its trial: 30m without a reboot; trying medium: expected +13 % speed"
 
 
 def test_a_level_that_dies_right_after_a_short_trial_has_failed_it():
@@ -95,7 +96,7 @@ def test_a_level_that_dies_right_after_a_short_trial_has_failed_it():
     assert (box.state.home, box.state.trial) == (HEAVY, None)
     box.reboot(7.0)
     assert (box.level, box.state.known[HEAVY].failures) == (SIX, 1)
-    assert box.says[-1] == "back to 6: heavy failed its trial after 17 min (1 in a row) and is tried again in 2 h"
+    assert box.says[-1] == "back to 6: heavy failed its trial after 17m (1 in a row) and is tried again in 2h"
 
 
 def test_a_level_that_ran_for_as_long_as_a_trial_has_passed_it():
@@ -119,9 +120,9 @@ def test_a_reboot_in_a_trial_ends_it_and_the_level_rests_longer_each_time():
         rests_h.append((box.state.known[HEAVY].next_trial_s - box.at_s) / 3600.0)
     assert rests_h[:4] == [2.0, 4.0, 8.0, 16.0]
     assert rests_h[5] == S.cool_max_s / 3600.0
-    assert box.says[-1] == "back to 6: heavy failed its trial after 7 min (6 in a row) and is tried again in 24 h"
+    assert box.says[-1] == "back to 6: heavy failed its trial after 7m (6 in a row) and is tried again in 1d"
     box.quiet(20)
-    assert box.says[-1] == "6 stays: heavy is tried again in 1420 min"
+    assert box.says[-1] == "6 stays: heavy is tried again in 23h 40m"
 
 
 def test_a_reboot_at_home_does_not_cost_the_level_when_no_lower_one_is_worth_more():
@@ -183,13 +184,13 @@ def test_five_reboots_in_45_minutes_lead_to_light():
     for _ in range(5):
         box.reboot(2.0)
     assert box.level == LIGHT
-    assert box.says[-1] == "down to light: 5 reboots within 45 min"
+    assert box.says[-1] == "down to light: 5 reboots within 45m"
 
 
 def test_a_level_that_is_no_faster_is_left_again_and_rests():
     box = Box(speeds=(1.0, 1.3, 1.6, 1.0, 1.0, 1.0)).quiet(600)
     assert box.state.home == MEDIUM
-    assert "back to medium: 5 is no faster (-8 %); tried again in 2 h" in box.says
+    assert "back to medium: 5 is no faster (-8 %); tried again in 2h" in box.says
 
 
 def test_a_level_that_is_known_to_be_slower_promises_no_more():
@@ -235,7 +236,7 @@ def test_a_look_that_finds_the_level_below_as_good_goes_on_down():
 def test_where_readings_scatter_the_level_above_is_tried_before_a_look_further_down():
     """On luck alone, one look after the other would lead anywhere."""
     box = soon_tried_above(0.25).quiet(10)
-    assert (box.level, box.says[-1]) == (SIX, "6 stays: heavy is tried again in 10 min")
+    assert (box.level, box.says[-1]) == (SIX, "6 stays: heavy is tried again in 10m")
     assert (box.quiet(10).state.trial, box.level) == (HEAVY, HEAVY)
 
 
@@ -267,7 +268,7 @@ def test_a_bad_record_is_refuted_by_a_quiet_time_in_which_three_reboots_were_due
     box.state = load._with(box.state, HEAVY, bad)._replace(trial=HEAVY)
     box.quiet(60)
     assert box.state.trial == HEAVY
-    assert box.says[-1] == "heavy on trial for 60 min: its reboots so far still outweigh its speed"
+    assert box.says[-1] == "heavy on trial for 1h: its reboots so far still outweigh its speed"
     worse = box.state.known[HEAVY]._replace(reboots=20.0)
     box.state = load._with(box.state, HEAVY, worse)._replace(stretch_s=7200.0)
     box.quiet(10)
@@ -375,7 +376,7 @@ def test_after_a_burst_every_level_above_the_lowest_and_none_above_the_one_in_fo
     state, verdict = load._burst(S, state._replace(recent_s=(1.0, 2.0, 3.0)), now_s)
     rests_s = [known.next_trial_s for known in state.known]
     assert rests_s == [0.0, now_s + S.cool_s, later_s, now_s + S.cool_s, 0.0, 0.0], "medium rested longer already"
-    assert verdict == load.LoadVerdict(LIGHT, trial=False, why="down to light: 3 reboots within 45 min")
+    assert verdict == load.LoadVerdict(LIGHT, trial=False, why="down to light: 3 reboots within 45m")
     assert (state.trial, state.recent_s) == (None, ())
 
 
@@ -401,10 +402,10 @@ def test_a_step_back_says_how_often_it_reboots_and_what_less_load_is_worth():
     state, verdict = load._step_back(S, COSTS, before, box.at_s)
     best = state.home
     worth = load.advantage(S, COSTS, before, best, SIX)
-    lasts_h = 1.0 / load.rate(before, SIX) / 3600
+    lasts_s = 1.0 / load.rate(before, SIX)
     assert best < SIX
     assert verdict.why == (
-        f"back to {S.names[best]}: with one reboot in {lasts_h:.3g} h at {S.names[SIX]} it is worth {100 * (math.exp(min(worth, 5.0)) - 1):.0f} % more"
+        f"back to {S.names[best]}: with one reboot in {span(lasts_s)} at {S.names[SIX]} it is worth {100 * (math.exp(min(worth, 5.0)) - 1):.0f} % more"
     )
     rests = [after.next_trial_s - now.next_trial_s for now, after in zip(before.known, state.known, strict=True)]
     assert rests[: best + 1] == [0.0] * (best + 1), "the level that it goes to, and those below, are as they were"

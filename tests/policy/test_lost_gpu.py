@@ -45,7 +45,7 @@ def test_the_reason_names_why_it_needs_one_and_what_is_missing(claim, why):
         (Claim(used=(), gpu=0, asks="gpu = 0"), NO_LIBRARY, "this box has no NVIDIA driver"),
         (Claim(used=(), gpu=0), Gpus(()), "this box has no GPU now"),
         (RAN, Gpus(None, "NVML: Driver Not Loaded"), "the GPUs cannot be read (NVML: Driver Not Loaded)"),
-        (RAN, Gpus(None, "nvmlInit has not answered for 9 s", 9.0), "the GPU's driver hangs"),
+        (RAN, Gpus(None, "nvmlInit has not answered for 9s", 9.0), "the GPU's driver hangs"),
         (Claim(used=(0,), hides=""), ONE, "CUDA_VISIBLE_DEVICES = '' shows it no GPU of this box"),
         (Claim(used=(1,), gpu=0), ONE, "GPU 1 is gone (this box has 1 GPU)"),
         (Claim(used=(1,), gpu=0, free_choice=False), ONE, ""),

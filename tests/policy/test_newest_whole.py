@@ -155,12 +155,12 @@ def test_a_suspect_is_tried_and_acquitted(
 @pytest.mark.parametrize(
     ("age_s", "gap_s", "steps", "saved", "says"),
     [
-        (3601.0, 1200.0, None, None, "no checkpoint for 60 min (usually every 1200 s): a note"),
+        (3601.0, 1200.0, None, None, "no checkpoint for 1h (usually every 20m): a note"),
         (3600.0, 1200.0, None, None, ""),
-        (601.0, 10.0, 500, 400, "no checkpoint for 10 min (usually every 10 s): a note"),
+        (601.0, 10.0, 500, 400, "no checkpoint for 10m 1s (usually every 10s): a note"),
         (601.0, 10.0, 400, 400, ""),  # it makes no steps
         (7200.0, None, None, None, ""),
-        (7201.0, None, None, None, "no checkpoint for 120 min: a note"),
+        (7201.0, None, None, None, "no checkpoint for 2h: a note"),
     ],
 )
 def test_overdue_by_its_own_habit(
@@ -170,7 +170,7 @@ def test_overdue_by_its_own_habit(
 
 
 def test_overdue_without_a_note() -> None:
-    assert unsaved.overdue_unasked(7201.0, None, steps=None, saved_step=None, note="") == "no checkpoint for 120 min"
+    assert unsaved.overdue_unasked(7201.0, None, steps=None, saved_step=None, note="") == "no checkpoint for 2h"
 
 
 # --- steps --------------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_with_less_everybody_leaves_at_once(left_s):
 def test_as_many_are_asked_at_once_as_can_be_saved_and_copied():
     slow = [Saving(name, unsaved_s, 20.0) for name, unsaved_s in (("a", 10.0), ("b", 900.0), ("c", 400.0))]
     found = planned(120.0, *slow, copy_s=30.0)
-    assert (found.first, found.then) == (("b",), ("c", "a")), "120 - (20 + 30 + 5) - 30 = 35 s are room for one"
+    assert (found.first, found.then) == (("b",), ("c", "a")), "120 - (20 + 30 + 5) - 30 = 35s are room for one"
     assert (found.copy_by_s, found.leave_at_s) == (1035.0, 1065.0)
 
 
@@ -52,7 +52,7 @@ def test_if_not_even_one_can_be_saved_and_copied_the_copy_takes_what_is_there():
     found = planned(120.0, Saving("a", 900.0, 45.0), copy_s=30.0)
     assert (found.first, found.then, found.copy_by_s) == ((), (), 1010.0)
     found = planned(120.0, Saving("a", 900.0, 27.5), copy_s=30.0)
-    assert (found.first, found.then, found.copy_by_s) == (("a",), (), 1027.5), "27.5 s are just enough"
+    assert (found.first, found.then, found.copy_by_s) == (("a",), (), 1027.5), "28s are just enough"
 
 
 def test_equal_losses_go_by_name_and_a_save_without_time_divides_by_no_zero():

@@ -205,7 +205,7 @@ def lifted(missing, until_s, *, step_s=10, held=None):
     return None
 
 
-GONE = "the reason has been gone for 30 min"
+GONE = "the reason has been gone for 30m"
 
 
 def test_a_missing_reading_does_not_show_that_the_reason_of_a_veto_is_gone():
@@ -220,9 +220,9 @@ def test_a_missing_reading_does_not_show_that_the_reason_of_a_veto_is_gone():
 def test_a_veto_without_readings_for_a_day_is_lifted():
     """A sensor that is lost for ever keeps the box at a low level for a day, not for ever; also after a daemon's restart."""
     day = 86_400
-    assert lifted(lambda _: True, day + 1000) == (day, "no reading for 24 h")
-    assert lifted(lambda _: True, day + 1000, held={}) == (day + 10, "no reading for 24 h")
-    assert lifted(lambda now_s: now_s > 500, day + 9000) == (day + 500, "no reading for 24 h")
+    assert lifted(lambda _: True, day + 1000) == (day, "no reading for 1d")
+    assert lifted(lambda _: True, day + 1000, held={}) == (day + 10, "no reading for 1d")
+    assert lifted(lambda now_s: now_s > 500, day + 9000) == (day + 500, "no reading for 1d")
 
 
 def test_which_rules_can_judge_nothing():

@@ -65,8 +65,8 @@ def test_the_window_slides():
     ("streak", "says"),
     [
         (1, "first death since it was healthy: restarts at once"),
-        (2, "death 2 since it was healthy: restarts in 1 s"),
-        (9, "death 9 since it was healthy: restarts in 2.13 min"),
+        (2, "death 2 since it was healthy: restarts in 1s"),
+        (9, "death 9 since it was healthy: restarts in 2m 8s"),
     ],
 )
 def test_the_reason_is_a_sentence(streak, says):
@@ -75,9 +75,9 @@ def test_the_reason_is_a_sentence(streak, says):
 
 def test_the_reason_of_a_slow_retry_tells_how_many_and_when():
     first = after_death(DEFAULT, now_s=63.0, deaths_s=(63.0,) * 8, streak=8, openings=0)
-    assert first.why == "8 deaths in the last 60 min: one trial start in 30 min"
+    assert first.why == "8 deaths in the last 1h: one trial start in 30m"
     third = after_death(DEFAULT, now_s=9e4, deaths_s=(9e4,), streak=10, openings=2)
-    assert third.why == "the trial start died too (slow retry 3): one trial start in 2 h"
+    assert third.why == "the trial start died too (slow retry 3): one trial start in 2h"
 
 
 def test_only_health_closes_the_breaker():

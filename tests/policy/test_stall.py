@@ -25,7 +25,7 @@ def test_the_worked_example_of_the_docstring():
     verdict = judge(DEFAULT, reading(31.0, largest_gap_s=0.8))
     assert (verdict.kind, verdict.action, verdict.age_s, verdict.limit_s) == ("hang", Action.HEAL, 31.0, 30.0)
     assert verdict.why == (
-        "no progress for 31 s while training (limit 30 s): its other threads run, so a call in Python, the environment or CUDA "
+        "no progress for 31s while training (limit 30s): its other threads run, so a call in Python, the environment or CUDA "
         "never returned"
     )
     assert judge(DEFAULT, reading(99.0, largest_gap_s=20.0)) is None
@@ -77,7 +77,7 @@ def test_every_phase_has_its_limit(phase, more, limit):
 def test_a_start_without_any_sign_of_progress():
     verdict = judge(DEFAULT, Reading(121.0, spawned_at_s=0.0, proc_state="S"))
     assert verdict.kind == "silent"
-    assert verdict.why == "no progress for 121 s since it was started (limit 120 s): it sends no beats"
+    assert verdict.why == "no progress for 2m 1s since it was started (limit 2m): it sends no beats"
 
 
 @pytest.mark.parametrize(
@@ -99,12 +99,12 @@ def test_classes(proc_state, live_age_s, kind, action):
     live_at_s = None if live_age_s is None else 100_000.0 - live_age_s
     verdict = judge(DEFAULT, reading(31.0, proc_state=proc_state, live_at_s=live_at_s))
     assert (verdict.kind, verdict.action) == (kind, action)
-    still = "no progress for 31 s while training"
+    still = "no progress for 31s while training"
     assert verdict.why == {
-        "hang": f"{still} (limit 30 s): its other threads run, so a call in Python, the environment or CUDA never returned",
-        "gil": f"{still} (limit 30 s): none of its threads ran for 10 s: something holds the GIL",
-        "silent": f"{still} (limit 30 s): it sends no beats",
-        "uninterruptible": f"{still} (limit 30 s): it waits inside the kernel or a driver (state D), where no signal reaches it",
+        "hang": f"{still} (limit 30s): its other threads run, so a call in Python, the environment or CUDA never returned",
+        "gil": f"{still} (limit 30s): none of its threads ran for 10s: something holds the GIL",
+        "silent": f"{still} (limit 30s): it sends no beats",
+        "uninterruptible": f"{still} (limit 30s): it waits inside the kernel or a driver (state D), where no signal reaches it",
         "stopped": f"someone stopped the process (state {proc_state}): {still}",
     }.get(kind)
     assert (kind in NOT_HEALED) == (action is Action.REPORT), "`status` says `being healed` of every other kind"

@@ -13,7 +13,7 @@ from supervisor.policy.box.supervision import Failing, distrust, unreported
         (Failing("sampler", "no file", 120.0, vital=True), ""),
         (
             Failing("sampler", "no file", 121.0, vital=True),
-            "its thread sampler has failed for 121 s (no file): extralife starts anew, and adopts its workers",
+            "its thread sampler has failed for 2m 1s (no file): extralife starts anew, and adopts its workers",
         ),
         (
             Failing("sampler", "it has ended", None, vital=True),

@@ -15,16 +15,16 @@ from supervisor.policy.worker import unsaved
             10.0,
             60_000,
             9_000,
-            "no checkpoint for 11 min since step 9,000 (due every 10 s), now at step 60,000",
+            "no checkpoint for 11m since step 9,000 (due every 10s), now at step 60,000",
         ),
         (660.0, 300.0, 60_000, 9_000, ""),
-        (901.0, 300.0, 60_000, 9_000, "no checkpoint for 15 min since step 9,000 (due every 300 s), now at step 60,000"),
+        (901.0, 300.0, 60_000, 9_000, "no checkpoint for 15m 1s since step 9,000 (due every 5m), now at step 60,000"),
         (900.0, 300.0, 60_000, 9_000, ""),
         (600.0, 10.0, 60_000, 9_000, ""),
         (660.0, 10.0, 9_000, 9_000, ""),  # it makes no steps
         (660.0, 10.0, None, None, ""),  # nothing is known
         (660.0, 10.0, 0, None, ""),
-        (660.0, 10.0, 1, None, "no checkpoint for 11 min since training began (due every 10 s), now at step 1"),
+        (660.0, 10.0, 1, None, "no checkpoint for 11m since training began (due every 10s), now at step 1"),
     ],
 )
 def test_the_rule(age_s: float, interval_s: float, steps: int | None, saved: int | None, says: str) -> None:

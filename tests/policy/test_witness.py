@@ -62,14 +62,14 @@ def test_a_gpu_is_a_witness_for_the_only_tree_that_holds_it():
 def test_the_worked_example_of_silence():
     verdict = judge(DEFAULT, silent(601.0, 3.0))
     assert (verdict.kind, verdict.action) == ("quiet", Action.NOTE_QUIET)
-    assert verdict.why == "no sign of progress for 601 s while training, but it uses CPU time: it is quiet, not stalled"
+    assert verdict.why == "no sign of progress for 10m 1s while training, but it uses CPU time: it is quiet, not stalled"
     assert judge(DEFAULT, silent(3600.0, 600.0)).kind == "quiet"
     verdict = judge(DEFAULT, silent(3600.0, 601.0))
     assert (verdict.kind, verdict.action) == ("silent", Action.HEAL)
     nor = "nor has it used CPU time, read or written anything for"
-    assert verdict.why == f"no progress for 3600 s while training (limit 600 s): {nor} 601 s"
+    assert verdict.why == f"no progress for 1h while training (limit 10m): {nor} 10m 1s"
     verdict = judge(DEFAULT, silent(601.0))
-    assert (verdict.kind, verdict.why) == ("silent", f"no progress for 601 s while training (limit 600 s): {nor} 100000 s")
+    assert (verdict.kind, verdict.why) == ("silent", f"no progress for 10m 1s while training (limit 10m): {nor} 1d 3h")
     assert judge(DEFAULT, silent(600.0)) is None
 
 
@@ -82,7 +82,7 @@ def test_the_worked_example_of_silence():
 )  # fmt: skip
 def test_a_quiet_program_is_told_with_its_witness(witness, words):
     why = judge(DEFAULT, silent(601.0, 3.0, witness=witness)).why
-    assert why == f"no sign of progress for 601 s while training, but {words}: it is quiet, not stalled"
+    assert why == f"no sign of progress for 10m 1s while training, but {words}: it is quiet, not stalled"
 
 
 def test_a_start_without_a_word_is_borne_as_well():
@@ -94,7 +94,7 @@ def test_a_start_without_a_word_is_borne_as_well():
 def test_the_operators_word_is_enough():
     verdict = judge(DEFAULT, silent(61.0, 3.0, stall_timeout_s=60.0))
     assert (verdict.kind, verdict.age_s) == ("silent", 61.0)
-    assert verdict.why == "no progress for 61 s while training (limit 60 s): its configuration calls that a stall"
+    assert verdict.why == "no progress for 1m 1s while training (limit 1m): its configuration calls that a stall"
     assert judge(DEFAULT, silent(901.0, 3.0, stall_timeout_s=60.0, phase="evaluating")).kind == "quiet"
 
 
@@ -105,7 +105,7 @@ def test_who_reports_its_progress_is_not_asked_for_witnesses():
 def test_a_child_in_the_kernel_holds_the_whole_tree():
     verdict = judge(DEFAULT, silent(601.0, held_child="python(12)"))
     assert (verdict.kind, verdict.action) == ("uninterruptible", Action.REPORT)
-    since = "no progress for 601 s while training (limit 600 s):"
+    since = "no progress for 10m 1s while training (limit 10m):"
     waits = "waits inside the kernel or a driver (state D), where no signal reaches it"
     assert verdict.why == f"{since} its process python(12) {waits}"
     assert judge(DEFAULT, silent(601.0, held_child="python(12)", proc_state="D")).why == f"{since} it {waits}"

@@ -71,7 +71,7 @@ class SimSlurm:
         if self._down():
             return self._down()
         if how == "lost":
-            return Unknown("sbatch has not answered within 30 s", "timeout")
+            return Unknown("sbatch has not answered within 30s", "timeout")
         asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(.*)$", script, re.MULTILINE))
         delay_s = self.chance.uniform(1.0, MOST_DELAY_S) if how == "late" else 0.0
         row = Job(self.next_id, None, asked["job-name"], asked["comment"], state="PENDING", reason="Resources", restarts=0)
@@ -83,7 +83,7 @@ class SimSlurm:
         if how == "killed":
             raise DaemonKilled
         if how in {"late", "unanswered"}:
-            return Unknown("sbatch has not answered within 30 s", "timeout")
+            return Unknown("sbatch has not answered within 30s", "timeout")
         return Submitted(row.id)
 
     def jobs(self, wanted=()):

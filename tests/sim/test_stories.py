@@ -33,8 +33,8 @@ def test_a_worker_is_killed():
     world.run(700.0)
     assert told(world) == [
         "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
-        "0:10:06  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:06  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9s after its start",
     ]
 
 
@@ -46,8 +46,8 @@ def test_a_worker_is_stopped_by_someone():
     found.state = "T"
     world.run(60.0)
     assert told(world) == [
-        "0:10:06  P0   someone stopped the process (state T): no progress for 6 s while training",
-        "0:10:07  P0   makes progress again after SIGCONT, 1.0 s after the stall",
+        "0:10:06  P0   someone stopped the process (state T): no progress for 6s while training",
+        "0:10:07  P0   makes progress again after SIGCONT, 1s after the stall",
     ]
 
 
@@ -57,13 +57,13 @@ def test_an_environment_never_returns():
     worker(world).stick(world.now_s)
     world.run(60.0)
     assert told(world) == [
-        "0:10:31  P0   no progress for 31 s while training (limit 30 s): its other threads run, so a call in Python, the environment or CUDA never returned",
+        "0:10:31  P0   no progress for 31s while training (limit 30s): its other threads run, so a call in Python, the environment or CUDA never returned",
         "0:10:32  P0   evidence taken before healing: stacks",
         "0:10:33  P0   stops the stalled worker (hang)",
-        "0:10:36  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:10:36  P0   did not exit within 3s: SIGKILL to its whole process tree",
         "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; +0 s",
-        "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:42  P0   training began 5.9 s after its start",
+        "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:42  P0   training began 5.9s after its start",
     ]
 
 
@@ -87,8 +87,8 @@ def test_the_disk_fills_up_and_is_freed_at_dawn():
         "1:41:23  P0   exit code 1: OSError: disk full; +3600 s",
         "3:41:25  P0   exit code 1: OSError: disk full; +7200 s",
         "7:41:26  P0   exit code 1: OSError: disk full; +14400 s",
-        "7:41:32  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "7:41:32  P0   training began 5.7 s after its start",
+        "7:41:32  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3s, 0.5 % of the attempt)",
+        "7:41:32  P0   training began 5.7s after its start",
     ]
 
 
@@ -102,7 +102,7 @@ def test_the_host_reboots_in_the_night():
     assert told(world) == [
         "0:10:00  box  operator requested stop",
         "0:10:00  P1   stopped by operator",
-        "0:31:36  box  the host rebooted, unclean, down 95 s (the boot id changed)",
+        "0:31:36  box  the host rebooted, unclean, down 1m 35s (the boot id changed)",
         "0:31:36  box  started after a host reboot",
         "0:31:36  P0   ended by the host's reboot",
         "0:31:36  P0   resumes after the host's reboot",
@@ -110,10 +110,10 @@ def test_the_host_reboots_in_the_night():
         "0:31:36  P2   resumes after the host's reboot",
         "0:31:36  P0   a slot of level light is free",
         "0:31:36  P2   a slot of level light is free",
-        "0:31:41  P0   resumed at step 179,118 (last exit: reboot), at least 188 steps lost (2 s, 0.1 % of the attempt)",
-        "0:31:41  P2   resumed at step 179,118 (last exit: reboot), at least 188 steps lost (2 s, 0.1 % of the attempt)",
-        "0:31:41  P0   training began 5.0 s after its start",
-        "0:31:41  P2   training began 5.0 s after its start",
+        "0:31:41  P0   resumed at step 179,118 (last exit: reboot), at least 188 steps lost (2s, 0.1 % of the attempt)",
+        "0:31:41  P2   resumed at step 179,118 (last exit: reboot), at least 188 steps lost (2s, 0.1 % of the attempt)",
+        "0:31:41  P0   training began 5s after its start",
+        "0:31:41  P2   training began 5s after its start",
     ]
 
 
@@ -129,8 +129,8 @@ def test_the_daemon_dies_between_its_word_and_its_deed():
         "0:10:01  P0   the previous daemon ended before it could start the process",
         "0:10:01  P0   starts now: the previous daemon ended before the start",
         "0:10:01  P0   a slot of level light is free",
-        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:06  P0   training began 5.0 s after its start",
+        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5s after its start",
     ]
 
 
@@ -143,8 +143,8 @@ def test_the_daemon_dies_after_its_deed():
     assert told(world) == [
         "0:10:00  P0   killed by SIGSEGV; +0 s",
         "0:10:01  box  started after the previous daemon ended unexpectedly, 1 running worker adopted",
-        "0:10:05  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:05  P0   training began 5.6 s after its start",
+        "0:10:05  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:05  P0   training began 5.6s after its start",
     ]
     assert [found.number for found in world.alive()] == [2]
 

@@ -4,6 +4,7 @@ import pytest
 from test_stories import quiet_world, told, worker
 from world import Ending, Phase, Verb
 
+from supervisor.formats import span
 from supervisor.model import facts
 from supervisor.model.inputs import Ended, Sample, Sampled, SpawnBroke
 
@@ -70,8 +71,8 @@ def test_a_worker_leaves_children_behind():
     assert told(world) == [
         "0:10:00  P0   killed by SIGSEGV; 2 leftover processes ended",
         "0:10:00  P0   killed by SIGSEGV; +0 s",
-        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9s after its start",
     ]
 
 
@@ -84,7 +85,7 @@ def test_a_worker_ignores_sigterm():
     assert told(world) == [
         "0:10:00  box  operator requested stop",
         "0:10:00  P0   stopped by operator",
-        "0:10:20  P0   did not exit within 20.0 s: SIGKILL to its whole process tree",
+        "0:10:20  P0   did not exit within 20s: SIGKILL to its whole process tree",
         "0:10:20  P0   stopped on request (operator), killed by SIGKILL",
         "0:10:20  P0   stopped by the operator",
     ]
@@ -100,7 +101,7 @@ def test_the_kernel_does_not_let_go_of_a_worker():
     found.state = "D"
     world.run(HOUR_S)
     assert told(world) == [
-        "0:10:31  P0   no progress for 31 s while training (limit 30 s): it waits inside the kernel or a driver (state D), where no signal reaches it",
+        "0:10:31  P0   no progress for 31s while training (limit 30s): it waits inside the kernel or a driver (state D), where no signal reaches it",
         "0:10:32  P0   evidence taken before healing: stacks",
     ]
     assert [each.name for each in world.alive()] == ["P0"], "its GPU memory is taken: nobody else is started beside it"
@@ -113,16 +114,16 @@ def test_the_kernel_does_not_let_go_of_a_worker():
     assert told(world)[2:] == [
         "1:10:00  box  operator requested stop",
         "1:10:00  P0   stopped by operator",
-        "1:10:20  P0   did not exit within 20.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
-        "1:10:40  P0   did not exit within 40.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
-        "1:11:20  P0   did not exit within 80.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
-        "1:12:40  P0   did not exit within 160.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
-        "1:15:20  P0   did not exit within 320.0 s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
+        "1:10:20  P0   did not exit within 20s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
+        "1:10:40  P0   did not exit within 40s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
+        "1:11:20  P0   did not exit within 1m 20s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
+        "1:12:40  P0   did not exit within 2m 40s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
+        "1:15:20  P0   did not exit within 5m 20s: SIGKILL to its whole process tree; it is inside a kernel call (state D) and ends when that call returns",
         "1:15:30  P0   stopped on request (operator), killed by SIGKILL",
         "1:15:30  P0   stopped by the operator",
         "1:15:30  P1   a slot of level light is free",
         "1:15:36  P1   begins at step 0",
-        "1:15:36  P1   training began 5.9 s after its start",
+        "1:15:36  P1   training began 5.9s after its start",
     ]
 
 
@@ -137,9 +138,9 @@ def test_a_worker_comes_out_of_the_kernel_by_itself():
     found.move_again(world.now_s)
     world.run(60.0)
     assert told(world) == [
-        "0:10:31  P0   no progress for 31 s while training (limit 30 s): it waits inside the kernel or a driver (state D), where no signal reaches it",
+        "0:10:31  P0   no progress for 31s while training (limit 30s): it waits inside the kernel or a driver (state D), where no signal reaches it",
         "0:10:32  P0   evidence taken before healing: stacks",
-        "0:15:01  P0   makes progress again by itself, 270.0 s after the stall",
+        "0:15:01  P0   makes progress again by itself, 4m 30s after the stall",
     ]
 
 
@@ -157,8 +158,8 @@ def test_a_worker_comes_back_after_its_successor_started():
     world.run(60.0)
     assert told(world) == [
         "0:10:00  P0   its shim was killed by signal 9; +0 s",
-        "0:10:06  P0   resumed at step 59,175 (last exit: lost), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:06  P0   resumed at step 59,175 (last exit: lost), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9s after its start",
     ]
     assert worker(world).number == 2
 
@@ -171,14 +172,14 @@ def test_the_daemon_stands_still_for_a_minute():
     worker(world, "P1").stick(world.now_s)
     world.run(120.0)
     assert told(world) == [
-        "0:11:00  box  the daemon did not run for 60 s: that time does not count against any worker",
-        "0:11:31  P1   no progress for 31 s while training (limit 30 s): its other threads run, so a call in Python, the environment or CUDA never returned",
+        "0:11:00  box  the daemon did not run for 1m: that time does not count against any worker",
+        "0:11:31  P1   no progress for 31s while training (limit 30s): its other threads run, so a call in Python, the environment or CUDA never returned",
         "0:11:31  P1   evidence taken before healing: stacks",
         "0:11:32  P1   stops the stalled worker (hang)",
-        "0:11:35  P1   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:11:35  P1   did not exit within 3s: SIGKILL to its whole process tree",
         "0:11:35  P1   ended after a stall (hang), killed by SIGKILL; +0 s",
-        "0:11:41  P1   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:11:41  P1   training began 6.0 s after its start",
+        "0:11:41  P1   resumed at step 59,175 (last exit: stalled), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:11:41  P1   training began 6s after its start",
     ]
 
 
@@ -188,7 +189,7 @@ def test_the_whole_host_is_asleep_for_an_hour():
     world.suspend_host(HOUR_S)
     world.run(120.0)
     assert told(world) == [
-        "1:10:00  box  the daemon did not run for 3600 s: that time does not count against any worker",
+        "1:10:00  box  the daemon did not run for 1h: that time does not count against any worker",
     ]
 
 
@@ -216,18 +217,18 @@ def test_the_wall_clock_jumps_by_an_hour(step_s):
     at = story.index("0:11:11  box  started after the previous daemon ended unexpectedly, 2 running workers adopted")
     assert story[: at + 1] == [
         "0:10:00  P1   killed by SIGSEGV; +0 s",
-        "0:10:06  P1   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:06  P1   training began 6.0 s after its start",
+        "0:10:06  P1   resumed at step 59,175 (last exit: crash), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:06  P1   training began 6s after its start",
         "0:10:10  P1   killed by SIGSEGV; +1 s",
-        f"0:10:11  box  the wall clock moved by {step_s:+.1f} s; only displayed times change",
+        f"0:10:11  box  the wall clock moved {'ahead' if step_s > 0 else 'back'} by {span(abs(step_s))}; only displayed times change",
         "0:10:11  P1   killed by SIGSEGV; +1 s",
-        "0:10:17  P1   resumed at step 59,175 (last exit: crash), 497 steps lost (5 s, 100.0 % of the attempt)",
-        "0:10:17  P1   training began 5.9 s after its start",
+        "0:10:17  P1   resumed at step 59,175 (last exit: crash), 497 steps lost (5s, 100.0 % of the attempt)",
+        "0:10:17  P1   training began 5.9s after its start",
         "0:11:11  box  started after the previous daemon ended unexpectedly, 2 running workers adopted",
     ]
     (reboot,) = (row.fact for row in world.core.journal if isinstance(row.fact, facts.HostRebooted))
     assert reboot.down_s is None or reboot.down_s >= 60.0, "a clock that was wrong may hide the time, never turn it"
-    assert [line[14:] for line in story[-2:]] == ["training began 5.0 s after its start"] * 2
+    assert [line[14:] for line in story[-2:]] == ["training began 5s after its start"] * 2
     times = [row.at_s for row in world.core.journal]
     assert times == sorted(times)
 
@@ -242,8 +243,8 @@ def test_a_dead_workers_pid_belongs_to_somebody_else():
     assert told(world) == [
         "0:10:01  box  started after the previous daemon ended unexpectedly",
         "0:10:01  P0   its shim was killed; +0 s",
-        "0:10:06  P0   resumed at step 59,175 (last exit: lost), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:06  P0   training began 5.0 s after its start",
+        "0:10:06  P0   resumed at step 59,175 (last exit: lost), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5s after its start",
     ]
 
 
@@ -276,6 +277,6 @@ def test_nothing_can_be_forked():
         "0:10:31  P0   its process could not be started: cannot start it: Resource temporarily unavailable; +16 s",
         "0:10:31  P0   cannot start it: Resource temporarily unavailable",
         "0:11:03  P0   its process could not be started: cannot start it: Resource temporarily unavailable; +32 s",
-        "0:11:09  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:11:09  P0   training began 5.9 s after its start",
+        "0:11:09  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:11:09  P0   training began 5.9s after its start",
     ]

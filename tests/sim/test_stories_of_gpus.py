@@ -10,7 +10,7 @@ from supervisor.model import facts
 from supervisor.policy.box.gate import MB, GateSettings
 from supervisor.policy.box.readings import Gpu, Gpus, Xid
 
-HANGS = Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 5 s", 5.0)
+HANGS = Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 5s", 5.0)
 
 
 def gpus(*found):

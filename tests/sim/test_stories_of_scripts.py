@@ -16,7 +16,7 @@ def test_a_script_computes_for_a_night_without_a_word():
     world = script_world()
     world.run(10 * 3600.0)
     assert told(world) == [
-        "0:10:01  P0   no sign of progress for 601 s since it was started, but it uses CPU time: it is quiet, not stalled",
+        "0:10:01  P0   no sign of progress for 10m 1s since it was started, but it uses CPU time: it is quiet, not stalled",
     ]
 
 
@@ -28,21 +28,21 @@ def test_a_script_hangs_and_hangs_again():
     worker(world).stick(world.now_s)
     world.run(1300.0)
     assert told(world) == [
-        "0:10:01  P0   no sign of progress for 601 s since it was started, but it uses CPU time: it is quiet, not stalled",
-        "0:20:01  P0   no progress for 1201 s since it was started (limit 600 s): nor has it used CPU time, read or written anything for 601 s",
+        "0:10:01  P0   no sign of progress for 10m 1s since it was started, but it uses CPU time: it is quiet, not stalled",
+        "0:20:01  P0   no progress for 20m 1s since it was started (limit 10m): nor has it used CPU time, read or written anything for 10m 1s",
         "0:20:02  P0   evidence taken before healing: stacks",
         "0:20:03  P0   stops the stalled worker (silent)",
-        "0:20:06  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:20:06  P0   did not exit within 3s: SIGKILL to its whole process tree",
         "0:20:06  P0   ended after a stall (silent), killed by SIGKILL; +0 s",
-        "0:20:17  P0   training began 10.9 s after its start",
+        "0:20:17  P0   training began 11s after its start",
         "0:20:27  P0   trains again (last exit: stalled), but did not report from which step: how much work was lost is unknown",
-        "0:40:07  P0   no sign of progress for 1201 s since it was started, but it uses CPU time: it is quiet, not stalled",
-        "0:40:41  P0   no progress for 1235 s since it was started (limit 1200 s): nor has it used CPU time, read or written anything for 1201 s",
+        "0:40:07  P0   no sign of progress for 20m 1s since it was started, but it uses CPU time: it is quiet, not stalled",
+        "0:40:41  P0   no progress for 20m 35s since it was started (limit 20m): nor has it used CPU time, read or written anything for 20m 1s",
         "0:40:43  P0   evidence taken before healing: stacks",
         "0:40:44  P0   stops the stalled worker (silent)",
-        "0:40:47  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:40:47  P0   did not exit within 3s: SIGKILL to its whole process tree",
         "0:40:48  P0   ended after a stall (silent), killed by SIGKILL; +1 s",
-        "0:40:59  P0   training began 10.8 s after its start",
+        "0:40:59  P0   training began 11s after its start",
         "0:41:09  P0   trains again (last exit: stalled), but did not report from which step: how much work was lost is unknown",
     ]
 
@@ -53,8 +53,8 @@ def test_a_child_of_a_script_is_stopped():
     worker(world).stop_child(world.now_s)
     world.run(60.0)
     assert told(world) == [
-        "0:10:01  P0   no sign of progress for 601 s since it was started, but it uses CPU time: it is quiet, not stalled",
-        "0:10:05  P0   its process python(5001) is stopped for 5 s (state T): it is sent SIGCONT",
+        "0:10:01  P0   no sign of progress for 10m 1s since it was started, but it uses CPU time: it is quiet, not stalled",
+        "0:10:05  P0   its process python(5001) is stopped for 5s (state T): it is sent SIGCONT",
     ]
 
 
@@ -80,7 +80,7 @@ def test_a_script_is_killed_while_it_saves_and_dies_of_the_torn_one():
         "0:26:52  P0   3 deaths in a row with checkpoint /w/158986.pt, which is torn: it is set aside, and the one before it is used",
         "0:26:56  P0   exit code 1: RuntimeError: unexpected EOF; +4 s",
         "0:26:56  P0   starts with checkpoint /w/158936.pt (step 158,936, 1.0 MB)",
-        "0:27:07  P0   training began 10.5 s after its start",
+        "0:27:07  P0   training began 10s after its start",
         "0:27:17  P0   resumed at step 158,936 (last exit: crash), lost steps unknown",
     ]
 
@@ -97,8 +97,8 @@ def test_a_script_that_prints_its_steps_is_killed():
     world.run(700.0)
     assert told(world) == [
         "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
-        "0:10:11  P0   training began 10.9 s after its start",
-        "0:10:36  P0   shows step 41,000 first (last exit: killed): it has resumed there or before, at least 18,000 steps lost (180 s, 31.0 % of the attempt)",
+        "0:10:11  P0   training began 11s after its start",
+        "0:10:36  P0   shows step 41,000 first (last exit: killed): it has resumed there or before, at least 18,000 steps lost (3m, 31.0 % of the attempt)",
     ]
 
 
@@ -107,14 +107,14 @@ def test_a_script_that_prints_its_steps_falls_silent_and_works_on():
     worker(world).prints_every = 0
     world.run(3 * 3600.0)
     assert told(world) == [
-        "0:11:50  P0   no step beyond 59,000 for 114 s, usually 100 steps/s: it stands still",
+        "0:11:50  P0   no step beyond 59,000 for 1m 54s, usually 100 steps/s: it stands still",
         "0:11:51  P0   evidence taken while slow: stacks",
-        "0:19:56  P0   no sign of progress for 601 s while training, but it uses CPU time: it is quiet, not stalled",
-        "0:41:50  P0   no step for 31.9 min: it is asked to save, and restarts",
+        "0:19:56  P0   no sign of progress for 10m 1s while training, but it uses CPU time: it is quiet, not stalled",
+        "0:41:50  P0   no step for 31m 54s: it is asked to save, and restarts",
         "0:41:53  P0   stopped on request (slow), exit code 75",
         "0:41:53  P0   restarts because it was slow",
         "0:41:53  P0   a slot of level light is free",
-        "0:42:04  P0   training began 10.2 s after its start",
+        "0:42:04  P0   training began 10s after its start",
         "0:42:12  P0   shows step 251,000 first (last exit: stopped): it has resumed there or before, lost steps unknown",
     ]
 
@@ -124,15 +124,15 @@ def test_a_script_that_prints_its_steps_hangs():
     worker(world).stick(world.now_s)
     world.run(1400.0)
     assert told(world) == [
-        "0:11:47  P0   no step beyond 59,000 for 111 s, usually 100 steps/s: it stands still",
+        "0:11:47  P0   no step beyond 59,000 for 1m 51s, usually 100 steps/s: it stands still",
         "0:11:48  P0   evidence taken while slow: stacks",
-        "0:19:56  P0   no sign of progress for 601 s while training, but it uses CPU time: it is quiet, not stalled",
-        "0:20:01  P0   no progress for 606 s while training (limit 600 s): nor has it used CPU time, read or written anything for 601 s",
+        "0:19:56  P0   no sign of progress for 10m 1s while training, but it uses CPU time: it is quiet, not stalled",
+        "0:20:01  P0   no progress for 10m 6s while training (limit 10m): nor has it used CPU time, read or written anything for 10m 1s",
         "0:20:02  P0   evidence taken before healing: stacks",
         "0:20:03  P0   stops the stalled worker (silent)",
-        "0:20:06  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:20:06  P0   did not exit within 3s: SIGKILL to its whole process tree",
         "0:20:06  P0   ended after a stall (silent), killed by SIGKILL; +0 s",
-        "0:20:17  P0   training began 10.9 s after its start",
+        "0:20:17  P0   training began 11s after its start",
         "0:20:22  P0   shows step 59,000 first (last exit: stalled): it has resumed there or before, lost steps unknown",
     ]
 
@@ -142,10 +142,10 @@ def test_a_script_prints_a_loss_that_is_not_a_number():
     worker(world).loss = float("nan")
     world.run(200.0)
     assert told(world) == [
-        "0:11:06  P0   its losses were not finite in every sample for 60 s (7 bad updates so far)",
+        "0:11:06  P0   its losses were not finite in every sample for 1m (7 bad updates so far)",
         "0:11:09  P0   ended because its losses were no longer finite, exit code 75",
         "0:11:09  P0   diverged at step 66,000: rollback 1 of 3: there is no checkpoint yet; restarts with another random seed",
         "0:11:09  P0   ended because its losses were no longer finite, exit code 75; +0 s",
-        "0:11:20  P0   training began 10.2 s after its start",
+        "0:11:20  P0   training began 10s after its start",
         "0:11:31  P0   shows step 67,000 first (last exit: diverged): it has resumed there or before, lost steps unknown",
     ]

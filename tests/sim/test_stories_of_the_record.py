@@ -26,10 +26,10 @@ def test_the_disk_under_the_journal_is_full_for_ten_minutes():
     assert worker(world, "P1").steps > steps + 500 * 100
     assert not world.waiting, "the operator was not left waiting"
     assert told(world) == [
-        "0:20:00  box  the journal could not be written for 600 s (No space left on device): extralife started nothing meanwhile",
+        "0:20:00  box  the journal could not be written for 10m (No space left on device): extralife started nothing meanwhile",
         "0:20:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
-        "0:20:06  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:20:06  P0   training began 5.9 s after its start",
+        "0:20:06  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:20:06  P0   training began 5.9s after its start",
     ]
 
 
@@ -48,7 +48,7 @@ def test_the_state_directory_is_away_for_a_minute_and_no_worker_is_started_meanw
     assert len(world.alive()) == 1
     assert [line for line in told(world) if "state directory" in line] == [
         "0:10:00  box  the state directory /state was replaced (it is on another file system)",
-        "0:11:05  box  the state directory /state is in place again, after 65 s",
+        "0:11:05  box  the state directory /state is in place again, after 1m 5s",
     ]
 
 
@@ -79,7 +79,7 @@ def test_a_runtime_directory_that_cannot_be_made_again_holds_up_starts_alone():
     world.run(60.0)
     assert [found.number for found in world.alive()] == [2]
     assert told(world)[0] == "0:10:00  box  the runtime directory /run/user/1000/x was removed: it is restored"
-    assert any("is in place again, after 120 s" in line for line in told(world))
+    assert any("is in place again, after 2m" in line for line in told(world))
 
 
 @pytest.mark.fault("two-daemons")
@@ -94,8 +94,8 @@ def test_a_second_daemon_on_the_same_state_decides_nothing():
     assert world.daemon == daemon
     assert told(world) == [
         "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
-        "0:10:06  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:06  P0   resumed at step 59,175 (last exit: killed), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9s after its start",
     ]
     assert [found.number for found in world.alive()] == [2]
 

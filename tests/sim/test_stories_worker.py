@@ -13,13 +13,13 @@ def test_a_loop_holds_the_gil():
     found.live_at_s = world.now_s
     world.run(60.0)
     assert told(world) == [
-        "0:10:31  P0   no progress for 31 s while training (limit 30 s): none of its threads ran for 31 s: something holds the GIL",
+        "0:10:31  P0   no progress for 31s while training (limit 30s): none of its threads ran for 31s: something holds the GIL",
         "0:10:32  P0   evidence taken before healing: stacks",
         "0:10:33  P0   stops the stalled worker (gil)",
-        "0:10:36  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:10:36  P0   did not exit within 3s: SIGKILL to its whole process tree",
         "0:10:36  P0   ended after a stall (gil), killed by SIGKILL; +0 s",
-        "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:42  P0   training began 5.9 s after its start",
+        "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:42  P0   training began 5.9s after its start",
     ]
 
 
@@ -29,13 +29,13 @@ def test_a_worker_beats_without_getting_on():
     worker(world).stick(world.now_s)
     world.run(60.0)
     assert told(world) == [
-        "0:10:31  P0   no progress for 31 s while training (limit 30 s): its other threads run, so a call in Python, the environment or CUDA never returned",
+        "0:10:31  P0   no progress for 31s while training (limit 30s): its other threads run, so a call in Python, the environment or CUDA never returned",
         "0:10:32  P0   evidence taken before healing: stacks",
         "0:10:33  P0   stops the stalled worker (hang)",
-        "0:10:36  P0   did not exit within 3.0 s: SIGKILL to its whole process tree",
+        "0:10:36  P0   did not exit within 3s: SIGKILL to its whole process tree",
         "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; +0 s",
-        "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:42  P0   training began 5.9 s after its start",
+        "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:42  P0   training began 5.9s after its start",
     ]
 
 
@@ -47,7 +47,7 @@ def test_a_beat_that_cannot_be_read_is_unknown_and_not_stalled():
     found.beat_lost = True
     found.stick(world.now_s)
     world.run(660.0)
-    assert told(world)[0] == ("0:20:01  P0   no progress for 601 s while training (limit 600 s): it sends no beats")
+    assert told(world)[0] == ("0:20:01  P0   no progress for 10m 1s while training (limit 10m): it sends no beats")
 
 
 @pytest.mark.fault("segfault")
@@ -57,8 +57,8 @@ def test_a_worker_segfaults():
     world.run(30.0)
     assert told(world) == [
         "0:10:00  P0   killed by SIGSEGV: Fatal Python error: Segmentation fault; +0 s",
-        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9s after its start",
     ]
 
 
@@ -72,9 +72,9 @@ def test_a_worker_slows_to_a_crawl_for_ten_minutes():
     found.pace = 1.0
     world.run(60.0)
     assert told(world) == [
-        "0:11:01  P0   20 steps/s for 60 s, usually 100",
+        "0:11:01  P0   20 steps/s for 1m, usually 100",
         "0:11:02  P0   evidence taken while slow: stacks",
-        "0:20:01  P0   100 steps/s again, after 540 s of slowness",
+        "0:20:01  P0   100 steps/s again, after 9m of slowness",
     ]
 
 
@@ -84,14 +84,14 @@ def test_a_worker_slows_to_a_crawl_and_stays_there():
     worker(world, "P0").pace = 0.2
     world.run(2000.0)
     assert told(world) == [
-        "0:11:01  P0   20 steps/s for 60 s, usually 100",
+        "0:11:01  P0   20 steps/s for 1m, usually 100",
         "0:11:02  P0   evidence taken while slow: stacks",
-        "0:41:01  P0   slow for 30 min while no other program is: saves and restarts",
+        "0:41:01  P0   slow for 30m while no other program is: saves and restarts",
         "0:41:04  P0   stopped on request (slow), exit code 75",
         "0:41:04  P0   restarts because it was slow",
         "0:41:04  P0   a slot of level light is free",
-        "0:41:10  P0   resumed at step 96,741 (last exit: stopped), 0 steps lost (0 s, 0.0 % of the attempt)",
-        "0:41:10  P0   training began 5.2 s after its start",
+        "0:41:10  P0   resumed at step 96,741 (last exit: stopped), 0 steps lost (0s, 0.0 % of the attempt)",
+        "0:41:10  P0   training began 5.2s after its start",
     ]
     assert world.core.state.programs["P0"].restarts == 0
 
@@ -103,8 +103,8 @@ def test_all_workers_slow_down_with_their_box():
         worker(world, name).pace = 0.4
     world.run(7200.0)
     assert told(world) == [
-        "0:11:01  P0   40 steps/s for 60 s, usually 100",
-        "0:11:01  P1   40 steps/s for 60 s, usually 100",
+        "0:11:01  P0   40 steps/s for 1m, usually 100",
+        "0:11:01  P1   40 steps/s for 1m, usually 100",
         "0:11:01  P1   evidence taken while slow: stacks",
         "0:11:02  P0   evidence taken while slow: stacks",
     ]
@@ -123,18 +123,18 @@ def test_the_loss_becomes_nan_until_it_is_given_up():
         "0:10:00  P0   its losses were no longer finite: workers: diverged",
         "0:10:00  P0   diverged at step 59,469: rollback 1 of 3: checkpoints from step 59,175 on are set aside; restarts with another random seed",
         "0:10:00  P0   its losses were no longer finite: workers: diverged; +0 s",
-        "0:10:06  P0   resumed at step 58,416 (last exit: diverged), 1,053 steps lost (11 s, 1.8 % of the attempt)",
-        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:06  P0   resumed at step 58,416 (last exit: diverged), 1,053 steps lost (11s, 1.8 % of the attempt)",
+        "0:10:06  P0   training began 5.9s after its start",
         "0:10:40  P0   its losses were no longer finite: workers: diverged",
         "0:10:40  P0   diverged at step 61,899: rollback 2 of 3: checkpoints from step 58,416 on are set aside; restarts with another random seed",
         "0:10:41  P0   its losses were no longer finite: workers: diverged; +1 s",
-        "0:10:47  P0   resumed at step 57,656 (last exit: diverged), 4,243 steps lost (42 s, 100.0 % of the attempt)",
-        "0:10:47  P0   training began 5.8 s after its start",
+        "0:10:47  P0   resumed at step 57,656 (last exit: diverged), 4,243 steps lost (42s, 100.0 % of the attempt)",
+        "0:10:47  P0   training began 5.8s after its start",
         "0:11:20  P0   its losses were no longer finite: workers: diverged",
         "0:11:20  P0   diverged at step 61,035: rollback 3 of 3: checkpoints from step 57,656 on are set aside; restarts with another random seed",
         "0:11:22  P0   its losses were no longer finite: workers: diverged; +2 s",
-        "0:11:28  P0   resumed at step 56,897 (last exit: diverged), 4,138 steps lost (41 s, 100.0 % of the attempt)",
-        "0:11:28  P0   training began 5.9 s after its start",
+        "0:11:28  P0   resumed at step 56,897 (last exit: diverged), 4,138 steps lost (41s, 100.0 % of the attempt)",
+        "0:11:28  P0   training began 5.9s after its start",
         "0:12:00  P0   its losses were no longer finite: workers: diverged; diverged again after 3 rollbacks; it starts again after a change of its config or `supervisorctl start`",
     ]
 
@@ -145,12 +145,12 @@ def test_a_worker_beats_on_with_nan():
     worker(world).bad_since_s = world.now_s
     world.run(120.0)
     assert told(world) == [
-        "0:11:01  P0   its losses were not finite in every sample for 60 s (610 bad updates so far)",
+        "0:11:01  P0   its losses were not finite in every sample for 1m (610 bad updates so far)",
         "0:11:04  P0   ended because its losses were no longer finite, exit code 75",
         "0:11:04  P0   diverged at step 65,927: rollback 1 of 3: checkpoints from step 59,469 on are set aside; restarts with another random seed",
         "0:11:04  P0   ended because its losses were no longer finite, exit code 75; +0 s",
-        "0:11:10  P0   resumed at step 59,175 (last exit: diverged), 6,752 steps lost (68 s, 10.2 % of the attempt)",
-        "0:11:10  P0   training began 5.2 s after its start",
+        "0:11:10  P0   resumed at step 59,175 (last exit: diverged), 6,752 steps lost (1m 8s, 10.2 % of the attempt)",
+        "0:11:10  P0   training began 5.2s after its start",
     ]
 
 
@@ -163,13 +163,13 @@ def test_q_explodes():
     found.figures = {"q_max_abs": 5e4, "q_bound": 100.0}
     world.run(90.0)
     assert told(world) == [
-        "0:11:11  P0   its Q exploded for 60 s and 600 games: largest |Q| 5e+04, possible |Q| 100; it is killed and rolled back",
+        "0:11:11  P0   its Q exploded for 1m and 600 games: largest |Q| 5e+04, possible |Q| 100; it is killed and rolled back",
         "0:11:11  P0   SIGKILL to its whole process tree at once, without time to save",
         "0:11:11  P0   ended because its training went wrong, killed by SIGKILL",
         "0:11:11  P0   its Q exploded at step 66,565: rollback 1 of 3: checkpoints from step 60,468 on are set aside; restarts with another random seed",
         "0:11:11  P0   ended because its training went wrong, killed by SIGKILL; +0 s",
-        "0:11:17  P0   resumed at step 59,934 (last exit: sick), 6,631 steps lost (66 s, 10.0 % of the attempt)",
-        "0:11:17  P0   training began 5.9 s after its start",
+        "0:11:17  P0   resumed at step 59,934 (last exit: sick), 6,631 steps lost (1m 6s, 10.0 % of the attempt)",
+        "0:11:17  P0   training began 5.9s after its start",
     ]
 
 
@@ -185,7 +185,7 @@ def test_a_policy_collapses():
     }
     world.run(1900.0)
     assert told(world) == [
-        "0:40:01  P0   its policy collapsed for 1800 s and 17,991 games: entropy share 0.001, mean return 15, best return 20; it trains on",
+        "0:40:01  P0   its policy collapsed for 30m and 17,991 games: entropy share 0.001, mean return 15, best return 20; it trains on",
     ]
 
 
@@ -195,7 +195,7 @@ def test_the_return_falls():
     worker(world).figures = {"mean_return": 2.0, "best_return": 20.0, "first_return": 1.0, "best_spread": 4.0}
     world.run(120.0)
     assert told(world) == [
-        "0:11:41  P0   its return fell for 100 s and 1,000 games: mean return 2, best return 20; it trains on",
+        "0:11:41  P0   its return fell for 1m 40s and 1,000 games: mean return 2, best return 20; it trains on",
     ]
 
 
@@ -210,13 +210,13 @@ def test_a_worker_runs_out_of_memory_until_its_batch_fits():
         "0:10:00  P0   ran out of the host's memory, exit code 1: MemoryError",
         "0:10:00  P0   ran out of memory with batch 512 at level light: 256 from now on",
         "0:10:00  P0   ran out of the host's memory, exit code 1: MemoryError; +0 s",
-        "0:10:06  P0   resumed at step 59,175 (last exit: out_of_memory), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:06  P0   resumed at step 59,175 (last exit: out_of_memory), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9s after its start",
         "0:10:30  P0   ran out of the host's memory, exit code 1: MemoryError",
         "0:10:30  P0   ran out of memory with batch 256 at level light: 128 from now on",
         "0:10:31  P0   ran out of the host's memory, exit code 1: MemoryError; +1 s",
-        "0:10:37  P0   resumed at step 61,452 (last exit: out_of_memory), 207 steps lost (2 s, 8.3 % of the attempt)",
-        "0:10:37  P0   training began 5.8 s after its start",
+        "0:10:37  P0   resumed at step 61,452 (last exit: out_of_memory), 207 steps lost (2s, 8.3 % of the attempt)",
+        "0:10:37  P0   training began 5.8s after its start",
     ]
     assert world.core.state.programs["P0"].batches == (("light", 128),)
 
@@ -232,11 +232,11 @@ def test_the_kernels_oom_killer_takes_one_worker_and_somebody_kills_the_other():
         "0:10:00  P0   killed by the kernel's OOM killer: it acted in a cgroup that the worker shares, while it ran",
         "0:10:00  P0   ran out of memory with batch 512 at level light: 256 from now on",
         "0:10:00  P0   killed by the kernel's OOM killer: it acted in a cgroup that the worker shares, while it ran; +0 s",
-        "0:10:06  P0   resumed at step 59,175 (last exit: oom_killed), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:06  P0   resumed at step 59,175 (last exit: oom_killed), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9s after its start",
         "0:10:20  P1   killed by SIGKILL, which extralife did not send; +0 s",
-        "0:10:26  P1   resumed at step 61,452 (last exit: killed), 15 steps lost (0 s, 0.0 % of the attempt)",
-        "0:10:26  P1   training began 6.0 s after its start",
+        "0:10:26  P1   resumed at step 61,452 (last exit: killed), 15 steps lost (0s, 0.0 % of the attempt)",
+        "0:10:26  P1   training began 6s after its start",
     ]
 
 
@@ -253,8 +253,8 @@ def test_the_disk_is_full_when_it_saves_and_a_death_costs_what_was_not_saved():
     assert told(world) == [
         "0:10:05  P0   checkpoint at step 59934 was not written: No space left on device (0.0 MB free); it trains on",
         "0:15:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
-        "0:15:06  P0   resumed at step 59,175 (last exit: killed), 30,278 steps lost (303 s, 33.8 % of the attempt)",
-        "0:15:06  P0   training began 5.9 s after its start",
+        "0:15:06  P0   resumed at step 59,175 (last exit: killed), 30,278 steps lost (5m 3s, 33.8 % of the attempt)",
+        "0:15:06  P0   training began 5.9s after its start",
         "0:15:13  P0   checkpoint at step 59934 was not written: No space left on device (0.0 MB free); it trains on",
     ]
     assert not world.core.state.programs["P0"].attempt.save_error
@@ -286,8 +286,8 @@ def test_the_newest_checkpoint_is_damaged(kind):
     assert told(world) == [
         "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         f"0:10:06  P0   ckpt-59175.bad was set aside: {DEFECTS[kind]}",
-        "0:10:06  P0   resumed at step 58,416 (last exit: killed), 1,053 steps lost (11 s, 1.8 % of the attempt)",
-        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:06  P0   resumed at step 58,416 (last exit: killed), 1,053 steps lost (11s, 1.8 % of the attempt)",
+        "0:10:06  P0   training began 5.9s after its start",
     ]
 
 
@@ -304,10 +304,10 @@ def test_no_checkpoint_is_whole():
         "0:10:06  P0   ckpt-58416.bad was set aside: tensors.safetensors has 0 bytes, expected 1,700",
         (
             "0:10:06  P0   no checkpoint was found, although there was one at step 59,175; resumed at step 0 (last exit: killed), 59,469 "
-            "steps lost (595 s, 100.0 % of the attempt)"
+            "steps lost (9m 55s, 100.0 % of the attempt)"
         ),
         "0:10:06  P0   the worker reports from_scratch: error: no checkpoint is whole, step: 0",
-        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:06  P0   training began 5.9s after its start",
     ]
 
 
@@ -327,18 +327,18 @@ def test_a_checkpoint_kills_whoever_loads_it():
     world.run(60.0)
     assert told(world) == [
         "0:10:00  P0   killed by SIGSEGV; +0 s",
-        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3 s, 0.5 % of the attempt)",
-        "0:10:06  P0   training began 5.9 s after its start",
+        "0:10:06  P0   resumed at step 59,175 (last exit: crash), 294 steps lost (3s, 0.5 % of the attempt)",
+        "0:10:06  P0   training began 5.9s after its start",
         "0:10:07  P0   killed by SIGSEGV; +1 s",
-        "0:10:13  P0   resumed at step 59,175 (last exit: crash), 100 steps lost (1 s, 100.0 % of the attempt)",
-        "0:10:13  P0   training began 5.7 s after its start",
+        "0:10:13  P0   resumed at step 59,175 (last exit: crash), 100 steps lost (1s, 100.0 % of the attempt)",
+        "0:10:13  P0   training began 5.7s after its start",
         "0:10:15  P0   killed by SIGSEGV; +2 s",
-        "0:10:21  P0   resumed at step 59,175 (last exit: crash), 100 steps lost (1 s, 100.0 % of the attempt)",
-        "0:10:21  P0   training began 5.6 s after its start",
+        "0:10:21  P0   resumed at step 59,175 (last exit: crash), 100 steps lost (1s, 100.0 % of the attempt)",
+        "0:10:21  P0   training began 5.6s after its start",
         "0:10:21  P0   killed by SIGSEGV",
         "0:10:21  P0   3 deaths in a row after resuming from step 59175: the checkpoint before it is used",
         "0:10:25  P0   killed by SIGSEGV; +4 s",
-        "0:10:31  P0   resumed at step 58,416 (last exit: crash), 859 steps lost (9 s, 100.0 % of the attempt)",
-        "0:10:31  P0   training began 5.5 s after its start",
+        "0:10:31  P0   resumed at step 58,416 (last exit: crash), 859 steps lost (9s, 100.0 % of the attempt)",
+        "0:10:31  P0   training began 5.5s after its start",
     ]
     assert poisonous not in disk.checkpoints

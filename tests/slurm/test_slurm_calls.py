@@ -341,7 +341,7 @@ def test_a_command_is_waited_for_for_half_a_minute_unless_told_otherwise(monkeyp
             pass
 
     monkeypatch.setattr("supervisor.adapters.slurm.client.subprocess.Popen", Hangs)
-    assert Slurm().cancel(["1"]) == Unknown("scancel has not answered within 30 s", "timeout")
+    assert Slurm().cancel(["1"]) == Unknown("scancel has not answered within 30s", "timeout")
     assert waited == [30.0]
 
 

@@ -30,6 +30,7 @@ import structlog
 from supervisor.adapters import hooks
 from supervisor.adapters.host import clock, sd_journal
 from supervisor.adapters.threads import Lasting
+from supervisor.formats import span
 from supervisor.model.inputs import AlertTried
 from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.upkeep.alerting import COMMAND, KINDS, AlertSettings, action, body, target_name, title, wanted
@@ -79,7 +80,7 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
     except OSError as error:
         return f"{argv[0]} cannot be started: {error.strerror or error}"
     if code is None:
-        return f"no answer within {rules.timeout_s:g} s"
+        return f"no answer within {span(rules.timeout_s)}"
     try:
         return str(json.loads(output)["error"])
     except (ValueError, KeyError, TypeError):

@@ -30,6 +30,7 @@ from supervisor.adapters import leftovers
 from supervisor.adapters.procfs import read_stat
 from supervisor.adapters.threads import Lasting
 from supervisor.config.overlaps import may_meet
+from supervisor.formats import span
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.model.state import State
 from supervisor.policy.worker.figures import LOG, FigureRow, Figures, Sources, after
@@ -250,7 +251,7 @@ class FigureReader:
             self._take(item, answer, now_s, search=search)
         except TimeoutError:
             item.due_s = began_s + AWAY_S
-            _record_fault(item, f"its files did not answer within {patience_s:g} s: they are read again in 10 min")
+            _record_fault(item, f"its files did not answer within {span(patience_s)}: they are read again in 10m")
         except (OSError, ValueError, KeyError, TypeError) as error:
             _record_fault(item, f"its figures cannot be read: {error}")
         if search:

@@ -42,8 +42,8 @@ from supervisor.adapters.foundations import directory
 from supervisor.adapters.threads import Lasting
 from supervisor.model.inputs import BootEvidence
 from supervisor.policy.box.reboot_cause import CONTAINER
-from supervisor.policy.box.wall_clock import is_set
 from supervisor.records import Record
+from supervisor.wall_clock import is_set
 
 ENV_BOOT_FILES: Final = "EXTRALIFE_BOOT_FILES"
 _SLOT_BYTES: Final = 16384

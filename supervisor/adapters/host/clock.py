@@ -14,8 +14,8 @@ from __future__ import annotations
 import time
 
 from supervisor.adapters.host.boot import AliveMark
-from supervisor.policy.box.wall_clock import is_set
 from supervisor.ports import ahead_s
+from supervisor.wall_clock import is_set
 
 
 def wall_s() -> float:

@@ -29,6 +29,7 @@ from dataclasses import field
 from typing import Any, Final, NamedTuple
 
 from supervisor.adapters.threads import Lasting
+from supervisor.formats import span
 from supervisor.lack import is_lack
 from supervisor.policy.box.readings import Gpu, Gpus, InPhase, Spread, Xid
 from supervisor.records import dataclass
@@ -138,7 +139,7 @@ class NvmlGpu:
         """The newest readings; None if there are none yet. Never blocks."""
         call, for_s = self._call, self.hung_s()
         if call is not None and for_s is not None:
-            return Gpus(None, f"{call[0]} has not answered for {for_s:.0f} s", for_s, xids=tuple(self._xids))
+            return Gpus(None, f"{call[0]} has not answered for {span(for_s)}", for_s, xids=tuple(self._xids))
         return self._newest
 
     # --- the thread ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
     programs=Breakout,Pong lost=Breakout:>=1200/14s/3.1%,Pong:? resuming=Breakout,Pong
     evidence="the boot id changed; Kernel panic - not syncing: Fatal exception"                         (on one line)
 
-If the recorded reboots show a pattern (`policy/box/reboot_pattern.py`), `pattern="4 in 70 min, ..."` follows at the end.
+If the recorded reboots show a pattern (`policy/box/reboot_pattern.py`), `pattern="4 in 1h 10m, ..."` follows at the end.
 
 Lost work is counted up to the last sign of life: `>=1200` steps. For a program of your own it is `~1200`, because only its
 newest checkpoint up to that time is known. An unknown value is `?`, never 0. The time of a line is also `?` while the clock
@@ -19,11 +19,10 @@ import errno
 import os
 from pathlib import Path
 
-from supervisor import files
+from supervisor import files, wall_clock
 from supervisor.adapters.durable import sync_directory
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.facts import JournalSalvaged
-from supervisor.policy.box import wall_clock
 from supervisor.policy.worker.loss import Loss
 from supervisor.printable import printable
 

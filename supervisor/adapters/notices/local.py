@@ -20,9 +20,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from supervisor import wall_clock
 from supervisor.adapters import hooks
 from supervisor.files import open_regular
-from supervisor.policy.box import wall_clock
+from supervisor.formats import span
 from supervisor.policy.upkeep.notices import COMMAND, END, FILE, RISK, EndNotice
 from supervisor.ports import Clock
 from supervisor.printable import printable
@@ -111,7 +112,7 @@ class Command:
         except OSError as error:
             raise Unreadable(f"{self._argv[0]} cannot be started ({error.strerror or error})") from error
         if code is None:
-            raise Unreadable(f"it took longer than {self._timeout_s:g} s")
+            raise Unreadable(f"it took longer than {span(self._timeout_s)}")
         if code:
             raise Unreadable(f"it ended with status {code}")
         return output[:_MOST_BYTES]

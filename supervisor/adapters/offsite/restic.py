@@ -39,6 +39,7 @@ from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.process.share import Share
 from supervisor.config.offsite import masked, unfit
 from supervisor.config.secrets import lines_in
+from supervisor.formats import span
 from supervisor.policy.upkeep.offsite import Kept, Lease, Lock, OffsiteSettings, indispensable, is_abandoned
 from supervisor.printable import printable
 from supervisor.records import Record
@@ -222,7 +223,7 @@ class Restic:
                 self._pause(_LOCK_LOOK_S)
             else:
                 why = f"restic {args[0]}: {_held_by(kept[0])}" if kept else message
-                raise ResticError(f"{why}; waited {waited_s:.0f} s for it")
+                raise ResticError(f"{why}; waited {span(waited_s)} for it")
 
     def _locks(self) -> list[Lock]:
         found = []

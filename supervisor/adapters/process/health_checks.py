@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from supervisor import users
 from supervisor.adapters import hooks, leftovers
 from supervisor.adapters.threads import Lasting
+from supervisor.formats import span
 from supervisor.policy.worker.service_health import Checked, HealthCheck
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class _Left:
         return left_s
 
     def late(self) -> Failed:
-        return Failed(f"no answer within {self._all_s:g} s")
+        return Failed(f"no answer within {span(self._all_s)}")
 
 
 def _connected(host: str, port: int, left: _Left) -> socket.socket:
@@ -171,6 +172,6 @@ def _command(check: HealthCheck, spec: ProgramSpec) -> None:
         whose = {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
     code, _ = hooks.run(check.command, check.timeout_s, env=env, cwd=spec.directory or "/", **whose)
     if code is None:
-        raise Failed(f"the command did not end within {check.timeout_s:g} s")
+        raise Failed(f"the command did not end within {span(check.timeout_s)}")
     if code:
         raise Failed(f"exit code {code}" if code > 0 else f"signal {-code}")

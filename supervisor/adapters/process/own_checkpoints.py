@@ -36,6 +36,7 @@ from supervisor.adapters.process import whole_files
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.threads import Tasks
 from supervisor.files import held
+from supervisor.formats import span
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.policy.worker import newest_whole
 from supervisor.policy.worker.newest_whole import DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate
@@ -125,7 +126,7 @@ class Budget:
         if self.entries < 0:
             raise Unanswered(f"its directory has more than {_MOST_ENTRIES:,} entries: use a narrower checkpoint_glob")
         if self.entries % 256 == 0 and (time.monotonic() > self.until_s or self.over()):
-            raise Unanswered(f"its directory could not be read within {_MOST_S:.0f} s")
+            raise Unanswered(f"its directory could not be read within {span(_MOST_S)}")
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------
@@ -369,7 +370,7 @@ def _own_check(place: Place, path: str) -> str:
     except (OSError, ValueError) as error:
         raise _NoAnswer(f"checkpoint_check cannot be started: {error}") from error
     if code is None:
-        raise _NoAnswer(f"checkpoint_check did not answer within {place.check_timeout_s:g} s")
+        raise _NoAnswer(f"checkpoint_check did not answer within {span(place.check_timeout_s)}")
     if code < 0 or code in (126, 127):
         raise _NoAnswer(f"checkpoint_check ended with {code}")
     lines = output.strip().splitlines()

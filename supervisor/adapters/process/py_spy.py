@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters import leftovers, procfs
+from supervisor.formats import span
 
 _MOST_PROCESSES: Final = 8
 _MOST_CHARS: Final = 4000  # of one process
@@ -59,7 +60,7 @@ def _dump(spy: str, pid: int, timeout_s: float) -> str:
             errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"  py-spy was not done within {timeout_s:.1f} s"
+        return f"  py-spy was not done within {span(timeout_s)}"
     except OSError as error:
         return f"  py-spy cannot be run: {error.strerror}"
     if done.returncode:

@@ -26,6 +26,7 @@ from supervisor.adapters import durable
 from supervisor.adapters.host import known_mount
 from supervisor.adapters.host import reboot_log as alerts
 from supervisor.adapters.host.systemd import Notifier
+from supervisor.formats import span
 
 WINDOW_S: Final = 600.0
 _FREE: Final = 2  # the first starts in the window do not wait
@@ -58,9 +59,7 @@ def wait_for_turn(environ: Mapping[str, str], config: str | None = None) -> bool
     if not wait_s:
         return True
     notifier = Notifier(environ)
-    status = (
-        f"start {len(starts) + 1} within {WINDOW_S / 60:.0f} min: waits {wait_s:.0f} s; journalctl says why the others ended"
-    )
+    status = f"start {len(starts) + 1} within {span(WINDOW_S)}: waits {span(wait_s)}; journalctl says why the others ended"
     ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends | {signal.SIGALRM})
     notifier.busy(status, wait_s + _BEGIN_S)

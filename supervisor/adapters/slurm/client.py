@@ -24,6 +24,7 @@ from typing import Final, Literal, TypeVar
 
 from supervisor.adapters.slurm import reading
 from supervisor.adapters.slurm.reading import FIELD, RECORD, ParseError
+from supervisor.formats import span
 from supervisor.policy.cluster.jobs import Job, Node, Partition
 from supervisor.printable import printable
 from supervisor.records import Record
@@ -247,7 +248,7 @@ class Slurm:
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()
-            return Unknown(f"{argv[0]} has not answered within {self._timeout_s:g} s", "timeout")
+            return Unknown(f"{argv[0]} has not answered within {span(self._timeout_s)}", "timeout")
         return _CommandOutput(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 

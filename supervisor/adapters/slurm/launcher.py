@@ -43,6 +43,7 @@ from supervisor.adapters.slurm.job_files import SCRIPT_FILE, JobFiles
 from supervisor.adapters.slurm.queue_state import QueueState, queue_state, row_of
 from supervisor.adapters.slurm.script import Tag, Terms
 from supervisor.adapters.threads import Lasting
+from supervisor.formats import span
 from supervisor.model.inputs import Ended, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.cluster.job_end import JobEnd
@@ -532,7 +533,7 @@ class SlurmLauncher:
                 self._end(attempt, "")
                 return
             self._drop(attempt)
-            error = f"sbatch gave no answer, and Slurm has not shown such a job for {waited_s:.0f} s"
+            error = f"sbatch gave no answer, and Slurm has not shown such a job for {span(waited_s)}"
             self._broke(attempt.program, attempt.token, f"cannot submit {attempt.program}: {error}")
 
     def _still_reports(self, attempt: JobAttempt) -> bool:

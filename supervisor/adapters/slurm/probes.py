@@ -29,6 +29,7 @@ from supervisor.adapters.process.probes import beat_sample, completed
 from supervisor.adapters.slurm import report as reports
 from supervisor.adapters.slurm.report import NodeReport
 from supervisor.adapters.threads import Thread
+from supervisor.formats import span
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker import absence, witness
@@ -256,7 +257,7 @@ class SlurmEvidence:
             where = "its node has not written anything yet"
             if found is not None:
                 age_s = max(0.0, self._clock.wall_s() - found.wall_s)
-                where = f"job {found.job} on {found.node}, pid {found.pid}, state {found.state}, reported {age_s:.0f} s ago"
+                where = f"job {found.job} on {found.node}, pid {found.pid}, state {found.state}, reported {span(age_s)} ago"
             logs = log_places.read(self._paths, program, number, token)
             lines = endings.last_log_lines(logs, found.logs_from if found is not None else (0, 0))
             evidence = {"process": where, "stdout": "\n".join(lines)}

@@ -87,7 +87,7 @@ class Rpc:
             views, whole = named(StatusPage(self._backend), name)
         except Fault:
             raise RequestRefused(404, "no such program") from None
-        path = None if whole else logs.log_of(views[0], channel or "stdout")
+        path = None if whole else views[0].get(f"{channel or 'stdout'}_log")
         return await self._follow(request, path)
 
     async def main_log_tail(self, request: Request) -> Response:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from supervisor.api.pins import MOST_PIN_S, is_span
 from supervisor.api.port import ASK_WAIT_S, Result
 from supervisor.api.rpc.calls import Call, Table, method
 from supervisor.api.rpc.faults import Fault
+from supervisor.api.words import MOST_PIN_S, is_span
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
 from supervisor.policy.upkeep.when_done import ACTIONS, DELAY

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.api import logfiles
-from supervisor.api.port import Json
 from supervisor.api.rpc.calls import Call, Table, method, one
 from supervisor.api.rpc.faults import Fault
 from supervisor.model import codes
@@ -43,7 +42,7 @@ def _enter(channel: str, *, older: bool = False) -> None:
         name=program, offset=begin, length="number of bytes to read; 0: to the end", result="bytes of log",
     )  # fmt: skip
     async def read(call: Call, name: str, offset: int, length: int) -> str:
-        return await _read(call, log_of(one(name, call.snapshot()), channel), offset, length)
+        return await _read(call, one(name, call.snapshot())[f"{channel}_log"], offset, length)
 
     @method(
         TABLE, f"supervisor.tail{log}", *["supervisor.tailProcessLog"] * older,
@@ -53,16 +52,11 @@ def _enter(channel: str, *, older: bool = False) -> None:
         result="[string bytes, int size of the log, bool overflow]",
     )  # fmt: skip
     async def tail(call: Call, name: str, offset: int, length: int) -> list[object]:
-        return await _tail(call, log_of(one(name, call.snapshot()), channel), offset, length)
+        return await _tail(call, one(name, call.snapshot())[f"{channel}_log"], offset, length)
 
 
 _enter("stdout", older=True)
 _enter("stderr")
-
-
-def log_of(view: Json, channel: str) -> str | None:
-    """The path of one of a program's logs; None when there is no such channel."""
-    return {"stdout": view["stdout_log"], "stderr": view["stderr_log"]}.get(channel)
 
 
 async def _read(call: Call, path: str | None, offset: int, length: int) -> str:

@@ -15,7 +15,7 @@ from supervisor.api.port import Json, Result, StatusPage
 from supervisor.api.rpc import describe
 from supervisor.api.rpc.calls import Call, Method, Parameter, Table, method, named, of_group, one
 from supervisor.api.rpc.faults import Fault
-from supervisor.api.signals import signal_name
+from supervisor.api.words import signal_name
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
 from supervisor.model.names import by_priority, group_of

@@ -7,20 +7,17 @@ import { confirm } from "./dialog.js";
 
 const results = ({ results: list }) => list.map(({ name, text }) => `${name}: ${text}`).join("; ") || "done";
 
-const WHAT = {
-  start: (name) => `${name} is started, or waits for a free slot.`,
-  stop: (name) => `${name} saves a checkpoint and leaves. It stays stopped, also after a reboot, until someone starts it.`,
-  restart: (name) => `${name} saves a checkpoint, leaves and starts again from it.`,
+const VERBS = {
+  start: ["Start", (name) => `${name} is started, or waits for a free slot.`],
+  stop: ["Stop", (name) => `${name} saves a checkpoint and leaves. It stays stopped, also after a reboot, until someone starts it.`],
+  restart: ["Restart", (name) => `${name} saves a checkpoint, leaves and starts again from it.`],
 };
-const WORDS = { start: "Start", stop: "Stop", restart: "Restart" };
 
 export function askProgram(verb, name) {
+  const [word, what] = VERBS[verb];
   confirm({
-    title: `${WORDS[verb]} ${name}?`,
-    what: WHAT[verb](name),
-    word: `${WORDS[verb]} ${name}`,
-    act: () => act("ask", { verb, names: [name], wait: false }),
-    answered: results,
+    title: `${word} ${name}?`, what: what(name), word: `${word} ${name}`,
+    act: () => act("ask", { verb, names: [name], wait: false }), answered: results,
   });
 }
 

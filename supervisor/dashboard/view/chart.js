@@ -2,7 +2,7 @@
 // charts of a page share it and no update moves it.
 
 import { KINDS, LANES, within } from "../shape/bands.js";
-import { clock, clockSeconds, count, date, figures, known, moment, spaced } from "../text.js";
+import { clock, clockSeconds, count, date, dollars, figures, known, moment, spaced, span } from "../text.js";
 
 const uPlot = globalThis.uPlot;
 const SHARED = { wall: uPlot.sync("wall"), other: uPlot.sync("other") }; // charts of one axis share their cursor
@@ -18,8 +18,8 @@ const colours = () => {
 const LINES = {
   lost: { stroke: "lost", width: 1, dash: [3, 3] },
   seed: { stroke: "seed", width: 1 },
-  low: { stroke: "none", width: 0 },
-  high: { stroke: "none", width: 0 },
+  low: { width: 0 },
+  high: { width: 0 },
   mean: { stroke: "accent", width: 2 },
 };
 
@@ -27,11 +27,12 @@ const LINES = {
 const INKS = 8;
 export const lineOf = (ink) => ({ stroke: `line-${ink % INKS}`, width: 1.5, dash: ink >= INKS ? [6, 3] : undefined });
 
-/** Dashes of the lines behind curves. */
+/** Behind curves: the least width of a tint, and the dashes of lines. */
+const TINTS = { trial: 1, reboot: 2 };
 const DASHES = { level: [1, 3], rollback: [5, 2], stall: [2, 2] };
 
 /** The text for a value of each x axis. */
-const placeWords = { wall: clock, steps: count, hours: (x) => `${figures(x)} h`, dollars: (x) => `$${figures(x)}` };
+const placeWords = { wall: clock, steps: count, hours: (x) => span(x * 3600), dollars };
 
 export class Chart {
   #element;
@@ -145,7 +146,7 @@ export class Chart {
         {},
         ...kinds.map((kind, place) => {
           const { stroke, width, dash } = kind === "line" ? lineOf(inks[place]) : LINES[kind];
-          return { stroke: stroke === "none" ? undefined : ink(stroke), width, dash, points: { show: false } };
+          return { stroke: stroke && ink(stroke), width, dash, points: { show: false } };
         }),
       ],
       bands: kinds.flatMap((kind, place) => (kind === "high" ? [{ series: [place + 1, place], fill: ink("band") }] : [])),
@@ -202,14 +203,9 @@ export class Chart {
   /** Behind a curve: a tint for a trial, a bar for the time that a reboot took, lines for levels and rollbacks. */
   #drawBands(plot) {
     const { bands, toX } = this.#model;
-    const { left, top, width, height } = plot.bbox;
-    const ink = colours();
-    const draw = plot.ctx;
-    const ratio = devicePixelRatio;
+    const { draw, ink, ratio, left, top, width, height } = pens(plot);
     draw.save();
-    draw.beginPath();
-    draw.rect(left, top, width, height);
-    draw.clip();
+    clip(plot);
     for (const band of bands) {
       const [from, to] = [band.from_s, band.to_s ?? band.from_s].map((t) => {
         const x = toX(t);
@@ -218,12 +214,9 @@ export class Chart {
       if (from === null && to === null) continue;
       const [begin, end] = [from ?? left, to ?? left + width];
       if (end < left || begin > left + width) continue;
-      if (band.kind === "trial") {
-        draw.fillStyle = ink("trial");
-        draw.fillRect(begin, top, Math.max(end - begin, ratio), height);
-      } else if (band.kind === "reboot") {
-        draw.fillStyle = ink("reboot");
-        draw.fillRect(begin, top, Math.max(end - begin, 2 * ratio), height);
+      if (band.kind in TINTS) {
+        draw.fillStyle = ink(band.kind);
+        draw.fillRect(begin, top, Math.max(end - begin, TINTS[band.kind] * ratio), height);
       } else if (band.kind in DASHES) {
         draw.strokeStyle = ink(band.kind === "level" ? "muted" : band.kind === "stall" ? "lane-stall" : "rollback");
         draw.lineWidth = ratio;
@@ -240,10 +233,7 @@ export class Chart {
   /** The timeline: a lane for levels and trials, one for each kind of event. */
   #drawLanes(plot) {
     const { bands } = this.#model;
-    const { left, top, width, height } = plot.bbox;
-    const ink = colours();
-    const draw = plot.ctx;
-    const ratio = devicePixelRatio;
+    const { draw, ink, ratio, left, top, width, height } = pens(plot);
     const lane = height / LANES.length;
     const [min, max] = [plot.scales.x.min, plot.scales.x.max];
     draw.save();
@@ -256,9 +246,7 @@ export class Chart {
       draw.fillStyle = ink("muted");
       draw.fillText(word, left - 8 * ratio, top + (place + 0.5) * lane);
     });
-    draw.beginPath();
-    draw.rect(left, top, width, height);
-    draw.clip();
+    clip(plot);
     draw.textAlign = "left";
     for (const band of within(bands, min, max)) {
       const y = top + KINDS[band.kind].lane * lane;
@@ -336,6 +324,15 @@ export class Chart {
     plot.setCursor({ left: plot.valToPos(xs[place], "x"), top: 10 });
     this.#at(place); // of several points on the same pixel, the plot reports only the first
   }
+}
+
+const pens = (plot) => ({ ...plot.bbox, draw: plot.ctx, ink: colours(), ratio: devicePixelRatio });
+
+/** Draw nothing outside the plot until `restore`. */
+function clip({ ctx, bbox: { left, top, width, height } }) {
+  ctx.beginPath();
+  ctx.rect(left, top, width, height);
+  ctx.clip();
 }
 
 const NEAR = 200; // most points of other lines between two points of the same line

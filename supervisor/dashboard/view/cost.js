@@ -1,8 +1,9 @@
 // Cost: the price, its shares by purpose, and the steps kept and lost by day.
 
-import { count, dollars, figures, known, percent, UNKNOWN } from "../text.js";
+import { count, dollars, figures, known, percent, span, UNKNOWN } from "../text.js";
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 
+const hours = (value) => span(known(value) ? value * 3600 : value);
 const MOST_CAUSES = 8;
 const MOST_DAYS = 14;
 
@@ -12,8 +13,8 @@ export function cost({ cost: bill, days, error }) {
   if (!bill) return error ? trouble : html`<p class="muted">Loading …</p>`;
   const causes = bill.causes.filter(({ share }) => share > 0).slice(0, MOST_CAUSES);
   return html`${trouble}
-    <p class="figure"><strong>${known(bill.usd) ? dollars(bill.usd) : `${figures(bill.wall_hours)} h`}</strong>
-      <span class="muted">${known(bill.usd) ? `for ${figures(bill.wall_hours)} h of the box` : "of the box"}</span></p>
+    <p class="figure"><strong>${known(bill.usd) ? dollars(bill.usd) : hours(bill.wall_hours)}</strong>
+      <span class="muted">${known(bill.usd) ? `for ${hours(bill.wall_hours)} of the box` : "of the box"}</span></p>
     ${known(bill.usd_per_million_frames) ? html`<p><strong>${dollars(bill.usd_per_million_frames)}</strong> a million kept frames</p>` : nothing}
     ${bill.says ? html`<p class="muted">${bill.says}</p>` : nothing}
     ${shares(causes)}

@@ -11,13 +11,8 @@ const MORE = 20;
 
 /** Show the incidents of a cause, with the newest one open. A button requests the older ones. */
 export function openCause({ what, count: number, error: words = "" }, since, now_s, program = "") {
-  const found = { incidents: null, error: "" };
-  const ask = async (limit) => {
-    const { data, error } = await page("incidents", { since, limit, chars: CHARS, ...(program ? { program } : {}) });
-    found.error = error ?? "";
-    found.incidents = data?.causes.find((group) => group.what === what && (group.error ?? "") === words)?.incidents ?? [];
-    refresh();
-  };
+  const found = {};
+  const ask = (limit) => fetchInto(found, { since, limit, ...(program ? { program } : {}) }, (group) => group.what === what && (group.error ?? "") === words);
   ask(FIRST);
   open(number > 1 ? `${what}, ${number} times` : what, () => html`
     ${contents(found, now_s)}
@@ -31,13 +26,17 @@ export function openBand({ kind, label, why, seq, from_s }, now_s) {
     open(`Level ${label}`, () => html`<p>${moment(from_s, now_s)}: ${why}.</p>`);
     return;
   }
-  const found = { incidents: null, error: "" };
-  page("incidents", { seq, limit: 1, chars: CHARS }).then(({ data, error }) => {
-    found.error = error ?? "";
-    found.incidents = data?.causes.flatMap(({ incidents }) => incidents) ?? [];
-    refresh();
-  });
+  const found = {};
+  fetchInto(found, { seq, limit: 1 }, () => true);
   open(label[0].toUpperCase() + label.slice(1), () => contents(found, now_s));
+}
+
+/** Put the incidents of the causes that `wanted` accepts into `found`, or the reason why they are not known. */
+async function fetchInto(found, query, wanted) {
+  const { data, error } = await page("incidents", { ...query, chars: CHARS });
+  found.error = error;
+  found.incidents = data?.causes.filter(wanted).flatMap(({ incidents }) => incidents) ?? [];
+  refresh();
 }
 
 function contents({ incidents, error }, now_s) {

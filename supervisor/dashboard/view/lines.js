@@ -7,7 +7,7 @@ import { figures } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { lineOf } from "./chart.js";
-import { BANDS, humanBox, legend, radios, tablesBox, zoomed } from "./well.js";
+import { BANDS, humanBox, legend, plot, radios, table, tablesBox, zoomed } from "./well.js";
 
 const MOST_LINES = 24;
 
@@ -74,10 +74,9 @@ function chart(name, shown, groups, answer, choice, words, charts, on) {
     <figcaption><strong>${word}</strong> <span class="readout" hidden></span>
       ${shown.length > 1 ? html`<button class="small" aria-label="Remove ${word}" @click=${() => on.choose({ series: shown.filter((each) => each !== name) })}>✕</button>` : nothing}
       ${answer && !model.data[0].length ? html`<span class="muted">not recorded in this time</span>` : nothing}</figcaption>
-    <div class="plot" data-game=${name} role="slider" tabindex="0" aria-label="${word}. Arrow keys move the cursor, plus and minus zoom, 0 shows all."
-      aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-valuetext="now"></div>
+    ${plot(name, word)}
     <ul class="values">${groups.map((group) => value(group, model, choice))}</ul>
-    ${choice.tables ? table(word, groups, model, choice) : nothing}
+    ${choice.tables ? table(word, choice.axis, groups.map((group) => group.name), rows(groups, model)) : nothing}
   </figure>`;
 }
 
@@ -91,14 +90,10 @@ function value({ name, ink, programs }, model, choice) {
 
 const ROWS = 40;
 
-function table(word, groups, { data, names, axis }) {
+function rows(groups, { data, names }) {
   const every = Math.max(1, Math.ceil(data[0].length / ROWS));
-  const places = groups.map(({ name }) => names.indexOf(name) + 1);
-  const x = (value) => (axis === "wall" ? new Date(value * 1000).toLocaleString() : figures(value));
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="table of ${word}"><table>
-    <thead><tr><th scope="col">${AXES[axis].word}</th>${groups.map(({ name }) => html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
-    <tbody>${data[0].map((_, at) => at).filter((at) => at % every === 0).map((at) => html`<tr><th scope="row">${x(data[0][at])}</th>${
-      places.map((place) => html`<td class="number">${figures(data[place]?.[at])}</td>`)}</tr>`)}</tbody></table></div>`;
+  const columns = [data[0], ...groups.map(({ name }) => data[names.indexOf(name) + 1] ?? [])];
+  return data[0].flatMap((_, at) => (at % every ? [] : [columns.map((column) => column[at])]));
 }
 
 // --- files -----------------------------------------------------------------------------------------------------------------

@@ -39,10 +39,10 @@ export class Logs {
   }
 
   async #read(program, channel, log) {
-    const { data, next, error, status } = await logPart(program, channel, log.next ?? { tail: FIRST_BYTES });
+    const { data, next, error } = await logPart(program, channel, log.next ?? { tail: FIRST_BYTES });
     const more = data ? cleaned(log.decoder.decode(data, { stream: true })) : "";
     const before = `${log.text}${log.error}`;
-    log.error = error && status !== 404 ? error : "";
+    log.error = error ?? "";
     log.text = ((log.text ?? "") + more).slice(-MOST_CHARS);
     if (next) log.next = next;
     if (`${log.text}${log.error}` !== before) this.changed();

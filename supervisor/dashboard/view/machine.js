@@ -6,7 +6,7 @@ import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { lineOf } from "./chart.js";
 import { card, loading } from "./program.js";
-import { legend, zoomed } from "./well.js";
+import { legend, plot, zoomed } from "./well.js";
 
 export const HOST = { cpu_busy: "CPU use", available_bytes: "Free memory", swap_free_bytes: "Free swap", disk_free_bytes: "Free disk", memory_full: "All wait for memory", io_full: "All wait for the disk" };
 export const GPUS = { utilisation: "GPU use", used_bytes: "GPU memory used", temperature_c: "GPU temperature", power_w: "GPU power" };
@@ -64,8 +64,7 @@ const short = (uuid) => (uuid.length > 12 ? uuid.slice(0, 12) : uuid);
 
 const chart = ({ key, word, model, unit }) => html`<figure class="chart">
   <figcaption><strong>${word}</strong> <span class="value">${[...model.last.values()].map((value) => amount(value, unit)).join(", ")}</span><span class="readout" aria-hidden="true"></span></figcaption>
-  <div class="plot" data-game=${key} role="slider" tabindex="0" aria-label="${word}. Arrow keys move the cursor, plus and minus zoom, 0 shows all."
-    aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-valuetext="now"></div>
+  ${plot(key, word)}
   ${model.last.size > 1 ? html`<ul class="values">${[...model.last].map(([name, value], ink) => html`<li><span class="ink ${lineOf(ink).stroke}" aria-hidden="true"></span>${name}
     <output data-line=${model.names.indexOf(name)} data-last=${amount(value, "")} .textContent=${amount(value, "")}></output></li>`)}</ul>` : nothing}
 </figure>`;

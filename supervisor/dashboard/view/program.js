@@ -133,7 +133,7 @@ function checkpoints(view, facts, backups, now_s) {
     ${kept.length ? html`<p>In ${plural(kept.length, "backup")}: ${kept.slice(0, 3).map(({ name }) => name).join(", ")}.</p>` : nothing}`;
 }
 
-const seconds = (value) => (known(value) ? `${figures(value)} s` : UNKNOWN);
+const seconds = (value) => (known(value) ? `${figures(value)}s` : UNKNOWN);
 
 /** Settings that are not the default, then all of them. */
 function settings(list, name) {

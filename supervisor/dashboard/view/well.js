@@ -86,6 +86,10 @@ function pager(total, page, on) {
     <button ?disabled=${page === last} @click=${() => on.choose({ page: page + 1 })}>Later games</button></p>`;
 }
 
+/** The place of a chart of this name. */
+export const plot = (name, label, now = "now") => html`<div class="plot" data-game=${name} role="slider" tabindex="0"
+  aria-label="${label}. Arrow keys move the cursor, plus and minus zoom, 0 shows all." aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-valuetext=${now}></div>`;
+
 function cell(game, names, curves, choice, words, charts) {
   const drawn = curves ? modelOf(game, names, curves, choice, charts) : null;
   const value = drawn ? figures(drawn.last) : UNKNOWN;
@@ -94,17 +98,16 @@ function cell(game, names, curves, choice, words, charts) {
     <figcaption><strong>${game}</strong> <span class="value">${value}</span>
       <span class="readout" aria-hidden="true"></span>
       ${drawn?.n > 1 ? html`<span class="muted">mean of n ${drawn.n}${names.length > drawn.n ? ` of ${names.length}` : ""}, ± standard error</span>` : nothing}</figcaption>
-    <div class="plot" data-game=${game} role="slider" tabindex="0" aria-label="${game}: ${word}. Arrow keys move the cursor, plus and minus zoom, 0 shows all."
-      aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-valuetext="now ${value}"></div>
-    ${choice.tables && drawn ? table(drawn, word, choice.axis) : nothing}
+    ${plot(game, `${game}: ${word}`, `now ${value}`)}
+    ${choice.tables && drawn ? table(word, choice.axis, [word, "from", "to"], asTable(drawn)) : nothing}
   </figure>`;
 }
 
-function table(drawn, word, axis) {
-  const rows = asTable(drawn);
+/** The values of a chart by their place on the axis, each row [x, value, ...]. */
+export function table(word, axis, heads, rows) {
   const place = (x) => (axis === "wall" ? new Date(x * 1000).toLocaleString() : figures(x));
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="table"><table>
-    <thead><tr><th scope="col">${AXES[axis].word}</th><th scope="col">${word}</th><th scope="col">from</th><th scope="col">to</th></tr></thead>
-    <tbody>${rows.map(([x, y, low, high]) => html`<tr><th scope="row">${place(x)}</th><td>${figures(y)}</td><td>${figures(low)}</td><td>${figures(high)}</td></tr>`)}</tbody>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="table of ${word}"><table>
+    <thead><tr><th scope="col">${AXES[axis].word}</th>${heads.map((head) => html`<th scope="col" class="number">${head}</th>`)}</tr></thead>
+    <tbody>${rows.map(([x, ...values]) => html`<tr><th scope="row">${place(x)}</th>${values.map((each) => html`<td class="number">${figures(each)}</td>`)}</tr>`)}</tbody>
   </table></div>`;
 }

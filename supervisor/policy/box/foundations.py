@@ -25,6 +25,7 @@ import enum
 from collections.abc import Iterable
 from typing import Final
 
+from supervisor.formats import span
 from supervisor.records import Record
 
 _AGAIN_S: Final = 600.0
@@ -113,7 +114,7 @@ def _state(finding: Finding) -> str:
 
 def over(name: str, path: str, for_s: float) -> str:
     """The sentence for a finding that is over. Example: `the control socket /run/x/s is in place again, after 2 s`."""
-    return f"the {_what(name, path)} is {'in place' if path else 'at work'} again, after {for_s:.0f} s"
+    return f"the {_what(name, path)} is {'in place' if path else 'at work'} again, after {span(for_s)}"
 
 
 def record_again(recorded_at_s: float | None, now_s: float) -> bool:

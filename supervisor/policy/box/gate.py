@@ -34,6 +34,7 @@ import enum
 import math
 from typing import Final
 
+from supervisor.formats import span
 from supervisor.keys import key
 from supervisor.policy.box.lost_gpu import WAIT, WHEN_NO_GPU
 from supervisor.policy.box.readings import Gpu, Gpus
@@ -148,7 +149,7 @@ def _by_memory(wish: Wish, gpu: Gpu, reserved_bytes: int) -> Verdict:
 
 def _after_timeout(wish: Wish, needs: str, free_bytes: int | None) -> Verdict | None:
     """The verdict after `timeout_s`; None: it continues to wait."""
-    waited = f"waited {wish.timeout_s:g} s for {needs}"
+    waited = f"waited {span(wish.timeout_s)} for {needs}"
     if wish.fallback_batch is not None:
         return Verdict(Answer.START, f"{waited}: starts with batch {wish.fallback_batch}", wish.fallback_batch, free_bytes)
     if wish.on_timeout == "start":

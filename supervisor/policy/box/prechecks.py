@@ -37,6 +37,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Final
 
+from supervisor.formats import span
 from supervisor.keys import key
 from supervisor.policy.box.readings import Gpu, Gpus, Host
 from supervisor.records import Record
@@ -324,5 +325,5 @@ def weigh(
 def _lifted(settings: PrecheckSettings, read_s: float, clear_since_s: float | None, now_s: float) -> str:
     """The reason why a veto ends; empty: it stays."""
     if read_s == now_s and clear_since_s is not None and now_s - clear_since_s >= settings.clear_s:
-        return f"the reason has been gone for {settings.clear_s / 60:g} min"
-    return f"no reading for {_UNREAD_S / 3600:g} h" if now_s - read_s >= _UNREAD_S else ""
+        return f"the reason has been gone for {span(settings.clear_s)}"
+    return f"no reading for {span(_UNREAD_S)}" if now_s - read_s >= _UNREAD_S else ""

@@ -9,8 +9,8 @@ The clause names the level of most of these reboots if that level had at least t
 after the level had begun, it gives that time too. Similar means: the latest is at most twice as late as the earliest, or
 ten minutes later.
 
-Worked example: unclean reboots at 12:00, 12:25, 12:50 and 13:10, after 15, 18, 20 and 16 minutes at heavy: `4 in 70 min,
-each 15-20 min after heavy began`.
+Worked example: unclean reboots at 12:00, 12:25, 12:50 and 13:10, after 15, 18, 20 and 16 minutes at heavy:
+`4 in 1h 10m, each 15m to 20m after heavy began`.
 
 Why not a mean time between reboots: a box that ran for a month and then rebooted three times in an hour has a good one.
 """
@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from supervisor.formats import span
 from supervisor.records import Record
 
 LEAST: Final = 3
@@ -28,7 +29,6 @@ _GAP_S: Final = 2 * 3600.0
 _DAY_S: Final = 86_400.0
 _ALIKE_S: Final = 600.0
 _MINUTE_S: Final = 60.0
-_HOUR_S: Final = 3600.0
 
 
 class Struck(Record):
@@ -46,8 +46,7 @@ def pattern(reboots: Sequence[Struck], *, now_s: float) -> str:
     run = _run(reboots)
     if len(run) < LEAST:
         return ""
-    span = _span(run[-1].at_s - run[0].at_s)
-    return f"{len(run)} in {span}{_alike(run)}"
+    return f"{len(run)} in {span(run[-1].at_s - run[0].at_s)}{_alike(run)}"
 
 
 def _run(reboots: Sequence[Struck]) -> Sequence[Struck]:
@@ -68,10 +67,5 @@ def _alike(run: Sequence[Struck]) -> str:
     whose = "each" if count == len(run) else f"{count} of them"
     if len(known) < len(there) or max(known) > max(2 * min(known), min(known) + _ALIKE_S):
         return f", all at {level}" if count == len(run) else f", {whose} at {level}"
-    low, high = (round(edge / _MINUTE_S) for edge in (min(known), max(known)))
-    return f", {whose} {low if low == high else f'{low}-{high}'} min after {level} began"
-
-
-def _span(seconds: float) -> str:
-    """`70 min`, `22 h`."""
-    return f"{round(seconds / _MINUTE_S)} min" if seconds <= _GAP_S else f"{round(seconds / _HOUR_S)} h"
+    low, high = (span(_MINUTE_S * round(edge / _MINUTE_S)) for edge in (min(known), max(known)))
+    return f", {whose} {low if low == high else f'{low} to {high}'} after {level} began"

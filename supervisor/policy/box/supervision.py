@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from supervisor.formats import span
 from supervisor.records import Record
 
 _TRUST_S: Final = 120.0
@@ -38,7 +39,7 @@ def distrust(failing: Iterable[Failing]) -> str:
     """Why supervision cannot be trusted any more; empty: it can."""
     for each in failing:
         if each.vital and (each.for_s is None or each.for_s > _TRUST_S):
-            how = "has ended" if each.for_s is None else f"has failed for {each.for_s:.0f} s ({each.error})"
+            how = "has ended" if each.for_s is None else f"has failed for {span(each.for_s)} ({each.error})"
             return f"its thread {each.name} {how}: extralife starts anew, and adopts its workers"
     return ""
 

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from supervisor.formats import span
 from supervisor.records import Record
 
 FRESH_S: Final = 120.0
@@ -68,7 +69,7 @@ def attribute(
     if workers == 0:
         return Attribution(0.0, left=False, why="nothing that uses the level was training: does not count against the load")
     if sign_age_s is not None and sign_age_s > OLD_S:
-        sign = f"the last sign of life was {sign_age_s / 60:.0f} min old"
+        sign = f"the last sign of life was {span(sign_age_s)} old"
         why = f"{sign}, so what ran is unknown: does not count against the load"
         return Attribution(0.0, left=False, why=why)
     if share is not None and (ran_s is None or ran_s < FIRST_S):

@@ -36,6 +36,7 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
+from supervisor.formats import span
 from supervisor.policy.level import hours as clock
 from supervisor.policy.level import speeds as pace
 from supervisor.policy.level.hours import Hours
@@ -279,14 +280,14 @@ def shown(settings: LoadSettings, costs: Costs, state: LoadState) -> tuple[Level
 def _in_trial(settings: LoadSettings, costs: Costs, state: LoadState, level: int) -> Step:
     known, name = state.known[level], settings.names[level]
     needed_s = settings.trial_s if any(each.reboots_ever for each in state.known) else settings.climb_s
-    ran = f"{state.stretch_s / 60:.0f} min"
+    ran = span(state.stretch_s)
     if state.stretch_s < needed_s:
-        return _say(state, f"{name} on trial for {ran}, {needed_s / 60:.0f} min are needed")
+        return _say(state, f"{name} on trial for {ran}, {span(needed_s)} are needed")
     mean, error = pace.gain(state.speeds, level, state.home)
     if mean + error < settings.margin:
         state = _with(state, level, known._replace(next_trial_s=state.at_s + settings.rest_s))
         state = state._replace(trial=None, stretch_s=0.0)
-        gain, rest = f"{100 * math.expm1(mean):+.0f} %", f"{settings.rest_s / 3600:.3g} h"
+        gain, rest = f"{100 * math.expm1(mean):+.0f} %", span(settings.rest_s)
         return _say(state, f"back to {settings.names[state.home]}: {name} is no faster ({gain}); tried again in {rest}")
     doubt = 0.0 if known.failures else 1.0
     better = advantage(settings, costs, state, level, state.home, doubt)
@@ -315,7 +316,7 @@ def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -
         return _look_down(settings, costs, state, bar, f"{name} stays: no trial of {settings.names[higher]} while {cap.why}")
     wait_s = state.known[higher].next_trial_s - state.at_s
     if wait_s > 0.0:
-        why = f"{name} stays: {settings.names[higher]} is tried again in {wait_s / 60:.0f} min"
+        why = f"{name} stays: {settings.names[higher]} is tried again in {span(wait_s)}"
         if wait_s <= settings.trial_s and pace.scatters(state.speeds):  # else noise alone could lead down
             return _say(state, why)
         return _look_down(settings, costs, state, bar, why)
@@ -451,8 +452,8 @@ def _failed(settings: LoadSettings, state: LoadState, level: int, at_s: float, r
     state = _with(state, level, known._replace(failures=known.failures + 1, next_trial_s=at_s + cool_s))
     state = state._replace(trial=None)
     name, times = settings.names[level], known.failures + 1
-    told = f"{name} failed its trial after {ran_s / 60:.0f} min ({times} in a row)"
-    return _say(state, f"back to {settings.names[state.home]}: {told} and is tried again in {cool_s / 3600:.3g} h")
+    told = f"{name} failed its trial after {span(ran_s)} ({times} in a row)"
+    return _say(state, f"back to {settings.names[state.home]}: {told} and is tried again in {span(cool_s)}")
 
 
 def _step_back(settings: LoadSettings, costs: Costs, state: LoadState, at_s: float) -> Step:
@@ -466,7 +467,7 @@ def _step_back(settings: LoadSettings, costs: Costs, state: LoadState, at_s: flo
         cool_s = min(settings.cool_max_s, settings.cool_s * 2.0 ** min(known.failures, _MOST_DOUBLINGS))
         state = _with(state, level, known._replace(next_trial_s=max(known.next_trial_s, at_s + cool_s)))
     state = state._replace(home=best)
-    lasts = f"one reboot in {1.0 / rate(state, home) / 3600:.3g} h at {name}"
+    lasts = f"one reboot in {span(1.0 / rate(state, home))} at {name}"
     more = f"{100 * math.expm1(min(worths[best], 5.0)):.0f} %"
     return _say(state, f"back to {settings.names[best]}: with {lasts} it is worth {more} more")
 
@@ -478,7 +479,7 @@ def _burst(settings: LoadSettings, state: LoadState, at_s: float) -> Step:
         state = _with(state, level, known._replace(next_trial_s=rested))
     count = len(state.recent_s)
     state = state._replace(home=0, trial=None, recent_s=())
-    return _say(state, f"down to {settings.names[0]}: {count} reboots within {settings.burst_s / 60:.0f} min")
+    return _say(state, f"down to {settings.names[0]}: {count} reboots within {span(settings.burst_s)}")
 
 
 def _capped(settings: LoadSettings, cap: Cap | None, state: LoadState, verdict: LoadVerdict) -> Step:

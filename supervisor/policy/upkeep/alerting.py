@@ -26,6 +26,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import field, replace
 from typing import Final
 
+from supervisor.formats import span
 from supervisor.keys import key
 from supervisor.policy.upkeep.alarm import CRITICAL, DO, DONE, INFO, NOTHING, SEVERITIES, WARNING, Notice
 from supervisor.records import Record
@@ -194,7 +195,7 @@ def summary(count: int, newest: str, for_s: float) -> str:
     """The text for held alerts: `12 alerts of this kind in the last hour, the newest: ...`; one alone keeps its text."""
     if count == 1:
         return newest
-    last = "hour" if for_s <= _HOUR_S else f"{for_s / _HOUR_S:.0f} h"
+    last = "hour" if for_s <= _HOUR_S else span(for_s)
     return f"{count} alerts of this kind in the last {last}, the newest: {newest}"
 
 

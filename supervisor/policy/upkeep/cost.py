@@ -30,6 +30,7 @@ from math import fsum, sqrt
 from statistics import mean, stdev
 from typing import Final
 
+from supervisor.formats import usd
 from supervisor.keys import key
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import Record
@@ -99,7 +100,7 @@ def limit_reached(rules: CostSettings, *, paid_s: float, wall_s: float | None) -
     """Which limit of [cost] is reached, as a clause; empty: none. `wall_s` None: the clock is not set."""
     spent = usd_of(paid_s / _HOUR_S, rules.usd_per_hour)
     if rules.budget_usd is not None and spent is not None and spent >= rules.budget_usd:
-        return f"${spent:,.2f} of the budget of ${rules.budget_usd:,.2f} are spent"
+        return f"{usd(spent)} of the budget of {usd(rules.budget_usd)} are spent"
     if rules.until and wall_s is not None and wall_s >= datetime.fromisoformat(rules.until).timestamp():
         return f"the time of [cost] until, {rules.until}, has passed"
     return ""

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from supervisor.formats import span
 from supervisor.keys import key
 from supervisor.records import Record
 
@@ -105,7 +106,7 @@ def choose(
         if current_s is not None:
             return None
         first_s = _clamp(settings, settings.first_s)
-        return IntervalVerdict(first_s, f"no save measured yet: begins with a save every {first_s:.0f} s")
+        return IntervalVerdict(first_s, f"no save measured yet: begins with a save every {span(first_s)}")
     own_rate = posterior_rate(settings, history.program_failures, history.program_exposure_s)
     box_rate = posterior_rate(settings, history.reboots, history.level_exposure_s)
     aware = history.uptime_s is not None and len(history.uptimes_s) >= _REBOOTS_FOR_HAZARD
@@ -116,7 +117,7 @@ def choose(
     if current_s is not None and abs(best_s - current_s) <= settings.move * current_s:
         return None
     kind = "at this uptime" if aware else "on average"
-    why = f"a save costs {cost_s * 1e3:.1f} ms, one failure in {mtbf_s / 60:.0f} min {kind}: saves every {best_s:.0f} s"
+    why = f"a save costs {span(cost_s)}, one failure in {span(mtbf_s)} {kind}: saves every {span(best_s)}"
     return IntervalVerdict(best_s, why)
 
 

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from supervisor.formats import span
 from supervisor.policy.worker.diagnosis import Diagnosis
 from supervisor.records import Record, replace
 
@@ -85,7 +86,7 @@ class Course(Record):
         elif self.signal and not where:
             return Diagnosis("left", counted=True, why=f"asked to leave from outside ({self.signal}): {how}")
         if self.ended:
-            return replace(verdict, why=f"{how}{where}; ended after {self.grace_s:g} s: {', '.join(self.ended)}")
+            return replace(verdict, why=f"{how}{where}; ended after {span(self.grace_s)}: {', '.join(self.ended)}")
         if self.steps is not None and self.target is None:
             return replace(verdict, why=f"{verdict.why} at step {self.steps:,}; its target is not known (target_steps)")
         return verdict

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from supervisor.formats import span
 from supervisor.keys import key
 from supervisor.records import Record
 
@@ -133,10 +134,3 @@ def is_poison(settings: RestartSettings, resumed_steps: tuple[int | None, ...], 
     """
     last = resumed_steps[-settings.poison_deaths :]
     return newest_step is not None and len(last) == settings.poison_deaths and all(step == newest_step for step in last)
-
-
-def span(seconds: float) -> str:
-    """A duration in a readable unit: `90 s`, `10 min`, `3 h`."""
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

@@ -50,6 +50,7 @@ import enum
 import math
 from typing import Final
 
+from supervisor.formats import span
 from supervisor.keys import key
 from supervisor.policy.worker.witness import WORDS
 from supervisor.records import Record
@@ -147,16 +148,16 @@ def judge(settings: StallSettings, reading: Reading) -> StallVerdict | None:
     age_s, limit_s, doing = _age_and_limit(settings, reading)
     stopped = reading.proc_state in {"T", "t"}
     if stopped and age_s > min(settings.continue_s, limit_s):
-        why = f"someone stopped the process (state {reading.proc_state}): no progress for {age_s:.0f} s {doing}"
+        why = f"someone stopped the process (state {reading.proc_state}): no progress for {span(age_s)} {doing}"
         return StallVerdict("stopped", Action.CONTINUE, age_s, limit_s, why)
     if age_s <= limit_s:
         return None
     if _works(reading, limit_s):
         words = WORDS.get(reading.witness, "it works")
-        why = f"no sign of progress for {age_s:.0f} s {doing}, but {words}: it is quiet, not stalled"
+        why = f"no sign of progress for {span(age_s)} {doing}, but {words}: it is quiet, not stalled"
         return StallVerdict(QUIET, Action.NOTE_QUIET, age_s, limit_s, why)
     kind, action, because = _classify(settings, reading)
-    why = f"no progress for {age_s:.0f} s {doing} (limit {limit_s:.0f} s): {because}"
+    why = f"no progress for {span(age_s)} {doing} (limit {span(limit_s)}): {because}"
     if reading.witnessed and reading.witness_at_s is not None and not _is_told(reading):
         age_s = min(age_s, reading.now_s - reading.witness_at_s)  # up to that witness it worked
     return StallVerdict(kind, action, age_s, limit_s, why)
@@ -241,11 +242,11 @@ def _classify(settings: StallSettings, reading: Reading) -> tuple[str, Action, s
         return UNINTERRUPTIBLE, Action.REPORT, because
     if reading.live_at_s is None and reading.witnessed and not _is_told(reading):
         since_s = reading.spawned_at_s if reading.witness_at_s is None else reading.witness_at_s
-        because = f"nor has it used CPU time, read or written anything for {reading.now_s - since_s:.0f} s"
+        because = f"nor has it used CPU time, read or written anything for {span(reading.now_s - since_s)}"
         return SILENT, Action.HEAL, because
     if reading.live_at_s is None:
         return SILENT, Action.HEAL, "its configuration calls that a stall" if reading.witnessed else "it sends no beats"
     live_age_s = reading.now_s - reading.live_at_s
     if live_age_s <= settings.live_s:
         return "hang", Action.HEAL, "its other threads run, so a call in Python, the environment or CUDA never returned"
-    return "gil", Action.HEAL, f"none of its threads ran for {live_age_s:.0f} s: something holds the GIL"
+    return "gil", Action.HEAL, f"none of its threads ran for {span(live_age_s)}: something holds the GIL"

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from supervisor.formats import span
+
 _INTERVALS: Final = 3.0
 _LEAST_S: Final = 600.0
 _UNKNOWN_S: Final = 7200.0
@@ -39,7 +41,7 @@ def overdue(age_s: float, interval_s: float, steps: int | None, saved_step: int 
     if steps is None or steps <= (saved_step or 0) or age_s <= limit_s(interval_s):
         return ""
     since = "since training began" if saved_step is None else f"since step {saved_step:,}"
-    return f"no checkpoint for {age_s / 60:.0f} min {since} (due every {interval_s:.0f} s), now at step {steps:,}"
+    return f"no checkpoint for {span(age_s)} {since} (due every {span(interval_s)}), now at step {steps:,}"
 
 
 def overdue_unasked(age_s: float, interval_s: float | None, *, steps: int | None, saved_step: int | None, note: str) -> str:
@@ -51,5 +53,5 @@ def overdue_unasked(age_s: float, interval_s: float | None, *, steps: int | None
         return ""
     if steps is not None and saved_step is not None and steps <= saved_step:
         return ""
-    usually = "" if interval_s is None else f" (usually every {interval_s:.0f} s)"
-    return f"no checkpoint for {age_s / 60:.0f} min{usually}{f': {note}' if note else ''}"
+    usually = "" if interval_s is None else f" (usually every {span(interval_s)})"
+    return f"no checkpoint for {span(age_s)}{usually}{f': {note}' if note else ''}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.box.wall_clock import SINCE_S, is_set, mended, shown, was_set
+from supervisor.wall_clock import SINCE_S, is_set, mended, shown, was_set
 
 NOW_S = 1_795_237_320.0  # 2026-11-21 05:02:00 UTC
 STEP_S = NOW_S - 74.0
