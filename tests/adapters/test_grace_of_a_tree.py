@@ -58,11 +58,9 @@ finally: loader.kill()
 PY = f"{PYTHON} -S"
 WRAPPED = {
     "shell, then more": (["bash", "-c", f"{PY} saver.py a; echo done >> log"], "a"),
-    "pipeline": (["bash", "-c", f"{PY} saver.py a | tee log"], "a"),
     "pipeline and more": (["bash", "-c", f"{PY} saver.py a 2>&1 | tee log; echo done >> log"], "a"),
     "pipeline of sh": (["sh", "-c", f"{PY} saver.py a | tee log; :"], "a"),
     "background job": (["sh", "-c", f"{PY} saver.py a & {PY} saver.py b & wait"], "ab"),
-    "session of its own": (["bash", "-c", f"setsid {PY} saver.py a & wait"], "a"),
     "environment of its own": (["bash", "-c", f"setsid env -i {PY} saver.py a; :"], "a"),
     "trap at exit": (["bash", "-c", f"trap 'echo bye >> log' EXIT; {PY} saver.py a; :"], "a"),
     "trap that passes it on": (["bash", "-c", f"trap 'kill $!; wait $!' TERM; {PY} saver.py a & wait"], "a"),

@@ -96,26 +96,6 @@ def script(tmp_path: Path, body: str) -> str:
     return f"'{path}' now"
 
 
-def test_a_command_says_nothing_or_a_line(tmp_path, clock):
-    assert Command(script(tmp_path, ":"), 60.0, clock).read() == ()
-    asked = Command(script(tmp_path, 'echo 30 "$1"; echo more >&2'), 60.0, clock)
-    assert asked.read() == (EndNotice("command end", "command", END, "now", 1030.0),)
-    clock.advance(10.0)
-    assert asked.read()[0].until_s == 1030.0, "the same line again is the same moment"
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("echo 30; exit 3", "^it ended with status 3$"), ("kill -9 $$", "^it ended with status -9$"),
-        ("sleep 30", "^it took longer than 0.5 s$"),
-    ],
-)  # fmt: skip
-def test_a_command_that_fails_cannot_tell(tmp_path, clock, body, told):
-    with pytest.raises(Unreadable, match=told):
-        Command(script(tmp_path, body), 0.5 if "sleep" in body else 20.0, clock).read()
-
-
 def test_a_command_that_is_not_there_cannot_tell(clock):
     with pytest.raises(Unreadable, match=r"^/nowhere/x cannot be started \(No such file or directory\)$"):
         Command("/nowhere/x", 5.0, clock).read()

@@ -44,12 +44,6 @@ def test_the_answer_is_the_record_and_names_living_processes(start):
     assert Path(shim.order["run_dir"], "fence").read_text() == TOKEN + "\n"
 
 
-def test_a_signal_is_recorded_as_one(start):
-    shim = start(["sleep", "60"])
-    kill(shim.answer()["pid"], signal.SIGTERM)
-    assert (shim.exit().code, shim.exit().signal) == (None, signal.SIGTERM)
-
-
 def test_the_core_flag_is_the_kernels(start, tmp_path):
     abort = python("import os, resource as r; r.setrlimit(r.RLIMIT_CORE, (r.getrlimit(r.RLIMIT_CORE)[1],) * 2); os.abort()")
     pid = os.posix_spawn(

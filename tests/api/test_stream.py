@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import socket
 import time
@@ -77,25 +76,6 @@ class Reader:
 
 def suspended(seq: int) -> Stamped:
     return Stamped(seq, 1.0, 1.0, "b", DaemonSuspended("why", 60.0, 1.0))
-
-
-def test_the_whole_page_comes_first_and_then_what_has_changed(
-    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(refresh, "SHORTEST_S", 1e9)  # only a fact brings a page: none is of the moment before its fact
-    backend.wall_s = 5.0
-    backend.journal = [suspended(41)]
-    reader = Reader(path)
-    assert reader.response.getheader("content-type") == "text/event-stream; charset=utf-8"
-    assert reader.response.getheader("cache-control") == "no-store"
-    assert reader.event() == ("whole", 41, call(path, "/api/v1/status")[1])
-    for number in itertools.count(42):
-        backend.change("Pong", steps=number)
-        backend.journal.append(suspended(number))
-        if (told := reader.change("Pong")) is not None:
-            break
-    assert told == (number, {"daemon": {}, "programs": {"Pong": {"steps": number}}, "gone": []})
-    reader.close()
 
 
 def test_a_browser_gets_each_event_compressed_at_once(
@@ -207,25 +187,6 @@ def connect(path: Path) -> socket.socket:
     sock.connect(str(path))
     sock.sendall(STREAM)
     return sock
-
-
-def test_who_falls_behind_gets_the_newest_page_and_no_backlog(backend: FakeBackend, socket_path: Path) -> None:
-    with served(backend, socket_path) as serving:
-        slow = Reader(socket_path)
-        assert slow.event()[0] == "whole"
-        told = serving._api._stream
-
-        def newest() -> int:
-            return {each["name"]: each["steps"] for each in told._newest.page["programs"]}["Pong"]
-
-        for steps in range(20):
-            backend.change("Pong", steps=steps)
-            until(lambda steps=steps: newest() == steps, "the next event")
-        slow.event()  # what it was sent before it fell behind
-        name, _, data = slow.event()
-        assert name == "whole"
-        assert {each["name"]: each["steps"] for each in data["programs"]}["Pong"] == 19
-        slow.close()
 
 
 def test_who_never_reads_is_let_go_and_nobody_waits_for_it(
