@@ -163,12 +163,6 @@ def test_of_many_threads_the_first_64_are_named(tmp_path):
     assert (count, len(names.split(", "))) == ("70", 64)
 
 
-def test_a_program_without_a_handler_is_not_signalled(world):
-    found, _ = examine(world, ["sh", "-c", "echo up; sleep 60; :"])
-    assert found["stacks"] == "not asked for: the program has no handler for SIGUSR1"
-    assert found["stdout"] == "up"
-
-
 def test_a_worker_that_ends_before_it_is_asked_is_told_as_gone(tmp_path, monkeypatch):
     monkeypatch.setattr(procfs, "catches", lambda _pid, _number: True)
     monkeypatch.setattr(procfs, "send_verified", lambda _pid, _ticks, _number: False)

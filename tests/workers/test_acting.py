@@ -35,9 +35,11 @@ def same(actor, net, precision, rows=3):
     return all(torch.equal(mine, theirs) for mine, theirs in pairs)
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [("nature", "bf16"), *((kind, dtype) for kind in ("small", "toy") for dtype in ("bf16", "fp16", "fp32"))],
+)
 @pytest.mark.parametrize("head", ["policy", "q"])
-@pytest.mark.parametrize("kind", ["nature", "small", "toy"])
 def test_it_says_what_the_network_says(kind, head, dtype):
     torch.manual_seed(1)
     net, precision = network(kind, head), choose("cpu", dtype)

@@ -49,7 +49,7 @@ def train(tmp_path):
 
     def one(name, algo, attempt, **more):
         client = Client(environment(tmp_path / name, attempt))
-        settings = {"num_envs": 16, "steps": 1_600, "threads": 1, "device": "cpu", **SETTINGS[algo], **more}
+        settings = {"num_envs": 16, "steps": 800, "threads": 1, "device": "cpu", **SETTINGS[algo], **more}
         try:
             assert run.run(make("Catch", algo=algo, **settings), client, PendingRequests()) == contract.EXIT_DONE
         finally:

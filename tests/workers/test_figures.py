@@ -25,7 +25,15 @@ def test_nothing_is_known_before_the_first_update(algo):
 
 @pytest.mark.parametrize("algo", ALGOS)
 def test_they_are_those_of_the_newest_update(algo):
+    """So weights far too large, which `[health]` calls exploding, show as a Q that cannot be, and what is not finite is unknown."""
     made = trained(algo)
+    weights = list(made.networks()[0][1].parameters())
+
+    def later():
+        steps = made.env_steps
+        made.train(games(made), lambda: made.env_steps < steps + 2_048, lambda: None)
+        return made.figures()
+
     found = made.figures()
     assert found["loss"] == pytest.approx(made.look()[0])
     assert 0 < abs(found["q_mean"]) <= found["q_max_abs"] < made.value_bound == pytest.approx(100.0)
@@ -36,30 +44,14 @@ def test_they_are_those_of_the_newest_update(algo):
     else:
         assert math.isnan(found["entropy"])
         assert math.isnan(found["entropy_share"])
-
-
-@pytest.mark.parametrize("algo", ALGOS)
-def test_what_is_not_finite_is_not_known(algo):
-    made = trained(algo)
+        with torch.no_grad():
+            weights[-1].add_(1e4)
+        assert later()["q_max_abs"] > 10 * made.value_bound
     with torch.no_grad():
-        made.networks()[0][1].get_parameter(next(iter(dict(made.networks()[0][1].named_parameters())))).fill_(math.inf)
-    steps = made.env_steps
-    made.train(games(made), lambda: made.env_steps < steps + 2_048, lambda: None)
-    found = made.figures()
+        weights[0].fill_(math.inf)
+    found = later()
     assert math.isnan(found["loss"])
     assert math.isnan(found["q_mean"])
-
-
-@pytest.mark.parametrize("algo", ["dqn", "pqn"])
-def test_weights_far_too_large_show_as_a_q_that_can_not_be(algo):
-    """What `[health]` calls exploding: the last layer promises ten thousand times what it did."""
-    made = trained(algo)
-    with torch.no_grad():
-        list(made.networks()[0][1].parameters())[-1].add_(1e4)
-    steps = made.env_steps
-    made.train(games(made), lambda: made.env_steps < steps + 2_048, lambda: None)
-    found = made.figures()
-    assert found["q_max_abs"] > 10 * made.value_bound
 
 
 def test_without_discounting_no_bound_is_known():

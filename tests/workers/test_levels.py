@@ -59,7 +59,7 @@ def samplable(replay):
 
 @pytest.mark.parametrize("algo", ["dqn", "pqn", "ppo"])
 def test_counters_schedules_and_optimizer_go_on_over_every_change_of_level(algo, tmp_path):
-    run = Run(tmp_path, algo=algo, epsilon_steps=6_000, lr_scheduler="cosine", scheduler_tmax=8_000, min_lr=1e-4)
+    run = Run(tmp_path, algo=algo, epsilon_steps=3_600, lr_scheduler="cosine", scheduler_tmax=4_800, min_lr=1e-4)
     tensors = state = None
     for level in (LIGHT, HEAVY, LIGHT, HEAVY):
         made = run.begin(level)
@@ -68,14 +68,14 @@ def test_counters_schedules_and_optimizer_go_on_over_every_change_of_level(algo,
             assert {name for name in same if same[name] != state[name]} <= {"batch_size", "owed"}
             assert tensors
             assert all(again[name].equal(tensors[name]) for name in tensors), "weights, moments and randomness"
-        run.train(2_000)
+        run.train(1_200)
         rate = made.optimizer.param_groups[0]["lr"]
         row = made.args.num_envs * (1 if algo == "dqn" else 0)  # it counts the row after it has learned
         assert rate == schedules.learning_rate(made.args, made.env_steps - row)
         if algo == "dqn":
             assert made.optimizer.param_groups[0]["eps"] == 0.01 / made.args.batch_size
         tensors, state = run.leave()
-    assert state["env_steps"] >= 8_000
+    assert state["env_steps"] >= 4_800
     assert schedules.epsilon(made.args, made.env_steps) == pytest.approx(made.args.epsilon_final)
     if algo == "dqn":
         assert len(made.replay) == state["env_steps"], "every step of all four is there"
