@@ -1,12 +1,13 @@
 """The cost of a long record: journals of a day, a month and a year of ten programs, and of a month of 100, side by side.
 
-    python bench/years.py                                  # all four; an hour of one core, most of it for the journals
+    python bench/years.py                                  # all four; half an hour of one core
     python bench/years.py --records day month --keep DIR   # keeps the journals, and uses those of the last hours again
 
-The simulator (docs/testing.md) plays each box: programs crash and stall, the host reboots, the daemon is killed. Its facts
-go into a real journal, whose last fact is as old as this moment. Then a real daemon with trivial workers starts on a copy,
-and answers. Each page is asked three times, of the last 12 hours and of all. The first answer stands beside the median of
-the others, because a later one may come from what the first has kept.
+The simulator (docs/testing.md) plays four days of each box: programs crash and stall, the host reboots, the daemon is
+killed. One of these days is repeated with later times, more steps and other attempts, because playing a year takes 15
+minutes. The facts go into a real journal, whose last fact is as old as this moment. Then a real daemon with trivial workers
+starts on a copy, and answers. Each page is asked three times, of the last 12 hours and of all. The first answer stands
+beside the median of the others, because a later one may come from what the first has kept.
 
 CPU is that of the whole process by the kernel's clock, so that a busy machine matters little; wall time is beside it. A
 dashboard is a client that asks for what an open page asks for, as often (`dashboard/app.js`). Kill-to-replacement is the
@@ -19,7 +20,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import http.client
+import itertools
 import os
 import shutil
 import signal
@@ -32,7 +35,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -43,17 +45,26 @@ sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests" / "sim")]
 from boxes import DAY_S, YEAR  # noqa: E402
 from footprint import cpu_s, memory_mib  # noqa: E402
 from sides import Ours, end, table, wait_for, write_json  # noqa: E402
+from supervisor.model.snapshot import encoded  # noqa: E402
 from world import World  # noqa: E402
 
 from supervisor.adapters.journal import schema  # noqa: E402
 from supervisor.model.codec import encode  # noqa: E402
+from supervisor.model.facts import Snapshot, Stamped  # noqa: E402
+from supervisor.model.fold import fold, fold_all  # noqa: E402
+from supervisor.model.lifecycle import Phase  # noqa: E402
 from supervisor.model.settings import JournalSettings  # noqa: E402
+from supervisor.model.state import State  # noqa: E402
+from supervisor.records import replace  # noqa: E402
 
 RECORDS = {"day": (1, 10), "month": (37, 10), "year": (365, 10), "month of 100": (37, 100)}  # days, programs
 ODDS = replace(
     YEAR, crash_s=2 * 3600.0, clock_s=None, finish_s=None, operator_s=None, poison=0.0
 )  # 2,700 facts a day of ten
 LOOK_S = 300.0  # between two looks at a quiet program
+PLAYED_DAYS = 4.0  # of a longer record; then one of these days is repeated
+JOURNAL_TIMES = {"last_sign_s", "until_s", "from_s", "saved_at_s", "ended_at_s", "checkpoint_at_s", "leave_at_s", "as_of_s"}
+STEPS = {"step", "from_step", "fine_step", "checkpoint_step"}
 FRESH_S = 3 * 3600.0
 WINDOWS = ("43200s", "all")
 ROUNDS = 3
@@ -75,28 +86,97 @@ COMMANDS = {"history": ["history"], "explain": ["explain", "P0"], "report": ["re
 
 
 def written(path: Path, days: float, programs: int) -> int:
-    """Play a box for so long. Its journal ends now: its wall clock began that long ago, and nobody sets it."""
+    """Play a box for some days, then repeat one of these days with other times, steps and tokens. The journal ends now."""
+    played = _played(min(days, PLAYED_DAYS), programs)
+    first, end = _seams(played, programs) if days > PLAYED_DAYS else (len(played), len(played))
+    period_s = played[end - 1].at_s - played[first - 1].at_s if end > first else 0.0
+    times = int((days * DAY_S - played[end - 1].at_s) // period_s) if period_s else 0
+    last_s = played[end - 1].at_s + times * period_s
+    ahead_s = time.time() - last_s - (played[0].wall_s - played[0].at_s)
+    begun, ended = (fold_all(played[:number]) for number in (first, end))
+    offsets = {name: _differences(begun.programs[name], program) for name, program in ended.programs.items()}
+    tokens = {name: program.attempt.token for name, program in ended.programs.items() if program.attempt}
+    old = {program.attempt.token: name for name, program in begun.programs.items() if program.attempt}
+    state, seq = State(), 0
+    schema.build(path, [])
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for number in range(times + 1):
+            names = {token: _renamed(tokens[name], number - 1) for token, name in old.items()} if number else {}
+            rows = []
+            for each in played[first:end] if number else played[:end]:
+                seq += 1
+                fact = each.fact
+                if not isinstance(fact, Snapshot):
+                    fact = _moved(fact, number, number * period_s, ahead_s + number * period_s, offsets, names)
+                else:
+                    fact = replace(fact, state=encoded(state))
+                at_s, wall_s = each.at_s + number * period_s, each.wall_s + number * period_s + ahead_s
+                boot = f"{each.boot_id}-{number}"
+                stamped = Stamped(seq, at_s, wall_s, boot, fact)
+                state = fold(state, stamped)
+                rows.append(row_of(stamped))
+            with schema.transaction(db):
+                db.executemany(schema.INSERT, rows)
+    return seq
+
+
+def _played(days: float, programs: int) -> list[Stamped]:
     world = World(
         1, programs=programs, slots=programs, odds=ODDS, look_s=LOOK_S, lively_s=15.0, upkeep=True,
-        journal=JournalSettings(keep_days=10),  # of what the simulator itself remembers
+        journal=JournalSettings(keep_days=int(days) + 1),
     )  # fmt: skip
     world.core.wall_offset_s = time.time() - days * DAY_S
-    schema.build(path, [])
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db, schema.transaction(db):
-        append = world.core.append
-
-        def both(facts: Any, **stamp: Any) -> Any:
-            stamped = append(facts, **stamp)
-            db.executemany(schema.INSERT, map(row_of, stamped))
-            return stamped
-
-        world.core.append = both
-        world.begin()
-        world.run(days * DAY_S)
-    return int(world.core.last_seq)
+    world.begin()
+    world.run(days * DAY_S)
+    return list(world.core.journal)
 
 
-def row_of(stamped: Any) -> schema.Row:
+def _seams(played: list[Stamped], programs: int) -> tuple[int, int]:
+    """The facts of the day that is repeated: at both ends every program runs, so one end fits the other."""
+    state, calm = State(), []
+    for number, (each, after) in enumerate(itertools.pairwise(played), 1):
+        state = fold(state, each)
+        running = [own for own in state.programs.values() if own.phase is Phase.RUNNING and own.attempt]
+        if len(running) == programs and each.at_s < after.at_s:
+            calm.append(number)
+    first = next(number for number in calm if played[number].at_s >= DAY_S)
+    return first, next(number for number in calm if played[number].at_s >= played[first].at_s + DAY_S)
+
+
+def _differences(begun: Any, ended: Any) -> tuple[int, int]:
+    return ended.steps - begun.steps, ended.attempt.number - begun.attempt.number
+
+
+def _renamed(token: str, number: int) -> str:
+    return token if number == 0 else hashlib.md5(f"{token}{number}".encode(), usedforsecurity=False).hexdigest()
+
+
+def _moved(fact: Any, number: int, later_s: float, ahead_s: float, offsets: Any, names: dict[str, str]) -> Any:
+    """The fact of another day: later, with more steps, and of another attempt."""
+    steps, attempts = offsets.get(getattr(fact, "program", ""), (0, 0))
+    changed: dict[str, Any] = {}
+    for key in fact.__match_args__:
+        value = getattr(fact, key)
+        if value is None:
+            continue
+        if key in JOURNAL_TIMES:
+            changed[key] = value + later_s
+        elif key.endswith("_wall_s"):
+            changed[key] = value + ahead_s
+        elif key in STEPS:
+            changed[key] = value + number * steps
+        elif key == "steps" and isinstance(value, dict):
+            changed[key] = {name: step and step + number * offsets[name][0] for name, step in value.items()}
+        elif key == "steps":
+            changed[key] = value + number * steps
+        elif key == "attempt":
+            changed[key] = value + number * attempts
+        elif key == "token":
+            changed[key] = names.get(value) or _renamed(value, number)
+    return replace(fact, **changed)
+
+
+def row_of(stamped: Stamped) -> schema.Row:
     row = (stamped.seq, stamped.at_s + 0.0, stamped.wall_s + 0.0, stamped.boot_id, *encode(stamped.fact), 0)
     return *row[:7], schema.crc_of(row)
 

@@ -791,6 +791,18 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "e2e/test_journal_lost.py::test_a_damaged_journal_is_told_where_one_looks_and_what_was_answered_holds",
         ),
         Row(
+            "an index of the journal is damaged or missing",
+            "the next start makes it again, and the main log says so; no fact is lost",
+            "supervisor/adapters/journal/schema.py",
+            "adapters/test_journal_start.py::test_an_index_that_is_damaged_is_made_again_and_that_is_said",
+        ),
+        Row(
+            "`summaries.sqlite` is missing, damaged, or of another version or journal",
+            "it is made again in the background, and the main log says so; meanwhile pages of up to 12 hours are answered, longer ones wait",
+            "supervisor/adapters/journal/summaries.py",
+            "sim/test_pages_of_windows.py::test_while_the_whole_is_made_a_window_of_12_hours_is_answered_and_equals_that_of_the_whole",
+        ),
+        Row(
             "the journal has grown for months",
             "facts older than `keep_days` (30) move to `journal-archive/`; nothing is deleted, and the state stays the same",
             "supervisor/adapters/journal/archive.py",

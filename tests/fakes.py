@@ -111,7 +111,7 @@ class FakeSources:
     def corrected(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
         return program if self.alive or attempt is None else {**program, "phase": "GONE"}
 
-    def closed(self, fill: Callable[[Ledger], object] = lambda _: None) -> tuple[Ledger, float]:
+    def closed(self, fill: Callable[[Ledger], object] = Ledger.must_cover) -> tuple[Ledger, float]:
         closed = fold_accounts(self.journal).closed(self.now_s)
         fill(closed)
         return closed, self.wall_s

@@ -52,6 +52,8 @@ MOST_ASKS: Final = 64  # at once, waiting ones included; each comes from a perso
 STALE_S: Final = 30.0  # the loop turns at least every 5 s
 MOST_TEXT: Final = 100  # characters of a label
 _READERS: Final = 4
+_LONG_S: Final = 2 * 86_400.0  # pages of longer windows are made one at a time, so that they keep no short one waiting
+_MOST_LONG: Final = 8  # of them, waiting ones included
 _LONG: Final = "check"  # this query reads every byte of a backup, so it must not use one of the few reader threads
 _ASKERS: Final = 16
 
@@ -79,6 +81,7 @@ class Api:
     def __init__(self, backend: Backend, now_s: Callable[[], float]) -> None:
         self._backend, self._now_s = backend, now_s
         self._readers = threads.begun(_READERS, "api-read")
+        self._long, self._waiting_long = threads.begun(1, "api-long"), 0
         self._askers = threads.begun(_ASKERS, "api-ask")
         self._asking = 0
         self._rpc = Rpc(backend, self._read, self._wait)
@@ -94,6 +97,7 @@ class Api:
     def close(self) -> None:
         """Shut the threads down without waiting. A thread that still waits for a reply ends when the reply comes."""
         self._readers.shutdown(wait=False, cancel_futures=True)
+        self._long.shutdown(wait=False, cancel_futures=True)
         self._askers.shutdown(wait=False, cancel_futures=True)
 
     def app(self, host_names: Iterable[str], passwords: PasswordCheck) -> ASGIApp:
@@ -182,7 +186,7 @@ class Api:
         key = name, str(query), self._backend.newest_fact()
         making = self._making.get(key)
         if making is None:
-            thread = self._wait if _LONG in query else self._read
+            thread = self._wait if _LONG in query else self._read_long if _is_long(name, query) else self._read
             making = self._making[key] = asyncio.ensure_future(thread(self._encoded, name, query))
             making.add_done_callback(lambda _: self._making.pop(key))
         return await asyncio.shield(making)  # a client that leaves ends no other's answer
@@ -338,6 +342,15 @@ class Api:
     async def _read(self, call: Callable[..., Any], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._readers, call, *args)
 
+    async def _read_long(self, call: Callable[..., Any], *args: object) -> Any:
+        if self._waiting_long >= _MOST_LONG:
+            raise RequestRefused(503, f"{_MOST_LONG} pages of long windows are being made already: try again")
+        self._waiting_long += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._long, call, *args)
+        finally:
+            self._waiting_long -= 1
+
     async def _wait(self, call: Callable[..., Any], *args: object) -> Any:
         if self._asking >= MOST_ASKS:
             raise RequestRefused(503, f"{MOST_ASKS} requests are waiting already: try again")
@@ -346,6 +359,11 @@ class Api:
             return await asyncio.get_running_loop().run_in_executor(self._askers, call, *args)
         finally:
             self._asking -= 1
+
+
+def _is_long(name: str, query: Mapping[str, str]) -> bool:
+    since = PAGES[name].arguments(query).get("since")
+    return since is not None and (since.ago_s is None or since.ago_s > _LONG_S)
 
 
 def _update(backend: Backend, names: list[str], dry_run: bool, by: str, uid: int | None) -> dict[str, Any]:

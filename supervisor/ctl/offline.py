@@ -115,7 +115,7 @@ class DeadDaemon(StateFiles):
         except (OSError, ValueError) as error:
             raise Failed(f"{self._gone}; and the journal cannot be read: {error}", NOT_RUNNING) from error
 
-    def closed(self, fill: Callable[[Ledger], object] = lambda _: None) -> tuple[Ledger, float]:
+    def closed(self, fill: Callable[[Ledger], object] = Ledger.must_cover) -> tuple[Ledger, float]:
         """The ledger up to now. The time since the last sign of life is booked as time without a daemon."""
 
         def close(digest: Digest, _: Facts) -> Ledger:

@@ -22,6 +22,7 @@ def window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
     begin_s, end_s = since_s(closed, since), since_s(closed, until)
     if begin_s > end_s:
         raise BadQuery("since must lie before until")
+    closed.must_cover(begin_s)
     return begin_s, end_s
 
 

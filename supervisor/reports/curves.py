@@ -64,7 +64,7 @@ def curves(
     series, known = series or [*sheet.usual], [each.name for each in sheet.series]
     own = [name for name in series if name not in known]  # figures of the scripts' own names
     _must_be_series(sheet, series, MOST_SERIES, [*known, *(own if sheet is PROGRAMS else [])])
-    closed, wall_s = sources.closed()
+    closed, wall_s = sources.closed(lambda closed: window(closed, since, until))
     begun_s, end_s = window(closed, since, until)
     begun_s = max(begun_s, min(end_s, closed.at_s - TIERS[-1].keep_s))
     places = _places_of_names(sources, sheet, series, own)

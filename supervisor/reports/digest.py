@@ -15,11 +15,14 @@ _KEEP_S: Final = 86_400.0  # later facts seldom change older slices
 
 
 class Digest:
-    """The folds after the fact `seq`. With `kept`, that is where the items that are over go."""
+    """The folds after the fact `seq`. With `kept`, that is where the items that are over go.
 
-    def __init__(self, kept: Kept | None = None) -> None:
+    `late`: they begin at a snapshot in the middle of the journal. They raise NotCovered for a window before it.
+    """
+
+    def __init__(self, kept: Kept | None = None, *, late: bool = False) -> None:
         self._kept = kept
-        self.ledger, self._grouping, self._lanes = Ledger(store=kept), Grouping(), LaneReading()
+        self.ledger, self._grouping, self._lanes = Ledger(store=kept, late=late), Grouping(), LaneReading()
 
     @property
     def seq(self) -> int:
@@ -34,10 +37,12 @@ class Digest:
 
     def incidents(self, since_s: float, until_s: float, program: str | None, facts_of: Facts) -> list[Incident]:
         """The incidents that begin, or whose cause was recorded, between two moments; with a program, only its own."""
+        self.ledger.must_cover(since_s)
         return self._grouping.between(self._kept, since_s, until_s, facts_of, program)
 
     def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
         """The lanes of the page `timeline` between two moments, and more."""
+        self.ledger.must_cover(since_s)
         return self._lanes.lanes(now_s, self._kept, since_s, until_s)
 
     def seal(self) -> list[Chunk]:

@@ -38,7 +38,7 @@ _VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")  # parts of an error's tex
 
 def incidents(sources: Sources, since: Since, until: Since, program: str | None, limit: int, chars: int, seq: int) -> Json:
     """Incidents by cause, with the evidence of the newest `limit` of each. `seq`: only the incident of this fact."""
-    closed, wall_s = sources.closed()
+    closed, wall_s = sources.closed(lambda closed: window(closed, since, until))
     begin_s, end_s = window(closed, since, until)
     found = [
         each

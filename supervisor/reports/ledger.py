@@ -45,6 +45,11 @@ from supervisor.reports.kept import Chunk, Kept, chunked
 
 ROUNDING_S: Final = 1e-6
 
+
+class NotCovered(Exception):
+    """A ledger that begins in the middle of the journal lacks a window."""
+
+
 # The accounts of a worker's own time. Only these are rebooked when later facts give more details about that time.
 _OWN: Final = frozenset(
     {Account.STARTUP, Account.RESTORE, Account.WARMUP, Account.CHECKPOINT_STALL, Account.EVALUATE} | COMPUTING
@@ -398,6 +403,7 @@ class Ledger:
     clocks: list[tuple[float, float]] = field(default_factory=list)  # (journal time, wall clock) whenever it may have moved
     seq: int = 0
     made: int = 0  # number of timelines so far
+    late: bool = False  # it begins at a snapshot in the middle of the journal
     store: Kept | None = field(default=None, compare=False)
 
     # --- items outside of the memory -------------------------------------------------------------------------------------
@@ -410,6 +416,11 @@ class Ledger:
         """Add everything that the figures of a window need. Steps are then known at the other moments, too."""
         for timeline in self.all_timelines():
             timeline.fill(since_s, until_s, moments)
+
+    def must_cover(self, since_s: float = float("-inf")) -> None:
+        """Raise NotCovered if a window that begins here (default: the whole journal) may need earlier facts."""
+        if self.late and since_s <= (self.first_s or 0.0):
+            raise NotCovered
 
     def as_json(self) -> dict[str, Any]:
         """The ledger as values for `json.dumps`, without the items outside of the memory."""

@@ -95,10 +95,10 @@ class Sources(Protocol):
     def corrected(self, program: Json, attempt: Attempt | None) -> Json:
         """A program's view, corrected by its processes while the record cannot be up to date."""
 
-    def closed(self, fill: Callable[[Ledger], object] = lambda _: None) -> tuple[Ledger, float]:
+    def closed(self, fill: Callable[[Ledger], object] = Ledger.must_cover) -> tuple[Ledger, float]:
         """The ledger, closed at this moment, and the wall clock's time of this moment in seconds.
 
-        `fill` gets the closed ledger first, and calls its `fill` for the windows whose figures are wanted.
+        `fill` gets the closed ledger first, and calls its `must_cover` and `fill` for the windows whose figures are wanted.
         """
 
     def incidents(self, since_s: float, until_s: float, program: str | None) -> list[Incident]:

@@ -37,7 +37,7 @@ _KINDS: Final[dict[type[facts.Fact], str]] = {
 
 def timeline(sources: Sources, since: Since, until: Since) -> Json:
     """Levels, reboots, backups, programs' states and incidents, in time order."""
-    closed, wall_s = sources.closed()
+    closed, wall_s = sources.closed(lambda closed: window(closed, since, until))
     begin_s, end_s = window(closed, since, until)
     lanes, found = sources.lanes(closed.at_s, begin_s, end_s), sources.incidents(begin_s, end_s, None)
     return timeline_view(closed, lanes, found, begin_s, end_s, wall_s=wall_s)

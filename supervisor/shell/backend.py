@@ -324,7 +324,7 @@ class Running(StateFiles):
         """The view of a program, corrected while the journal cannot be written: no end of a worker is recorded then."""
         return program if self.memory.trouble is None else corrected(program, attempt, rebooted=False)
 
-    def closed(self, fill: Callable[[Ledger], object] = lambda _: None) -> tuple[Ledger, float]:
+    def closed(self, fill: Callable[[Ledger], object] = Ledger.must_cover) -> tuple[Ledger, float]:
         def close(digest: Digest, _: Facts) -> Ledger:
             closed = digest.ledger.closed(self._daemon.clock.now_s())
             fill(closed)

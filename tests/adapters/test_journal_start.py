@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from supervisor.adapters.journal import schema, spare
 from supervisor.adapters.journal.archive import compact
@@ -126,6 +127,33 @@ def test_an_index_that_names_a_row_behind_the_last_is_not_believed(rough, tmp_pa
         db.execute(f"UPDATE sqlite_schema SET rootpage = {root} WHERE name = 'fact_by_kind'")
     state, _, _ = started(path)
     assert state.programs == fold_all(rough).programs
+
+
+def overwritten(path, index):
+    """The first page of an index becomes noise."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        (root,) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (index,)).fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xaa" * size)
+
+
+@pytest.mark.parametrize("index", ["fact_by_kind", "fact_by_program"])
+def test_an_index_that_is_damaged_is_made_again_and_that_is_said(rough, tmp_path, index):
+    path = written(tmp_path / "journal.sqlite", rough)
+    overwritten(path, index)
+    with capture_logs() as said:
+        if index == "fact_by_program":  # a start does not read it: the check of the next copy finds it
+            assert spare.renew(path)
+        state, facts, found = started(path)
+    assert found is None, "no fact is lost, so nothing is salvaged"
+    assert [each["event"] for each in said if each["event"] == "journal_indexed"] == ["journal_indexed"]
+    assert (state.programs, facts[-1]) == (fold_all(rough).programs, rough[-1])
+    with JournalReader(path) as reader:
+        reader.check()
+        assert [each.fact.program for each in reader.search(0, (), "P1", 3)] == ["P1"] * 3
+        assert reader.search(0, ("Exited",), None, 1)
 
 
 def test_damage_in_what_a_start_reads_is_salvaged_at_once(rough, tmp_path):

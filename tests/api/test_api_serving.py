@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from starlette.requests import Request
 from structlog.testing import capture_logs
 from tools import PATIENCE
 
-from supervisor.api import limits, server, stream
+from supervisor.api import app, limits, server, stream
 from supervisor.api.door import PasswordCheck
 from supervisor.api.listener import listen
 from supervisor.api.refused import RequestRefused
@@ -32,6 +32,7 @@ from supervisor.api.tcp import TcpPort
 from supervisor.model.facts import DaemonSuspended, Stamped
 from supervisor.model.settings import HttpSettings
 from supervisor.policy.upkeep import refresh
+from supervisor.reports.accounts_view import Since
 
 PATIENCE_S = 20 * PATIENCE
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -212,6 +213,30 @@ def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recor
         gate.set()
         assert {answer.result()[0] for answer in answers} == {200}
     assert not begun.acquire(blocking=False), "three pages for four clients"
+
+
+def test_pages_of_long_windows_are_made_one_at_a_time_beside_the_short_ones(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate = threading.Semaphore(0), threading.Event()
+
+    def made(since: Since, **_: Any) -> dict[str, Any]:
+        if since.ago_s != 43_200.0:
+            begun.release()
+            assert gate.wait(PATIENCE * 30)
+        return {}
+
+    monkeypatch.setattr(app, "_MOST_LONG", 3)
+    monkeypatch.setattr(backend, "page_cost", made, raising=False)
+    with served(backend, socket_path), ThreadPoolExecutor(4) as clients:
+        long = [clients.submit(call, socket_path, f"/api/v1/cost?since={each}") for each in ("all", "boot", "@5", "999999s")]
+        (refused,) = [each.result() for each in wait(long, 30 * PATIENCE, FIRST_COMPLETED).done]
+        assert refused == (503, {"error": "3 pages of long windows are being made already: try again"})
+        assert begun.acquire(timeout=30)
+        assert call(socket_path, "/api/v1/cost?since=43200s") == (200, {})
+        assert not begun.acquire(blocking=False), "one at a time"
+        gate.set()
+        assert sorted(each.result()[0] for each in long) == [200, 200, 200, 503]
 
 
 # --- limits ------------------------------------------------------------------------------------------------------------------

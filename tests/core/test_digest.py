@@ -14,6 +14,7 @@ from supervisor.reports.digest import Digest
 from supervisor.reports.incidents import incidents
 from supervisor.reports.incidents_view import incidents_view
 from supervisor.reports.kept import Chunk
+from supervisor.reports.ledger import NotCovered
 from supervisor.reports.timeline import timeline_view
 
 HOUR_S = 3600.0
@@ -136,3 +137,20 @@ def test_an_incident_whose_facts_were_archived_is_left_out(journal, monkeypatch)
     expected = [each.cause.seq for each in every if each.cause.seq > 100]
     assert 0 < len(expected) < len(every)
     assert [each.cause.seq for each in found.incidents(0.0, 1e9, None, rows_of(later))] == expected
+
+
+def test_folds_that_begin_in_the_middle_refuse_a_window_that_may_need_what_was_before(journal):
+    found = Digest(late=True)
+    for each in journal[50:]:
+        found.add(each)
+    begin_s, end_s = journal[50].at_s, journal[-1].at_s
+    closed = found.ledger.closed(end_s)
+    closed.must_cover(begin_s + 0.1)
+    assert found.incidents(begin_s + 0.1, end_s, None, rows_of(journal)) != []
+    asked = (
+        closed.must_cover, lambda: closed.must_cover(begin_s), lambda: found.lanes(end_s, begin_s, end_s),
+        lambda: found.incidents(begin_s, end_s, None, rows_of(journal)),
+    )  # fmt: skip
+    for ask in asked:
+        with pytest.raises(NotCovered):
+            ask()

@@ -8,6 +8,8 @@ import contextlib
 import json
 import random
 import sqlite3
+import sys
+from pathlib import Path
 
 import pytest
 from boxes import DAY_S, HOUR_S, night
@@ -17,11 +19,15 @@ from world import Odds, World
 
 from supervisor.adapters.journal import schema, summaries
 from supervisor.adapters.journal.archive import compact
+from supervisor.adapters.journal.sqlite import JournalReader, open_or_salvage
 from supervisor.adapters.journal.summaries import Summaries, path_of
 from supervisor.model.codec import encode
 from supervisor.model.facts import JournalSalvaged, Stamped
+from supervisor.model.fold import fold_all
 from supervisor.model.inputs import SnapshotDue
+from supervisor.model.memory import Memory
 from supervisor.reports import digest
+from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import PAGES, BadQuery
 
 NIGHTS = [("rough", 3, 2 * HOUR_S), ("reboots", 1, 2 * HOUR_S), ("mixed", 7, DAY_S)]
@@ -49,7 +55,7 @@ class OverAJournal(FakeSources):
         super().__init__(**more)
         self.summaries = summary
 
-    def closed(self, fill=lambda _: None):
+    def closed(self, fill=Ledger.must_cover):
         def close(found, _):
             closed = found.ledger.closed(self.now_s)
             fill(closed)
@@ -153,6 +159,92 @@ def test_after_an_archiving_the_journal_begins_at_its_snapshot(tmp_path):
     summary._renew()
     compare(summary, told, journal[moved.facts :], chance, 0)
     compare(started(path), told, journal[moved.facts :], chance, 1)
+
+
+@pytest.fixture(scope="module")
+def days():
+    """A box with a snapshot each 6 hours, whose clock steps."""
+    told = World(
+        9, programs=3, odds=Odds(crash_s=3600.0, stall_s=7200.0, reboot_s=5 * HOUR_S, clock_s=4 * HOUR_S), look_s=60.0
+    )
+    told.begin()
+    for _ in range(5):
+        told.run(6 * HOUR_S)
+        told.post(SnapshotDue(0.0, 1))
+    told.run(HOUR_S)
+    return told
+
+
+def from_its_window_on(page, found):
+    """What a page says about its window, and nothing about the time before."""
+    if page == "report":  # its levels are measured since the beginning
+        assert {each["why"] for each in found["levels"]} <= {"", "its record is being read"}
+        del found["levels"]
+    if page == "timeline":
+        for span in [*found["levels"], *(span for each in found["programs"] for span in each["spans"])]:
+            span.update({key: max(span[key], found[f"since{key[4:]}"]) for key in ("from_s", "from_wall_s")})
+            span.update(dict.fromkeys(span.keys() & {"by", "seq"}))  # of the fact that began it
+    return found
+
+
+def nearly(value):
+    """Steps at the beginning of a window lie between two marks, or between a snapshot and a mark."""
+    match value:
+        case dict():
+            return {key: nearly(each) for key, each in value.items()}
+        case list():
+            return [nearly(each) for each in value]
+        case float():
+            return pytest.approx(value, rel=1e-4)
+    return value
+
+
+def test_while_the_whole_is_made_a_window_of_12_hours_is_answered_and_equals_that_of_the_whole(days, tmp_path, monkeypatch):
+    monkeypatch.setattr(summaries, "_WAIT_S", 0.0)
+    path, journal = tmp_path / "journal.sqlite", list(days.core.journal)
+    end = journal[-1]
+    schema.build(path, list(map(rowed, journal)))
+    summary = started(path)
+    summary._tended = True  # its thread has not run yet
+    more = {
+        "state": days.core.state, "settings": days.core.settings, "memory": days.core.memory, "journal": journal,
+        "now_s": end.at_s + 7.0, "wall_s": end.wall_s + 7.0,
+    }  # fmt: skip
+    newest, whole = OverAJournal(summary, **more), FakeSources(**more)
+    asked = ({"since": "43200s"}, {"since": "600s"}, {"since": f"@{end.wall_s - 9000:.0f}", "until": "3600s"})
+    for query in (*asked, {"since": f"@{end.wall_s + 99:.0f}"}):  # the last one begins in the future
+        for page in PAGES_OF_WINDOWS:
+            found, expected = (from_its_window_on(page, answer(each, page, query)) for each in (newest, whole))
+            assert found == nearly(expected), (page, query)
+    assert not path_of(path).exists()
+    for page in PAGES_OF_WINDOWS:
+        for query in ({}, {"since": "@5"}, {"since": f"{end.at_s:.0f}s"}):
+            with pytest.raises(OSError, match="still being read"):
+                PAGES[page].of(newest, query)
+    summary._care()
+    compare(summary, days, journal, random.Random(8), 0)
+
+
+def test_the_journal_of_the_first_release_has_pages_of_all_windows(tmp_path):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "outside"))
+    from first_release import unpacked
+
+    path = unpacked(tmp_path, tmp_path / "run").state / "journal.sqlite"
+    open_or_salvage(path, wall_s=1.9e9)[0].close()
+    with JournalReader(path) as reader:
+        journal = list(reader.read())
+    state, end = fold_all(journal), journal[-1]
+    more = {
+        "state": state,
+        "settings": None,
+        "memory": Memory(),
+        "journal": journal,
+        "now_s": end.at_s,
+        "wall_s": end.wall_s,
+    }
+    for page in PAGES_OF_WINDOWS:
+        for query in ({}, {"since": "43200s"}, {"since": "boot"}):
+            assert answer(OverAJournal(started(path), **more), page, query) == answer(FakeSources(**more), page, query)
 
 
 def broken(path, how):

@@ -20,7 +20,8 @@ The rules:
 * Damage (`JournalDamaged`) in what a start reads is found by each row's CRC and the codec. SQLite itself has no checksums: a
   flipped bit in a body would silently go into the state, and one in a kind would look like a fact of a newer extralife.
   Damage in older facts is found when the journal is copied (`spare.py`), a minute after the start and then every hour; the
-  next start then checks the whole journal. `open_or_salvage` keeps the damaged files under another name. It builds a new
+  next start then checks the whole journal. If only indexes are damaged, it makes them again. Else `open_or_salvage` keeps
+  the damaged files under another name. It builds a new
   journal from every readable row and from the spare (`spare.py`), under the old numbers. The last fact of the new journal
   (`facts.JournalSalvaged`) counts the lost facts. A journal that ends before the fact named by the last sign of life, or
   before the last one in the spare, has lost facts too: it was removed, its WAL was removed or damaged, or an older copy
@@ -149,6 +150,15 @@ class JournalReader:
                     return [first, *(each for each in facts if each.seq not in left_out)]
                 left_out.add(seq)
             return [each for each in self.read() if each.seq not in left_out]
+
+    def snapshot_before(self, at_s: float) -> int | None:
+        """The number of the newest snapshot up to a moment; None: there is none, or it cannot be decoded."""
+        with as_os_error(self._path):
+            for (seq,) in self._db.execute(_SNAPSHOTS, (schema.floor(self._db),)):
+                found = self.rows([seq]).get(seq)
+                if found is not None and found.at_s <= at_s:
+                    return seq if isinstance(found.fact, Snapshot) and _is_decodable(found.fact) else None
+        return None
 
     def check(self) -> None:
         """Check the whole file, and each of its rows. Raises JournalDamaged."""
@@ -354,11 +364,31 @@ def open_or_salvage(
     """
     path = Path(path)
     _finish_swap(path)
+    written = max(seen_seq, spare.last_seq(path))
     try:
-        return *_opened(path, max(seen_seq, spare.last_seq(path))), None
+        return *_opened(path, written), None
     except JournalDamaged as error:
+        with contextlib.suppress(JournalDamaged):
+            _reindex(path, written, error.why)
+            return *_opened(path, written), None
         found = salvage(path, wall_s=wall_s, why=error.why, seen_seq=seen_seq)
         return *_opened(path), found
+
+
+def _reindex(path: Path, written: int, why: str) -> None:
+    """Make damaged indexes again. Raises JournalDamaged if not only they are damaged; the file is then unchanged."""
+    with JournalReader(path, may_copy=False) as reader:
+        last = max((each.seq for each in reader.read()), default=0)
+    if written > last:
+        raise JournalDamaged(path, why)
+    with as_os_error(path), contextlib.closing(connect(path)) as db:
+        db.execute("PRAGMA writable_schema = ON")  # REINDEX and DROP INDEX read the old pages, and may stop at their damage
+        db.execute("DELETE FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'fact'")
+        db.execute("PRAGMA writable_schema = RESET")
+        db.execute("VACUUM")
+        schema.make_indexes(db, schema.missing_indexes(db))
+        _check_whole(db, path)
+    log.warning("journal_indexed", path=str(path), why=why)
 
 
 def _opened(path: Path, written: int = 0) -> tuple[Journal, list[Stamped]]:

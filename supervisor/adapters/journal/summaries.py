@@ -3,9 +3,10 @@
 `summaries.sqlite` beside the journal has chunks of finished items, and the rest of the folds after one fact. A reader of it
 folds only the facts after that one. So a page costs what its window holds, and memory does not grow with the record.
 
-The file may be removed at any time: it is then made again from the journal, and the log says so. The same happens if it is
-damaged (each row has a CRC), of another version, or of another journal: one that was restored, salvaged or archived since.
-After an archiving the old summaries are used until the new ones are complete. Only the daemon writes the file.
+The file may be removed at any time: it is then made again from the journal. The same happens if it is damaged (each row has
+a CRC), of another version, or of another journal: one that was restored, salvaged or archived since; the log says so. The
+daemon makes it in the background. Meanwhile a window of up to 12 hours is answered from the snapshot before it, and a longer
+one waits. After an archiving the old summaries are used until the new ones are complete. Only the daemon writes the file.
 """
 
 from __future__ import annotations
@@ -31,11 +32,18 @@ from supervisor.model.facts import JournalRestored, JournalSalvaged
 from supervisor.reports.digest import Digest
 from supervisor.reports.incidents import Facts
 from supervisor.reports.kept import Chunk
+from supervisor.reports.ledger import NotCovered
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
-VERSION: Final = 1  # of the file. Raise it with every change of what the folds of `reports/digest.py` find.
+# A file is of another version if the code of the folds was another one: nobody has to remember to raise a number.
+_CODE: Final = (
+    *(f"reports/{name}.py" for name in ("digest", "incidents", "kept", "lanes", "ledger")),
+    "policy/upkeep/accounting.py",
+    "adapters/journal/summaries.py",
+)
+VERSION: Final = zlib.crc32(b"".join((Path(__file__).parents[2] / path).read_bytes() for path in _CODE))
 _TABLES: Final = (
     """
     CREATE TABLE chunk (
@@ -47,6 +55,10 @@ _TABLES: Final = (
     "CREATE TABLE rest (version INTEGER, floor INTEGER, seq INTEGER, fact_crc INTEGER, folds TEXT, crc INTEGER) STRICT",
 )
 _EVERY_FACTS: Final = 2000
+_SLICE_FACTS: Final = 200
+_REST: Final = 3.0  # seconds of rest for each second of work
+_LATE_S: Final = 13 * 3600.0
+_WAIT_S: Final = 20.0
 _EVERY_S: Final = 600.0
 _BUSY_S: Final = 5.0
 
@@ -60,42 +72,111 @@ class Summaries:
 
     def __init__(self, journal: str | Path, *, writes: bool) -> None:
         self._journal, self._writes = Path(journal), writes
-        self._lock, self._outdated = threading.Lock(), threading.Event()
+        self._lock, self._outdated, self._known = threading.Lock(), threading.Event(), threading.Event()
+        self._tended = self._opened = False
         self._file: _File | None = None
         self._digest: Digest | None = None
+        self._late: Digest | None = None  # in use while the whole is being made
 
     def begin(self) -> None:
         """Keep the file up to date from now on, in a thread of its own: neither the start nor a request waits for it."""
+        self._tended = True
         threading.Thread(target=self._tend, name="summaries", daemon=True).start()
 
     def ask(self, question: Callable[[Digest, Facts], T]) -> T:
-        """The answer of the folds up to the newest fact. Raises OSError if the journal cannot be read."""
+        """The answer of the folds up to the newest fact. Raises OSError if the journal cannot be read.
+
+        While the thread makes the folds, those of the newest facts answer. If `question` raises NotCovered on them, it
+        waits for the others; after a while it raises OSError.
+        """
         with self._lock, self._reader() as reader:
             try:
-                return question(self._up_to_date(reader), reader.rows)
+                if (digest := self._whole(reader)) is not None:
+                    return question(digest, reader.rows)
             except _Unusable as error:
-                self._make_again(reader, str(error))
-                return question(self._up_to_date(reader), reader.rows)
+                self._lose(str(error))
+            with contextlib.suppress(NotCovered):
+                if (late := self._newest(reader)) is not None:
+                    return question(late, reader.rows)
+            if not self._tended:
+                return question(self._use(*self._made(reader)), reader.rows)
+        if self._known.wait(_WAIT_S):
+            return self.ask(question)
+        raise OSError("the record is still being read: windows of up to 12 hours are answered now, longer ones in a minute")
 
     def _reader(self) -> JournalReader:
         return JournalReader(self._journal, may_copy=not self._writes)
 
-    def _up_to_date(self, reader: JournalReader) -> Digest:
-        if self._digest is None:
-            self._file, self._digest = _opened(self._journal, reader, writes=self._writes)
-        elif self._file is not None and self._file.floor != reader.floor():
+    def _whole(self, reader: JournalReader) -> Digest | None:
+        """The folds of all facts; None: they are not made yet. Raises _Unusable."""
+        path = path_of(self._journal)
+        if not self._opened and path.exists():
+            self._opened = True
+            file = _File(path, "rw" if self._writes else "ro")
+            self._use(file, file.folds(reader))
+        if self._file is not None and self._file.floor != reader.floor():
             self._outdated.set()
-        digest, began = self._digest, self._digest.seq
-        for stamped in reader.read(began):
-            if began and isinstance(stamped.fact, JournalSalvaged | JournalRestored):
-                raise _Unusable("the journal was restored")
-            digest.add(stamped)
+        return None if self._digest is None else _grown(self._digest, reader)
+
+    def _newest(self, reader: JournalReader) -> Digest | None:
+        """The folds from a snapshot on, for windows of up to 12 hours; None: there is no such snapshot."""
+        if self._late is None:
+            end = reader.search(0, (), None, -1)
+            first = reader.snapshot_before(end[0].at_s - _LATE_S) if end else None
+            if first is None:
+                return None
+            self._late = Digest(late=True)
+            self._late.add(reader.rows([first])[first])
+        try:
+            return _grown(self._late, reader)
+        except _Unusable:
+            self._late = None
+            return None
+
+    def _use(self, file: _File | None, digest: Digest) -> Digest:
+        self._file, self._digest, self._late = file, digest, None
+        self._known.set()
         return digest
 
-    def _make_again(self, reader: JournalReader, why: str) -> None:
+    def _lose(self, why: str) -> None:
         if self._writes:
             log.warning("summaries_made_again", journal=str(self._journal), why=why)
-        self._file, self._digest = _made(self._journal, reader) if self._writes else (None, Digest())
+        self._file = self._digest = self._late = None
+        self._known.clear()
+        self._outdated.set()
+
+    def _made(self, reader: JournalReader) -> tuple[_File | None, Digest]:
+        """The folds of the whole journal, in a new file, or in memory if it cannot be written."""
+        path, digest = path_of(self._journal), Digest()
+        aside, file = beside(path, ".building"), None
+        try:
+            if self._writes:
+                file = _File.new(aside, reader.floor())
+                digest = Digest(file)
+            self._fold(digest, reader, file)
+            if file is not None:
+                file.save(digest, reader)
+                sync(aside)
+                files.make_room(path)
+                aside.replace(path)
+                sync(path.parent)
+                file.moved(path)
+        except (OSError, sqlite3.Error) as error:
+            log.warning("summaries_not_written", error=str(error))
+            file, digest = None, Digest()
+            self._fold(digest, reader, None)
+        return file, digest
+
+    def _fold(self, digest: Digest, reader: JournalReader, file: _File | None) -> None:
+        """Fold the whole journal. In the background it takes a quarter of a processor: training and healing come first."""
+        began_s = time.thread_time()
+        for number, stamped in enumerate(reader.read(), 1):
+            digest.add(stamped)
+            if file is not None and number % _EVERY_FACTS == 0:
+                file.save(digest, reader)
+            if self._tended and number % _SLICE_FACTS == 0:
+                time.sleep(_REST * (time.thread_time() - began_s))
+                began_s = time.thread_time()
 
     # --- the daemon's thread -----------------------------------------------------------------------------------------
 
@@ -112,21 +193,35 @@ class Summaries:
         except (OSError, sqlite3.Error) as error:
             log.warning("summaries_not_written", error=str(error))
             with self._lock:  # items that have left the memory may not be in the file
-                self._file = self._digest = None
+                self._file, self._digest, self._opened = None, None, False
 
     def _save(self) -> None:
         with self._lock, self._reader() as reader:
-            digest = self._up_to_date(reader)
-            if self._file is not None and digest.seq >= self._file.saved_seq + _EVERY_FACTS:
-                self._file.save(digest, reader)
+            try:
+                digest = self._whole(reader)
+            except _Unusable as error:
+                self._lose(str(error))
+            else:
+                if digest and self._file and digest.seq >= self._file.saved_seq + _EVERY_FACTS:
+                    self._file.save(digest, reader)
 
     def _renew(self) -> None:
-        """Make a new file while the old one answers."""
+        """Make a new file while the old one, or the newest facts, answer."""
         self._outdated.clear()
         with self._reader() as reader:
-            file, digest = _made(self._journal, reader)
+            found = self._made(reader)
         with self._lock:
-            self._file, self._digest = file, digest
+            self._use(*found)
+
+
+def _grown(digest: Digest, reader: JournalReader) -> Digest:
+    """The folds after the newest fact. Raises _Unusable if they are of facts that a restored journal may lack."""
+    began = digest.seq
+    for stamped in reader.read(began):
+        if began and isinstance(stamped.fact, JournalSalvaged | JournalRestored):
+            raise _Unusable("the journal was restored")
+        digest.add(stamped)
+    return digest
 
 
 class _File:
@@ -224,43 +319,3 @@ def _usable() -> Generator[None]:
 def path_of(journal: Path) -> Path:
     """The file with the summaries of a journal."""
     return journal.with_name("summaries.sqlite")
-
-
-def _opened(journal: Path, reader: JournalReader, *, writes: bool) -> tuple[_File | None, Digest]:
-    """The file and its folds. Raises _Unusable."""
-    path = path_of(journal)
-    if not path.exists():
-        return _made(journal, reader) if writes else (None, Digest())
-    file = _File(path, "rw" if writes else "ro")
-    return file, file.folds(reader)
-
-
-def _made(journal: Path, reader: JournalReader) -> tuple[_File | None, Digest]:
-    """A new file of the whole journal; none if it cannot be written."""
-    path = path_of(journal)
-    aside = beside(path, ".building")
-    try:
-        file = _File.new(aside, reader.floor())
-        digest = _folded(reader, file)
-        file.save(digest, reader)
-        sync(aside)
-        files.make_room(path)
-        aside.replace(path)
-        sync(path.parent)
-        file.moved(path)
-    except (OSError, sqlite3.Error) as error:
-        log.warning("summaries_not_written", error=str(error))
-        return None, Digest()
-    return file, digest
-
-
-def _folded(reader: JournalReader, file: _File) -> Digest:
-    """The fold of the whole journal. It takes half of the time only: the deciding thread needs the processor, too."""
-    digest, began_s = Digest(file), time.thread_time()
-    for number, stamped in enumerate(reader.read(), 1):
-        digest.add(stamped)
-        if number % _EVERY_FACTS == 0:
-            file.save(digest, reader)
-            time.sleep(time.thread_time() - began_s)
-            began_s = time.thread_time()
-    return digest
