@@ -71,7 +71,8 @@ class ClusterRecord(Record):
                 )  # fmt: skip
                 return replace(self, jobs={**self.jobs, name: begun})
             case facts.ProgramConfigured(program=name) if name in self.next_tokens:
-                return _submitted_anew(self, name)
+                # The job that Slurm restarts has the settings from before the change, so no attempt continues in it.
+                return replace(self, next_tokens={key: value for key, value in self.next_tokens.items() if key != name})
             case facts.JobRequeued(program=name, next_token=token):
                 return replace(self, next_tokens={**self.next_tokens, name: token})
             case facts.Exited(program=name) if name in self.jobs:
@@ -119,11 +120,6 @@ def _cluster(record: ClusterRecord, at_s: float, fact: facts.Fact) -> ClusterRec
             return replace(record, unreachable_since_s=None, error="")
         case _:
             return record
-
-
-def _submitted_anew(record: ClusterRecord, name: str) -> ClusterRecord:
-    """The job that Slurm restarts has the settings from before the change, so no attempt continues in it."""
-    return replace(record, next_tokens={key: value for key, value in record.next_tokens.items() if key != name})
 
 
 def _without(record: ClusterRecord, name: str) -> ClusterRecord:

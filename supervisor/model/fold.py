@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
 from supervisor import wall_clock
 from supervisor.model import codec, facts, program_fold, when_done_record
-from supervisor.model.clock_times import with_times
 from supervisor.model.counts import advanced
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import IllegalTransition
@@ -31,6 +30,8 @@ from supervisor.policy.box.box_identity import MACHINE
 from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import furthest
 from supervisor.records import replace
+
+T = TypeVar("T")
 
 _UPTIMES_KEPT: Final = 50
 _REBOOTS_KEPT: Final = 200
@@ -114,7 +115,11 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
         case facts.LadderLaid() | facts.Reviewed() | facts.RebootJudged() | facts.NodeFaultJudged() | facts.LevelSettled():
             return replace(state, climb=_climbed(state.climb, stamped, fact))
         case facts.LevelPinned() | facts.LevelUnpinned():
-            return replace(state, climb=_pinned(state.climb, stamped, fact))
+            climb = replace(state.climb, pin=None)
+            if isinstance(fact, facts.LevelPinned):
+                climb = replace(climb, pin=Pin(fact.level, fact.by, stamped.wall_s, fact.until_s))
+                climb = replace(climb, load=fact.load, reviewed_at_s=stamped.at_s) if fact.load else climb
+            return replace(state, climb=climb)
         case facts.RolledBackTo() | facts.RollbackFailed():
             return _rolled_back(state, fact)
         case facts.Vetoed() | facts.VetoLifted():
@@ -207,13 +212,6 @@ def _climbed(
             return replace(climb, load=fact.load, said=fact.why, reviewed_at_s=stamped.at_s)
 
 
-def _pinned(climb: Climb, stamped: Stamped, fact: facts.LevelPinned | facts.LevelUnpinned) -> Climb:
-    if isinstance(fact, facts.LevelUnpinned):
-        return replace(climb, pin=None)
-    climb = replace(climb, pin=Pin(fact.level, fact.by, stamped.wall_s, fact.until_s))
-    return replace(climb, load=fact.load, reviewed_at_s=stamped.at_s) if fact.load else climb
-
-
 def _new_boot(
     state: State, stamped: Stamped, fact: facts.HostRebooted | facts.BoxIdentified | facts.ClockSet
 ) -> State:  # fmt: skip
@@ -296,3 +294,26 @@ def _on_other_hardware(state: State, at_s: float, pin: Pin | None = None) -> Sta
     """The state without what was measured on other hardware: levels, vetoes, and the memory of programs."""
     programs = {name: replace(program, needs=(), batches=()) for name, program in state.programs.items()}
     return replace(state, levels={}, climb=Climb(level_since_s=at_s, pin=pin), vetoes={}, programs=programs)
+
+
+# --- wall-clock times in a state: every field whose name ends in `wall_s`, at any depth -----------------------------------
+
+
+def with_times(value: T, change: Callable[[float], float]) -> T:
+    """The same value with each known wall-clock time changed. It finds fields by name, so a new field needs no line here."""
+    changed: Any = value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        new = {name: _changed(name, item, change) for name, item in fields.items()}
+        changed = dataclasses.replace(value, **new) if new != fields else value
+    elif isinstance(value, dict):
+        changed = {key: with_times(item, change) for key, item in value.items()}
+    elif isinstance(value, tuple) and not hasattr(value, "_fields"):
+        changed = tuple(with_times(item, change) for item in value)
+    return changed  # type: ignore[no-any-return]
+
+
+def _changed(name: str, value: Any, change: Callable[[float], float]) -> Any:
+    if name.endswith("wall_s") and isinstance(value, float):
+        return change(value)
+    return with_times(value, change)

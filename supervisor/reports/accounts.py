@@ -100,16 +100,14 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
     by_name: dict[str, list[ProgramTimeline]] = {}
     for timeline in ledger.all_timelines():
         by_name.setdefault(timeline.name, []).append(timeline)
-    held: Seconds = {}
     sheets = []
     trained: dict[str, float] = {}
     for name, timelines in sorted(by_name.items()):
         pieces = [piece for timeline in timelines for piece in within(timeline, since_s, until_s)]
-        _add(held, (piece for piece in pieces if piece.holds))
         if not any(timeline.service for timeline in timelines):
             _train(ledger, pieces, trained)
         sheets.append(_sheet(name, timelines, pieces, since_s, until_s))
-    slots = _slots(ledger, held, since_s, until_s)
+    slots = slots_in(ledger, since_s, until_s)
     return Summary(since_s, until_s, slots, tuple(sheets), _levels(ledger, trained, since_s, until_s))
 
 
@@ -118,10 +116,6 @@ def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
     held: Seconds = {}
     for timeline in ledger.all_timelines():
         _add(held, (piece for piece in within(timeline, since_s, until_s) if piece.holds))
-    return _slots(ledger, held, since_s, until_s)
-
-
-def _slots(ledger: Ledger, held: Seconds, since_s: float, until_s: float) -> AccountSheet:
     free, paid_s = free_slots(ledger, since_s, until_s)
     seconds = {a: held.get(a, 0.0) + free.get(a, 0.0) for a in Account if a in held or a in free}
     return _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, seconds)

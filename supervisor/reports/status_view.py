@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from supervisor.model.codec import as_fields
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.reboots import reboot_pattern
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.box import foundations as rule
 from supervisor.policy.box.foundations import Answer
+from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.reports.climb_view import climb_view
 from supervisor.reports.cluster_view import cluster_view, job_view, jobs_on
-from supervisor.reports.hardware_view import gpu_view, vetoes_view
 from supervisor.reports.notices_view import notices_view
 from supervisor.reports.offsite_view import offsite_view, trouble
 from supervisor.reports.sources import Json, Sources
@@ -178,3 +179,29 @@ def troubles_view(memory: Memory) -> list[Json]:
         }
         for each in standing if rule.judge(each.finding).answer is Answer.TROUBLE
     ]  # fmt: skip
+
+
+def gpu_view(gpus: Gpus | None, state: State) -> Json:
+    """The GPUs. The key `gpus` is None while they are unknown; `error` then says why, if the reason is known."""
+    known = gpus is not None and gpus.gpus is not None
+    return {
+        "known": known,
+        "error": "" if gpus is None or gpus.absent else gpus.error,
+        "gpus": [_one(gpu) for gpu in gpus.gpus] if gpus is not None and gpus.gpus is not None else None,
+        "count": state.gpus.count,
+    }
+
+
+def _one(gpu: Gpu) -> Json:
+    shown: Json = as_fields(gpu)
+    del shown["free_by_second"]
+    return shown
+
+
+def vetoes_view(state: State, settings: Settings | None) -> list[Json]:
+    """The vetoes in force, the oldest first. `cap`: the highest level that it allows; `forbids`: others are above."""
+    vetoes = sorted(state.vetoes.values(), key=lambda veto: (veto.since_s, veto.rule))
+    top = "" if settings is None else settings.rungs[-1].level.name
+    return [
+        {"rule": v.rule, "cap": v.cap, "why": v.why, "since_wall_s": v.since_wall_s, "forbids": v.cap != top} for v in vetoes
+    ]

@@ -3,9 +3,8 @@
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings
 
-from supervisor.model.clock_times import with_times
 from supervisor.model.codec import as_text, of_text
-from supervisor.model.fold import fold_all
+from supervisor.model.fold import fold_all, with_times
 from supervisor.model.inputs import ClockMoved
 from supervisor.model.state import State
 from supervisor.reports.ledger import fold_accounts

@@ -12,7 +12,7 @@ from supervisor.policy.box import prechecks
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.box.readings import Gpus, Host, Xid
-from supervisor.reports.hardware_view import gpu_view, vetoes_view
+from supervisor.reports.status_view import gpu_view, vetoes_view
 
 HUNG = Gpus(None, "nvmlDeviceGetMemoryInfo has not answered for 6s", 6.0)
 

@@ -20,8 +20,7 @@ from supervisor.model.state import LevelRecord, State
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.reports.exposition import OPENMETRICS, TEXT, UNITS, Family, encoded, wanted
-from supervisor.reports.metrics_view import metrics_view
-from supervisor.reports.program_metrics import _named
+from supervisor.reports.metrics_view import _named, metrics_view
 from workers.contract import FIGURES
 
 

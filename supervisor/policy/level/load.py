@@ -308,7 +308,10 @@ def _at_home(settings: LoadSettings, costs: Costs, state: LoadState, cap: Cap) -
     bar = state.speeds.mean[home] + settings.margin + _safe(settings, costs, state, home)
     lower = _best_lower(settings, costs, state, bar)
     if lower is not None:
-        return _step_down(settings, state, lower, f"by all measurements it is worth more than {name}")
+        known = state.known[lower + 1]
+        state = _with(state, lower + 1, known._replace(next_trial_s=max(known.next_trial_s, state.at_s + settings.rest_s)))
+        state = state._replace(home=lower, stretch_s=0.0)
+        return _say(state, f"back to {settings.names[lower]}: by all measurements it is worth more than {name}")
     higher = home + 1
     if higher >= len(state.known):
         return _look_down(settings, costs, state, bar, f"{name} stays: it is the highest level")
@@ -354,13 +357,6 @@ def _best_lower(settings: LoadSettings, costs: Costs, state: LoadState, bar: flo
         if worth > bar:
             best, bar = lower, worth
     return best
-
-
-def _step_down(settings: LoadSettings, state: LoadState, lower: int, why: str) -> Step:
-    known = state.known[lower + 1]
-    state = _with(state, lower + 1, known._replace(next_trial_s=max(known.next_trial_s, state.at_s + settings.rest_s)))
-    state = state._replace(home=lower, stretch_s=0.0)
-    return _say(state, f"back to {settings.names[lower]}: {why}")
 
 
 def _look_down(settings: LoadSettings, costs: Costs, state: LoadState, bar: float, why: str) -> Step:

@@ -199,7 +199,9 @@ def _is_told(reading: Reading) -> bool:
 
 def _age_and_limit(settings: StallSettings, reading: Reading) -> tuple[float, float, str]:
     if reading.progress_at_s is None:
-        since_s, limit, doing = reading.spawned_at_s, _start_limit(settings, reading), "since it was started"
+        floor_s = settings.start_s if reading.beats else max(settings.start_s, settings.coarse_floor_s)
+        limit = floor_s if reading.start_timeout_s is None else reading.start_timeout_s
+        since_s, doing = reading.spawned_at_s, "since it was started"
     else:
         phase = reading.phase or "training"
         since_s, limit, doing = reading.progress_at_s, _phase_limit(settings, reading, phase), f"while {phase}"
@@ -208,12 +210,6 @@ def _age_and_limit(settings: StallSettings, reading: Reading) -> tuple[float, fl
     if reading.phase_deadline_s is not None and (reading.progress_at_s is None or not _is_told(reading)):
         limit = max(limit, min(reading.phase_deadline_s - since_s, settings.cap_s))
     return reading.now_s - since_s, limit, doing
-
-
-def _start_limit(settings: StallSettings, reading: Reading) -> float:
-    if reading.start_timeout_s is not None:
-        return reading.start_timeout_s
-    return settings.start_s if reading.beats else max(settings.start_s, settings.coarse_floor_s)
 
 
 def _phase_limit(settings: StallSettings, reading: Reading, phase: str) -> float:
