@@ -63,7 +63,7 @@ def test_a_batch_script_is_whole_and_readable(world):
 #SBATCH --signal=B:USR1@120
 #SBATCH --open-mode=append
 #SBATCH --output="{world.directory()}/job-%j.out"
-#SBATCH --exclude="n[1-2]"
+#SBATCH --exclude=n1,n2
 #SBATCH --requeue
 #SBATCH --nice=5
 #SBATCH --reservation=x

@@ -3,11 +3,9 @@
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from supervisor.policy.cluster.jobs import Job, Node
-from supervisor.policy.cluster.node_names import MOST, BadNodes, compress, expand
+from supervisor.policy.cluster.jobs import Job
+from supervisor.policy.cluster.node_names import MOST, BadNodes, expand
 
 
 @pytest.mark.parametrize(
@@ -59,37 +57,8 @@ def test_a_list_may_name_just_as_many_as_slurm_allows(text: str) -> None:
     assert len(expand(text)) == MOST
 
 
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [
-        (("b", "a7", "a03", "a02", "a01"), "a[01-03,7],b"),
-        (("n9", "n10", "n11", "n1"), "n[1,9-11]"),
-        (("n09", "n10", "n11"), "n[09-11]"),
-        (("n7", "n07"), "n[07,7]"),
-        (("n09", "n10", "n7"), "n[09-10,7]"),
-        (("n1",), "n1"),
-        (("login",), "login"),
-        ((), ""),
-        (("n0", "n1"), "n[0-1]"),
-    ],
-)
-def test_compress(names: tuple[str, ...], text: str) -> None:
-    assert compress(names) == text
-
-
-@given(st.sets(st.from_regex(r"[a-c]{1,2}(-g)?[0-9]{0,3}", fullmatch=True), max_size=30))
-def test_what_is_compressed_expands_to_the_same_nodes(names: set[str]) -> None:
-    assert set(expand(compress(names))) == names
-
-
 def test_how_scontrol_names_a_job() -> None:
     assert (Job(17).target, Job(17, array_task=0).target) == ("17", "17_0")
     assert [Job(1, state=each).ended for each in ("TIMEOUT", "COMPLETING", "UNKNOWN")] == [True, False, False]
     assert [Job(1, state=each).waiting for each in ("PENDING", "REQUEUE_HOLD", "RUNNING")] == [True, True, False]
     assert [Job(1, state=each).suspended for each in ("SUSPENDED", "STOPPED", "RUNNING")] == [True, True, False]
-
-
-def test_a_node_of_which_nothing_is_known_is_not_usable() -> None:
-    assert [Node("n", each).usable for each in ((), ("idle",), ("mixed", "drain"), ("down", "not_responding"))] == [
-        False, True, False, False,
-    ]  # fmt: skip

@@ -138,7 +138,7 @@ def test_a_deleted_job_is_cancelled(told):
 
 def test_nodes_and_partitions(told):
     nodes, partitions = told["slurm"].nodes(), told["slurm"].partitions()
-    assert [(node.name, node.usable, node.gpus, node.reason) for node in nodes] == [("n1", True, 1, ""), ("n2", True, 1, "")]
+    assert [(node.name, node.gpus, node.reason) for node in nodes] == [("n1", 1, ""), ("n2", 1, "")]
     main = next(each for each in partitions if each.name == "main")
     assert (main.default, main.up, main.limited, main.time_limit_s, main.nodes) == (True, True, False, None, 2)
 

@@ -97,9 +97,9 @@ def test_each_end_is_read_from_the_accounting(version):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nodes_in_many_states(version):
     found = {node.name: node for node in reading.nodes_in(said(version, "nodes.txt"))}
-    assert {name: (node.states, node.usable) for name, node in found.items()} == {
-        "n1": (("allocated",), True), "n2": (("mixed",), True), "n3": (("idle",), True), "n4": (("draining",), False),
-        "n5": (("allocated",), True), "n6": (("down", "not_responding"), False),
+    assert {name: node.states for name, node in found.items()} == {
+        "n1": ("allocated",), "n2": ("mixed",), "n3": ("idle",), "n4": ("draining",), "n5": ("allocated",),
+        "n6": ("down", "not_responding"),
     }  # fmt: skip
     assert (found["n4"].reason, found["n6"].reason, found["n1"].reason) == ("a fan, loud", "Not responding", "")
     assert found["n5"].partitions == ("main", "urgent", "short")

@@ -32,7 +32,6 @@ import shlex
 from typing import Final
 
 from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.policy.cluster.node_names import compress
 from supervisor.records import Record
 
 _COMMENT: Final = re.compile(r"extralife:([0-9a-f]{8}):(.{1,200}):([0-9]{1,9}):([0-9a-f]{32})", re.ASCII)
@@ -121,7 +120,7 @@ def _options(terms: Terms, tag: Tag, output: str) -> list[str]:
         "nodes": "1", "ntasks": "1", "cpus-per-task": str(settings.cpus),
         "mem": "" if settings.memory_mb is None else f"{settings.memory_mb}M",
         "time": str(minutes), "signal": f"B:USR1@{math.ceil(settings.signal_lead_s)}", "open-mode": "append",
-        "output": output, "exclude": compress(terms.avoid) if terms.avoid else "",
+        "output": output, "exclude": ",".join(terms.avoid),
     }  # fmt: skip
     options = [f"--{name}={_quoted(value)}" for name, value in rows.items() if value]
     options.append("--requeue" if terms.requeue else "--no-requeue")

@@ -77,11 +77,6 @@ class Node(Record):
     memory_mib: int | None = None
     gpus: int | None = None
 
-    @property
-    def usable(self) -> bool:
-        """Whether it runs jobs, or would if it were free. Also a node that sleeps to save energy: a job wakes it."""
-        return bool(self.states) and not _UNUSABLE.intersection(self.states)
-
 
 class Partition(Record):
     """One partition. `time_limit_s` None: no limit (`limited` False), or not known (`limited` None)."""
@@ -92,9 +87,3 @@ class Partition(Record):
     time_limit_s: float | None = None
     limited: bool | None = None
     nodes: int | None = None
-
-
-_UNUSABLE: Final = frozenset(
-    {"down", "drain", "draining", "drained", "fail", "failing", "error", "future", "inval", "maint", "not_responding",
-     "reboot", "reboot_issued", "unknown"}
-)  # fmt: skip
