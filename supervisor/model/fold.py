@@ -71,7 +71,9 @@ def fold(state: State, stamped: Stamped) -> State:
     if isinstance(fact, facts.Snapshot):
         state = codec.of_text(State, fact.state)
     boots = state.boots + 1 if stamped.boot_id != state.boot_id else state.boots
-    records = {name: getattr(state, name).after(stamped) for name in _records_of(type(fact), state)}
+    # A kind of `LATER` leaves an empty record of a feature as it is.
+    later = [name for name in _LATER[type(fact)] if getattr(state, name) != RECORDS[name]()]
+    records = {name: getattr(state, name).after(stamped) for name in (*_ALWAYS[type(fact)], *later)}
     state = replace(state, at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id, boots=boots, **records)
     if isinstance(fact, facts.Exited) and fact.oom_kills is not None:
         state = replace(state, oom_kills=fact.oom_kills)
@@ -90,11 +92,6 @@ RECORDS: Final[dict[str, Any]] = {
 _KINDS: Final = [kind for kind in vars(facts).values() if isinstance(kind, type) and issubclass(kind, facts.Fact)]
 _ALWAYS: Final = {kind: [name for name, of in RECORDS.items() if issubclass(kind, of.KINDS)] for kind in _KINDS}
 _LATER: Final = {kind: [name for name, of in RECORDS.items() if issubclass(kind, of.LATER)] for kind in _KINDS}
-
-
-def _records_of(kind: type[facts.Fact], state: State) -> list[str]:
-    """The records of features that this kind of fact changes. A kind of `LATER` leaves an empty record as it is."""
-    return [*_ALWAYS[kind], *(name for name in _LATER[kind] if getattr(state, name) != RECORDS[name]())]
 
 
 def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:

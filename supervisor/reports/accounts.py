@@ -113,11 +113,15 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
 
 def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
     """The sheet of all slots in a window inside the ledger: the `slots` of `summary`."""
-    held: Seconds = {}
+    found: Seconds = {}
     for timeline in ledger.all_timelines():
-        _add(held, (piece for piece in within(timeline, since_s, until_s) if piece.holds))
-    free, paid_s = free_slots(ledger, since_s, until_s)
-    seconds = {a: held.get(a, 0.0) + free.get(a, 0.0) for a in Account if a in held or a in free}
+        _add(found, (piece for piece in within(timeline, since_s, until_s) if piece.holds))
+    paid_s = 0.0
+    for from_s, to_s, paid, free in paid_slots(ledger, since_s, until_s):
+        paid_s += paid * (to_s - from_s)
+        for account, count in free.items():
+            found[account] = found.get(account, 0.0) + count * (to_s - from_s)
+    seconds = {account: found[account] for account in Account if account in found}
     return _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, seconds)
 
 
@@ -221,17 +225,6 @@ def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_
 
 
 # --- slots -------------------------------------------------------------------------------------------------------------
-
-
-def free_slots(ledger: Ledger, since_s: float, until_s: float) -> tuple[Seconds, float]:
-    """(Seconds of slots without a worker, by account; all paid slot-seconds) of the window."""
-    out: Seconds = {}
-    total_s = 0.0
-    for from_s, to_s, paid, free in paid_slots(ledger, since_s, until_s):
-        total_s += paid * (to_s - from_s)
-        for account, count in free.items():
-            out[account] = out.get(account, 0.0) + count * (to_s - from_s)
-    return out, total_s
 
 
 def paid_slots(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[float, float, int, dict[Account, int]]]:

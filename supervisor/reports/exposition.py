@@ -93,15 +93,11 @@ def _lines(family: Family, rendered: dict[tuple[Labels, Labels], str]) -> list[s
     for values, value in family.samples:
         known = rendered.get((labels, values))
         if known is None:  # most families have the same labels: those of the programs
-            known = rendered[labels, values] = _braces(labels, values)
+            pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in zip(labels, values, strict=True))
+            known = rendered[labels, values] = f"{{{pairs}}}" if pairs else ""
         if isfinite(value):
             lines.append(f"{name}{known} {float(value)!r}\n")
     return lines
-
-
-def _braces(names: Labels, values: Labels) -> str:
-    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
-    return f"{{{pairs}}}" if pairs else ""
 
 
 def _escaped(text: str) -> str:

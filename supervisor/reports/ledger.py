@@ -646,7 +646,9 @@ class Ledger:
             case facts.Resumption() | facts.ResumeUnknown():
                 self._resumed(timeline, at_s, fact)
             case facts.Checkpointed() | facts.StartsFrom() | facts.CheckpointSeen():
-                timeline.mark(_saved_at_s(at_s, fact), fact.step)
+                # A program's own checkpoint has the time at which it was saved; any other one is reported at once.
+                saved_s = None if isinstance(fact, facts.Checkpointed) else fact.saved_at_s
+                timeline.mark(at_s if saved_s is None else min(at_s, saved_s), fact.step)
             case facts.Tallied():
                 self._tallied(timeline, at_s, fact)
             case facts.Slowed() if timeline.account is Account.PRODUCTIVE:
@@ -747,13 +749,6 @@ def _values(record: ProgramTimeline | Ledger | RebootEntry) -> dict[str, Any]:
 def _timeline(values: dict[str, Any], store: Kept) -> ProgramTimeline:
     items = {kind: list(map(make, values[kind])) for kind, (make, _, _) in _ITEMS.items()}
     return ProgramTimeline(**(values | items | {"account": Account(values["account"])}), store=store)
-
-
-def _saved_at_s(at_s: float, fact: facts.Checkpointed | facts.StartsFrom | facts.CheckpointSeen) -> float:
-    """When a checkpoint was saved. A program's own checkpoint has that time; any other one is reported at once."""
-    if isinstance(fact, facts.Checkpointed) or fact.saved_at_s is None:
-        return at_s
-    return min(at_s, fact.saved_at_s)
 
 
 def fold_accounts(stamped: Iterable[Stamped], ledger: Ledger | None = None) -> Ledger:
