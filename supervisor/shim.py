@@ -253,13 +253,6 @@ def _enter(cgroup: str, leaf: str) -> bool:
     return True
 
 
-def _open_stdin(order: Order) -> tuple[int, int]:
-    """(the worker's standard input, the descriptor that writes to it; -1 if there is none)."""
-    if order.stdin:
-        return os.pipe2(os.O_CLOEXEC)
-    return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), -1
-
-
 def _start(order: Order, stdin: int, out: int, err: int) -> int:
     """Fork and exec the worker. Returns its pid when its own program image runs."""
     if not order.argv:
@@ -756,7 +749,7 @@ def _launch(order: Order) -> tuple[int, dict[str, object]]:
     except OSError as error:
         raise StartRefused(f"cannot use {error.filename or order.run_dir}: {error.strerror}") from None
     sizes = os.fstat(out).st_size, os.fstat(err).st_size
-    stdin, writes = _open_stdin(order)
+    stdin, writes = os.pipe2(os.O_CLOEXEC) if order.stdin else (os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), -1)
     pid = _start(order, stdin, out, err)
     record = _record(order, pid, sizes)
     os.dup2(err, 2)  # errors of the shim itself go to the program's own log

@@ -68,12 +68,10 @@ def replace(path: Path, data: bytes, *, aside: Path, before_rename: Callable[[],
 
 def clone(source: int, target: Path) -> str:
     """Create a file that shares `source`'s blocks until either is written to (btrfs, XFS, bcachefs); empty: impossible."""
-    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.ioctl(fd, _FICLONE, source)
-    except OSError:
-        target.unlink()
-        return ""
-    finally:
-        os.close(fd)
+    with held(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)) as fd:
+        try:
+            fcntl.ioctl(fd, _FICLONE, source)
+        except OSError:
+            target.unlink()
+            return ""
     return REFLINK

@@ -128,10 +128,7 @@ class Watched(Record):
 
 def check_row(row: Watched) -> Finding | None:
     """Check one row once; None: it is as it should be. Never raises."""
-    finding = Finding(
-        row.name, row.path, Look.UNKNOWN, "", row.consequence, row.remedy, row.restore is not None,
-        minor=row.minor, holds_starts=row.holds_starts,
-    )  # fmt: skip
+    finding = _unknown(row)
     try:
         expected = row.expected()
         wrong = row.check() if row.check is not None else ""
@@ -204,7 +201,7 @@ class Foundations:
         hung = now.at if not now.over.is_set() else None
         if hung is not None:
             self._stuck[hung] = now
-            self._newest[hung] = _unanswered(rows[hung], self._hang_s)
+            self._newest[hung] = _unknown(rows[hung], f"its file system has not answered for {span(self._hang_s)}")
         with self._guard:  # a request is done once the file is in place, even if somebody removes it again
             self._ordered -= {name for name, found in now.found.items() if found is None and name in ordered}
         findings = (*(found for found in self._newest.values() if found is not None), *_put_aside(rows))
@@ -228,9 +225,9 @@ def _put_aside(rows: dict[str, Watched]) -> Iterator[Finding]:
         yield Finding(name, path, Look.REPLACED, f"by a {kind}, which is now {Path(kept).name}", restorable=True)
 
 
-def _unanswered(row: Watched, for_s: float) -> Finding:
+def _unknown(row: Watched, detail: str = "") -> Finding:
     return Finding(
-        row.name, row.path, Look.UNKNOWN, f"its file system has not answered for {span(for_s)}", row.consequence, row.remedy,
+        row.name, row.path, Look.UNKNOWN, detail, row.consequence, row.remedy, row.restore is not None,
         minor=row.minor, holds_starts=row.holds_starts,
     )  # fmt: skip
 

@@ -78,7 +78,6 @@ def _read(process: subprocess.Popen[bytes], until_s: float, stop_fd: int | None)
     output, poller, pidfd = b"", select.poll(), procfs.pidfd(process.pid)
     try:
         out = process.stdout.fileno() if process.stdout is not None else -1
-        os.set_blocking(out, False)
         for fd in (pidfd, out, *([] if stop_fd is None else [stop_fd])):
             poller.register(fd, select.POLLIN)
         while (left_s := until_s - time.monotonic()) > 0:
@@ -86,7 +85,7 @@ def _read(process: subprocess.Popen[bytes], until_s: float, stop_fd: int | None)
             if stop_fd in ready:
                 break
             if out in ready:
-                piece = _piece(out)
+                piece = os.read(out, _HALF_BYTES)
                 output += piece
                 if len(output) > 2 * _HALF_BYTES:
                     output = output[:_HALF_BYTES] + output[-_HALF_BYTES:]
@@ -97,10 +96,3 @@ def _read(process: subprocess.Popen[bytes], until_s: float, stop_fd: int | None)
         return output, False
     finally:
         os.close(pidfd)
-
-
-def _piece(fd: int) -> bytes:
-    try:
-        return os.read(fd, _HALF_BYTES)
-    except BlockingIOError:
-        return b""

@@ -63,12 +63,10 @@ class Stat(NamedTuple):
 def parse_stat(data: bytes) -> Stat:
     """Parse a stat file. The name may hold spaces and parentheses: fields count from the last `)`. Raises ValueError."""
     opened, closed = data.index(b"("), data.rindex(b")")
-    state, *rest = data[closed + 2 :].split(None, 20)
-    parent, group, session, threads, start_ticks = (int(rest[at]) for at in (0, 1, 2, 16, 18))
-    user, system, ended_user, ended_system = map(int, rest[10:14])
+    f = data[closed + 2 :].split(None, 20)
     return Stat(
-        int(data[:opened]), parent, data[opened + 1 : closed].decode("utf-8", "replace"), state.decode("ascii"),
-        start_ticks, user + system, ended_user + ended_system, group, session, threads,
+        int(data[:opened]), int(f[1]), data[opened + 1 : closed].decode("utf-8", "replace"), f[0].decode("ascii"),
+        int(f[19]), int(f[11]) + int(f[12]), int(f[13]) + int(f[14]), int(f[2]), int(f[3]), int(f[17]),
     )  # fmt: skip
 
 
@@ -113,12 +111,16 @@ def _read(path: str) -> bytes | None:
 
     Raises OSError for a lack.
     """
+    fd = -1
     try:
-        with held(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as fd:
-            return os.read(fd, _STAT_BYTES)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.read(fd, _STAT_BYTES)
     except OSError as error:  # there is no such process, or it has ended meanwhile
         lack.check(error)
         return None
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def open_at(pid: int, path: str) -> str | None:

@@ -54,7 +54,7 @@ def failing() -> tuple[Failing, ...]:
             for name, (count, since_s, error, vital) in _failures.items() if count > 1
         }  # fmt: skip
     for thread in tuple(_lasting):
-        if thread.has_died():
+        if thread.ident is not None and not thread.is_alive() and not thread.over():
             found[thread.name] = Failing(thread.name, "it has ended", None, vital=thread.vital)
     return tuple(found[name] for name in sorted(found))
 
@@ -92,7 +92,7 @@ class Lasting(Thread):
     def __init__(self, name: str, turn: Callable[[], object], over: Callable[[], bool], *, vital: bool = False) -> None:
         """`vital`: without this thread supervision cannot be trusted."""
         super().__init__(name, self._last)
-        self._turn, self._over, self.vital = turn, over, vital
+        self._turn, self.over, self.vital = turn, over, vital
 
     def start(self) -> None:
         """Start it. Raises RuntimeError while no thread can be started."""
@@ -100,13 +100,9 @@ class Lasting(Thread):
         _lasting.add(self)
 
     def _last(self) -> None:
-        while not self._over():
+        while not self.over():
             with contextlib.suppress(BaseException):  # of the guard itself, for lack of memory
-                repeat(self.name, self._turn, self._over, vital=self.vital)
-
-    def has_died(self) -> bool:
-        """Whether it has ended although its work is not over."""
-        return self.ident is not None and not self.is_alive() and not self._over()
+                repeat(self.name, self._turn, self.over, vital=self.vital)
 
 
 def repeat(name: str, turn: Callable[[], object], over: Callable[[], bool], *, vital: bool = False) -> None:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.files import open_regular
+from supervisor.files import held, open_regular
 from supervisor.records import Record
 
 TAIL_BYTES: Final = 1600  # as Supervisor's
@@ -30,23 +30,19 @@ class Chunk(Record):
 def read_tail(path: str, size_bytes: int) -> Chunk:
     """The last bytes of a log. Raises OSError when it cannot be read."""
     fd, file_id, end = _open(path)
-    try:
+    with held(fd):
         start = max(0, end - min(size_bytes, MOST_BYTES))
         data = os.pread(fd, end - start, start)
-    finally:
-        os.close(fd)
     return Chunk(data, file_id, start + len(data))
 
 
 def read_part(path: str, part: Callable[[int], tuple[int, int]]) -> tuple[bytes, int]:
     """(bytes, size of the log). `part` computes from that size where to begin and how much to read. Raises OSError."""
     fd, _, end = _open(path)
-    try:
+    with held(fd):
         begin, size_bytes = part(end)
         begin = min(begin, end)  # nothing is read beyond the end, however large the offset is
         return os.pread(fd, min(size_bytes, MOST_BYTES), begin), end
-    finally:
-        os.close(fd)
 
 
 def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:
@@ -55,7 +51,7 @@ def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:
     If the file has just been rotated away, its rest is read first: its last lines are the ones that matter.
     """
     fd, found, end = _open(path)
-    try:
+    with held(fd):
         if file_id not in {"", found}:
             rest = _rest(f"{path}.1", file_id, offset, limit_bytes)
             if rest is not None:
@@ -63,8 +59,6 @@ def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:
         note = "rotated" if file_id not in {"", found} else "truncated" if offset > end else ""
         start = 0 if note else offset
         data = os.pread(fd, min(limit_bytes, MOST_BYTES), start)
-    finally:
-        os.close(fd)
     return Chunk(data, found, start + len(data), note)
 
 
@@ -73,10 +67,8 @@ def _rest(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk | Non
         fd, found, _ = _open(path)
     except OSError:
         return None
-    try:
+    with held(fd):
         data = os.pread(fd, min(limit_bytes, MOST_BYTES), offset) if found == file_id else b""
-    finally:
-        os.close(fd)
     return Chunk(data, found, offset + len(data)) if data else None
 
 

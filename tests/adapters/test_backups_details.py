@@ -283,7 +283,7 @@ def test_results_that_are_too_large_or_no_file_are_left_out(box: Box, monkeypatc
     results.symlink_to("/etc/hostname")
     assert box.make("Pong", name="b3").programs[0].results is None
     (info.path / "programs/Pong/results.csv").write_bytes(b"123456")
-    assert store.verify(info) == "Pong, results.csv: File too large"
+    assert store.verify(info) == "Pong, results.csv: it does not match its digest"
 
 
 def test_what_a_killed_daemon_left_is_removed_by_the_next_backup(box: Box) -> None:

@@ -555,13 +555,13 @@ def test_a_start_waits_ten_seconds_and_twice_the_time_of_a_check(
 ) -> None:
     waited: list[float | None] = []
 
-    class Event(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            waited.append(timeout)
-            return super().wait(60.0)
+    def wait(done: object, timeout: float) -> object:
+        waited.append(timeout)
+        return real(done, 60.0)
 
+    real = own_checkpoints.wait
     own = OwnCheckpoints(Paths(str(tmp_path / "state"), "/run"), FixedClock(), inbox, KeptCopies())
-    monkeypatch.setattr(own_checkpoints, "threading", SimpleNamespace(Event=Event))
+    monkeypatch.setattr(own_checkpoints, "wait", wait)
     begins(own, inbox, BeforeStart(spec(tmp_path, checkpoint_check_timeout_s=3.0, **check_fields), "t"))
     own.close()
     assert waited == [wait_s]

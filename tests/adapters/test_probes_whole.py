@@ -205,7 +205,7 @@ def test_lost_beats_are_replaced_after_five_seconds_until_they_are_back(scene):
 
 def test_where_beats_are_lost_cpu_time_is_progress(scene, monkeypatch):
     ticks, read = 100, procfs.read_stat
-    monkeypatch.setattr(procfs, "read_stat", lambda pid: read(pid)._replace(ticks=ticks))
+    monkeypatch.setattr(procfs, "read_stat", lambda pid: (stat := read(pid)) and stat._replace(ticks=ticks))
     scene.watch()
     scene.write_beat()
     scene.look()

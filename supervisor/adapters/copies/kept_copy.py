@@ -44,7 +44,7 @@ class KeptCopies:
         if found is None:
             return None
         directory, saved = found
-        return KeptCopy(f"{place.base}/{saved.path}", saved.step, _marks(saved), str(directory / own.FILES))
+        return KeptCopy(f"{place.base}/{saved.path}", saved.step, marks_of(saved.files), str(directory / own.FILES))
 
     def keep(self, place: Place, newest: Candidate, files: tuple[File, ...], *, replaced: bool) -> str:
         """Copy this checkpoint, with the files that were whole; `replaced`: its script replaces files.
@@ -59,7 +59,7 @@ class KeptCopies:
         shutil.rmtree(new, ignore_errors=True)
         try:
             saved, _ = own.copy_checkpoint(place, newest.path, newest.step, new, lambda _: None, link=replaced)
-            if _marks(saved) != marks_of(files):
+            if marks_of(saved.files) != marks_of(files):
                 raise own.Changed("it was written again before it was copied")
             durable.create(new / _LIST, json.dumps({"base": place.base, **saved.to_json()}).encode())
             durable.sync_directory(new)
@@ -85,10 +85,6 @@ class KeptCopies:
         """Remove the copy: the program goes back to an older checkpoint."""
         for name in (_OLD, KEPT):
             shutil.rmtree(Path(place.run_dir, name), ignore_errors=True)
-
-
-def _marks(saved: OwnSaved) -> tuple[tuple[str, int, int], ...]:
-    return tuple((each.path, each.size_bytes, each.written_ns) for each in saved.files)
 
 
 def _read(place: Place) -> tuple[Path, OwnSaved] | None:

@@ -182,18 +182,19 @@ def first_defect(directory: Path, saved: OwnSaved, on_progress: ProgressCallback
     """The first defect of a copy in a backup. Empty if every byte matches."""
     for each in saved.files:
         name = each.path or _ALONE
-        wrong = _defect(directory / FILES, name, each, on_progress)
+        wrong = defect(directory / FILES, name, each, on_progress)
         if wrong:
             return f"{saved.path}, {name}: {wrong}"
     return ""
 
 
-def _defect(base: str | Path, path: str, expected: CopiedFile, on_progress: ProgressCallback) -> str:
+def defect(base: str | Path, path: str, expected: CopiedFile, on_progress: ProgressCallback) -> str:
+    """The defect of one file, as a clause; empty: every byte matches."""
     try:
         with held(contract.open_below(base, path)) as fd:
             same = _digest(fd, on_progress) == (expected.size_bytes, expected.digest)
     except (OSError, ValueError) as error:
-        return str(error)
+        return getattr(error, "strerror", "") or str(error)
     return "" if same else "it does not match its digest"
 
 
@@ -230,17 +231,13 @@ def stage(directory: Path, saved: OwnSaved, place: Place, on_progress: ProgressC
                     raise OSError(f"{name}: the copy does not match the backup")
             copy.chmod(0o644)
             os.utime(copy, ns=(each.written_ns, each.written_ns))
-        _give(aside, os.fstat(fd))
+        if os.geteuid() == 0:  # a script that runs as another user writes over its files
+            owner = os.fstat(fd)
+            for path in (aside, *aside.rglob("*")):
+                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
         if aside.is_dir():
             for below, _, _ in os.walk(aside, topdown=False):
                 sync_directory(Path(below))
-
-
-def _give(path: Path, like: os.stat_result) -> None:
-    """Give it to the owner of its directory: a script that runs as another user writes over its files."""
-    if os.geteuid() == 0:
-        for each in (path, *path.rglob("*")):
-            os.chown(each, like.st_uid, like.st_gid, follow_symlinks=False)
 
 
 def _is_there(saved: OwnSaved, place: Place, on_progress: ProgressCallback) -> bool:
@@ -250,7 +247,7 @@ def _is_there(saved: OwnSaved, place: Place, on_progress: ProgressCallback) -> b
     except (OSError, whole_files.TooMany):
         return False
     return {each.path for each in found} == {each.path for each in saved.files} and not any(
-        _defect(place.base, f"{saved.path}/{each.path}" if each.path else saved.path, each, on_progress)
+        defect(place.base, f"{saved.path}/{each.path}" if each.path else saved.path, each, on_progress)
         for each in saved.files
     )
 

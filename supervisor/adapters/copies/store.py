@@ -50,7 +50,7 @@ from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.checkpoints import CheckpointInfo
 from supervisor.adapters.process.own_checkpoints import Place, Unanswered
-from supervisor.files import open_regular
+from supervisor.files import held, open_regular
 from supervisor.records import Record, dataclass
 from workers.contract import CHECKPOINTS_DIR, MANIFEST_FILE, TMP_SUFFIX, checked_name, parse_checkpoint_name
 from workers.options import nearest
@@ -177,7 +177,8 @@ def make(
             files.make_room(root, files.DIRECTORY, follow=True)
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_directory(root.parent)
-        sweep(root)
+        for item in root.glob(f"*{TMP_SUFFIX}"):  # unfinished backups of a killed daemon
+            shutil.rmtree(item, ignore_errors=True)
         (aside / PROGRAMS_DIR).mkdir(mode=0o700, parents=True)
         task.total_bytes = sum(_bytes_to_copy(run_dir, every=every) for run_dir in run_dirs.values())
         methods: set[str] = set()
@@ -320,22 +321,16 @@ def _copy_checkpoint(source: Path, target: Path, task: Task) -> str:
 
 
 def _copy_results(source: Path, target: Path) -> tuple[int, str] | None:
-    """(size, digest) of the copy. None if there are no results, or the path is not a regular file."""
+    """(size, digest) of the copy. None if there are no results, or the path leads to something else."""
     try:
-        data = _results_in(source)
+        fd = open_regular(source)
     except OSError:
         return None
-    durable.create(target, data, 0o644)
-    return len(data), _digest_of(data)
-
-
-def _results_in(path: Path) -> bytes:
-    """Raises OSError, also for a file larger than results can get."""
-    with os.fdopen(open_regular(path), "rb") as file:
-        data = file.read(_MOST_RESULTS_BYTES + 1)
-    if len(data) > _MOST_RESULTS_BYTES:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-    return data
+    with held(fd):
+        if os.fstat(fd).st_size > _MOST_RESULTS_BYTES:
+            return None
+        size, digest, _ = own.copy_file(fd, target, lambda _: None)
+    return size, digest
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -391,7 +386,10 @@ def _first_defect(info: BackupInfo, saved: Saved, task: Task | None) -> str:
         wrong = own.first_defect(_inside(info, saved.program), saved.own, (lambda _: None) if task is None else task.went_on)
         if wrong:
             return f"{saved.program}, {wrong}"
-    wrong = _results_defect(_inside(info, saved.program) / RESULTS_FILE, saved.results)
+    if saved.results is None:
+        return ""
+    results = own.CopiedFile(RESULTS_FILE, *saved.results, 0)
+    wrong = own.defect(_inside(info, saved.program), RESULTS_FILE, results, lambda _: None)
     return f"{saved.program}, {RESULTS_FILE}: {wrong}" if wrong else ""
 
 
@@ -412,16 +410,6 @@ def _inside(info: BackupInfo, program: str) -> Path:
     return info.path / PROGRAMS_DIR / program
 
 
-def _results_defect(path: Path, expected: tuple[int, str] | None) -> str:
-    if expected is None:
-        return ""
-    try:
-        data = _results_in(path)
-    except OSError as error:
-        return error.strerror or str(error)
-    return "" if (len(data), _digest_of(data)) == expected else "it does not match its digest"
-
-
 # --- going back -------------------------------------------------------------------------------------------------------
 
 
@@ -439,7 +427,8 @@ def restore(
         raise BackupError(wrong)
     chosen = [saved for saved in info.programs if saved.program in run_dirs]
     owned = _owned(chosen, places or {})
-    kept = keep()
+    before = keep()
+    kept = {each.program: {name for name, _, _ in each.checkpoints} for each in (before.programs if before else ())}
     aside: list[Path] = []
     try:
         for saved in chosen:
@@ -457,7 +446,7 @@ def restore(
     for saved in chosen:
         try:
             if saved.checkpoints:
-                _exchange(info, saved, run_dirs[saved.program], _names_in(kept, saved.program))
+                _exchange(info, saved, run_dirs[saved.program], kept.get(saved.program, set()))
             for _, copy, place in (each for each in owned if each[0] is saved):
                 own.exchange(copy, place)
                 KeptCopies().drop(place)
@@ -504,14 +493,8 @@ def _stage(info: BackupInfo, saved: Saved, directory: Path, task: Task, aside: l
         _copy_checkpoint(_inside(info, saved.program) / name, path, task)
 
 
-def _names_in(kept: BackupInfo | None, program: str) -> frozenset[str]:
-    """The names of a program's checkpoints in a backup."""
-    found = () if kept is None else kept.programs
-    return frozenset(name for saved in found if saved.program == program for name, _, _ in saved.checkpoints)
-
-
-def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: frozenset[str]) -> None:
-    """The renames; the module docstring explains their order."""
+def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: set[str]) -> None:
+    """The renames; the module docstring explains their order. `kept`: names in the backup of the previous state."""
     directory = run_dir / CHECKPOINTS_DIR
     names = [name for name, _, _ in saved.checkpoints]
     for name in names:
@@ -529,7 +512,7 @@ def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: frozenset[str
             shutil.rmtree(item, ignore_errors=True)
 
 
-def _rename_away(found: CheckpointInfo, kept: frozenset[str]) -> None:
+def _rename_away(found: CheckpointInfo, kept: set[str]) -> None:
     """Remove one checkpoint from the list in one step.
 
     If the backup of the previous state lacks it, it stays as `.bad`: no other copy exists.
@@ -550,7 +533,8 @@ def _exchange_results(source: Path, target: Path, *, given: bool) -> None:
     else:
         aside = target.with_name(target.name + TMP_SUFFIX)
         aside.unlink(missing_ok=True)
-        durable.create(aside, _results_in(source), 0o644)
+        with held(open_regular(source)) as fd:
+            own.copy_file(fd, aside, lambda _: None)
         aside.rename(target)
     sync_directory(target.parent)
 
@@ -587,13 +571,6 @@ def remove(root: Path, name: str) -> None:
     (root / name).rename(aside)
     sync_directory(root)
     shutil.rmtree(aside)
-
-
-def sweep(root: Path) -> None:
-    """Remove unfinished backups of a killed daemon."""
-    for item in list(root.iterdir()):
-        if item.name.endswith(TMP_SUFFIX):
-            shutil.rmtree(item, ignore_errors=True)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -636,11 +613,8 @@ def _from_json(path: Path, body: dict[str, Any]) -> BackupInfo:
 
 
 def _digest(body: object) -> str:
-    return _digest_of(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
-
-
-def _digest_of(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=32).hexdigest()
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
 def _error_text(error: Exception) -> str:

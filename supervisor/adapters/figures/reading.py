@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from supervisor.adapters.figures import owners
 from supervisor.adapters.tfrecord import event, is_whole, recovered
-from supervisor.files import open_regular
+from supervisor.files import held, open_regular
 from supervisor.policy.worker.figures import (
     CSV,
     EVENTS,
@@ -327,16 +327,12 @@ class _Reader:
         """
         if path in self._answer.cursors:
             return
-        with contextlib.suppress(OSError):
-            fd = open_regular(path)
-            try:
-                seen = os.fstat(fd)
-                at = max(0, seen.st_size - PIECE_BYTES) if new else seen.st_size
-                whole = not new or (not at and made_s(fd) >= self._request["since_wall_s"])
-                cursor = Cursor((seen.st_dev, seen.st_ino), at, _mark(fd, at), whole=whole, fresh=True)
-                self._answer.cursors[path] = cursor
-            finally:
-                os.close(fd)
+        with contextlib.suppress(OSError), held(open_regular(path)) as fd:
+            seen = os.fstat(fd)
+            at = max(0, seen.st_size - PIECE_BYTES) if new else seen.st_size
+            whole = not new or (not at and made_s(fd) >= self._request["since_wall_s"])
+            cursor = Cursor((seen.st_dev, seen.st_ino), at, _mark(fd, at), whole=whole, fresh=True)
+            self._answer.cursors[path] = cursor
 
     # --- new bytes -------------------------------------------------------------------------------------------------------
 
@@ -540,12 +536,8 @@ def _line_begin(data: bytes) -> int:
 
 
 def _first_line(path: str) -> bytes:
-    with contextlib.suppress(OSError):
-        fd = open_regular(path)
-        try:
-            return os.pread(fd, LONGEST_LINE, 0).partition(b"\n")[0]
-        finally:
-            os.close(fd)
+    with contextlib.suppress(OSError), held(open_regular(path)) as fd:
+        return os.pread(fd, LONGEST_LINE, 0).partition(b"\n")[0]
     return b""
 
 

@@ -219,11 +219,8 @@ def _began_at_s(boot: Boot | AliveMark, boot_now_s: float) -> float:
 
 def leave_marker(marker: Path, boot: Boot) -> None:
     """Write a file on tmpfs, which a reboot removes."""
-    fd = files.open_own(marker, os.O_WRONLY | os.O_TRUNC)
-    try:
+    with files.held(files.open_own(marker, os.O_WRONLY | os.O_TRUNC)) as fd:
         write_all(fd, f"{boot.boot_id}\n".encode())
-    finally:
-        os.close(fd)
 
 
 # --- the sign of life ----------------------------------------------------------------------------------------------------
@@ -332,15 +329,12 @@ class AliveWriter:
             # Stays open from the first mark on. With a path, a later mark could get into another journal's directory: one
             # that was mounted there later, or that becomes visible when this one is unmounted.
             self._directory_fd = directory(self._path.parent)
-        fd = files.open_own(self._path.name, os.O_WRONLY, dir_fd=self._directory_fd)
-        try:
+        with files.held(files.open_own(self._path.name, os.O_WRONLY, dir_fd=self._directory_fd)) as fd:
             new = os.fstat(fd).st_size == 0
             # A short write must not count: the next mark would then overwrite the only complete slot.
             if os.pwrite(fd, data, _SLOT_BYTES * ((self._sequence + 1) % 2)) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fdatasync(fd)
-        finally:
-            os.close(fd)
         if new:
             sync_directory(".", dir_fd=self._directory_fd)
 

@@ -112,16 +112,13 @@ def append(path: Path, line: str) -> str | None:
     is written first.
     """
     try:
-        fd = files.open_own(path, os.O_RDWR | os.O_APPEND, 0o640)
-        try:
+        with files.held(files.open_own(path, os.O_RDWR | os.O_APPEND, 0o640)) as fd:
             size = os.fstat(fd).st_size
             torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
             data = (("\n" if torn else "") + line + "\n").encode("utf-8", "replace")
             if os.write(fd, data) != len(data):  # a torn line: the next call starts with the missing newline
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fdatasync(fd)
-        finally:
-            os.close(fd)
         if size == 0:
             sync_directory(path.parent)
     except OSError as error:

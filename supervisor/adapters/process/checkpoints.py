@@ -189,7 +189,10 @@ def opened(path: Path, name: str) -> int:
             raise Damaged(f"{name} is missing") from None
         raise
     except NotADirectoryError:
-        raise Damaged(_no_directory(path, name)) from None
+        if path.is_symlink():
+            raise Damaged("it is a link") from None
+        wrong = f"the parent of {name} is not a directory" if path.is_dir() else "it is not a directory"
+        raise Damaged(wrong) from None
     except ValueError as error:
         raise Damaged(str(error)) from None
     except OSError as error:
@@ -198,9 +201,3 @@ def opened(path: Path, name: str) -> int:
         if error.errno in (errno.EINVAL, errno.ENXIO):
             raise Damaged(f"{name} is not a file") from None
         raise
-
-
-def _no_directory(path: Path, name: str) -> str:
-    if path.is_symlink():
-        return "it is a link"
-    return f"the parent of {name} is not a directory" if path.is_dir() else "it is not a directory"

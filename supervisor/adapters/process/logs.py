@@ -195,9 +195,6 @@ def _is_small(path: str, max_bytes: int) -> bool:
 def _open_larger(path: Path, max_bytes: int) -> int | None:
     """A descriptor to read, empty and append to the file, if it is larger. Raises OSError for a link in its place."""
     try:
-        found = path.lstat()
-        if stat.S_ISREG(found.st_mode) and found.st_size <= max_bytes:
-            return None
         fd = open_regular(path, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
         return None

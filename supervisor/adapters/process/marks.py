@@ -23,7 +23,7 @@ from supervisor.model.inputs import Survival, Survivor
 from supervisor.records import Record
 from workers import contract
 
-_SHIM: Final = b"/proc/self/fd/"  # a shim runs its code from a descriptor
+_SHIM: Final = "/proc/self/fd/"  # a shim runs its code from a descriptor
 
 
 class Marked(Record):
@@ -69,7 +69,7 @@ def _attempt(home: str, token: str, members: list[tuple[procfs.Stat, str]]) -> M
 def _of_shim(pid: int, home: str) -> tuple[str, int]:
     """The program and the number of a shim's attempt; empty and 0 for a process that is no shim of this state directory."""
     words = (procfs.read_text(pid, "cmdline") or "").split("\0")
-    if len(words) < 4 or not words[-4].startswith(_SHIM.decode()) or not words[-2].isdecimal():
+    if len(words) < 4 or not words[-4].startswith(_SHIM) or not words[-2].isdecimal():
         return "", 0
     program, number, run_dir = words[-3:]
     return (program, int(number)) if os.path.realpath(run_dir) == f"{home}/{program}" else ("", 0)

@@ -24,6 +24,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -143,7 +144,8 @@ class _Matches:
 
 def _find(place: Place, budget: Budget) -> _Matches:
     found = _Matches()
-    wanted = [None if part == "**" else _matcher(part) for part in place.parts]
+    patterns = (f"{fnmatch.translate(part)}|{fnmatch.translate(part.replace('[', '[[]'))}" for part in place.parts)
+    wanted = [None if part == "**" else re.compile(each) for part, each in zip(place.parts, patterns, strict=True)]
     hidden = [part.startswith(".") for part in place.parts]
 
     def walk(directory: str, below: str, at: int, depth: int) -> None:
@@ -167,11 +169,6 @@ def _find(place: Place, budget: Budget) -> _Matches:
 
     walk(place.base, "", 0, 0)
     return found
-
-
-def _matcher(part: str) -> re.Pattern[str]:
-    literal = fnmatch.translate(part.replace("[", "[[]"))
-    return re.compile(f"{fnmatch.translate(part)}|{literal}")
 
 
 def _entries(directory: str, budget: Budget, below: _Matches | None) -> Iterator[os.DirEntry[str]]:
@@ -326,7 +323,10 @@ class Scanner:
             files = whole_files.files_of(full, budget.spend)
             known = self.known.get(path)
             if known is None or known.files != files:
-                known = _Known(files, None if known is None else known.files, self._defect(place, full, files))
+                wrong = whole_files.defect(full, files, place.rule.file) if files else "it is an empty directory"
+                if not wrong and place.check:
+                    wrong = _own_check(place, full)
+                known = _Known(files, None if known is None else known.files, wrong)
         except FileNotFoundError:
             return None
         except whole_files.TooMany as error:
@@ -338,13 +338,6 @@ class Scanner:
             known = _Known(files, None, unreadable=str(error))
         known.looks += 1
         return known
-
-    @staticmethod
-    def _defect(place: Place, full: str, files: tuple[whole_files.File, ...]) -> str | None:
-        if not files:
-            return "it is an empty directory"
-        wrong = whole_files.defect(full, files, place.rule.file)
-        return wrong if wrong or not place.check else _own_check(place, full)
 
 
 def _verdict(known: _Known, *, settled: bool) -> tuple[str, str]:
@@ -530,8 +523,8 @@ _Files = tuple[whole_files.File, ...]
 _Marks = tuple[tuple[str, int, int], ...]
 
 
-def marks_of(files: _Files) -> _Marks:
-    """What tells a state of a checkpoint from its other states."""
+def marks_of(files: Iterable[Any]) -> _Marks:
+    """What tells a state of a checkpoint from its other states: path, size and time of its files, or of their copies."""
     return tuple((each.path, each.size_bytes, each.written_ns) for each in files)
 
 
@@ -606,15 +599,12 @@ class _Watched:
         attempt has written takes its place: what lay there before may be what kills each start.
         """
         known = self.scanner.known[newest.path]
-        if kept is not None and (kept.is_of(f"{self.place.base}/{newest.path}") or self._is_older(newest)):
+        by_earlier_attempt = newest.written_wall_s < max(starts_of(self.place)[-1:], default=0.0)
+        if kept is not None and (by_earlier_attempt or kept.is_of(f"{self.place.base}/{newest.path}")):
             return False
         single = [each.path for each in known.files] == [""]
         settled = single or (known.looks > 1 and now_wall_s - newest.written_wall_s >= _SETTLED_S)
         return settled and (known.before is not None or (self.result is not None and self.result.matches == 1))
-
-    def _is_older(self, newest: Candidate) -> bool:
-        """Whether an earlier attempt wrote it."""
-        return newest.written_wall_s < max(starts_of(self.place)[-1:], default=0.0)
 
     def is_replaced(self, path: str) -> bool:
         """Whether its script has replaced each file of this checkpoint, and has not written over it."""
@@ -667,7 +657,8 @@ class OwnCheckpoints:
                 self._copy_if_due(watched)
                 found = replace(found, note=found.note or watched.no_copy)
                 # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
-                watched.reported = before if before is not None and _is_same(before, found) else found
+                if before is None or not _is_same(before, found):
+                    watched.reported = found
         finally:
             took_s = time.monotonic() - began_s
             watched.due_s = began_s + max(_LOOK_S, took_s / _LOOK_SHARE)
@@ -729,37 +720,34 @@ class OwnCheckpoints:
         except OSError as error:
             refuse(f"its checkpoint from the copy off the box cannot be put back: {error}")
             return
-        answer: list[tuple[OwnCheckpoint, tuple[str, ...]]] = []
-        lacking: list[Exception] = []
-        over, late = threading.Event(), threading.Event()
+        done: Future[tuple[OwnCheckpoint, tuple[str, ...]]] = Future()
 
         def look() -> None:
-            try:
-                with watched.guard:
-                    if late.is_set():  # the attempt has begun, and may have saved under one of these names by now
-                        return
+            with watched.guard:
+                if not done.set_running_or_notify_cancel():  # too late: the attempt may have saved under one of these names
+                    return
+                try:
                     found, left = self._prepare(watched, order)
                     watched.reported = found
                     _note_start(watched.place)
-                    answer.append((found, left))
-            except Exception as error:
-                if not lack.is_lack(error):
-                    raise
-                lacking.append(error)
-            finally:
-                over.set()
+                    done.set_result((found, left))
+                except Exception as error:  # noqa: BLE001  it is raised below
+                    done.set_exception(error)
 
         self._tasks.begin(f"look-{order.spec.name}", look)
-        over.wait(_START_WAIT_S + (2 * watched.place.check_timeout_s if watched.place.check else 0.0))
+        wait([done], _START_WAIT_S + (2 * watched.place.check_timeout_s if watched.place.check else 0.0))
         until_s = time.monotonic() + _MOST_PUT_BACK_S
-        while watched.puts_back and time.monotonic() < until_s and not over.wait(1.0):
+        while watched.puts_back and time.monotonic() < until_s and wait([done], 1.0).not_done:
             pass
-        silent = OwnCheckpoint(sure=False, error=f"its directory {watched.place.base} does not answer"), order.aside
-        if not answer:
-            late.set()
-        if lacking:  # to begin from scratch now would cost more than to wait until the lack is over
-            raise lacking[0]
-        found, left = answer[0] if answer else silent
+        try:
+            found, left = done.result(0.0)
+        except Exception as error:
+            done.cancel()
+            lack.check(error)  # to begin from scratch now would cost more than to wait until the lack is over
+            if not isinstance(error, TimeoutError):
+                log.exception("checkpoints_not_prepared", base=watched.place.base)
+            silent = f"its directory {watched.place.base} does not answer"
+            found, left = OwnCheckpoint(sure=False, error=silent), order.aside
         self._inbox.post(CheckpointsFound(self._clock.now_s(), order.spec.name, order.token, found, left))
         then(None if found.error else found.path)
 

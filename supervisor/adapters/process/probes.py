@@ -145,10 +145,13 @@ class LocalProbes:
         with self._guard:
             self._watched[spec.name] = watched
 
+    def _item(self, program: str, token: str) -> _Watched | None:
+        watched = self._watched.get(program)
+        return watched if watched is not None and watched.token == token else None
+
     def forget(self, program: str, token: str) -> None:
         with self._guard:
-            watched = self._watched.get(program)
-            if watched is not None and watched.token == token:
+            if self._item(program, token) is not None:
                 del self._watched[program]
         self._health.forget(token)
         if self._figures is not None:
@@ -341,9 +344,8 @@ class LocalProbes:
 
     def beat_defect(self, program: str, token: str) -> str:
         """The defect of an attempt's beat file, as a clause; empty: the file is good, or does not exist yet."""
-        with self._guard:
-            item = self._watched.get(program)
-        if item is None or item.token != token:
+        item = self._item(program, token)
+        if item is None:
             return ""
         late = item.adopted and item.spec.progress is Progress.BEAT and self._clock.now_s() - item.since_s > _FIRST_BEAT_S
         if item.beat is None and not late:
@@ -435,11 +437,8 @@ class LocalProbes:
 
     def log_taken(self, program: str, token: str, channel: str) -> tuple[int, int] | None:
         """Device and inode of an attempt's log that was taken away while its worker writes into it; None: it is in place."""
-        with self._guard:
-            item = self._watched.get(program)
-        if item is None or item.token != token or channel not in item.logs.taken:
-            return None
-        return item.logs.own[channel]
+        item = self._item(program, token)
+        return item.logs.own[channel] if item is not None and channel in item.logs.taken else None
 
     def _new_reports(self, item: _Watched) -> list[Report]:
         if item.reports > _MOST_REPORTS_EVER:  # it writes in a loop: the newest are read when it has ended

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import json
 import os
 import re
@@ -66,7 +67,6 @@ _HUNG_START_S: Final = 5.0
 _CLOSE_S: Final = 5.0
 _DAEMON_DECIDES_S: Final = 1e8  # years: what a worker leaves behind after a success code works on until the daemon asks
 _ATTEMPT_DIR: Final = re.compile(r"([0-9]{1,18})-", re.ASCII)
-_HOLDER: Final = re.compile(r"attempt (\d+), token ([0-9a-f]+), shim pid \d+")
 # For workers that are Python, unless the program's own environment says otherwise: a printed line is in the log at
 # once (also the last one before a SIGKILL, and the one that counts as a sign of progress), and a segfault leaves a stack.
 _PYTHON_DEFAULTS: Final = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
@@ -260,10 +260,6 @@ def kill_attempt(
             os.close(fd)
         patience_s = min(_MOST_PATIENCE_S, 2 * patience_s)  # state D can last hours: no scan of /proc every second
     return tuple(f"{name}({pid})" for pid, name in ended.items())
-
-
-def _passed(until_s: float) -> bool:
-    return time.clock_gettime(time.CLOCK_BOOTTIME) > until_s
 
 
 def _members(token: str, shim: tuple[int, int] | None, more: Callable[[], Iterable[int]] = tuple) -> list[procfs.Stat]:
@@ -607,7 +603,7 @@ class LocalLauncher:
                     self._begin_end(live)
                 self._epoll.unregister(fd)
                 self._watched.pop(fd, None)
-        self._orphans.reap(self._shims)
+        self._orphans.reap(lambda: {live.shim.pid for live in tuple(self._live.values()) if live.shim is not None})
 
     def _begin_end(self, live: _Live) -> None:
         if not live.ending:
@@ -675,10 +671,6 @@ class LocalLauncher:
 
         return kill_attempt(token, shim, spare=worker, more=more)
 
-    def _shims(self) -> set[int]:
-        with self._guard:
-            return {live.shim.pid for live in self._live.values() if live.shim is not None}
-
     def _reap(self, live: _Live) -> int | None:
         """Reap the shim. Returns its status in Popen's form; None for a shim that is not our child."""
         if live.shim is not None:
@@ -745,65 +737,22 @@ class LocalLauncher:
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """(attempt, Survivor) of each of these programs that runs although the journal does not record it.
 
-        Usually its shim holds the lock. Or the lock is free: the run directory was removed together with the shim's lock,
-        and the daemon that created it again, and held the new lock, is gone. Then the shim's record identifies the attempt.
-        If that is gone too, or the whole state directory, its processes are found by their marks. Of two attempts of a
-        program the older one can be adopted.
+        They are found by the marks of their processes: all their files may be gone. Of two attempts of a program, the one
+        that holds the run directory's lock can be adopted, else the older one.
 
-        A holder that cannot be adopted is ended: its record has another boot id, its worker is gone, or it hangs. A held
-        lock proves that its holder lives in this kernel, whatever the boot id says, and no attempt could start beside it.
+        An attempt that cannot be adopted is ended: its record has another boot id, its worker is gone, or it hangs. Its
+        processes live in this kernel, whatever the boot id says, and no attempt could start beside it.
         """
-        until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
-        found = {program: self._unrecorded(program, until_s) for program in programs}
-        kept = {each[1].token for each in found.values() if each is not None}
-        for marked in marks.attempts(self._paths.programs):
-            if marked.program not in found or marked.token in kept:
+        wanted, found = set(programs), dict[str, tuple[int, Survivor]]()
+        alive = [each for each in marks.attempts(self._paths.programs) if each.program in wanted]
+        for each in sorted(alive, key=lambda each: each.token not in self._lock_text(each.program)):
+            survivor = None if each.program in found else self._find_alive(each.program, each.token)
+            if survivor is not None:
+                found[each.program] = each.number, survivor
                 continue
-            survivor = self._find_alive(marked.program, marked.token)
-            if survivor is not None and found[marked.program] is None:
-                found[marked.program] = marked.number, survivor
-            else:
-                self._end_unrecorded(marked.program, marked.number, marked.token)
-        return {program: each for program, each in found.items() if each is not None}
-
-    def _unrecorded(self, program: str, until_s: float) -> tuple[int, Survivor] | None:
-        if Path(f"{self._paths.run_dir(program)}/{contract.LOCK_FILE}").exists():
-            lock = self._try_lock(program)
-            if lock is None:
-                return self._holder(program, until_s)
-            os.close(lock)
-        record = read_record(self._paths.shim_record(program))
-        alive = self._find_alive(program, record.token) if record is not None else None
-        return None if record is None or alive is None else (record.attempt, alive)
-
-    def _holder(self, program: str, until_s: float) -> tuple[int, Survivor] | None:
-        """The holder of a run directory's lock, if it can be adopted.
-
-        Otherwise the lock is free on return, unless a foreign process holds it.
-        """
-        while True:
-            holder = _HOLDER.search(self._lock_text(program))
-            alive = self._find_alive(program, holder[2]) if holder else None
-            if holder is not None and alive is not None:
-                return int(holder[1]), alive
-            lock = self._try_lock(program)
-            if lock is not None:
-                os.close(lock)
-                return None
-            if holder is not None and (self._of_another_boot(program, holder[2]) or _passed(until_s)):
-                self._end_unrecorded(program, int(holder[1]), holder[2])
-                return None
-            if _passed(until_s):  # a foreign process holds it: the start reports that, and is tried again
-                return None
-            time.sleep(_POLL_S)  # a shim that is just starting, or just leaving
-
-    def _end_unrecorded(self, program: str, number: int, token: str) -> None:
-        ended = kill_attempt(token, None, more=lambda: self._groups.members(token))
-        log.warning("unrecorded_attempt_ended", program=program, attempt=number, processes=ended)
-
-    def _of_another_boot(self, program: str, token: str) -> bool:
-        record = read_record(self._paths.shim_record(program))
-        return record is not None and record.token == token and record.boot_id != self._boot_id
+            ended = kill_attempt(each.token, None, more=functools.partial(self._groups.members, each.token))
+            log.warning("unrecorded_attempt_ended", program=each.program, attempt=each.number, processes=ended)
+        return found
 
     def _survey(self, program: str, number: int, token: str) -> Survivor:
         until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
@@ -812,7 +761,11 @@ class LocalLauncher:
             if alive is not None:
                 return alive
             lock = self._try_lock(program)
-            if lock is not None or _passed(until_s) or endings.read_exit(self._paths, program, number, token) is not None:
+            if (
+                lock is not None
+                or time.clock_gettime(time.CLOCK_BOOTTIME) > until_s
+                or endings.read_exit(self._paths, program, number, token) is not None
+            ):
                 # No attempt holds the run directory, or another one does, or ours is over: it has no shim to adopt.
                 try:
                     return self._post_mortem(program, number, token)

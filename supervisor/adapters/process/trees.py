@@ -146,26 +146,20 @@ class Tree:
         before = self._measured
         if before is not None and now_s - before.at_s < _MEASURE_S:
             return
-        now = TreeUsage(now_s, self._cpu_s(table, members))
+        # CPU time, with that of ended children. The shim's own count contains orphans that it inherited and reaped.
+        shim = None if self.root is None else table.processes.get(self.root)
+        ticks = sum(process.ticks + process.ended_ticks for process in members) + (0 if shim is None else shim.ended_ticks)
+        now = TreeUsage(now_s, ticks / procfs.TICKS_PER_S)
         by = "" if before is None else works(replace(before, io_bytes=None, written_ns=None), now)
         if not by:
-            self._look_at_files(now_s, tasks)
+            if self.directory and not self._looking and now_s >= self._files_due_s:
+                self._looking, self._files_due_s = True, now_s + _FILES_S
+                tasks.begin("files", self._newest_file)
             now = replace(now, io_bytes=_io_bytes(members), written_ns=self._written_ns)
             by = "" if before is None else works(before, now)
         if by:
             self.witness_at_s, self.witness = now_s, by
         self._measured = now
-
-    def _cpu_s(self, table: ProcessTable, members: list[Stat]) -> float:
-        """The CPU time, with that of ended children. The shim's own count contains orphans that it inherited and reaped."""
-        shim = None if self.root is None else table.processes.get(self.root)
-        ticks = sum(process.ticks + process.ended_ticks for process in members)
-        return (ticks + (0 if shim is None else shim.ended_ticks)) / procfs.TICKS_PER_S
-
-    def _look_at_files(self, now_s: float, tasks: Tasks) -> None:
-        if self.directory and not self._looking and now_s >= self._files_due_s:
-            self._looking, self._files_due_s = True, now_s + _FILES_S
-            tasks.begin("files", self._newest_file)
 
     def _newest_file(self) -> None:
         try:

@@ -16,6 +16,7 @@ It does not find a flipped byte.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -125,15 +126,12 @@ def _trainer_defect(path: str, by_path: dict[str, File]) -> str | None:
     """The defect of a directory in which each file is whole: the Trainer writes its state after the weights."""
     for name in by_path:
         if _SHARDS.fullmatch(name):
-            missing = _shards_of(read_json(f"{path}/{name}")) - by_path.keys()
-            if missing:
+            index = read_json(f"{path}/{name}")
+            shards = index.get("weight_map") if isinstance(index, dict) else None
+            names = {each for each in shards.values() if isinstance(each, str)} if isinstance(shards, dict) else set()
+            if missing := names - by_path.keys():
                 return f"{min(missing)} is missing"
     return "" if any(_WEIGHTS.fullmatch(name) for name in by_path) else UNKNOWN
-
-
-def _shards_of(index: Any) -> set[str]:
-    shards = index.get("weight_map") if isinstance(index, dict) else None
-    return {name for name in shards.values() if isinstance(name, str)} if isinstance(shards, dict) else set()
 
 
 def file_defect(path: str, name: str) -> str | None:
@@ -156,14 +154,10 @@ def file_defect(path: str, name: str) -> str | None:
 
 def read_json(path: str) -> Any:
     """The content of a JSON file; None if it is not JSON, or too large. Raises OSError."""
-    fd = open_regular(path)
-    try:
+    with held(open_regular(path)) as fd, contextlib.suppress(ValueError, RecursionError):
         size = os.fstat(fd).st_size
         return json.loads(os.pread(fd, size, 0)) if size <= _MOST_JSON_BYTES else None
-    except (ValueError, RecursionError):
-        return None
-    finally:
-        os.close(fd)
+    return None
 
 
 def _json_defect(fd: int, size: int) -> str | None:

@@ -168,16 +168,11 @@ class DaemonLease:
 def read(path: Path) -> DaemonClaim | Unclear | None:
     """The claim in the file. None if there is no file. UNCLEAR if it cannot be read, or is being written at the moment."""
     try:
-        fd = files.open_regular(str(path))
+        with files.held(files.open_regular(str(path))) as fd:
+            found = DaemonClaim(**json.loads(os.pread(fd, _MOST_BYTES, 0)))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
-        return UNCLEAR
-    try:
-        found = DaemonClaim(**json.loads(os.pread(fd, _MOST_BYTES, 0)))
     except (OSError, ValueError, TypeError, RecursionError):
         return UNCLEAR
-    finally:
-        os.close(fd)
     kinds = tuple(type(value) for value in asdict(found).values())
     return found if kinds == (str, str, int, str, int) else UNCLEAR
