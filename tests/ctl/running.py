@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Self
 
+import forked
+
 ROOT = Path(__file__).resolve().parents[2]
 CTL = [sys.executable, "-m", "supervisor.ctl"]
 
@@ -30,10 +32,19 @@ def ctl(
     *args: str, socket: Path | None = None, cwd: Path | None = None, stdin: str = "", **env: str
 ) -> subprocess.CompletedProcess[str]:
     options = [] if socket is None else ["-s", f"unix://{socket}"]
-    return subprocess.run(
-        [*CTL, *options, *args], capture_output=True, text=True, timeout=60, check=False,
-        env=environment(**env), cwd=cwd or Path("/"), input=stdin,
-    )  # fmt: skip
+    ours, where = environment(**env), cwd or Path("/")
+    if {"PYTHONPATH", "LANG"} & env.keys():  # what an interpreter looks at when it starts
+        return subprocess.run(
+            [*CTL, *options, *args],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=ours,
+            cwd=where,
+            input=stdin,
+        )
+    return forked.ctl([*options, *args], env=ours, cwd=where, stdin=stdin)
 
 
 class Terminal:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked
 from tools import MEMORY_DIR, PATIENCE
 
 from supervisor.ctl.client import Client, DaemonRefused, Unreachable
@@ -197,10 +198,10 @@ settle_s = 0.0
             "COLUMNS": "200",
             **self.home,
         }
-        return subprocess.run(
-            [sys.executable, "-m", "supervisor.ctl", "-c", str(self.config_file), *args],
-            cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout_s * PATIENCE, check=check,
-        )  # fmt: skip
+        done = forked.ctl(["-c", str(self.config_file), *args], env=env, cwd=ROOT, timeout_s=timeout_s * PATIENCE)
+        if check:
+            done.check_returncode()
+        return done
 
     def asked(self, page: str) -> dict[str, Any]:
         """A page of the daemon, which must be there to answer."""
