@@ -112,13 +112,6 @@ def test_a_start_counts_for_ten_minutes_and_none_of_the_future_does(service, mon
         assert json.loads(path.read_text()) == [*kept, 1000.0]
 
 
-def test_a_start_after_few_or_old_ones_is_at_once(service):
-    environ, _ = service
-    began(environ, 700.0, 650.0, 601.0, 10.0)
-    assert starts.wait_for_turn(environ)
-    assert recorded(environ) == [10, 0]
-
-
 def test_a_record_that_is_none_counts_for_nothing(service):
     environ, _ = service
     for garbage in ("", "{}", "[1, null, true]", "\0"):

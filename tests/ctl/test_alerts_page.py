@@ -62,7 +62,7 @@ def test_the_page(api: Path, backend: FakeBackend) -> None:
 def test_a_test_says_for_each_how_it_went(api: Path, backend: FakeBackend) -> None:
     backend.tried = [{"target": "command", "ok": True, "error": "", "took_s": 0.21}]
     done = ctl("alerts", "test", socket=api)
-    assert (done.returncode, done.stdout) == (0, "command: accepted in 200ms\n")
+    assert (done.returncode, done.stdout) == (0, "command: accepted in 210ms\n")
     backend.tried.append({"target": "ntfy-1f3a92", "ok": False, "error": "no answer within 15s", "took_s": 15.0})
     done = ctl("alerts", "test", socket=api)
     assert done.returncode == 1
