@@ -45,7 +45,7 @@ def test_how_long_a_durable_write_takes(installation: Installation, monkeypatch:
     monkeypatch.setattr(checks_disk, "sync_times", lambda _directory: [0.2, 0.3, 0.4])
     (slow,) = checks_disk.fsync(installation)
     assert slow.level == "warn"
-    assert "300ms, at worst 400ms of 3" in slow.what
+    assert "300.0 ms, at worst 400.0 ms of 3" in slow.what
 
 
 def test_what_goes_through_is_measured_within_its_limits(tmp_path: Path) -> None:

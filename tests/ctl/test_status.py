@@ -78,7 +78,7 @@ def test_every_column_has_what_is_known(api: Path, busy: FakeBackend) -> None:
     first = told.stdout.splitlines()[0]
     assert first == (
         "level light: 2 slots x 32 environments, batch 512 · daemon pid 1234 up 3:12:05 · boot up 14:02:11 · "
-        "3 reboots in 1d (last 14h 2m ago, unclean, down 3m 10s), MTBF 6h 12m"
+        "3 reboots in 24h (last 14h 2m ago, unclean, down 3m 10s), MTBF 6h 12m"
     )
     assert row(told.stdout, "NAME") == [
         "NAME", "STATE", "PROCESS", "STEPS/S", "STEPS", "EPISODES", "RETURN", "CKPT", "RESTARTS", "NEXT", "WHY",
@@ -333,6 +333,6 @@ def test_a_damaged_journal_is_shown_for_a_day_and_counts_are_at_least(
         f"the journal was damaged {age} ago: {said}, 98 kept; the damaged file is /s/journal.sqlite.damaged-17"
         for age in ages(before_s, damage.wall_s)
     }
-    assert "at least 3 reboots in 1d" in lines[1]
+    assert "at least 3 reboots in 24h" in lines[1]
     busy.header = daemon(journal=journal(damage=asdict(replace(damage, wall_s=time.time() - 90_000.0)), gaps=1))
     assert "damaged" not in ctl("status", socket=api).stdout
