@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from supervisor.model.facts import Fact, Stamped
-    from supervisor.model.inputs import Input, Sample, Survivor
+    from supervisor.model.inputs import Input, Report, Sample, Survivor
     from supervisor.model.settings import ProgramSpec
     from supervisor.policy.box.readings import Gpus
     from supervisor.policy.box.readings import Host as HostReading
@@ -148,6 +148,18 @@ class Launcher(Protocol):
 
     def restore_run_dir(self, program: str, token: str) -> None: ...
 
+    def unrecorded(self) -> str:
+        """Which records of running attempts are missing in the runtime directory; empty: none."""
+        ...
+
+    def restore_records(self) -> None: ...
+
+    def start(self) -> None:
+        """Begin to post ends. Call this once, before the first turn."""
+        ...
+
+    def close(self) -> None: ...
+
     def gone(self, tokens: Iterable[str]) -> frozenset[str]:
         """Which of these attempts have no process, while no thread reports their end. Needs no descriptor and no thread."""
         ...
@@ -181,6 +193,14 @@ class Probes(Protocol):
     def forget(self, program: str, token: str) -> None: ...
 
     def sample(self) -> dict[str, Sample]: ...
+
+    def reports(self) -> tuple[tuple[str, str, Report], ...]:
+        """(program, token, report) of each new report."""
+        ...
+
+    def doing(self) -> dict[int, tuple[str, int]]:
+        """The current activity of each worker that beats: process id -> (phase, environment steps so far)."""
+        ...
 
 
 class GpuReader(Protocol):

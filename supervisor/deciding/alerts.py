@@ -308,7 +308,7 @@ def _raise_due_held(context: DecisionContext) -> None:
             text = rule.summary(each.count, each.newest, context.now_s - each.since_s)
             _raise(context, Alert(each.kind, each.severity, each.program, text), more=each.count)
         else:
-            _wake(context, due_s)
+            context.wake(due_s)
 
 
 def _raise(context: DecisionContext, alert: Alert, more: int = 0) -> None:
@@ -344,18 +344,14 @@ def _send(context: DecisionContext) -> None:
         owed, now = record.owed(target), context.memory.reaching.get(target, DeliveryState())
         if not owed:
             continue
-        _wake(context, owed[0].at_s + rules.keep_s)
+        context.wake(owed[0].at_s + rules.keep_s)
         if now.sending:
             continue
         if now.retry_at_s is not None and now.retry_at_s > context.now_s:
-            _wake(context, now.retry_at_s)
+            context.wake(now.retry_at_s)
             continue
         context.command(commands.Deliver(target, notice(owed[0], record.dropped.get(target, 0))))
         _remember(context, target, replace(now, sending=owed[0].id, retry_at_s=None))
-
-
-def _wake(context: DecisionContext, at_s: float) -> None:
-    context.alert_due_s = at_s if context.alert_due_s is None else min(context.alert_due_s, at_s)
 
 
 def _remember(context: DecisionContext, target: str, reaching: DeliveryState) -> None:

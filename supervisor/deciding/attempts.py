@@ -144,7 +144,7 @@ def _waits_for_another(context: DecisionContext) -> bool:
     newest_s = max((at_s for at_s in begun if at_s >= since_s), default=None)
     if newest_s is None or newest_s + gap_s <= context.now_s:
         return False
-    context.staggered_until_s = newest_s + gap_s
+    context.wake(newest_s + gap_s)
     return True
 
 
@@ -249,20 +249,12 @@ def on_spawn_broke(context: DecisionContext, item: SpawnBroke) -> None:
     if attempt.stop is not None:
         _after_stop(context, item.program, attempt.stop)
     elif item.permanent and (item.refused or not program.has_run):
-        context.record(
-            facts.GaveUp(
-                f"{item.error}; it starts again after a change of its config or `supervisorctl start`", item.program
-            )
-        )
+        context.give_up(item.program, item.error)
     else:
-        _back_off_unstarted(context, item.program, item.error)
+        delay_s = restart.after_failed_start(context.settings.restart, context.state.programs[item.program].spawn_failures)
+        why = f"its process could not be started: {item.error}; next try in {span(delay_s)}"
+        context.record(facts.BackedOff(why, item.program, context.now_s + delay_s, delay_s, slow=False))
     fill_slots(context)
-
-
-def _back_off_unstarted(context: DecisionContext, name: str, error: str) -> None:
-    delay_s = restart.after_failed_start(context.settings.restart, context.state.programs[name].spawn_failures)
-    why = f"its process could not be started: {error}; next try in {span(delay_s)}"
-    context.record(facts.BackedOff(why, name, context.now_s + delay_s, delay_s, slow=False))
 
 
 # --- stopping ------------------------------------------------------------------------------------------------------------
@@ -459,9 +451,7 @@ def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Endin
     elif verdict.counted:
         _after_death(context, name, verdict, attempt, ending)
     else:
-        context.record(
-            facts.GaveUp(f"{verdict.why}; it starts again after a change of its config or `supervisorctl start`", name)
-        )
+        context.give_up(name, verdict.why)
 
 
 def _after_stop(context: DecisionContext, name: str, asked: Stop) -> None:
@@ -496,8 +486,7 @@ def _after_death(context: DecisionContext, name: str, verdict: Diagnosis, attemp
     """Apply the remedy for this death, then ask the restart policy when to try again."""
     hopeless = remedy(context, name, attempt, ending, verdict)
     if hopeless:
-        why = f"{verdict.why}; {hopeless}; it starts again after a change of its config or `supervisorctl start`"
-        context.record(facts.GaveUp(why, name))
+        context.give_up(name, f"{verdict.why}; {hopeless}")
         return
     program = context.state.programs[name]
     if program.early_ends:

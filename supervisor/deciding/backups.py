@@ -203,13 +203,9 @@ def _held(context: DecisionContext) -> Held | None:
     return Held("backups", f"waits for the rollback to backup {rollback.backup}", rollback.programs)
 
 
-def _brings_work(context: DecisionContext) -> bool:
-    """A rollback brings other checkpoints, and then programs train again."""
-    return context.state.backups.rollback is not None
-
-
 FEATURE = Feature(
-    section="backup", record="backups", pursue=pursue, held=_held, brings_work=_brings_work, before_level=before_level,
+    section="backup", record="backups", pursue=pursue, held=_held, before_level=before_level,
+    brings_work=lambda context: context.state.backups.rollback is not None,  # its programs train again afterwards
     requests={Verb.BACKUP: on_asked, Verb.ROLLBACK: on_asked},
     inputs={BackupChecked: on_checked, BackupDue: on_due, BackupMade: on_made, BackupRestored: on_restored},
 )  # fmt: skip

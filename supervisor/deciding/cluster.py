@@ -147,7 +147,7 @@ def _pursue(context: DecisionContext) -> None:
     if at_s is not None and context.now_s >= at_s:
         _end_without_jobs(context, f"the cluster does not answer ({record.error}): extralife ends without")
     else:
-        context.wake_for_upkeep(at_s)
+        context.wake(at_s)
 
 
 def _end_without_jobs(context: DecisionContext, why: str) -> None:

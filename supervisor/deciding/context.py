@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.model.codes import SUCCESS
 from supervisor.model.commands import Command, Reply, Spawn
-from supervisor.model.facts import Fact, Stamped
+from supervisor.model.facts import Fact, GaveUp, Stamped
 from supervisor.model.fold import fold
 from supervisor.model.inputs import Asked, Ending, Input, Sample, Terminated, Verb
 from supervisor.model.memory import Held, Memory, Observation, Pending
@@ -49,9 +49,7 @@ class DecisionContext:
         self.looked_s = now_s  # no sample of this turn is older
         self.facts: list[Fact] = []
         self.commands: list[Command] = []
-        self.staggered_until_s: float | None = None  # when the next staggered start is due
-        self.alert_due_s: float | None = None  # when an alert can be sent, or sent again
-        self.upkeep_due_s: float | None = None  # when a copy off the box is due or late, or a notice's next step is due
+        self._wake_at_s: list[float] = []  # deadlines of staggered starts, alerts, copies, notices
         self._watches: dict[str, Observation] | None = None  # this turn's own copy of `memory.watches`
 
     @property
@@ -125,14 +123,34 @@ class DecisionContext:
                 self.command(Reply(pending.request_id, tuple(sorted(results))))
         self.memory = replace(self.memory, pending=tuple(left))
 
-    def wake_for_upkeep(self, at_s: float | None) -> None:
+    def wake(self, at_s: float | None) -> None:
+        """Decide again at this time, although no input comes."""
         if at_s is not None:
-            self.upkeep_due_s = at_s if self.upkeep_due_s is None else min(self.upkeep_due_s, at_s)
+            self._wake_at_s.append(at_s)
+
+    def give_up(self, name: str, why: str) -> None:
+        self.record(GaveUp(f"{why}; it starts again after a change of its config or `supervisorctl start`", name))
 
     def decision(self) -> Decision:
         return Decision(
-            tuple(self.facts), tuple(self.commands), self.state, self.memory, self.settings, next_wake_s(self)
+            tuple(self.facts), tuple(self.commands), self.state, self.memory, self.settings, self._next_wake_s()
         )  # fmt: skip
+
+    def _next_wake_s(self) -> float | None:
+        """The earliest deadline without an input of its own: a restart, a kill, the end of a pin, what `wake` asked for."""
+        if self.memory.ended:
+            return None
+        due = [*self._wake_at_s, *(held.until_s for held in self.memory.held if held.until_s is not None)]
+        waits = self.state.stopping or any(held.programs is None for held in self.memory.held)
+        for program in self.state.programs.values():
+            if program.retry_at_s is not None and not waits:
+                due.append(program.retry_at_s)
+            if program.attempt is not None and program.attempt.stop is not None:
+                due.append(max(kill_due_s(program.attempt.stop), self.memory.blind_until_s or 0.0))
+        pin = self.state.climb.pin
+        if pin is not None and pin.until_s is not None and not self.state.stopping:
+            due.append(pin.until_s)
+        return min(due, default=None)
 
 
 def kill_due_s(stop: Stop) -> float:
@@ -185,27 +203,3 @@ _DEFAULTS: dict[tuple[type, str], Any] = {
     (of, each.name): each.default_factory()
     for of in (Settings, State, Memory) for each in dataclasses.fields(of) if each.default_factory is not dataclasses.MISSING
 }  # fmt: skip
-
-
-def next_wake_s(context: DecisionContext) -> float | None:
-    """The earliest deadline without an input of its own: a restart, a kill, the end of a pin, an alert, a copy, a notice."""
-    if context.memory.ended:
-        return None
-    due: list[float] = []
-    due += [held.until_s for held in context.memory.held if held.until_s is not None]
-    waits = context.state.stopping or any(held.programs is None for held in context.memory.held)
-    for program in context.state.programs.values():
-        if program.retry_at_s is not None and not waits:
-            due.append(program.retry_at_s)
-        if program.attempt is not None and program.attempt.stop is not None:
-            due.append(max(kill_due_s(program.attempt.stop), context.memory.blind_until_s or 0.0))
-    pin = context.state.climb.pin
-    if pin is not None and pin.until_s is not None and not context.state.stopping:
-        due.append(pin.until_s)
-    if context.alert_due_s is not None:
-        due.append(context.alert_due_s)
-    if context.upkeep_due_s is not None:
-        due.append(context.upkeep_due_s)
-    if context.staggered_until_s is not None:
-        due.append(context.staggered_until_s)
-    return min(due, default=None)

@@ -72,18 +72,16 @@ def admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting
     """
     if context.settings.remote:
         return Verdict(Answer.START)
-    wish = _wish(context, program, spec, waiting)
-    reserved_bytes = 0 if wish.gpu is None else _reserved_bytes(context, program.name, wish.gpu)
-    verdict = gate.check(wish, _gpus(context), reserved_bytes=reserved_bytes)
+    wish, gpus = _wish(context, program, spec, waiting), _gpus(context)
+    shared = wish.gpu is not None and gpus is not None and gpus.gpus
+    verdict = gate.check(wish, gpus, reserved_bytes=_reserved_bytes(context, program.name, wish.gpu) if shared else 0)
     name, gated = program.name, program.phase is Phase.GATED and not program.gpu_lost
     if verdict.answer is Answer.WAIT and not gated and wish.gpu is not None:  # no program waits for an unknown GPU
         context.record(facts.Gated(verdict.why, name, wish.gpu, wish.need_bytes, verdict.free_bytes))
     elif verdict.answer is Answer.SOON and program.phase is Phase.BACKOFF:
         context.record(facts.Requeued("its restart is due and waits for the first reading of the GPUs", name))
     elif verdict.answer is Answer.GIVE_UP:
-        context.record(
-            facts.GaveUp(f"{verdict.why}; it starts again after a change of its config or `supervisorctl start`", name)
-        )
+        context.give_up(name, verdict.why)
     return verdict
 
 
@@ -111,7 +109,7 @@ def _fallback(context: DecisionContext, program: Program, spec: ProgramSpec) -> 
     return None if fallback is None or (batch_size is not None and fallback >= batch_size) else fallback
 
 
-def _reserved_bytes(context: DecisionContext, but: str, gpu: int) -> int:
+def _reserved_bytes(context: DecisionContext, but: str, gpu: int | None) -> int:
     """Memory that other programs, now starting on this GPU, need but do not hold yet."""
     reserved = 0
     for name, program in context.state.live.items():

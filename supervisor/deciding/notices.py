@@ -69,7 +69,7 @@ def pursue(context: DecisionContext) -> None:
             why = f"the end that {each.notice.source} announced did not happen, and this box still runs: {each.notice.what}"
             context.record(facts.EndCalledOff(why, each.notice.id, each.notice.source, passed=True))
         elif each.notice.until_s is not None:
-            context.wake_for_upkeep(rule.over_at_s(each.notice.until_s))
+            context.wake(rule.over_at_s(each.notice.until_s))
     standing = context.state.notices.standing
     context.memory = replace(context.memory, rescues={k: v for k, v in context.memory.rescues.items() if k in standing})
     if context.settings.remote:
@@ -118,7 +118,7 @@ def _rescue(context: DecisionContext, announced: Announced) -> None:
         waiting = list(rescue.saving)
     if (by_s := rescue.copy_by_s) is not None:
         if waiting and by_s > context.now_s:
-            context.wake_for_upkeep(by_s)
+            context.wake(by_s)
         else:
             _ask_for_copy(context, announced)
             rescue = replace(rescue, copy_by_s=None)
@@ -204,7 +204,7 @@ def _leave(context: DecisionContext) -> None:
     if first is None or first.leave_at_s is None:
         return
     if first.leave_at_s > context.now_s:
-        context.wake_for_upkeep(first.leave_at_s)
+        context.wake(first.leave_at_s)
         return
     until_s = first.notice.until_s if first.notice.until_s is not None else context.now_s
     why = f"this box ends: {first.notice.source} announced {first.notice.what}"

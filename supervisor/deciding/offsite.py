@@ -172,7 +172,7 @@ def _begin(context: DecisionContext, copies: rule.Copies) -> None:
             cause = context.state.offsite.asked or rule.PERIOD
             _start_work(context, COPY, _copy(context, cause, _limit_s(context)))
         else:
-            context.wake_for_upkeep(due_s)
+            context.wake(due_s)
 
 
 def _looks(context: DecisionContext) -> bool:
@@ -184,7 +184,7 @@ def _looks(context: DecisionContext) -> bool:
         return False
     again_s = context.memory.offsite_looked_s + _LOOK_AGAIN_S
     if context.now_s < again_s:
-        context.wake_for_upkeep(again_s)
+        context.wake(again_s)
     return context.now_s >= again_s
 
 
@@ -220,7 +220,7 @@ def _copy_before_the_end(context: DecisionContext) -> None:
         context.memory = replace(context.memory, offsite_until_s=context.now_s + limit_s)
         _start_work(context, COPY, _copy(context, cause, limit_s, urgent=True))
     if holds_end(context) and context.memory.offsite_until_s is not None:
-        context.wake_for_upkeep(context.memory.offsite_until_s)
+        context.wake(context.memory.offsite_until_s)
 
 
 def _start_work(context: DecisionContext, what: str, command: commands.Command) -> None:
@@ -259,7 +259,7 @@ def _report_late(context: DecisionContext, copies: rule.Copies) -> None:
     if late_s is None or record.late or record.fence is not None:
         return
     if context.now_s < late_s:
-        context.wake_for_upkeep(late_s)
+        context.wake(late_s)
         return
     if copies.newest_s is None:
         age_s = context.now_s - (copies.began_s or 0.0)

@@ -176,7 +176,7 @@ def _ask_to_leave(context: DecisionContext, by: str, why: str) -> None:
                 return
             for name in leave_later(notices.savings(context), ends_in_s=left_s):
                 del stops[name]
-                context.wake_for_upkeep(ends_at_s - half_s)
+                context.wake(ends_at_s - half_s)
         grace_s = max(0.0, left_s - KILL_S)
     for name in stops:
         spec = context.spec(name)

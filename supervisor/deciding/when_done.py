@@ -90,7 +90,7 @@ def pursue(context: DecisionContext) -> None:
         if step is Step.RUN:
             context.command(commands.StopBox(rules.command, rules.timeout_s))
     if until_s is not None:
-        context.wake_for_upkeep(until_s)
+        context.wake(until_s)
     if context.state.when_done.keeps_down:
         send_away(context, "when_done", _LEAVES)
 
@@ -155,11 +155,8 @@ def _reason(context: DecisionContext, cause: str) -> str:
     return reason(context.state, context.settings, cause, now_s=context.now_s, wall_s=context.wall_s)
 
 
-def _held(context: DecisionContext) -> Held | None:
-    return Held("when_done", _LEAVES) if context.state.when_done.keeps_down else None
-
-
 FEATURE = Feature(
     section="when_done", record="when_done", inputs={WhenDoneEnded: on_ended}, requests={Verb.WHEN_DONE: on_asked},
-    configured=on_config, refuses=refuses_starts, held=_held, pursue=pursue,
+    configured=on_config, refuses=refuses_starts, pursue=pursue,
+    held=lambda context: Held("when_done", _LEAVES) if context.state.when_done.keeps_down else None,
 )  # fmt: skip

@@ -41,7 +41,7 @@ from supervisor.adapters.host.systemd import Notifier, passed_fds
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.adapters.notices import detect
 from supervisor.adapters.offsite.restoring import log_origin
-from supervisor.adapters.parts import Part, World
+from supervisor.adapters.parts import Part, ProgramAdapters, World
 from supervisor.adapters.parts import parts as make_parts
 from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans, starts
 from supervisor.adapters.process.controls import Controls
@@ -57,11 +57,12 @@ from supervisor.api.listener import Listener, listen, take_over
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.fold import replay
 from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, OwnCheckpoint, SupervisionLooked, Terminated, Verb
-from supervisor.model.settings import Paths, Settings
+from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
 from supervisor.policy.worker.loss import furthest
+from supervisor.ports import Launcher, Probes
 from supervisor.records import Record, dataclass
 from supervisor.shell import exit_codes, foundations, logs
 from supervisor.shell.backend import DaemonBackend
@@ -75,12 +76,9 @@ from supervisor.shell.service import Service, status_line
 if TYPE_CHECKING:
     from supervisor.adapters.housekeeping import Housekeeping
     from supervisor.adapters.main_log import MainLog
-    from supervisor.adapters.slurm.launcher import SlurmLauncher
     from supervisor.adapters.slurm.lease import DaemonLease
-    from supervisor.adapters.slurm.probes import SlurmProbes
     from supervisor.api.server import Server
     from supervisor.api.tcp import TcpPort
-    from supervisor.policy.cluster.launcher import LauncherSettings
 
 log = structlog.get_logger()
 
@@ -116,16 +114,6 @@ class Reported(Record):
     ckpt_steps: dict[str, int] = field(default_factory=dict)
 
 
-class ProgramAdapters(Record):
-    """The adapters that start and watch programs: as processes of this machine, or as jobs of a cluster."""
-
-    paths: Paths
-    launcher: LocalLauncher | SlurmLauncher
-    probes: LocalProbes | SlurmProbes
-    controls: Controls
-    take_evidence: Callable[[str, str], None]
-
-
 @dataclass(slots=True)
 class _Parts:
     """The components of a running daemon."""
@@ -135,8 +123,8 @@ class _Parts:
     inbox: Inbox
     replies: Replies
     notify_sockets: NotifySockets
-    launcher: LocalLauncher | SlurmLauncher
-    probes: LocalProbes | SlurmProbes
+    launcher: Launcher
+    probes: Probes
     figures: FigureReader
     sampler: Sampler
     gpu: NvmlGpu
@@ -298,7 +286,9 @@ class Daemon:
             return logged_in() if loop.settings.when_done.hold_while_logged_in else None
 
         if settings.remote:
-            adapters = _cluster_adapters(
+            from supervisor.adapters.slurm.programs import program_adapters
+
+            adapters = program_adapters(
                 paths, lambda: loop.settings.launcher, inbox, system_clock, newest_own, figures
             )  # fmt: skip
         else:
@@ -628,23 +618,6 @@ class Daemon:
         image.begin_again(argv)
 
 
-def _cluster_adapters(
-    paths: Paths, settings: Callable[[], LauncherSettings], inbox: Inbox, system_clock: clock.SystemClock,
-    newest_own: Callable[[str], OwnCheckpoint | None], figures: FigureReader,
-) -> ProgramAdapters:  # fmt: skip
-    """Imports are local: a daemon without a cluster must not pay for cluster code."""
-    from supervisor.adapters.slurm.client import Slurm
-    from supervisor.adapters.slurm.controls import SlurmControls
-    from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
-    from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
-
-    there = remote_paths(paths)
-    launcher = SlurmLauncher(there, settings, Slurm(), inbox, system_clock, figures.last_step)
-    probes = SlurmProbes(there, system_clock, launcher.begun, newest_own, figures, launcher.suspended)
-    evidence = SlurmEvidence(there, launcher.number, inbox, system_clock)
-    return ProgramAdapters(there, launcher, probes, SlurmControls(there, system_clock), evidence.take)
-
-
 def _foreign_checkpoints(loop: Loop, reported: dict[str, int]) -> dict[str, int]:
     """The newest checkpoints of programs that are not built in: after a reboot their beats are gone, their files unknown."""
     found: dict[str, int] = {}
@@ -701,7 +674,7 @@ def _box_name(state: State) -> str:
     return (state.box.hostname if state.box is not None else "") or socket.gethostname()
 
 
-def _look_at_threads(state: State, launcher: LocalLauncher | SlurmLauncher) -> SupervisionLooked:
+def _look_at_threads(state: State, launcher: Launcher) -> SupervisionLooked:
     tokens = [program.attempt.token for program in state.live.values() if program.attempt is not None]
     return SupervisionLooked(0.0, threads.failing(), launcher.gone(tokens))
 

@@ -9,7 +9,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from supervisor import files, trust
 from supervisor.adapters.foundations import Identity, Remembered, Watched, of_path
@@ -25,15 +25,8 @@ from supervisor.api.listener import Listener
 from supervisor.config.directories import refusal
 from supervisor.model.settings import Paths
 from supervisor.policy.box.foundations import JOURNAL
+from supervisor.ports import Launcher
 from workers.contract import CHECKPOINTS_DIR
-
-
-class Records(Protocol):
-    """The part of a launcher that has files in the runtime directory."""
-
-    def unrecorded(self) -> str: ...
-
-    def restore_records(self) -> None: ...
 
 
 def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> tuple[Watched, ...]:
@@ -101,7 +94,7 @@ def read_only(directory: str) -> str:
 
 
 def runtime_rows(
-    paths: Paths, listener: Listener, notify_sockets: NotifySockets, launcher: Records, controls: Controls,
+    paths: Paths, listener: Listener, notify_sockets: NotifySockets, launcher: Launcher, controls: Controls,
     this_boot: boot.Boot, group: Callable[[], str],
 ) -> tuple[Watched, ...]:  # fmt: skip
     """The rows of the runtime directory. Each round restores in this order: first the directory, then its contents."""

@@ -42,7 +42,7 @@ from supervisor.model.inputs import (
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
-from supervisor.policy.box.foundations import JOURNAL, Finding, Look
+from supervisor.policy.box.foundations import JOURNAL, Look
 from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.worker import absence
 from supervisor.ports import Clock, Journal, JournalMoved, ahead_s
@@ -76,10 +76,6 @@ def _error_text(error: OSError | sqlite3.Error) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return str(error)
-
-
-def _is_lost_journal(found: Finding) -> bool:
-    return found.name == JOURNAL and found.look is not Look.UNKNOWN
 
 
 @dataclass(slots=True)
@@ -143,12 +139,12 @@ class Loop:
 
     def turn(self, item: Input) -> None:
         """Handle one input completely, or not at all for now if the journal cannot be written."""
-        if not self._is_moved(item) or self._restore(item):
+        if not (isinstance(item, FoundationsLooked) and self._is_moved(item)) or self._restore(item):
             self._decide(item)
 
-    def _is_moved(self, item: Input) -> bool:
+    def _is_moved(self, item: FoundationsLooked) -> bool:
         """Whether a check found the journal moved, and it still is: the check may be older than the last restore."""
-        if not isinstance(item, FoundationsLooked) or not any(_is_lost_journal(found) for found in item.findings):
+        if not any(found.name == JOURNAL and found.look is not Look.UNKNOWN for found in item.findings):
             return False
         try:
             return bool(self.journal.moved())
@@ -294,15 +290,11 @@ class Loop:
 
     def _take(self) -> Input | None:
         """The next input. If it comes much later than the requested wait allows, this thread did not run meanwhile."""
-        wait_s, before_s = self._wait_s(), self.taken_at_s
+        before_s, due_in_s = self.taken_at_s, inf if self.wake_at_s is None else self.wake_at_s - self.clock.now_s()
+        wait_s = min(self.longest_wait_s, max(0.0, due_in_s))
         item = self.inbox.take(wait_s)
         self.taken_at_s = self.clock.now_s()
         gap_s = 0.0 if before_s is None else self.taken_at_s - before_s
         if absence.was_away(asked_s=wait_s, gap_s=gap_s):
             self.memory = replace(self.memory, overslept_s=gap_s)
         return item
-
-    def _wait_s(self) -> float:
-        if self.wake_at_s is None:
-            return self.longest_wait_s
-        return min(self.longest_wait_s, max(0.0, self.wake_at_s - self.clock.now_s()))
