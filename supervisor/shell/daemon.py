@@ -41,7 +41,7 @@ from supervisor.adapters.host.systemd import Notifier, passed_fds
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.adapters.notices import detect
 from supervisor.adapters.offsite.restoring import log_origin
-from supervisor.adapters.parts import Part, ProgramAdapters, World
+from supervisor.adapters.parts import ProgramAdapters, World
 from supervisor.adapters.parts import parts as make_parts
 from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans, starts
 from supervisor.adapters.process.controls import Controls
@@ -62,8 +62,8 @@ from supervisor.model.state import State
 from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
 from supervisor.policy.worker.loss import furthest
-from supervisor.ports import Launcher, Probes
-from supervisor.records import Record, dataclass
+from supervisor.ports import Launcher
+from supervisor.records import Record
 from supervisor.shell import exit_codes, foundations, logs
 from supervisor.shell.backend import DaemonBackend
 from supervisor.shell.inbox import Inbox
@@ -112,31 +112,6 @@ class Reported(Record):
 
     steps: dict[str, int] = field(default_factory=dict)
     ckpt_steps: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Parts:
-    """The components of a running daemon."""
-
-    boot: boot.Boot
-    clock: clock.SystemClock
-    inbox: Inbox
-    replies: Replies
-    notify_sockets: NotifySockets
-    launcher: Launcher
-    probes: Probes
-    figures: FigureReader
-    sampler: Sampler
-    gpu: NvmlGpu
-    host: LocalHost
-    alive: AliveWriter
-    backend: DaemonBackend
-    performer: Performer
-    loop: Loop
-    pool: ThreadPoolExecutor
-    foundations: Foundations
-    recorder: Recorder
-    features: list[Part]
 
 
 class Daemon:
@@ -193,14 +168,14 @@ class Daemon:
         state, misfits = replay(facts)
         if misfits:
             log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")
-        parts = self._build(journal, state)
-        parts.foundations.watch(*foundations.rows(self._paths, journal, lock, main_log))
-        parts.backend.summaries.begin()
+        self._build(journal, state)
+        self.foundations.watch(*foundations.rows(self._paths, journal, lock, main_log))
+        self.backend.summaries.begin()
         try:
-            self._serve(parts, listener)
+            self._serve(listener)
         finally:
-            self._close(parts, journal)
-        if parts.performer.reexec:
+            self._close(journal)
+        if self.performer.reexec:
             self._become_next_image(listener)
             return exit_codes.REFUSED
         self._let_host_go()
@@ -210,7 +185,7 @@ class Daemon:
         listener.close()
         starts.forget(os.environ)
         lock.release()
-        if parts.loop.memory.trouble is not None:
+        if self.loop.memory.trouble is not None:
             return exit_codes.REFUSED
         kept = self._notifier.has_service_manager or os.environ.get(exit_codes.ENV_KEPT)
         return exit_codes.SHUT_DOWN if kept and not self._signalled else exit_codes.STOPPED
@@ -248,7 +223,7 @@ class Daemon:
             os.close(kept)  # no client can find it any more
         return listen(self._paths.socket, group)
 
-    def _build(self, journal: Journal, state: State) -> _Parts:
+    def _build(self, journal: Journal, state: State) -> None:
         settings, paths = self._settings, self._paths
         this_boot = boot.read_boot(BootFiles.of(os.environ))
         mark = boot.read_mark(Path(paths.alive))
@@ -353,10 +328,12 @@ class Daemon:
         )  # fmt: skip
         if not settings.notice.command and not settings.remote and (found := detect.command(BootFiles.of(os.environ))):
             log.warning("no_notice_command", why=f'this box ends without notice; set [notice] command = "{found}"')
-        return _Parts(
-            this_boot, system_clock, inbox, replies, notify_sockets, launcher, probes, figures, sampler, gpu, host, alive,
-            backend, performer, loop, pool, watched, recorder, parts,
+        self.boot, self.clock, self.inbox, self.replies, self.notify_sockets = (
+            this_boot, system_clock, inbox, replies, notify_sockets,
         )  # fmt: skip
+        self.launcher, self.probes, self.figures, self.sampler, self.gpu = launcher, probes, figures, sampler, gpu
+        self.host, self.alive, self.backend, self.performer, self.loop = host, alive, backend, performer, loop
+        self.pool, self.foundations, self.recorder, self.features = pool, watched, recorder, parts
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
         if self._tcp is not None and loop.settings is not self._settings:
@@ -399,16 +376,14 @@ class Daemon:
         if error:
             log.error("config_not_kept", error=error)
 
-    def _report_last_good_config(self, parts: _Parts) -> None:
+    def _report_last_good_config(self) -> None:
         """Report that another configuration is in use than the requested one."""
         instead = self._start.instead
         if instead is None:
             return
         log.critical("config_refused", errors=instead.errors, in_use=instead.where)
         self._tell(alerts.config_line(instead.errors, instead.where, clock.wall_s()))
-        parts.loop.turn(
-            ConfigFaulty(max(parts.clock.now_s(), parts.loop.state.at_s), instead.errors, instead.where, "start")
-        )
+        self.loop.turn(ConfigFaulty(max(self.clock.now_s(), self.loop.state.at_s), instead.errors, instead.where, "start"))
 
     def _alert(self, command: AlertReboot | AlertClock) -> None:
         if isinstance(command, AlertClock):
@@ -426,46 +401,46 @@ class Daemon:
 
     # --- running -------------------------------------------------------------------------------------------------------
 
-    def _serve(self, parts: _Parts, listener: Listener) -> None:
+    def _serve(self, listener: Listener) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda n, _frame: self._on_signal(parts, n, _frame))
+            signal.signal(number, self._on_signal)
         self._notifier.busy("looks for workers that still run", _OPEN_S)
-        began = self._first_input(parts)
-        parts.launcher.start()
-        parts.loop.turn(began)
-        if not parts.loop.memory.ended and parts.loop.state.daemon_pid != os.getpid():
+        began = self._first_input()
+        self.launcher.start()
+        self.loop.turn(began)
+        if not self.loop.memory.ended and self.loop.state.daemon_pid != os.getpid():
             raise OSError("the journal cannot be written, and extralife does not start without it; see the main log")
-        self._report_last_good_config(parts)
+        self._report_last_good_config()
         marker = Path(self._paths.marker)
-        boot.leave_marker(marker, parts.boot)
-        parts.foundations.watch(
+        boot.leave_marker(marker, self.boot)
+        self.foundations.watch(
             *foundations.runtime_rows(
-                self._paths, listener, parts.notify_sockets, parts.launcher, parts.performer.controls, parts.boot,
-                lambda: parts.loop.settings.daemon.socket_group,
+                self._paths, listener, self.notify_sockets, self.launcher, self.performer.controls, self.boot,
+                lambda: self.loop.settings.daemon.socket_group,
             )
         )  # fmt: skip
         listener.renewed.append(self._keep)
-        parts.alive.write()
-        parts.alive.start()
-        parts.gpu.start()
-        parts.host.start()
-        parts.sampler.start()
-        parts.foundations.start()
-        for part in parts.features:
+        self.alive.write()
+        self.alive.start()
+        self.gpu.start()
+        self.host.start()
+        self.sampler.start()
+        self.foundations.start()
+        for part in self.features:
             part.start()
-        self._host_watch = HostWatch(lambda: self._host_goes_down(parts))
+        self._host_watch = HostWatch(self._host_goes_down)
         self._host_watch.start()
-        self._notifier.ready(status_line(parts.loop.state))
+        self._notifier.ready(status_line(self.loop.state))
         self._keep(listener.sock)
         if self._start.instead is None:
             self._keep_config(self._loaded)
-        server = self._open(parts, listener)
+        server = self._open(listener)
         try:
-            parts.loop.run()
+            self.loop.run()
         finally:
-            if not parts.performer.reexec:
+            if not self.performer.reexec:
                 self._service.ends(extend_s=30.0)
-            parts.replies.abandon()
+            self.replies.abandon()
             server.stop()
 
     def _keep(self, sock: socket.socket) -> None:
@@ -473,26 +448,26 @@ class Daemon:
         self._notifier.remove_fd(_CONTROL)
         self._notifier.store_fd(sock.fileno(), _CONTROL)
 
-    def _open(self, parts: _Parts, listener: Listener) -> Server:
+    def _open(self, listener: Listener) -> Server:
         """Start the calendar and the API. Clients that connected since the socket exists are answered now."""
         from supervisor.adapters.housekeeping import Housekeeping
         from supervisor.api.server import Server
 
         self._housekeeping = housekeeping = Housekeeping(
-            lambda: parts.loop.settings,
-            parts.inbox,
-            parts.clock,
-            lambda: (work for part in parts.features for work in part.calendar()),
+            lambda: self.loop.settings,
+            self.inbox,
+            self.clock,
+            lambda: (work for part in self.features for work in part.calendar()),
         )
         housekeeping.start()
-        parts.foundations.watch(foundations.journal_row(self._paths, lambda: housekeeping.journal_defect))
-        server = Server(parts.backend, listener, parts.clock.now_s, self._settings.daemon.host_names.split())
+        self.foundations.watch(foundations.journal_row(self._paths, lambda: housekeeping.journal_defect))
+        server = Server(self.backend, listener, self.clock.now_s, self._settings.daemon.host_names.split())
         server.start()
         listener.renewed.append(server.also)
-        parts.backend.http = server.tcp.view
+        self.backend.http = server.tcp.view
         self._tcp = server.tcp
-        server.tcp.want(parts.loop.settings.http)
-        parts.recorder.start()
+        server.tcp.want(self.loop.settings.http)
+        self.recorder.start()
         log.info("serving", socket=listener.path, pid=os.getpid(), version=self._start.version)
         return server
 
@@ -500,23 +475,23 @@ class Daemon:
         if self._housekeeping is not None:
             self._housekeeping.clock_moved()
 
-    def _on_signal(self, parts: _Parts, number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Runs in the main thread, which is also the deciding one. The inbox's lock is reentrant for that reason."""
-        now_s = parts.clock.now_s()
+        now_s = self.clock.now_s()
         name = signal.Signals(number).name
         if number == signal.SIGHUP:
             # Not here: the check of the next image takes a second, and this thread decides.
-            self._tasks.begin("reload", parts.backend.ask, Verb.RELOAD, (), "", name, None, _RELOAD_S)
+            self._tasks.begin("reload", self.backend.ask, Verb.RELOAD, (), "", name, None, _RELOAD_S)
         else:
             self._signalled = True
             self._terminated = True
-            parts.inbox.post(Terminated(now_s, by=name))
+            self.inbox.post(Terminated(now_s, by=name))
 
-    def _host_goes_down(self, parts: _Parts) -> None:
+    def _host_goes_down(self) -> None:
         """Logind has announced the shutdown, and waits for this daemon."""
         self._signalled = True
         log.warning("host_goes_down")
-        parts.inbox.post(Terminated(parts.clock.now_s(), by="the host's shutdown", host=True))
+        self.inbox.post(Terminated(self.clock.now_s(), by="the host's shutdown", host=True))
 
     def _awaits_stop(self) -> bool:
         """Whether the host goes down and SIGTERM is still to come. The service manager does not restart us after it."""
@@ -541,12 +516,12 @@ class Daemon:
             waited_s += _STEP_S
         watch.stop()
 
-    def _first_input(self, parts: _Parts) -> Began:
+    def _first_input(self) -> Began:
         """The first input of the deciding thread. It may take a while: leftovers are ended, digests are read."""
-        state = parts.loop.state
+        state = self.loop.state
         boot_now_s, wall_now_s = clock.moment()
         evidence = boot.examine(
-            parts.boot, boot.read_mark(Path(self._paths.alive)), marker=Path(self._paths.marker), clean=state.clean,
+            self.boot, boot.read_mark(Path(self._paths.alive)), marker=Path(self._paths.marker), clean=state.clean,
             wall_now_s=wall_now_s, boot_now_s=boot_now_s, journal_boot_id=state.boot_id, journal_at_s=state.at_s,
             lives=lambda: next(iter(marks.attempts(self._paths.programs)), None) is not None,
         )  # fmt: skip
@@ -557,18 +532,18 @@ class Daemon:
         expected = {n: (p.attempt.number, p.attempt.token) for n, p in state.live.items() if p.attempt is not None}
         if evidence.rebooted:
             evidence = _with_cause(evidence, state)
-            newest = self._newest_steps(parts.pool, list(expected))
+            newest = self._newest_steps(self.pool, list(expected))
             evidence = replace(evidence, ckpt_steps={**_recorded(state, evidence.ckpt_steps), **newest})
-        survivors = parts.launcher.survey(expected)
-        found = parts.launcher.unrecorded_workers(spec.name for spec in self._settings.programs)
+        survivors = self.launcher.survey(expected)
+        found = self.launcher.unrecorded_workers(spec.name for spec in self._settings.programs)
         known = {token for _, token in expected.values()}
         unrecorded = {name: (number, each) for name, (number, each) in found.items() if each.token not in known}
         for program in (*expected, *unrecorded):
             try:
-                parts.notify_sockets.bind(program)
+                self.notify_sockets.bind(program)
             except OSError as error:  # its process state, log and beats are still readable
                 log.warning("notify_socket_not_bound", program=program, error=str(error))
-        now_s = max(parts.clock.now_s(), state.at_s)
+        now_s = max(self.clock.now_s(), state.at_s)
         salt = uuid.uuid4().hex
         return Began(now_s, self._settings, evidence, survivors, os.getpid(), self._start.version, salt, unrecorded)
 
@@ -590,21 +565,21 @@ class Daemon:
 
     # --- the end ---------------------------------------------------------------------------------------------------------
 
-    def _close(self, parts: _Parts, journal: Journal) -> None:
+    def _close(self, journal: Journal) -> None:
         if self._housekeeping is not None:
             self._housekeeping.stop()
-        parts.foundations.stop()
-        parts.sampler.stop()
-        parts.gpu.stop()
-        parts.host.stop()
-        parts.alive.stop()
-        parts.notify_sockets.close()
-        parts.launcher.close()
-        parts.figures.stop()
-        parts.recorder.stop()
-        for part in parts.features:
+        self.foundations.stop()
+        self.sampler.stop()
+        self.gpu.stop()
+        self.host.stop()
+        self.alive.stop()
+        self.notify_sockets.close()
+        self.launcher.close()
+        self.figures.stop()
+        self.recorder.stop()
+        for part in self.features:
             part.stop()
-        parts.pool.shutdown(wait=True)
+        self.pool.shutdown(wait=True)
         journal.close()
 
     def _become_next_image(self, listener: Listener) -> None:
