@@ -31,6 +31,14 @@ class User(Record):
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name, "SHELL": self.shell}
 
 
+def name_of(uid: int, otherwise: str = "user {}") -> str:
+    """The user's name for people; `otherwise` with the number if this box knows none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return otherwise.format(uid)
+
+
 def find(name: str) -> User:
     """The user by this name or number. Raises UnknownUser."""
     try:

@@ -27,15 +27,14 @@ from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
 from supervisor.api.assets import Assets
 from supervisor.api.door import PasswordCheck
-from supervisor.api.encoding import EncodedPages, encoded
+from supervisor.api.encoding import EncodedPages, answer, encoded
+from supervisor.api.inputs import MOST_PIN_S, RequestRefused, body_of, is_span, signal_name
 from supervisor.api.peer import caller
-from supervisor.api.port import ASK_WAIT_S, Backend, Result, StatusPage
-from supervisor.api.refused import RequestRefused, body_of
+from supervisor.api.port import ASK_WAIT_S, Backend, Json, Result, StatusPage
 from supervisor.api.rest import read_body_first
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.same_site import same_site
 from supervisor.api.stream import Stream
-from supervisor.api.words import MOST_PIN_S, is_span, signal_name
 from supervisor.formats import span
 from supervisor.model.codes import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS
 from supervisor.model.inputs import Verb
@@ -57,6 +56,7 @@ _MOST_LONG: Final = 8  # of them, waiting ones included
 _LONG: Final = "check"  # this query reads every byte of a backup, so it must not use one of the few reader threads
 _ASKERS: Final = 16
 
+# Those with routes of their own.
 _OWN_ROUTES: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.OFFSITE, Verb.PIN, Verb.UNPIN, Verb.WHEN_DONE)
 _VERBS: Final = {verb.value: verb for verb in Verb if verb not in _OWN_ROUTES}
 
@@ -71,8 +71,30 @@ _GZIP: Final = [Middleware(GZipMiddleware, minimum_size=1024, compresslevel=4)]
 _GZIP_STREAM: Final = [Middleware(GZipMiddleware, compresslevel=4, exclude_content_types=())]
 
 
-def answer(value: object, status: int = 200, **headers: str) -> Response:
-    return Response(encoded(value), status, headers or None, "application/json")
+def _is_number(value: object, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
+
+
+def _is_words(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MOST_TEXT and value.isprintable()
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+_WORDS: Final = "", _is_words, f"a text of up to {MOST_TEXT} printable characters"
+_SPAN: Final = f"a number of seconds, more than 0 and at most {MOST_PIN_S:.0f}"
+# The keys of bodies: the value of a missing key, whether a value is right, and its form.
+_KEYS: Final[dict[str, tuple[Any, Callable[[Any], bool], str]]] = {
+    "verb": ("", lambda value: str(value) in _VERBS, f"one of {', '.join(_VERBS)}"),
+    "names": ([], _is_names, "a list of program names"),
+    "timeout_s": (ASK_WAIT_S, lambda value: _is_number(value, MOST_WAIT_S), f"a number of seconds up to {MOST_WAIT_S:.0f}"),
+    **dict.fromkeys(("label", "backup", "do"), _WORDS),
+    "wait": (True, lambda value: isinstance(value, bool), "true or false"),
+    **dict.fromkeys(("dry_run", "unpin"), (False, lambda value: isinstance(value, bool), "true or false")),
+    "pin": (None, lambda value: value is None or isinstance(value, str), "the name of a level"),
+}
 
 
 class Api:
@@ -165,10 +187,13 @@ class Api:
         return self._assets.answer(request)
 
     async def program(self, request: Request) -> Response:
-        view = StatusPage(self._backend).program(plain(request.path_params["name"]))
+        return answer(self._view(request.path_params["name"]))
+
+    def _view(self, name: str) -> Json:
+        view = StatusPage(self._backend).program(plain(name))
         if view is None:
-            raise RequestRefused(404, f"no such program: {request.path_params['name']!r}")
-        return answer(view)
+            raise RequestRefused(404, f"no such program: {name!r}")
+        return view
 
     def _page(self, name: str) -> Handler:
         async def page(request: Request) -> Response:
@@ -187,18 +212,14 @@ class Api:
         making = self._making.get(key)
         if making is None:
             thread = self._wait if _LONG in query else self._read_long if _is_long(name, query) else self._read
-            making = self._making[key] = asyncio.ensure_future(thread(self._encoded, name, query))
+            making = asyncio.ensure_future(thread(lambda: encoded(self._backend.page(name, query))))
+            self._making[key] = making
             making.add_done_callback(lambda _: self._making.pop(key))
         return await asyncio.shield(making)  # a client that leaves ends no other's answer
 
-    def _encoded(self, name: str, query: Mapping[str, str]) -> bytes:
-        return encoded(self._backend.page(name, query))
-
     async def program_log(self, request: Request) -> Response:
         name, channel = request.path_params["name"], request.path_params["channel"]
-        view = StatusPage(self._backend).program(plain(name))
-        if view is None:
-            raise RequestRefused(404, f"no such program: {name!r}")
+        view = self._view(name)
         if channel not in {"stdout", "stderr"}:
             raise RequestRefused(404, f"no such channel: {channel!r}; there are stdout and stderr")
         return await self._log(request, view[f"{channel}_log"])
@@ -231,59 +252,56 @@ class Api:
 
     async def ask(self, request: Request) -> Response:
         """{"verb", "names", "signal", "wait", "timeout_s"} -> {"results": [{"name", "code", "text"}]}."""
-        body = await _body(request, {"verb", "names", "signal", "wait", "timeout_s"})
-        verb, names = _verb(body), _names(body)
-        timeout_s, wait = _seconds(body), _flag(body, "wait", default=True)
+        body = await _body(request, "verb", "names", "signal", "wait", "timeout_s")
+        verb, names = _VERBS[body["verb"]], body["names"]
         snapshot = StatusPage(self._backend)
         known = [view["name"] for view in snapshot.programs]
         wanted = expand(names, snapshot.programs)
         bad = {name: (name, BAD_NAME, "no such process") for name in wanted if name not in known}
-        if verb is Verb.SIGNAL:
-            signal = signal_name(body.get("signal"))
-            if signal is None:
-                return _results([(name, BAD_SIGNAL, "bad signal name") for name in wanted])
-        else:
-            signal = ""
+        signal = signal_name(body["signal"]) if verb is Verb.SIGNAL else ""
+        if signal is None:
+            return _results([(name, BAD_SIGNAL, "bad signal name") for name in wanted])
         good = [name for name in wanted if name not in bad]
         done: list[Result] = []
         if good or verb in {Verb.SHUTDOWN, Verb.RELOAD}:
             by, uid = caller(request.scope)
-            done = await self._wait(self._backend.ask, verb, good, signal, by, uid, timeout_s)
+            done = await self._wait(self._backend.ask, verb, good, signal, by, uid, float(body["timeout_s"]))
             if verb in {Verb.SHUTDOWN, Verb.RELOAD} and done:  # for these verbs, no result means success
                 raise RequestRefused(422 if done[0][1] == CANT_REREAD else 503, done[0][2])
-            if verb in {Verb.START, Verb.RESTART} and wait:
+            if verb in {Verb.START, Verb.RESTART} and body["wait"]:
                 done = await starting.wait_for_starts(lambda: StatusPage(self._backend), starting.attempts(snapshot), done)
         verb_results = {result[0]: result for result in done}
         return _results([bad.get(name) or verb_results[name] for name in wanted if name in bad or name in verb_results])
 
     async def backup(self, request: Request) -> Response:
         """{"names", "label"}; no names: every program. Answered once the backup has begun: {"name", "code", "text"}."""
-        body = await _body(request, {"names", "label"})
-        return await self._backups(request, Verb.BACKUP, _words(body, "label"), body)
+        body = await _body(request, "names", "label")
+        return await self._backups(request, Verb.BACKUP, body["label"], body["names"])
 
     async def rollback(self, request: Request) -> Response:
         """{"backup", "names"}; no names: all programs in it. The text names the backup of the present state."""
-        body = await _body(request, {"names", "backup"})
-        name = _words(body, "backup")
-        if not name:
+        body = await _body(request, "names", "backup")
+        if not body["backup"]:
             raise RequestRefused(400, "backup must be the name of a backup")
-        return await self._backups(request, Verb.ROLLBACK, name, body)
+        return await self._backups(request, Verb.ROLLBACK, body["backup"], body["names"])
 
     async def offsite(self, request: Request) -> Response:
         """{"do": "now", "check", "forget", "take-over"} -> {"name", "code", "text"} at its start; see page `offsite`."""
-        body = await _body(request, {"do"})
-        return await self._backups(request, Verb.OFFSITE, _action(body, _OFFSITE), body)
+        body = await _body(request, "do")
+        return await self._backups(request, Verb.OFFSITE, _action(body, _OFFSITE))
 
     async def when_done(self, request: Request) -> Response:
         """{"do": "cancel", "now"} or {"do": "delay", "for_s"} -> {"name", "code", "text"}; see `status`."""
-        body = await _body(request, {"do", "for_s"})
-        do, for_s = _action(body, ACTIONS), body.get("for_s")
+        body = await _body(request, "do", "for_s")
+        do, for_s = _action(body, ACTIONS), body["for_s"]
         if is_span(for_s) != (do == DELAY):
             raise RequestRefused(400, "delay, and nothing else, needs for_s, a number of seconds")
-        return await self._backups(request, Verb.WHEN_DONE, do, body, *([for_s] if do == DELAY else []))
+        return await self._backups(request, Verb.WHEN_DONE, do, [], *([for_s] if do == DELAY else []))
 
-    async def _backups(self, request: Request, verb: Verb, text: str, body: dict[str, Any], *more: object) -> Response:
-        names, programs = _names(body), StatusPage(self._backend).programs
+    async def _backups(
+        self, request: Request, verb: Verb, text: str, names: Sequence[str] = (), *more: object
+    ) -> Response:  # fmt: skip
+        programs = StatusPage(self._backend).programs
         known = [view["name"] for view in programs]
         wanted = [] if "all" in names else expand(names, programs)
         for name in wanted:
@@ -293,33 +311,29 @@ class Api:
         return _result(await self._wait(self._backend.ask_backups, verb, text, wanted, by, uid, ASK_WAIT_S, *more))
 
     async def reread(self, request: Request) -> Response:
-        await _body(request, set())
+        await _body(request)
         return _changes(await self._wait(self._backend.reread))
 
     async def update(self, request: Request) -> Response:
         """{"names", "dry_run"}; no names or `all`: all changes."""
-        body = await _body(request, {"names", "dry_run"})
-        names = [plain(name) for name in _names(body)]
-        dry_run = _flag(body, "dry_run", default=False)
-        chosen = [] if "all" in names else names
+        body = await _body(request, "names", "dry_run")
+        names = [plain(name) for name in body["names"]]
         by, uid = caller(request.scope)
-        return _changes(await self._wait(_update, self._backend, chosen, dry_run, by, uid))
+        chosen, dry_run = [] if "all" in names else names, body["dry_run"]
+        return _changes(await self._wait(lambda: self._backend.update(chosen, dry_run=dry_run, by=by, uid=uid)))
 
     async def remove(self, request: Request) -> Response:
         """{"name"} -> {"name", "code", "text"}: the program is stopped, and not supervised until the next update."""
-        body = await _body(request, {"name"})
-        name = body.get("name")
+        name = (await _body(request, "name"))["name"]
         if not isinstance(name, str):
             raise RequestRefused(400, "name must be the name of a program")
-        if plain(name) not in [view["name"] for view in StatusPage(self._backend).programs]:
-            raise RequestRefused(404, f"no such program: {name!r}")
         by, uid = caller(request.scope)
-        return _result(await self._wait(self._backend.remove, plain(name), by, uid), bad=409)
+        return _result(await self._wait(self._backend.remove, self._view(name)["name"], by, uid), bad=409)
 
     async def send_stdin(self, request: Request) -> Response:
         """{"name", "text"} -> {"name", "code", "text"}: write to the program's standard input; 409 if that is impossible."""
-        body = await _body(request, {"name", "text"})
-        name, text = body.get("name"), body.get("text")
+        body = await _body(request, "name", "text")
+        name, text = body["name"], body["text"]
         if not isinstance(name, str) or not isinstance(text, str):
             raise RequestRefused(400, "name must be the name of a program, and text a string")
         data = text.encode("utf-8", "surrogatepass")
@@ -327,14 +341,19 @@ class Api:
 
     async def pin(self, request: Request) -> Response:
         """{"pin": level, "for_s"} or {"unpin": true} -> {"name", "code", "text"}; 409 if refused."""
-        body = await _body(request, {"pin", "for_s", "unpin"})
-        level, for_s = _pin(body)
+        body = await _body(request, "unpin", "pin", "for_s")
+        level, for_s = body["pin"], body["for_s"]
+        if body["unpin"] != (level is None):
+            raise RequestRefused(400, "give pin, a level's name, or unpin, true")
+        if for_s is not None and not is_span(for_s):
+            raise RequestRefused(400, f"for_s must be {_SPAN}")
         by, uid = caller(request.scope)
+        for_s = None if for_s is None else float(for_s)
         return _result(await self._wait(self._backend.pin, level, for_s, by, uid, ASK_WAIT_S), bad=409)
 
     async def test_alerts(self, request: Request) -> Response:
         """{} -> {"tried": [{"target", "ok", "error", "took_s"}]}, once all targets have answered or timed out."""
-        await _body(request, set())
+        await _body(request)
         return answer({"tried": await self._wait(self._backend.test_alerts)})
 
     # --- threads -----------------------------------------------------------------------------------------------------
@@ -364,10 +383,6 @@ class Api:
 def _is_long(name: str, query: Mapping[str, str]) -> bool:
     since = PAGES[name].arguments(query).get("since")
     return since is not None and (since.ago_s is None or since.ago_s > _LONG_S)
-
-
-def _update(backend: Backend, names: list[str], dry_run: bool, by: str, uid: int | None) -> dict[str, Any]:
-    return backend.update(names, dry_run=dry_run, by=by, uid=uid)
 
 
 def _results(results: list[Result]) -> Response:
@@ -419,21 +434,25 @@ async def _no_route(_: Request, error: Exception) -> Response:
     return answer({"error": sentence}, status)
 
 
-async def _body(request: Request, allowed: set[str]) -> dict[str, Any]:
-    """The request's JSON object, with known keys only. An empty body is an empty object."""
+async def _body(request: Request, *keys: str) -> dict[str, Any]:
+    """The values of these keys of the request's JSON object, which has no others. An empty body is an empty object."""
     data = await body_of(request)
-    if not data.strip():
-        return {}
     try:
-        body = json.loads(data, object_pairs_hook=_without_duplicates, parse_constant=_no_number)
+        body = json.loads(data, object_pairs_hook=_without_duplicates, parse_constant=_no_number) if data.strip() else {}
     except (ValueError, RecursionError) as error:
         raise RequestRefused(400, f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise RequestRefused(400, "the body must be a JSON object")
-    unknown = sorted(set(body) - allowed)
+    unknown = sorted(set(body) - set(keys))
     if unknown:
-        raise RequestRefused(400, f"unknown key {unknown[0]!r}; there are: {', '.join(sorted(allowed)) or 'none'}")
-    return body
+        raise RequestRefused(400, f"unknown key {unknown[0]!r}; there are: {', '.join(sorted(keys)) or 'none'}")
+    found = {}
+    for key in keys:
+        default, is_right, form = _KEYS.get(key, (None, lambda _: True, ""))
+        found[key] = body.get(key, default)
+        if not is_right(found[key]):
+            raise RequestRefused(400, f"{key} must be {form}")
+    return found
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -448,57 +467,10 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-def _verb(body: dict[str, Any]) -> Verb:
-    try:
-        return _VERBS[str(body.get("verb"))]
-    except KeyError:
-        raise RequestRefused(400, f"verb must be one of {', '.join(_VERBS)}") from None
-
-
-def _words(body: dict[str, Any], key: str) -> str:
-    """A short text; empty if the key is missing."""
-    text = body.get(key, "")
-    if not isinstance(text, str) or len(text) > MOST_TEXT or not text.isprintable():
-        raise RequestRefused(400, f"{key} must be a text of up to {MOST_TEXT} printable characters")
-    return text
-
-
-def _pin(body: dict[str, Any]) -> tuple[str | None, float | None]:
-    level, for_s = body.get("pin"), body.get("for_s")
-    if _flag(body, "unpin", default=False) != (level is None):
-        raise RequestRefused(400, "give pin, a level's name, or unpin, true")
-    if level is not None and not isinstance(level, str):
-        raise RequestRefused(400, "pin must be the name of a level")
-    if for_s is not None and not is_span(for_s):
-        raise RequestRefused(400, f"for_s must be a number of seconds, more than 0 and at most {MOST_PIN_S:.0f}")
-    return level, None if for_s is None else float(for_s)
-
-
 def _action(body: dict[str, Any], known: Sequence[str]) -> str:
-    if (do := _words(body, "do")) not in known:
+    if (do := str(body["do"])) not in known:
         raise RequestRefused(400, f"do must be one of {', '.join(known)}")
     return do
-
-
-def _names(body: dict[str, Any]) -> list[str]:
-    names = body.get("names", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise RequestRefused(400, "names must be a list of program names")
-    return names
-
-
-def _flag(body: dict[str, Any], key: str, *, default: bool) -> bool:
-    value = body.get(key, default)
-    if not isinstance(value, bool):
-        raise RequestRefused(400, f"{key} must be true or false")
-    return value
-
-
-def _seconds(body: dict[str, Any]) -> float:
-    value = body.get("timeout_s", ASK_WAIT_S)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_WAIT_S:
-        raise RequestRefused(400, f"timeout_s must be a number of seconds up to {MOST_WAIT_S:.0f}")
-    return float(value)
 
 
 def _whole(request: Request, key: str, default: int, *, least: int, most: int) -> int:

@@ -12,7 +12,6 @@ are 3 to 17 times as large and 3 to 13 times as slow (uPlot: 22 kB, 0.1 s for te
 
 from __future__ import annotations
 
-import functools
 import gzip
 import hashlib
 import json
@@ -22,7 +21,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor.api.refused import RequestRefused
+from supervisor.api.inputs import RequestRefused
 from supervisor.records import Record
 from workers.scores import REFERENCES
 
@@ -50,8 +49,6 @@ _HEADERS: Final = {
 
 
 class _Asset(Record):
-    """One file. `packed` is the gzipped body."""
-
     media_type: str
     body: bytes
     packed: bytes
@@ -61,11 +58,30 @@ class Assets:
     """All files of the dashboard. They are read at the first request, and kept even if the release is removed."""
 
     def __init__(self) -> None:
-        self.loaded = False
+        self._stamp, self._files = "", dict[str, _Asset]()
+
+    @property
+    def loaded(self) -> bool:
+        return bool(self._files)
 
     def load(self) -> None:
         """Read all files; the disk may be slow. Raises OSError."""
-        self.loaded = bool(self._files)
+        files = (file for file in DIRECTORY.rglob("*") if file.is_file())
+        bodies = {file.relative_to(DIRECTORY).as_posix(): file.read_bytes() for file in files}
+        bodies[_REFERENCES] = json.dumps(REFERENCES, separators=(",", ":")).encode()
+        digest = hashlib.sha256()
+        for path, body in sorted(bodies.items()):
+            digest.update(f"{path} {len(body)} ".encode() + body)
+        self._stamp = digest.hexdigest()[:16]
+        page, stamped = bodies[PAGE], _STAMPED + self._stamp.encode() + b"/"
+        # All modules at once: else the browser finds them one after another, a round trip to the box for each.
+        modules = [path for path in sorted(bodies) if path.endswith(".js") and f'/{path}"'.encode() not in page]
+        preload = "".join(f'<link rel="modulepreload" href="/assets/{path}">\n' for path in modules).encode()
+        bodies[PAGE] = page.replace(b"</head>", preload + b"</head>").replace(_STAMPED, stamped)
+        self._files = {
+            path: _Asset(_TYPES[PurePosixPath(path).suffix], body, gzip.compress(body, mtime=0))
+            for path, body in bodies.items()
+        }
 
     def answer(self, request: Request) -> Response:
         """The file `path` of the request; without one, the page. The current `stamp` makes it cacheable forever.
@@ -83,29 +99,3 @@ class Assets:
         if "gzip" not in request.headers.get("accept-encoding", ""):
             return Response(asset.body, 200, headers, asset.media_type)
         return Response(asset.packed, 200, {**headers, "content-encoding": "gzip"}, asset.media_type)
-
-    @functools.cached_property
-    def _read(self) -> dict[str, bytes]:
-        files = (file for file in DIRECTORY.rglob("*") if file.is_file())
-        found = {file.relative_to(DIRECTORY).as_posix(): file.read_bytes() for file in files}
-        return found | {_REFERENCES: json.dumps(REFERENCES, separators=(",", ":")).encode()}
-
-    @functools.cached_property
-    def _stamp(self) -> str:
-        digest = hashlib.sha256()
-        for path, body in sorted(self._read.items()):
-            digest.update(f"{path} {len(body)} ".encode() + body)
-        return digest.hexdigest()[:16]
-
-    @functools.cached_property
-    def _files(self) -> dict[str, _Asset]:
-        page, stamped = self._read[PAGE], _STAMPED + self._stamp.encode() + b"/"
-        # All modules at once: else the browser finds them one after another, a round trip to the box for each.
-        modules = [path for path in sorted(self._read) if path.endswith(".js") and f'/{path}"'.encode() not in page]
-        preload = "".join(f'<link rel="modulepreload" href="/assets/{path}">\n' for path in modules).encode()
-        page = page.replace(b"</head>", preload + b"</head>").replace(_STAMPED, stamped)
-        bodies = {**self._read, PAGE: page}
-        return {
-            path: _Asset(_TYPES[PurePosixPath(path).suffix], body, gzip.compress(body, mtime=0))
-            for path, body in bodies.items()
-        }

@@ -15,7 +15,7 @@ client at 198.51.100.2 with the right password is served all the time.
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -26,7 +26,7 @@ import structlog
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from supervisor.api.encoding import encoded
+from supervisor.api.encoding import answer
 from supervisor.api.peer import BY_KEY, address_of, is_tcp
 from supervisor.api.rest import REST_KEY
 from supervisor.formats import span
@@ -39,7 +39,7 @@ GUESS_S: Final = 6.0
 MOST_ADDRESSES: Final = 1024
 REST_S: Final = 0.3  # longest wait for the body of a refused request
 _REPEAT_S: Final = 60.0
-_CHALLENGE: Final = (b"www-authenticate", b'Basic realm="extralife", charset="UTF-8"')
+_CHALLENGE: Final = {"www-authenticate": 'Basic realm="extralife", charset="UTF-8"'}
 
 
 class PasswordCheck:
@@ -68,23 +68,20 @@ class PasswordCheck:
             if refusal is None:
                 await app(scope, receive, send)
                 return
-            status, sentence, more = refusal
             scope[REST_KEY] = REST_S
-            body = encoded({"error": sentence})
-            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), more]
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+            status, sentence, headers = refusal
+            await answer({"error": sentence}, status, headers)(scope, receive, send)
 
         return guarded
 
-    def _refusal(self, scope: Scope) -> tuple[int, str, tuple[bytes, bytes]] | None:
+    def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
         address, now_s = address_of(scope), self._clock_s()
         key = _guess_key(address)
         wait_s = self._debts_s.get(key, 0.0) - now_s - (GUESSES - 1) * GUESS_S
         given = Headers(scope=scope).getlist("authorization")
         if given and wait_s > 0:
             whole_s = int(wait_s) + 1
-            return 429, f"too many wrong passwords from {address}: wait {span(whole_s)}", (b"retry-after", b"%d" % whole_s)
+            return 429, f"too many wrong passwords from {address}: wait {span(whole_s)}", {"retry-after": str(whole_s)}
         if len(given) == 1 and self._is_right(given[0]):
             scope[BY_KEY] = f"{self._user} at {address}"
             return None
@@ -94,14 +91,15 @@ class PasswordCheck:
 
     def _is_right(self, given: str) -> bool:
         scheme, _, value = given.strip().partition(" ")
+        shown, wanted = b"", self._basic
         if scheme.lower() == "bearer":
             shown, wanted = value.strip().encode("latin-1", "replace"), self._bearer
-        else:
-            shown, wanted = _decoded(value.strip()) if scheme.lower() == "basic" else b"", self._basic
+        elif scheme.lower() == "basic":
+            with contextlib.suppress(ValueError):
+                shown = base64.b64decode(value.strip(), validate=True)
         return hmac.compare_digest(_digest(shown), wanted)
 
     def _note(self, key: str, now_s: float) -> None:
-        """Count one wrong guess for this address."""
         if key not in self._debts_s and len(self._debts_s) >= MOST_ADDRESSES:
             self._debts_s = {each: end_s for each, end_s in self._debts_s.items() if end_s > now_s}
             if len(self._debts_s) >= MOST_ADDRESSES:  # still full: drop the address with the fewest guesses
@@ -114,13 +112,6 @@ class PasswordCheck:
 
 def _digest(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return b""
 
 
 def _guess_key(address: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+from starlette.responses import Response
 
 
 def encoded(value: object) -> bytes:
@@ -13,6 +15,11 @@ def encoded(value: object) -> bytes:
         return _dumps(value)
     except (ValueError, TypeError):  # rare: a search for such values in advance would take longer than the encoding
         return _dumps(_finite(value))
+
+
+def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """The value as an answer."""
+    return Response(encoded(value), status, headers, "application/json")
 
 
 class EncodedPages:

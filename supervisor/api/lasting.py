@@ -12,7 +12,7 @@ from typing import Final
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from supervisor.api.refused import RequestRefused
+from supervisor.api.inputs import RequestRefused
 
 _HEADERS: Final = {
     "x-accel-buffering": "no",  # a proxy must not buffer the answer

@@ -23,9 +23,9 @@ from typing import Any, Final
 
 import h11
 from uvicorn.protocols.http.flow_control import service_unavailable
-from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from supervisor.api.peer import PeerProtocol, tcp_address
+from supervisor.api.peer import tcp_address, with_peer
 
 HEAD_S: Final = 10.0
 BODY_S: Final = 20.0
@@ -49,7 +49,7 @@ _FULL: Final = (
 _BETWEEN: Final = frozenset({h11.IDLE, h11.DONE, h11.MUST_CLOSE})
 
 
-class BoundedProtocol(PeerProtocol):
+class BoundedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol with these limits. All methods run in the server's own event loop."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -126,6 +126,7 @@ class BoundedProtocol(PeerProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.app = with_peer(self.app, transport)
         self._over_tcp = tcp_address(transport) is not None
         if not self._has_room():
             self.connections.discard(self)  # else the next newcomer would take its place as that of an idle connection

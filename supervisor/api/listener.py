@@ -102,7 +102,9 @@ def listen(path: str, group: str = "") -> Listener:
         files.make_room(path, files.SOCKET)
         Path(ours).rename(path)
     except OSError as error:
-        _drop(sock, ours)
+        sock.close()
+        with contextlib.suppress(OSError):
+            Path(ours).unlink()
         raise OSError(error.errno, f"cannot make the control socket {path}: {error.strerror or error}") from error
     return Listener(sock, path, trouble)
 
@@ -170,9 +172,3 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _drop(sock: socket.socket, path: str) -> None:
-    sock.close()
-    with contextlib.suppress(OSError):
-        Path(path).unlink()

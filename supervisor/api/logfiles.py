@@ -7,8 +7,9 @@ new file. The programs own their logs and may replace them, so only a regular fi
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from supervisor.files import held, open_regular
@@ -29,8 +30,7 @@ class Chunk(Record):
 
 def read_tail(path: str, size_bytes: int) -> Chunk:
     """The last bytes of a log. Raises OSError when it cannot be read."""
-    fd, file_id, end = _open(path)
-    with held(fd):
+    with _opened(path) as (fd, file_id, end):
         start = max(0, end - min(size_bytes, MOST_BYTES))
         data = os.pread(fd, end - start, start)
     return Chunk(data, file_id, start + len(data))
@@ -38,11 +38,10 @@ def read_tail(path: str, size_bytes: int) -> Chunk:
 
 def read_part(path: str, part: Callable[[int], tuple[int, int]]) -> tuple[bytes, int]:
     """(bytes, size of the log). `part` computes from that size where to begin and how much to read. Raises OSError."""
-    fd, _, end = _open(path)
-    with held(fd):
+    with _opened(path) as (fd, _, end):
         begin, size_bytes = part(end)
-        begin = min(begin, end)  # nothing is read beyond the end, however large the offset is
-        return os.pread(fd, min(size_bytes, MOST_BYTES), begin), end
+        # Nothing is read beyond the end, however large the offset is.
+        return os.pread(fd, min(size_bytes, MOST_BYTES), min(begin, end)), end
 
 
 def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:
@@ -50,29 +49,23 @@ def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:
 
     If the file has just been rotated away, its rest is read first: its last lines are the ones that matter.
     """
-    fd, found, end = _open(path)
-    with held(fd):
-        if file_id not in {"", found}:
-            rest = _rest(f"{path}.1", file_id, offset, limit_bytes)
-            if rest is not None:
-                return rest
-        note = "rotated" if file_id not in {"", found} else "truncated" if offset > end else ""
+    limit_bytes = min(limit_bytes, MOST_BYTES)
+    with _opened(path) as (fd, found, end):
+        rotated = file_id not in {"", found}
+        if rotated:
+            with contextlib.suppress(OSError), _opened(f"{path}.1") as (old, name, _):
+                if name == file_id and (rest := os.pread(old, limit_bytes, offset)):
+                    return Chunk(rest, name, offset + len(rest))
+        note = "rotated" if rotated else "truncated" if offset > end else ""
         start = 0 if note else offset
-        data = os.pread(fd, min(limit_bytes, MOST_BYTES), start)
+        data = os.pread(fd, limit_bytes, start)
     return Chunk(data, found, start + len(data), note)
 
 
-def _rest(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk | None:
-    try:
-        fd, found, _ = _open(path)
-    except OSError:
-        return None
-    with held(fd):
-        data = os.pread(fd, min(limit_bytes, MOST_BYTES), offset) if found == file_id else b""
-    return Chunk(data, found, offset + len(data)) if data else None
-
-
-def _open(path: str) -> tuple[int, str, int]:
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tuple[int, str, int]]:
+    """(descriptor, name of the file, its size)."""
     fd = open_regular(path)
-    found = os.fstat(fd)
-    return fd, f"{found.st_dev:x}-{found.st_ino:x}", found.st_size
+    with held(fd):
+        found = os.fstat(fd)
+        yield fd, f"{found.st_dev:x}-{found.st_ino:x}", found.st_size

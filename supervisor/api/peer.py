@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import pwd
 import select
 import socket
 import struct
@@ -12,9 +11,9 @@ import termios
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from supervisor.records import Record
+from supervisor.users import name_of
 
 PEER_KEY: Final = "extralife.peer"
 BY_KEY: Final = "extralife.by"  # name of the client that sent the right password
@@ -30,14 +29,6 @@ class Peer(Record):
     pid: int
     uid: int
     gid: int
-
-
-class PeerProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1, which also puts the connection's `Peer` into each request's scope."""
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.app = _with_peer(self.app, _peer_of(transport), transport, tcp_address(transport))
 
 
 def _peer_of(transport: asyncio.Transport) -> Peer | None:
@@ -59,12 +50,15 @@ def tcp_address(transport: asyncio.Transport) -> str | None:
     return str(name[0]).removeprefix("::ffff:") if isinstance(name, tuple) else "an unknown address"
 
 
-def _with_peer(app: Any, peer: Peer | None, transport: asyncio.Transport, address: str | None) -> ASGIApp:
-    async def with_peer(scope: Scope, receive: Receive, send: Send) -> None:
+def with_peer(app: Any, transport: asyncio.Transport) -> ASGIApp:
+    """`app`, whose requests have the client of their connection in their scope."""
+    peer, address = _peer_of(transport), tcp_address(transport)
+
+    async def known(scope: Scope, receive: Receive, send: Send) -> None:
         scope[PEER_KEY], scope[_TRANSPORT_KEY], scope[_ADDRESS_KEY] = peer, transport, address
         await app(scope, receive, send)
 
-    return with_peer
+    return known
 
 
 def is_tcp(scope: Scope) -> bool:
@@ -84,10 +78,7 @@ def caller(scope: Scope) -> tuple[str, int | None]:
     peer: Peer | None = scope.get(PEER_KEY)
     if peer is None:
         return "operator", None
-    try:
-        return pwd.getpwuid(peer.uid).pw_name, peer.uid
-    except KeyError:
-        return f"uid {peer.uid}", peer.uid
+    return name_of(peer.uid, "uid {}"), peer.uid
 
 
 def disconnected(scope: Scope) -> bool:

@@ -24,7 +24,9 @@ def read_body_first(app: ASGIApp) -> ASGIApp:
     """`app`, whose answers wait for the rest of the request's body: at most `MOST_REST_S` and `MOST_REST_BYTES`."""
 
     async def listening(scope: Scope, receive: Receive, send: Send) -> None:
-        coming = _has_body(scope)
+        headers = dict(scope["headers"])
+        coming = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+        coming = coming and b"expect" not in headers
 
         async def receiving() -> Message:
             nonlocal coming
@@ -37,6 +39,7 @@ def read_body_first(app: ASGIApp) -> ASGIApp:
                 size_bytes = 0
                 # It needs no extra task: with a thousand clients, a task waits long for its turn.
                 with contextlib.suppress(TimeoutError):
+                    # It needs no extra task: with a thousand clients, a task waits long for its turn.
                     async with asyncio.timeout(scope.get(REST_KEY, MOST_REST_S)):
                         while coming and size_bytes < MOST_REST_BYTES:
                             size_bytes += len((await receiving()).get("body", b""))
@@ -45,8 +48,3 @@ def read_body_first(app: ASGIApp) -> ASGIApp:
         await app(scope, receiving, sending)
 
     return listening
-
-
-def _has_body(scope: Scope) -> bool:
-    headers = dict(scope["headers"])
-    return b"expect" not in headers and (b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0")

@@ -26,13 +26,13 @@ Example: `POST /api/v1/ask` with `Origin: http://localhost:8000` and `Host: loca
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Iterable
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from supervisor.api.encoding import answer
 from supervisor.api.peer import is_tcp
 
 _OURS: Final = frozenset({"", "localhost", "127.0.0.1", "[::1]"})
@@ -57,10 +57,7 @@ def same_site(app: ASGIApp, host_names: Iterable[str] = ()) -> ASGIApp:
             await app(scope, receive, send)
             return
         status, sentence = refused
-        body = json.dumps({"error": sentence}).encode()
-        fields = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": fields})
-        await send({"type": "http.response.body", "body": body})
+        await answer({"error": sentence}, status)(scope, receive, send)
 
     return checked
 
@@ -100,7 +97,6 @@ def _is_address(host: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """A Host header without its port."""
     host = host.strip().lower()
     if host.startswith("["):
         return host.partition("]")[0] + "]"

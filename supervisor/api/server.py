@@ -59,7 +59,10 @@ class Server:
 
     def start(self) -> None:
         """Start the thread; return once requests are served. Raises RuntimeError when the server could not start."""
-        _log_through_structlog()
+        logger = logging.getLogger("uvicorn")
+        if not any(isinstance(handler, _ToStructlog) for handler in logger.handlers):
+            logger.addHandler(_ToStructlog())
+        logger.propagate = False
         self._thread.start()
         if not self._uvicorn.ready.wait(_START_S) or not self._uvicorn.started:
             self._ending = True
@@ -182,10 +185,3 @@ class _ToStructlog(logging.Handler):
         self._logged[text] = now_s, 0
         error = record.exc_info[1] if record.exc_info else None
         log.warning("uvicorn", text=record.getMessage(), error=repr(error) if error else None, passed_over=repeats)
-
-
-def _log_through_structlog() -> None:
-    logger = logging.getLogger("uvicorn")
-    if not any(isinstance(handler, _ToStructlog) for handler in logger.handlers):
-        logger.addHandler(_ToStructlog())
-    logger.propagate = False

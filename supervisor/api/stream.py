@@ -34,11 +34,11 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from supervisor.api.encoding import encoded
+from supervisor.api.inputs import RequestRefused
 from supervisor.api.lasting import LongLivedAnswers
 from supervisor.api.limits import UNREAD_S
 from supervisor.api.peer import abandon, unread_bytes
 from supervisor.api.port import Backend, Json
-from supervisor.api.refused import RequestRefused
 from supervisor.policy.upkeep import refresh
 
 log = structlog.get_logger()
@@ -129,7 +129,6 @@ class Stream:
     # --- all readers -----------------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Renew the page while there are readers."""
         clock = asyncio.get_running_loop().time
         sent_s = clock()
         try:

@@ -77,22 +77,16 @@ class TcpPort:
                     await self._woken.wait()
 
     async def _opened(self, at: tuple[str, int], listen: str) -> asyncio.Server | None:
+        family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
+        both = at[0] == "::" and socket.has_dualstack_ipv6()
         try:
-            server = await self._accept(_socket(at))
+            server = await self._accept(socket.create_server(at, family=family, dualstack_ipv6=both))
         except OSError as error:
             why = error.strerror or str(error)
             if why != self._error:
-                log.error(  # noqa: TRY400  a traceback adds nothing
-                    "http_port_not_open", listen=listen, error=why, retry_s=RETRY_S
-                )
+                log.error("http_port_not_open", listen=listen, error=why, retry_s=RETRY_S)  # noqa: TRY400  no traceback
             self._error = why
             return None
         self._error = ""
         log.info("serving_http", listen=listen)
         return server
-
-
-def _socket(at: tuple[str, int]) -> socket.socket:
-    family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
-    both = at[0] == "::" and socket.has_dualstack_ipv6()
-    return socket.create_server(at, family=family, dualstack_ipv6=both)

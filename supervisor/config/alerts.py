@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from supervisor.config import lists, secrets
-from supervisor.config.tables import Parsers, given, settings_of
+from supervisor.config import secrets
+from supervisor.config.tables import Parsers, check_command, choices, given, settings_of
 from supervisor.config.validation import Section, Validation
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings
 
@@ -40,8 +40,8 @@ def complete(validation: Validation, made: AlertSettings, *, read_secrets: bool 
             section.refuse(
                 "urls", f": entry {number} is not a URL such as ntfy://topic (not shown, because it may be a secret)"
             )
-    kinds = lists.choices(section, "kinds", made.kinds, KINDS, "kind of alert")
-    lists.check_command(section, made.command, '["/usr/local/bin/page-me"]', validation.warn)
+    kinds = choices(section, "kinds", made.kinds, KINDS, "kind of alert")
+    check_command(section, made.command, '["/usr/local/bin/page-me"]', validation.warn)
     urls = [url for url in made.urls if _is_url(url)]
     if made.urls_file:
         made = replace(made, urls_file=secrets.beside(validation, made.urls_file))

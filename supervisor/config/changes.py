@@ -7,11 +7,10 @@ from typing import Final
 
 from supervisor.config.loading import Loaded
 from supervisor.config.validation import Origin
+from supervisor.formats import count
 from supervisor.model.settings import SECTIONS, DaemonSettings, Settings
 from supervisor.records import Record
 
-# Keys of [cgroups] that take effect only when the daemon starts.
-_AT_START: Final = frozenset({"cgroups.use", "cgroups.parent"})
 # Keys of [daemon] that are read at each use; the others take effect only when the daemon starts.
 _LIVE_DAEMON: Final = frozenset({"log_max_bytes", "log_backups", "stop_within_s"})
 
@@ -55,7 +54,7 @@ def diff(old: Settings, new: Settings) -> Changes:
     if old.ladder or new.ladder:
         keys = [*_levels(old, new), *(key for key in keys if not key.startswith("level."))]
     waiting = {f"daemon.{field.name}" for field in fields(DaemonSettings) if field.name not in _LIVE_DAEMON}
-    waiting |= _AT_START
+    waiting |= {"cgroups.use", "cgroups.parent"}
     if old.launcher.kind != new.launcher.kind:
         waiting |= {key for key in keys if key.startswith("launcher.")}
     moved = [f"daemon.{key}" for key in ("state_dir", "runtime_dir") if getattr(old.paths, key) != getattr(new.paths, key)]
@@ -99,15 +98,11 @@ def explain(loaded: Loaded) -> list[tuple[str, object, Origin]]:
 
 def summary(settings: Settings) -> str:
     """One line: `config OK: 10 programs, level light: 3 slots x 32 environments, batch 512`, and the levels above."""
-    level, count = settings.level, len(settings.programs)
+    level = settings.level
     top, count_of_levels = settings.rungs[-1].level.name, len(settings.rungs)
     climbs = f"; climbs {count_of_levels} levels up to {top}" if count_of_levels > 1 else "; there is no level to climb to"
-    climbs = climbs if settings.climbs else ""
+    climbs *= settings.climbs
     return (
-        f"config OK: {_count(count, 'program')}, level {level.name}: {_count(level.slots, 'slot')} x "
-        f"{_count(level.num_envs, 'environment')}, batch {level.batch_size}{climbs}"
+        f"config OK: {count(len(settings.programs), 'program')}, level {level.name}: {count(level.slots, 'slot')} x "
+        f"{count(level.num_envs, 'environment')}, batch {level.batch_size}{climbs}"
     )
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

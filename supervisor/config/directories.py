@@ -16,7 +16,6 @@ because the name of a file system does not show how a site has configured it.
 from __future__ import annotations
 
 import os
-import pwd
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +25,7 @@ from supervisor import lack, trust
 from supervisor.config.validation import DEFAULT, Origin, Validation
 from supervisor.filesystems import MEMORY, kind_of, shared, unsafe
 from supervisor.model.settings import Paths
+from supervisor.users import name_of
 
 LEAST_FREE_BYTES: Final = 64 * 2**20
 MOST_SOCKET_BYTES: Final = 107  # sun_path less its closing NUL, unix(7)
@@ -84,7 +84,7 @@ def check_file(validation: Validation, uid: int | None = None) -> None:
 def unsafe_file(path: str, uid: int) -> str:
     """Why another user decides what a daemon of `uid` with this configuration runs; empty: nobody else does."""
     why = _unsafe_permissions(Path(path), uid)
-    return f"{why}, and so decides which commands run as {_user(uid)}" if why else ""
+    return f"{why}, and so decides which commands run as {name_of(uid)}" if why else ""
 
 
 def _place(kind: str, *, cluster: bool) -> str:
@@ -111,10 +111,10 @@ def _writable(validation: Validation, key: str, path: Path, origin: Origin, uid:
         elif os.statvfs(existing).f_flag & os.ST_RDONLY:
             validation.error(origin, f"{name}: {existing} lies on a read-only file system; choose another place with {flag}")
         elif existing == path and existing.stat().st_uid != uid:
-            owner, us = _user(existing.stat().st_uid), _user(uid)
+            owner, us = name_of(existing.stat().st_uid), name_of(uid)
             validation.error(origin, f"{name}: {path} belongs to {owner}, not to {us}; run as {owner} or choose with {flag}")
         elif not _may_use(existing, uid, exists=existing == path):
-            who = _user(uid)
+            who = name_of(uid)
             validation.error(
                 origin, f"{name}: {existing} is read-only for {who}; change its mode or choose another with {flag}"
             )
@@ -165,10 +165,3 @@ def _check_free_space(validation: Validation, paths: Paths, existing: Path, orig
         validation.warn(origin, sentence)
     else:
         validation.error(origin, sentence)
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"

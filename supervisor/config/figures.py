@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import re
@@ -68,16 +69,12 @@ def _check_pattern(section: Section, text: str) -> None:
             section.refuse("log_regex", f": the name of a group has at most {LONGEST_NAME} letters, not {len(group)}")
 
 
-def _is_glob(pattern: str) -> bool:
-    try:
-        next(Path("/proc/self/fdinfo").glob(pattern), None)  # pathlib refuses a wrong pattern at the first match
-    except (ValueError, NotImplementedError, IndexError):
-        return False
-    return ".." not in Path(pattern).parts
-
-
 def _glob(value: str) -> str:
-    if not value or not _is_glob(value):
+    try:
+        next(Path("/proc/self/fdinfo").glob(value), None)  # pathlib refuses a wrong pattern at the first match
+    except (ValueError, NotImplementedError, IndexError):
+        raise ValueError from None
+    if not value or ".." in Path(value).parts:
         raise ValueError
     return value
 
@@ -146,16 +143,12 @@ def progress_error(made: Sources) -> str:
     """Why these sources cannot be the source of progress; empty if they can."""
     if not made.read:
         return 'progress = "figures" needs log_regex, json_lines, csv_glob or events_glob'
-    groups = {OTHER_NAMES.get(group, group) for text in made.log_regex for group in _groups(text)}
+    groups = set[str]()
+    for text in made.log_regex:
+        with contextlib.suppress(re.error, RecursionError, OverflowError):  # refused already
+            groups |= {OTHER_NAMES.get(group, group) for group in re.compile(text).groupindex}
     if made.globs or groups & {STEP, RESUMED}:
         return ""
     near = next((group for group in sorted(groups) if nearest(group, [STEP])), "")
     hint = f"; did you mean {STEP} where it says {near}?" if near else ""
     return f'progress = "figures" needs the steps: no log_regex has a group (?P<step>...){hint}'
-
-
-def _groups(text: str) -> tuple[str, ...]:
-    try:
-        return tuple(re.compile(text).groupindex)
-    except (re.error, RecursionError, OverflowError):
-        return ()

@@ -52,8 +52,14 @@ def levels(validation: Validation, load: LoadSettings, overrides: Overrides) -> 
         conflict = "with [levels]" if "levels" in body else 'with mode = "climb" in [load]'
         validation.error(validation.at("level"), f"level: one fixed level makes no sense {conflict}; remove one of the two")
     made = _given(validation, overrides) if "levels" in body else _built_in(validation, overrides)
-    _check_slots_override(validation, overrides)
-    _check_start(validation, load, made)
+    if ("level", "slots") in overrides:
+        message = "is for a fixed [level], and this file has a ladder; set it in [levels.NAME]"
+        validation.error(overrides["level", "slots"][1], message)
+    names = [level.name for level in made]
+    if load.start is not None and load.start not in names:
+        hint = nearest(load.start, names) or f"; there are {', '.join(names)}"
+        origin = validation.origins.get("load.start", Origin(FILE, validation.source.where))
+        validation.error(origin, f"load.start {shown(load.start)} is not a level{hint}")
     return made, load
 
 
@@ -88,22 +94,15 @@ def without_duplicates(validation: Validation, rungs: tuple[Rung, ...], start: L
     never be tried. A ladder in the file keeps all levels, because the operator may pin each of them.
     """
     kept: list[Rung] = []
+    below: object = None
     for rung in rungs:
-        if "levels" in validation.source.body or rung.level is start or not kept or _load_of(rung) != _load_of(kept[-1]):
+        load = min(rung.level.slots, len(rung.programs)), tuple(spec.digest for spec in rung.programs)
+        if "levels" in validation.source.body or rung.level is start or load != below:
             kept.append(rung)
+            below = load
         else:
             validation.forget(label("levels", rung.level.name) + ".")
     return tuple(kept)
-
-
-def _load_of(rung: Rung) -> tuple[int, tuple[str, ...]]:
-    """The number of programs that run at once, and the digest of each program."""
-    return min(rung.level.slots, len(rung.programs)), tuple(spec.digest for spec in rung.programs)
-
-
-def start_of(made: tuple[Level, ...], load: LoadSettings) -> Level:
-    """The first level of a box without a record."""
-    return next((level for level in made if level.name == load.start), made[0])
 
 
 def _built_in(validation: Validation, overrides: Overrides) -> tuple[Level, ...]:
@@ -166,12 +165,6 @@ def _overridden(validation: Validation, key: str, override: tuple[object, Origin
         return None, origin
 
 
-def _check_slots_override(validation: Validation, overrides: Overrides) -> None:
-    if ("level", "slots") in overrides:
-        message = "is for a fixed [level], and this file has a ladder; set it in [levels.NAME]"
-        validation.error(overrides["level", "slots"][1], message)
-
-
 def _check_order(validation: Validation, below: Level, above: Level) -> None:
     for key in _GROWS:
         less, more = getattr(above, key), getattr(below, key)
@@ -182,11 +175,3 @@ def _check_order(validation: Validation, below: Level, above: Level) -> None:
     if below.shape == above.shape:
         why = f"is the same load as {below.name} before it ({below.shape}); remove one of the two"
         validation.refuse(("levels", above.name), why)
-
-
-def _check_start(validation: Validation, load: LoadSettings, made: tuple[Level, ...]) -> None:
-    names = [level.name for level in made]
-    if load.start is not None and load.start not in names:
-        hint = nearest(load.start, names) or f"; there are {', '.join(names)}"
-        origin = validation.origins.get("load.start", Origin(FILE, validation.source.where))
-        validation.error(origin, f"load.start {shown(load.start)} is not a level{hint}")

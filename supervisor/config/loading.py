@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Final
 
@@ -22,7 +22,8 @@ from supervisor.config import (
     when_done,
 )
 from supervisor.config.cores import usable_cores
-from supervisor.config.programs import Defaults, Options, options, programs, rl_overrides
+from supervisor.config.programs import SET_BY_US, Defaults, options, programs, rl_overrides
+from supervisor.config.scripts import Options
 from supervisor.config.tables import DIRECTORIES, TOP, Setting, read, refuse_unknown, settings_of
 from supervisor.config.validation import (
     DEFAULT,
@@ -33,7 +34,6 @@ from supervisor.config.validation import (
     ConfigError,
     Origin,
     Section,
-    Source,
     Validation,
     label,
 )
@@ -61,14 +61,9 @@ class Loaded(Record):
 
 
 def load(
-    path: str | None,
-    environ: Mapping[str, str],
-    flags: Mapping[str, object] | None = None,
-    *,
-    look: bool = True,
-    starting: bool = False,
-    as_owner: bool = False,
-) -> Loaded:
+    path: str | None, environ: Mapping[str, str], flags: Mapping[str, object] | None = None, *, look: bool = True,
+    starting: bool = False, as_owner: bool = False,
+) -> Loaded:  # fmt: skip
     """Read, merge and check everything; nothing is applied until all of it is valid. Raises ConfigError.
 
     `flags` are [daemon]'s keys and `slots`, as strings or values; None is "not given". `look` is False if the caller only
@@ -77,16 +72,11 @@ def load(
     `as_owner` checks the directories for the owner of the state directory, if root calls.
     """
     file = source.read(path or places.find_config(environ))
-    whole, left_out = added.merged(file, _state_dir(file, environ, flags or {}))
+    first = Validation(file)  # its state directory has the added programs; the next check reports its mistakes
+    paths = _paths(first, environ, _overrides(first, environ, flags or {}, {}))
+    whole, left_out = added.merged(file, None if paths is None else paths.state_dir)
     validation = Validation(whole, warnings=left_out)
-    return _checked(validation, environ, flags or {}, check_environment=look, starting=starting, as_owner=as_owner)
-
-
-def _state_dir(file: Source, environ: Mapping[str, str], flags: Mapping[str, object]) -> str | None:
-    """The state directory, which has the added programs. None: its key is wrong, and the next check reports that."""
-    validation = Validation(file)
-    paths = _paths(validation, environ, _overrides(validation, environ, flags, {}))
-    return None if paths is None else paths.state_dir
+    return _checked(validation, environ, flags or {}, look=look, starting=starting, as_owner=as_owner)
 
 
 def load_input(given: ConfigInput, environ: Mapping[str, str], where: str) -> Loaded:
@@ -100,14 +90,9 @@ def load_input(given: ConfigInput, environ: Mapping[str, str], where: str) -> Lo
 
 
 def _checked(
-    validation: Validation,
-    environ: Mapping[str, str],
-    flags: Mapping[str, object],
-    *,
-    check_environment: bool = True,
-    starting: bool = False,
-    as_owner: bool = False,
-) -> Loaded:
+    validation: Validation, environ: Mapping[str, str], flags: Mapping[str, object], *, look: bool = True,
+    starting: bool = False, as_owner: bool = False,
+) -> Loaded:  # fmt: skip
     for key in validation.source.body:
         if key not in TOP:
             known = foreign_names.hint(key, TOP, f"the sections are {', '.join(TOP)}")
@@ -117,43 +102,44 @@ def _checked(
     rl = rl_overrides(validation, *from_environment(environ)) if has_builtin else {}
     overrides = _overrides(validation, environ, flags, rl)
     made = {name: _section(validation, name, overrides) for name in SECTIONS}
-    for name, each in made.items():
-        _check_order(validation, name, each)
-    made["alerts"] = alerts.complete(validation, made["alerts"], read_secrets=check_environment)
-    made["offsite"] = offsite.complete(validation, made["offsite"], read_secrets=check_environment, starting=starting)
+    made["alerts"] = alerts.complete(validation, made["alerts"], read_secrets=look)
+    made["offsite"] = offsite.complete(validation, made["offsite"], read_secrets=look, starting=starting)
     made["notice"] = notice.complete(validation, made["notice"])
     made["cost"] = when_done.limits(validation, made["cost"])
     made["when_done"] = when_done.complete(validation, made["when_done"], made["cost"], starting=starting)
-    made["http"] = http.complete(validation, made["http"], read_secrets=check_environment)
+    made["http"] = http.complete(validation, made["http"], read_secrets=look)
     made["launcher"] = launcher.complete(validation, made["launcher"])
     launcher.check_patience(validation, made["launcher"], made["stall"])
     launcher.check_programs(validation, made["launcher"], tables)
     paths = _paths(validation, environ, overrides)
     levels, made["load"] = ladder.levels(validation, made["load"], overrides)
+
+    def at(level: Level, section: str) -> tuple[ProgramSpec, ...]:
+        return programs(validation, tables, _defaults(validation, level, section, rl, environ, paths))
+
     if levels:
-        made["level"] = ladder.start_of(levels, made["load"])
+        made["level"] = next((level for level in levels if level.name == made["load"].start), levels[0])
         remote = made["launcher"].remote
         climbs = made["load"].mode == CLIMB
-        made["ladder"] = _rungs(validation, tables, levels, made["level"], rl, environ, paths, remote=remote, climbs=climbs)
+        made["ladder"] = _rungs(validation, at, levels, made["level"], remote=remote, climbs=climbs)
         specs = next(rung.programs for rung in made["ladder"] if rung.level is made["level"])
         _warn_ladder(validation, made["ladder"], specs, climbs=climbs)
         validation.forget("level.")
     else:
-        specs = programs(validation, tables, _defaults(validation, made["level"], "level", rl, environ, paths))
-        if not made["launcher"].remote:
-            _warn_memory(validation, made["level"])
+        specs = at(made["level"], "level")
+        short = "" if made["launcher"].remote else ladder.memory_short(made["level"])
+        if short:  # a fixed level is the operator's decision, so it is not refused
+            validation.warn(validation.at("level", "memory_mb"), f"level.memory_mb: {short}")
     if not tables and validation.source.body.get("program", {}) == {}:
         validation.error(validation.at("program"), "there is no program; add a section such as [program.Pong]")
-    if check_environment and paths is not None:
+    if look and paths is not None:
         runtime, state = (validation.origins[f"daemon.{key}"] for key in ("runtime_dir", "state_dir"))
         uid = directories.user_of(paths) if as_owner else None
         names, cluster = [spec.name for spec in specs], made["launcher"].remote
         directories.check(validation, paths, state, runtime, names, uid, cluster=cluster)
         directories.check_file(validation, uid)
     if paths is not None:
-        _check_group(
-            validation, made["daemon"].socket_group, paths.state_dir, check_environment=check_environment, starting=starting
-        )
+        _check_group(validation, made["daemon"].socket_group, paths.state_dir, look=look, starting=starting)
     if validation.errors or paths is None:
         raise ConfigError(validation.errors)
     settings = Settings(paths, programs=specs, **made)
@@ -177,7 +163,7 @@ def _overrides(validation: Validation, environ: Mapping[str, str], flags: Mappin
             continue
         if variable in VARIABLES:
             found[OVERRIDES[VARIABLES[variable]]] = environ[variable], Origin(ENVIRONMENT, variable)
-        elif not _is_reserved(variable):
+        elif variable not in SET_BY_US and variable != places.ENV_CONFIG:
             hint = nearest(variable.removeprefix(PREFIX), [key.upper() for key in OVERRIDES])
             if hint:  # a typo; any other name with the prefix belongs to other software
                 wanted = hint.replace("mean ", f"mean {PREFIX}")
@@ -193,13 +179,6 @@ def _overrides(validation: Validation, environ: Mapping[str, str], flags: Mappin
     return found
 
 
-def _is_reserved(variable: str) -> bool:
-    from workers import contract
-
-    ours = {value for name, value in vars(contract).items() if name.startswith("ENV_")}
-    return variable in ours or variable == places.ENV_CONFIG
-
-
 # --- sections --------------------------------------------------------------------------------------------------------
 
 
@@ -208,6 +187,10 @@ def _section(validation: Validation, name: str, overrides: Overrides) -> Any:
     section, settings = validation.section(name), settings_of(SECTIONS[name])
     refuse_unknown(section, (*settings, *(DIRECTORIES if name == "daemon" else ())))
     values = read(section, settings, alerts.PARSERS if name == "alerts" else {}) | _overridden(section, settings, overrides)
+    for low, declaration in declared(SECTIONS[name]).items():
+        if (high := declaration.up_to) and values[low] > values[high]:
+            first, second = f"{values[low]:g}", f"{name}.{high}, {values[high]:g}"
+            section.refuse(low, f", {first}, is more than {second}; lower the first or raise the second")
     return SECTIONS[name](**values)
 
 
@@ -227,14 +210,7 @@ def _overridden(section: Section, settings: Mapping[str, Setting], overrides: Ov
     return values
 
 
-def _check_order(validation: Validation, name: str, made: Any) -> None:
-    for low, declaration in declared(type(made)).items():
-        if (high := declaration.up_to) and getattr(made, low) > getattr(made, high):
-            first, second = f"{getattr(made, low):g}", f"{name}.{high}, {getattr(made, high):g}"
-            validation.refuse((name, low), f", {first}, is more than {second}; lower the first or raise the second")
-
-
-def _check_group(validation: Validation, group: str, state_dir: str, *, check_environment: bool, starting: bool) -> None:
+def _check_group(validation: Validation, group: str, state_dir: str, *, look: bool, starting: bool) -> None:
     """Check that the group exists, and that the daemon's user can give the socket to it.
 
     That user is the current one, or the owner of the state directory if root calls. A wrong group does not prevent a start:
@@ -244,7 +220,7 @@ def _check_group(validation: Validation, group: str, state_dir: str, *, check_en
     if uid == 0 and os.path.isdir(state_dir):  # noqa: PTH112  Path's raises where it cannot look
         uid = os.stat(state_dir).st_uid  # noqa: PTH116
     why = membership.outside(group, uid) if group else ""
-    if not why or not (check_environment or why.startswith(membership.NO_GROUP)):
+    if not why or not (look or why.startswith(membership.NO_GROUP)):
         return
     do = "create it" if why.startswith(membership.NO_GROUP) else f"add the user to it (usermod -aG {group} USER)"
     report = validation.warn if starting else validation.error
@@ -283,28 +259,17 @@ def _directory(
 
 
 def _rungs(
-    validation: Validation,
-    tables: Mapping[str, Any],
-    levels: tuple[Level, ...],
-    start: Level,
-    rl: Options,
-    environ: Mapping[str, str],
-    paths: Paths | None,
-    *,
-    remote: bool,
-    climbs: bool,
-) -> tuple[Rung, ...]:
+    validation: Validation, at: Callable[[Level, str], tuple[ProgramSpec, ...]], levels: tuple[Level, ...], start: Level,
+    *, remote: bool, climbs: bool,
+) -> tuple[Rung, ...]:  # fmt: skip
     """Every program at every level. The start's level is made last, so `config` shows the values of that level."""
-    made: dict[str, tuple[ProgramSpec, ...]] = {}
-    for level in sorted(levels, key=lambda level: level is start):
-        defaults = _defaults(validation, level, label("levels", level.name), rl, environ, paths)
-        made[level.name] = programs(validation, tables, defaults)
+    made = {level.name: at(level, label("levels", level.name)) for level in sorted(levels, key=lambda level: level is start)}
     launcher.with_resources({level.name: level.launcher for level in levels}, made)
-    built_in = "levels" not in validation.source.body
     if climbs:
         _keep_at_start(validation, made, start)
-    vetoes = {level.name: ladder.veto(level, built_in=built_in, remote=remote) for level in levels}
-    rungs = tuple(Rung(level, made[level.name], vetoes[level.name]) for level in levels)
+    built_in = "levels" not in validation.source.body
+    vetoes = (ladder.veto(level, built_in=built_in, remote=remote) for level in levels)
+    rungs = tuple(Rung(level, made[level.name], veto) for level, veto in zip(levels, vetoes, strict=True))
     return ladder.without_duplicates(validation, rungs, start)
 
 
@@ -342,17 +307,9 @@ def _warn_ladder(validation: Validation, rungs: tuple[Rung, ...], specs: tuple[P
         validation.warn(validation.at("program", named[0]), f"{label('program', named[0])}: {message}")
 
 
-def _warn_memory(validation: Validation, level: Level) -> None:
-    """Warn if the box has too little memory. A fixed level is the operator's decision, so it is not refused."""
-    message = ladder.memory_short(level)
-    if message:
-        validation.warn(validation.at("level", "memory_mb"), f"level.memory_mb: {message}")
-
-
 def _defaults(
     validation: Validation, level: Level, section: str, rl: Options, environ: Mapping[str, str], paths: Paths | None
 ) -> Defaults:
-    """The values that every built-in program starts from: the level's load, and [training]."""
     load: Options = {}
     for key in ("num_envs", "batch_size"):
         origin = validation.origins[f"{section}.{key}"]

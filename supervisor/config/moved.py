@@ -6,12 +6,11 @@ parsed again. A file in an unusual form (an inline table, a value over several l
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping
 
-from supervisor.config.source import lines
+from supervisor.config.source import lines, toml
 from supervisor.config.tables import DIRECTORIES
 
 _VALUE = re.compile(r"=.*$", re.DOTALL)
@@ -35,11 +34,9 @@ def moved(text: str, wanted: Mapping[tuple[str, str], str | None]) -> str:
     for (section, key), value in wanted.items():
         at = places.get((section, key))
         if at is not None:
-            rows[at - 1] = (
-                f"# {rows[at - 1]}" if value is None else _VALUE.sub(f"= {json.dumps(value)}", rows[at - 1], count=1)
-            )
+            rows[at - 1] = f"# {rows[at - 1]}" if value is None else _VALUE.sub(f"= {toml(value)}", rows[at - 1], count=1)
         elif value is not None:
-            added.setdefault(section, []).append(f"{key} = {json.dumps(value)}")
+            added.setdefault(section, []).append(f"{key} = {toml(value)}")
     for section, more in added.items():
         header = next((n for n, row in enumerate(rows) if row.split("#")[0].strip() == f"[{section}]"), None)
         if header is None:

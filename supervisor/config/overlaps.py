@@ -19,7 +19,7 @@ _DEPTHS = ("", f"/{_ANY}/{_ANY}{_ANY}")
 
 def may_meet(one: str, other: str) -> bool:
     """Whether one file can match both patterns. They are absolute and normal, with `*`, `?`, `[...]`, and `**` as a part."""
-    fixed, begins = _fixed(one), _fixed(other)
+    fixed, begins = (_WILD.split(pattern, maxsplit=1)[0] for pattern in (one, other))  # before the first wildcard
     if not (fixed.startswith(begins) or begins.startswith(fixed)):
         return False  # nearly all pairs of 500 programs end here
     return _paths_meet(tuple(one.split("/")), tuple(other.split("/")))
@@ -30,17 +30,12 @@ def includes(one: str, other: str) -> bool:
 
     A wildcard of the other is tried as a name that nobody chooses, and `**` as no directory and as two.
     """
-    names = [_TOKENS.sub(_tried, other.replace("/**", directories)) for directories in _DEPTHS]
+
+    def tried(token: re.Match[str]) -> str:
+        return _ANY if _WILD.match(token[0]) else token[0]
+
+    names = [_TOKENS.sub(tried, other.replace("/**", directories)) for directories in _DEPTHS]
     return one == other or ("[" not in one and all(may_meet(one, name) for name in names))
-
-
-def _tried(token: re.Match[str]) -> str:
-    return _ANY if _WILD.match(token[0]) else token[0]
-
-
-def _fixed(pattern: str) -> str:
-    """The part before the first wildcard."""
-    return _WILD.split(pattern, maxsplit=1)[0]
 
 
 def _paths_meet(one: Sequence[str], other: Sequence[str]) -> bool:
@@ -67,9 +62,6 @@ def _parts_meet(one: str, other: str) -> bool:
             if "*" in (mine, theirs[at]):
                 meets[at] = below[at] or meets[at + 1]
             else:
-                meets[at] = below[at + 1] and _same(mine, theirs[at])
+                same = mine == theirs[at] or "?" in (mine, theirs[at]) or len(mine) > 1 or len(theirs[at]) > 1
+                meets[at] = below[at + 1] and same
     return meets[0]
-
-
-def _same(one: str, other: str) -> bool:
-    return one == other or "?" in (one, other) or len(one) > 1 or len(other) > 1

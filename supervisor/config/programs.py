@@ -22,10 +22,10 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.config import figures, foreign_names, own_checkpoints, process_keys, scripts
+from supervisor.config import command_keys, figures, foreign_names, scripts
 from supervisor.config.overlaps import includes, may_meet
+from supervisor.config.scripts import Options
 from supervisor.config.seeds import expanded
-from supervisor.config.service_health import health_check
 from supervisor.config.tables import FIGURE_KEYS, Setting, given, program_settings, read
 from supervisor.config.validation import DEFAULT, DERIVED, ENVIRONMENT, Origin, Section, Validation, label, shown
 from supervisor.keys import Declaration
@@ -52,9 +52,8 @@ _THREAD_CAPS: Final = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREAD
 _KNOWN_GAMES: Final = (*GAMES, *EXTRA_GAMES)
 _HOW: Final = 'for a built-in game set game = "NAME", for a program of your own set command = ["python", "train.py"]'
 _FIELDS: Final = tuple(each.name for each in fields(ProgramSpec))
+SET_BY_US: Final = frozenset(value for key, value in vars(contract).items() if key.startswith("ENV_"))  # for each attempt
 _ROOT: Final = Path(__file__).resolve().parents[2]
-
-Options = dict[str, tuple[Value, Origin]]  # option -> value and where it came from
 
 
 class Defaults(Record):
@@ -138,15 +137,16 @@ def _env(section: Section, *, builtin: bool) -> dict[str, str]:
         section.refuse("env", f'must be a table of strings, {{ NAME = "value" }}, not {shown(table)}')
         return {}
     inner = Section(section.validation, (*section.path, "env"), table)
-    ours = {value for key, value in vars(contract).items() if key.startswith("ENV_")}
     for variable, value in table.items():
         secret = _SECRET.search(variable) is not None
         if not _ENV_NAME.fullmatch(variable):
             inner.refuse(variable, ": a variable's name is not empty and holds neither = nor NUL")
-        elif variable in ours:
+        elif variable in SET_BY_US:
             inner.refuse(variable, f": {variable} is set by extralife for each attempt; remove it")
         elif builtin and variable.startswith("RL_"):
-            inner.refuse(variable, f": a built-in program takes no RL_* of its own; set {_setting(variable)} instead")
+            known = {option.env_name: f"{option.name} = ..." for option in OPTIONS.values()}
+            instead = known.get(variable, "the key of that name")
+            inner.refuse(variable, f": a built-in program takes no RL_* of its own; set {instead} instead")
         elif not isinstance(value, str) or "\0" in value:
             inner.refuse(variable, f'must be a string without NUL, such as "1"{"" if secret else f", not {shown(value)}"}')
         elif builtin or scripts.used_in(inner, variable, value, secret=secret) is not None:
@@ -177,11 +177,6 @@ def _on_device(section: Section, device: str, common: dict[str, Any]) -> None:
         section.refuse("gpu", f'says the same as device = "{device}"; remove one of the two')
     elif number:
         common["gpu"] = int(number)
-
-
-def _setting(variable: str) -> str:
-    known = {option.env_name: option.name for option in OPTIONS.values()}
-    return f"{known[variable]} = ..." if variable in known else "the key of that name"
 
 
 def _digest(body: object) -> str:
@@ -263,10 +258,8 @@ def _check_together(section: Section, values: Options) -> None:
     """Check options together that are each valid alone. Each error begins with the wrong option and has its place."""
     resolved: dict[str, object] = {key: option.default for key, option in OPTIONS.items() if option.default is not None}
     resolved |= {key: value for key, (value, _) in values.items()}
-    fallback, batch = resolved.get("fallback_batch"), resolved["batch_size"]
-    if isinstance(fallback, int) and isinstance(batch, int) and fallback >= batch:
-        message = f"fallback_batch {fallback} is no smaller than batch_size {batch} and has no effect"
-        section.validation.warn(values["fallback_batch"][1], f"{section.label()}: {message}")
+    if isinstance(resolved.get("fallback_batch"), int):
+        scripts.check_fallback(section, values["fallback_batch"], resolved["batch_size"])
     for sentence in check_together(resolved):
         key = sentence.partition(" ")[0]
         section.validation.error(values[key][1] if key in values else section.at(), sentence)
@@ -279,7 +272,7 @@ def _builtin_spec(
         word
         for key in sorted(settings.keys() - {"game"})
         if settings[key] is not None
-        for word in (OPTIONS[key].flag, _word(settings[key]))
+        for word in (OPTIONS[key].flag, str(settings[key]).lower() if settings[key] in (True, False) else str(settings[key]))
     ]
     argv = (sys.executable, "-P", "-m", "workers", "--program", name, "--game", settings["game"], *flags)
     moved = {
@@ -287,23 +280,15 @@ def _builtin_spec(
         for key, value in settings.items()
         if value != OPTIONS[key].default and not (key == "threads" and values[key][1].kind == DERIVED)
     }
-    env = {"PYTHONUNBUFFERED": "1"} | _caps(settings["threads"]) | _checkout(defaults.environ) | common["env"]
+    env = {"PYTHONUNBUFFERED": "1"} | _caps(settings["threads"])
+    if (_ROOT / "pyproject.toml").is_file():  # a worker must find the code from its run directory, also without installation
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), defaults.environ.get("PYTHONPATH")]))
+    env |= common["env"]
     return ProgramSpec(
         name, argv, _digest(["builtin", moved, common["env"]]), builtin=True, game=settings["game"], progress=Progress.BEAT,
         num_envs=settings["num_envs"], batch_size=settings["batch_size"], fallback_batch=settings["fallback_batch"],
         **common | {"env": tuple(sorted(env.items()))},
     )  # fmt: skip
-
-
-def _word(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _checkout(environ: Mapping[str, str]) -> dict[str, str]:
-    """A worker starts in its run directory, and must find the code there even if the checkout is not installed."""
-    if not (_ROOT / "pyproject.toml").is_file():
-        return {}
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), environ.get("PYTHONPATH")]))}
 
 
 def rl_overrides(validation: Validation, values: Mapping[str, Value], errors: list[str]) -> Options:
@@ -325,7 +310,12 @@ def rl_overrides(validation: Validation, values: Mapping[str, Value], errors: li
 
 def _command_program(section: Section, defaults: Defaults) -> ProgramSpec | None:
     before, name = len(section.validation.errors), section.name
-    _check_keys(section)
+    known = (*program_settings(command=False), *program_settings(command=True), *scripts.OWN_KEYS)
+    for key in section.body:
+        if key in OPTIONS and key not in scripts.OWN_KEYS:
+            section.refuse(key, f"is for built-in games and {section.name} has a command; remove one of the two")
+        elif key not in known:
+            section.refuse(key, f"is not a setting{foreign_names.hint(key, known)}")
     section = scripts.filled_patterns(section, _constant_placeholders(section, defaults))
     values = _values(section)
     env, service = values["env"], values["kind"] == SERVICE
@@ -333,9 +323,9 @@ def _command_program(section: Section, defaults: Defaults) -> ProgramSpec | None
     place = _directory(section, values["directory"])
     values["figures"] = figures.sources(section, values, service=service)
     values["progress"] = _progress(section, values, service=service)
-    own_checkpoints.check_together(section, service=service)
-    process_keys.check_together(section, values)
-    values["health"] = health_check(section, service=service)
+    command_keys.check_checkpoints(section, service=service)
+    command_keys.check_process(section, values)
+    values["health"] = command_keys.health_check(section, service=service)
     own, reads = scripts.own(section), scripts.read_by_script(section, values["level_values"])
     values["follows_level"] = scripts.follows_level(section, values, [*command.words, *env.values()])
     # An error that another level has reported already is not added again, so it does not raise the count.
@@ -372,18 +362,17 @@ def _command_program(section: Section, defaults: Defaults) -> ProgramSpec | None
 
 
 def _values(section: Section) -> dict[str, Any]:
-    """The values of all keys of a command, each checked alone."""
     # Most programs name no source of figures, and need no word on levels.
-    quiet = ("follows_level", *FIGURE_KEYS, *(() if "checkpoint_glob" in section else own_checkpoints.KEYS))
+    quiet = ("follows_level", *FIGURE_KEYS, *(() if "checkpoint_glob" in section else command_keys.CHECKPOINT_KEYS))
     plain = {key: each for key, each in program_settings(command=True).items() if key not in ("command", "health")}
-    return _common(section, builtin=False) | read(section, plain, _PARSERS, quiet)
+    return _common(section, builtin=False) | read(section, plain, {**command_keys.PARSERS, **figures.PARSERS}, quiet)
 
 
 def _body(spec: ProgramSpec, env: Mapping[str, str], where: str) -> list[object]:
     """The settings whose change needs a restart, less the values of the level."""
     body: list[object] = ["command", spec.argv, env, where, spec.progress.value, spec.progress_glob]
     body += ["service"] if spec.service else []
-    if at_start := process_keys.changed_at_start(spec):
+    if at_start := command_keys.changed_at_start(spec):
         body.append(at_start)
     return body if spec.health is None else [*body, asdict(spec.health)]
 
@@ -394,15 +383,6 @@ def _constant_placeholders(section: Section, defaults: Defaults) -> dict[str, st
     game, gpu = section.body.get("game", name if name in _KNOWN_GAMES else None), section.body.get("gpu")
     found = {"name": name} | ({"run_dir": defaults.paths.run_dir(name)} if defaults.paths else {})
     return found | ({"game": game} if isinstance(game, str) else {}) | ({"gpu": str(gpu)} if isinstance(gpu, int) else {})
-
-
-def _check_keys(section: Section) -> None:
-    known = (*program_settings(command=False), *program_settings(command=True), *scripts.OWN_KEYS)
-    for key in section.body:
-        if key in OPTIONS and key not in scripts.OWN_KEYS:
-            section.refuse(key, f"is for built-in games and {section.name} has a command; remove one of the two")
-        elif key not in known:
-            section.refuse(key, f"is not a setting{foreign_names.hint(key, known)}")
 
 
 def _digested(spec: ProgramSpec, body: Sequence[object], made: scripts.Values, used: frozenset[str]) -> ProgramSpec:
@@ -460,18 +440,9 @@ def _progress(section: Section, values: dict[str, Any], *, service: bool) -> Pro
     return value
 
 
-def _done_codes(value: Any) -> tuple[int, ...]:
-    if isinstance(value, list) and value and all(type(code) is int and 0 <= code <= 255 for code in value):
-        return tuple(sorted(set(value)))
-    raise ValueError
-
-
-_PARSERS: Final = {**own_checkpoints.PARSERS, **process_keys.PARSERS, **figures.PARSERS, "done_codes": _done_codes}
-
-
 def _warn(section: Section, spec: ProgramSpec, env: Mapping[str, str], environ: Mapping[str, str]) -> None:
     """Warn of problems that may disappear (a disk is mounted later): they are no reason to refuse every other program."""
-    process_keys.warn_about_process(section, spec)
+    command_keys.warn_about_process(section, spec)
     if spec.directory and not Path(spec.directory).is_dir():
         section.warn("directory", f"{spec.directory} does not exist (yet)")
         return

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.config import lists, shell_syntax
-from supervisor.config.tables import Setting, given
+from supervisor.config import shell_syntax
+from supervisor.config.tables import Setting, choices, given
 from supervisor.config.validation import Origin, Section, shown
 from supervisor.keys import Declaration
 from supervisor.model.settings import Progress
@@ -36,7 +36,7 @@ _OWN: Final = {key: Setting.plain(OPTIONS[key]) for key in OWN_KEYS} | {
 }
 _EXAMPLE: Final = '["python", "train.py"]'
 
-Options = dict[str, tuple[Value, Origin]]
+Options = dict[str, tuple[Value, Origin]]  # option -> value and where it came from
 
 
 class Command(Record):
@@ -65,24 +65,20 @@ def words(value: object, example: str = _EXAMPLE) -> tuple[str, ...]:
 
 def command(section: Section, *, shell: bool) -> Command:
     """The command of a section. A command without words is wrong, and the validation has the error."""
+    value = section.body["command"]
     try:
-        found = _shell_command(section.body["command"]) if shell else _command(section, section.body["command"])
+        if shell and not isinstance(value, str):
+            example = '"python train.py | tee log"'
+            raise ValueError(f"must be one string where shell = true, such as {example}, not {shown(value)}")
+        if shell:
+            words([value.strip()])
+            # With bash's pipefail, `python train.py | tee log` fails when train.py fails.
+            runs = (_BASH, "-o", "pipefail", "-c") if Path(_BASH).exists() else ("/bin/sh", "-c")
+        found = Command((*runs, value), (), True) if shell else _command(section, value)
     except ValueError as error:
         section.refuse("command", str(error))
         return Command()
     return found if _fits(section, found) else Command()
-
-
-def _shell_command(value: object) -> Command:
-    if not isinstance(value, str):
-        raise ValueError(f'must be one string where shell = true, such as "python train.py | tee log", not {shown(value)}')
-    words([value.strip()])
-    return Command((*_shell_words(), value), (), True)
-
-
-def _shell_words() -> tuple[str, ...]:
-    """Bash if it exists: with its pipefail, `python train.py | tee log` fails when train.py fails."""
-    return (_BASH, "-o", "pipefail", "-c") if Path(_BASH).exists() else ("/bin/sh", "-c")
 
 
 def _command(section: Section, value: object) -> Command:
@@ -189,22 +185,22 @@ class Values(Record):
 
 def own(section: Section) -> Options | None:
     """The options of a built-in game that a script may have too; None: one is wrong."""
-    values = given(section, _OWN, {"batch_size": _not_auto})
+
+    def not_auto(value: Value) -> Value:
+        if value == AUTO:
+            raise ValueError('= "auto" is for built-in games; write a number, or leave it to the level')
+        return value
+
+    values = given(section, _OWN, {"batch_size": not_auto})
     found: Options = {key: (values[key], section.at(key)) for key in OWN_KEYS if key in values}
     for key, (value, origin) in found.items():
         section.note(key, value, origin)
     return found if found.keys() == section.body.keys() & set(OWN_KEYS) else None
 
 
-def _not_auto(value: Value) -> Value:
-    if value == AUTO:
-        raise ValueError('= "auto" is for built-in games; write a number, or leave it to the level')
-    return value
-
-
 def read_by_script(section: Section, named: list[str]) -> frozenset[str]:
     """`level_values`: the values of the level that the script itself reads from its environment."""
-    return frozenset(lists.choices(section, "level_values", named, OF_LEVEL, "value of a level"))
+    return frozenset(choices(section, "level_values", named, OF_LEVEL, "value of a level"))
 
 
 def follows_level(section: Section, values: Mapping[str, Any], texts: Iterable[str]) -> bool:
@@ -241,13 +237,12 @@ def values(
         section.note(key, *load[key])
     return Values(
         {key: str(value) for key, value in known.items()}, used & frozenset(OF_LEVEL) - given.keys(),
-        _number(known, "num_envs"), _number(known, "batch_size"),
+        int(known["num_envs"]) if "num_envs" in known else None, int(known["batch_size"]) if "batch_size" in known else None,
         int(given["fallback_batch"][0]) if "fallback_batch" in given else None, str(own_game),
     )  # fmt: skip
 
 
 def _missing(used: frozenset[str], known: Mapping[str, Value], given: Options, *, service: bool) -> list[str]:
-    """An error message for each placeholder without a value."""
     needs = (("seed", "seed = 1, or seeds = [1, 2, 3]"), ("game", 'game = "Pong"'), ("gpu", "gpu = 0"))
     found = [f"{{{key}}} has no value here; set {do}" for key, do in needs if key in used and key not in known]
     at_level = [key for key in OF_LEVEL if key in used and key not in given]
@@ -256,19 +251,20 @@ def _missing(used: frozenset[str], known: Mapping[str, Value], given: Options, *
     return found
 
 
-def _number(found: Mapping[str, Value], key: str) -> int | None:
-    return int(found[key]) if key in found else None
-
-
 def _warn_unused(section: Section, given: Options, used: frozenset[str]) -> None:
     for option in given:
         wanted = "batch_size" if option == "fallback_batch" else option
         if wanted not in used:
             why = f"only a script that reads {placeholders.variable(wanted)} takes it"
             section.warn(option, f"{why}, because {{{wanted}}} is not used in command, env or directory")
-    fallback, batch = given.get("fallback_batch"), given.get("batch_size")
-    if fallback is not None and batch is not None and int(fallback[0]) >= int(batch[0]):
-        message = f"fallback_batch {fallback[0]} is no smaller than batch_size {batch[0]} and has no effect"
+    if "fallback_batch" in given and "batch_size" in given:
+        check_fallback(section, given["fallback_batch"], given["batch_size"][0])
+
+
+def check_fallback(section: Section, fallback: tuple[Value, Origin], batch: object) -> None:
+    """Warn of a smaller batch for a lack of memory that is no smaller."""
+    if isinstance(batch, int) and int(fallback[0]) >= batch:
+        message = f"fallback_batch {fallback[0]} is no smaller than batch_size {batch} and has no effect"
         section.validation.warn(fallback[1], f"{section.label()}: {message}")
 
 

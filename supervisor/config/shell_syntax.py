@@ -21,18 +21,15 @@ _QUOTED: Final = "\x01"  # replaces characters that a shell would not interpret
 
 def runs_shell(words: Sequence[str]) -> bool:
     """Whether the command is a shell that reads one of its words, as `bash -c "..."` does."""
-    return bool(words) and words[0].rpartition("/")[2] in SHELLS and any(_has_c(word) for word in words[1:4])
-
-
-def _has_c(word: str) -> bool:
-    return word.startswith("-") and not word.startswith("--") and "c" in word
+    return bool(words) and words[0].rpartition("/")[2] in SHELLS and any(re.match("-[^-]*c", word) for word in words[1:4])
 
 
 def in_text(text: str) -> tuple[list[str], list[str]]:
     """(operators, words that a shell would expand) in a command that is one string."""
-    words = _bare(text).split()
+    words = "".join(_readable(text)).split()
     operators = [word for word in words if _OPERATOR.fullmatch(word)]
-    return operators, [_shown(word) for word in words if word not in operators and _replaced(word, patterns=True)]
+    expanded = [word for word in words if word not in operators and _replaced(word, patterns=True)]
+    return operators, [word.replace(_QUOTED, "") for word in expanded]
 
 
 def in_words(words: Sequence[str]) -> list[str]:
@@ -47,12 +44,8 @@ def _replaced(word: str, *, patterns: bool) -> bool:
     return bool(found)
 
 
-def _bare(text: str) -> str:
-    """The text with `_QUOTED` in place of the characters that quotation marks or a backslash hide from a shell."""
-    return "".join(_readable(text))
-
-
 def _readable(text: str) -> Iterator[str]:
+    """The text with `_QUOTED` in place of the characters that quotation marks or a backslash hide from a shell."""
     quotation, is_escaped = "", False
     for letter in text:
         if is_escaped:
@@ -70,7 +63,3 @@ def _readable(text: str) -> Iterator[str]:
             yield _QUOTED
         else:
             yield letter
-
-
-def _shown(word: str) -> str:
-    return word.replace(_QUOTED, "")

@@ -6,16 +6,33 @@ that tomllib has accepted is searched for the lines of its keys. Only strings, c
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
 from typing import Any, Final
 
 from supervisor import files, lack
-from supervisor.config.default import DEFAULT_TOML
 from supervisor.config.validation import ConfigError, Source
 
 DEFAULT_NAME: Final = "the embedded default"
+# For a first try: two real games, at a load that fits two cores and 4 GiB of memory.
+DEFAULT_TOML: Final = """\
+[level]
+name = "light"
+slots = 2
+num_envs = 8
+batch_size = 64
+
+[training]
+replay_ratio = 1.0
+replay_size = 50_000
+learning_starts = 2_000
+
+[program.Pong]
+
+[program.Breakout]
+"""
 _LARGEST_BYTES: Final = 1 << 20
 _PIECE: Final = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}"  # multi-line strings; up to two quotes may precede the closing ones
@@ -74,6 +91,11 @@ def _sentence(where: str, text: str, error: str) -> str:
         last = text.count("\n") + 1
         return f"{where}, line {last}: not valid TOML: {found[1]} at the end of the file; it seems to be cut off"
     return f"{where}, line {found[2]}, column {found[3]}: not valid TOML: {found[1]}; correct this line"
+
+
+def toml(value: str) -> str:
+    """A TOML string: JSON's escapes are valid TOML, but JSON does not escape DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def lines(text: str) -> dict[tuple[str, ...], int]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Final
 
@@ -177,3 +178,20 @@ def read(
         elif key not in quiet:
             section.note(key, setting.default, Origin(DEFAULT))
     return {key: setting.default for key, setting in settings.items()} | found
+
+
+def choices(section: Section, key: str, words: Sequence[str], known: Collection[str], noun: str) -> tuple[str, ...]:
+    """A list of words from `known`, without the unknown ones, which are errors. `noun` says what a word names."""
+    for word in words:
+        if word not in known:
+            hint = nearest(word, known) or f"; there are {', '.join(known)}"
+            section.refuse(key, f": {shown(word)} is not a {noun}{hint}")
+    return tuple(dict.fromkeys(word for word in words if word in known))
+
+
+def check_command(section: Section, words: Sequence[str], example: str, absent: Callable[[Origin, str], None]) -> None:
+    """Check the list `command`: a program and its arguments. `absent` reports that the program is not found."""
+    if words and not words[0]:
+        section.refuse("command", f"names no program; write it such as {example}")
+    elif words and shutil.which(words[0]) is None:
+        absent(section.at("command"), f"{section.label('command')}: {words[0]!r:.80} is not found, or not executable (yet)")

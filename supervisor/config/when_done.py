@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from datetime import datetime
 
-from supervisor.config import lists
+from supervisor.config.tables import check_command, choices
 from supervisor.config.validation import Validation, shown
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.upkeep.when_done import BUDGET, CAUSES, WhenDoneSettings
@@ -16,26 +17,20 @@ def limits(validation: Validation, made: CostSettings) -> CostSettings:
     section = validation.section("cost")
     if made.budget_usd is not None and made.usd_per_hour is None:
         section.refuse("budget_usd", "needs cost.usd_per_hour, the price of an hour of this box")
-    if not made.until or _is_time(made.until):
-        return made
+    with contextlib.suppress(ValueError):
+        if not made.until or datetime.fromisoformat(made.until).tzinfo is not None:
+            return made
     example = "a time with its zone, such as 2026-12-01T08:00:00+01:00 or 2026-12-01T07:00:00Z"
     section.refuse("until", f"must be {example}, not {shown(made.until)}")
     return replace(made, until="")
-
-
-def _is_time(text: str) -> bool:
-    try:
-        return datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return False
 
 
 def complete(validation: Validation, made: WhenDoneSettings, cost: CostSettings, *, starting: bool) -> WhenDoneSettings:
     """[when_done], checked. `starting`: a missing program is only a warning, as programs train."""
     section, gently = validation.section("when_done"), starting or validation.source.is_kept
     absent = validation.warn if gently else validation.error
-    lists.check_command(section, made.command, '["vastai", "stop", "instance", "1234"]', absent)
-    when = lists.choices(section, "when", made.when, CAUSES, "cause of an end")
+    check_command(section, made.command, '["vastai", "stop", "instance", "1234"]', absent)
+    when = choices(section, "when", made.when, CAUSES, "cause of an end")
     at, limited = section.at("when"), cost.budget_usd is not None or bool(cost.until)
     if section.body and not section.body.get("command"):
         validation.warn(section.at(), "when_done.command is missing, so this box is never stopped")

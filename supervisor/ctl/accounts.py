@@ -18,14 +18,9 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _COLOURS = {
-    "PRODUCTIVE": "green",
-    "SLOW": "yellow",
-    "LOST": "red",
-    "UNPROVEN": "yellow",
-    "HOST_DOWN": "red",
-    "UNKNOWN": "red",
+    "PRODUCTIVE": "green", "SLOW": "yellow", "UNPROVEN": "yellow", "LOST": "red", "HOST_DOWN": "red", "UNKNOWN": "red",
     "IDLE": "dim",
-}
+}  # fmt: skip
 _MOST_COLUMNS = 6  # programs shown as columns; if there are more, each gets one line
 _BAR = 24
 _BLOCKS = " ▏▎▍▌▋▊▉█"
@@ -102,7 +97,8 @@ def page(
         out += ["", *_lines(programs)]
     if total:
         out += ["", _paid(whole, found["slots"])]
-    out += ["", *_figures(sheets, columns)]
+    figures = [_TITLES, *map(_figure_row, sheets)]
+    out += ["", *text.table(figures, range(1, len(_TITLES)), _EXPENDABLE, columns)]
     levels = _levels(found["levels"]) if total else []
     return [*out, "", *levels] if levels else out
 
@@ -112,17 +108,16 @@ def _paid(whole: dict[str, Any], slots: int | None) -> str:
     booked_s = sum(whole["seconds"].values())
     now = "" if slots is None else f" ({text.count(slots, 'slot')} now)"
     return (
-        f"{_hours(booked_s)} slot-hours booked of {_hours(whole['wall_s'])} slot-hours paid{now}, "
+        f"{booked_s / 3600:,.2f} slot-hours booked of {whole['wall_s'] / 3600:,.2f} slot-hours paid{now}, "
         f"{text.percent(whole['ettr'])} of them productive"
     )
 
 
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:,.2f}"
-
-
 def _table(sheets: list[dict[str, Any]], paint: text.Paint, columns: int | None) -> list[str]:
-    states = [state for state in sheets[0]["seconds"] if any(_booked(sheet, state) for sheet in sheets)]
+    states = [
+        state for state in sheets[0]["seconds"]
+        if any(sheet["seconds"][state] >= 0.0005 or _unknown(sheet, state) for sheet in sheets)
+    ]  # fmt: skip
     heads = [text.printable("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]) for sheet in sheets]
     rows = [[state, *(_cell(sheet, state) for sheet in sheets), _bar(sheets[0], state)] for state in states]
     sums = [f"{text.duration(sheet['wall_s'])} {'':>6}" for sheet in sheets]
@@ -134,10 +129,6 @@ def _table(sheets: list[dict[str, Any]], paint: text.Paint, columns: int | None)
         colour, figures = _COLOURS.get(state, "yellow"), line.removeprefix(state).removesuffix(bar)
         out.append(paint(state, colour) + figures + (paint(bar, colour) if bar and line.endswith(bar) else ""))
     return [*out, last]
-
-
-def _booked(sheet: dict[str, Any], state: str) -> bool:
-    return sheet["seconds"][state] >= 0.0005 or _unknown(sheet, state) > 0
 
 
 def _unknown(sheet: dict[str, Any], state: str) -> int:
@@ -183,11 +174,6 @@ _TITLES = ("", "ETTR", "GOODPUT", "AVAILABLE", "FAILURES", "REBOOTS", "MTTD", "M
 _EXPENDABLE = ("MTTD", "AVAILABLE", "REBOOTS", "MTTR")  # what a narrow terminal loses first
 
 
-def _figures(sheets: list[dict[str, Any]], columns: int | None) -> list[str]:
-    rows = [_TITLES, *(_figure_row(sheet) for sheet in sheets)]
-    return text.table(rows, range(1, len(_TITLES)), _EXPENDABLE, columns)
-
-
 def _figure_row(sheet: dict[str, Any]) -> tuple[str, ...]:
     unknown = f" +{sheet['lost_unknown']} unknown" if sheet["lost_unknown"] else ""
     return (
@@ -215,9 +201,6 @@ def _levels(levels: dict[str, dict[str, Any]]) -> list[str]:
 def _mtbf(seconds: float, count: int, what: str) -> str:
     if count == 0:
         return f"{text.duration(seconds)} without a {what}"
-    return f"{text.duration(seconds)}, {text.count(count, what)}: one in {_mean(seconds / count)}"
-
-
-def _mean(seconds: float) -> str:
-    """A duration that never reads `0s`: below one second it is `less than 1s`, and zero is unknown."""
-    return text.UNKNOWN if seconds <= 0.0 else "less than 1s" if seconds < 1.0 else text.duration(seconds)
+    each_s = seconds / count
+    mean = text.UNKNOWN if each_s <= 0.0 else "less than 1s" if each_s < 1.0 else text.duration(each_s)
+    return f"{text.duration(seconds)}, {text.count(count, what)}: one in {mean}"

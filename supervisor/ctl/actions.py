@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from supervisor.ctl.client import DaemonRefused, Unreachable
-from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, Failed
+from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, DaemonRefused, Failed, Unreachable
 from supervisor.ctl.session import Session
 
 
@@ -88,14 +87,10 @@ def _word(function: str) -> str:
 
 
 def _action(name: str) -> Callable[[Session, list[str]], int] | None:
-    """The function that performs an action; None if there is no such action."""
-    own = {"help": _help, "--version": _own_version}.get(name)
     module = _modules().get(name)
-    return own if module is None else _of(module, name)
-
-
-def _of(module: str, name: str) -> Callable[[Session, list[str]], int]:
-    """Import only the action's own module."""
+    if module is None:
+        return {"help": _help, "--version": _own_version}.get(name)
+    # Only the action's own module. A name that Python or its linters reserve has an underscore at its end.
     found, name = importlib.import_module(f"supervisor.ctl.{module}"), name.replace("-", "_")
     return getattr(found, name, None) or getattr(found, f"{name}_")  # type: ignore[no-any-return]
 
@@ -129,18 +124,14 @@ def first_sentence(name: str) -> str:
     return re.split(r"(?<=[^.])[.;:] |\.$", " ".join(words))[0]
 
 
-def _lines() -> str:
-    """A line for each action."""
+def _help(session: Session, args: list[str]) -> int:
     listed = names()
     wide = max(map(len, listed))
-    return "\n".join(f"  {name:<{wide}}  {first_sentence(name)}" for name in listed)
-
-
-def _help(session: Session, args: list[str]) -> int:
-    told = description(args[0]) if args else USAGE.format(actions=_lines())
+    lines = "" if args else "\n".join(f"  {name:<{wide}}  {first_sentence(name)}" for name in listed)
+    told = description(args[0]) if args else USAGE.format(actions=lines)
     if told is None:
         session.say(f"*** No help on {args[0]}")
-        session.suggest(args[0], names())
+        session.suggest(args[0], listed)
         return 1
     session.say(f"usage: {told}" if args else told)
     return 0

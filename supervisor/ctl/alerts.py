@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.ctl import text
-from supervisor.ctl.client import Unreachable
-from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
+from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_options
 from supervisor.formats import span
 
@@ -18,7 +17,7 @@ def alerts(session: Session, args: list[str]) -> int:
     """
     words, options = parse_options(args, "--json")
     if words == ["test"]:
-        return _test(session, as_json="--json" in options)
+        return _test(session, options)
     if words:
         raise Failed(f"Error: alerts takes `test` or nothing, not {' '.join(words)!r}", USAGE)
     session.warn_if_dead(to_stdout="--json" not in options)
@@ -27,7 +26,7 @@ def alerts(session: Session, args: list[str]) -> int:
     return GENERIC if any(each["state"] == "failing" for each in found["targets"]) else OK
 
 
-def _test(session: Session, *, as_json: bool) -> int:
+def _test(session: Session, options: dict[str, str]) -> int:
     """Send one alert to every target now, even if others wait. Return 0 when every target has accepted it."""
     try:
         tried = session.client.post("/api/v1/alerts/test", {})["tried"]
@@ -35,12 +34,13 @@ def _test(session: Session, *, as_json: bool) -> int:
         tried = session.dead_daemon(gone).test_alerts()
     if not tried:
         raise Failed("alerts go nowhere: [alerts] has neither urls nor a command (docs/alerts.md)")
-    if as_json:
-        session.say_json({"tried": tried})
-    for each in [] if as_json else tried:
-        how = f"accepted in {span(each['took_s'])}" if each["ok"] else f"ERROR ({text.printable(each['error'])})"
-        session.say(f"{text.printable(each['target'])}: {how}")
+    session.show({"tried": tried}, lambda found: map(_tried, found["tried"]), options)
     return OK if all(each["ok"] for each in tried) else GENERIC
+
+
+def _tried(each: dict[str, Any]) -> str:
+    how = f"accepted in {span(each['took_s'])}" if each["ok"] else f"ERROR ({text.printable(each['error'])})"
+    return f"{text.printable(each['target'])}: {how}"
 
 
 def page(found: dict[str, Any]) -> list[str]:
@@ -51,7 +51,9 @@ def page(found: dict[str, Any]) -> list[str]:
     lines += [f"{text.printable(each['name'])}: {_how(each, now_s)}" for each in found["targets"]]
     if found["queue"]:
         lines += ["", "waiting:"]
-    lines += [f"  {_line(each, now_s)}  for {text.printable(', '.join(each['owed']))}" for each in found["queue"]]
+    for each in found["queue"]:
+        what = f"{each['severity']:<8}  {each['kind']}: {text.printable(each['text'])}"
+        lines.append(f"  {text.when(each['wall_s'], now_s)}  {what}  for {text.printable(', '.join(each['owed']))}")
     if found["held"]:
         lines += ["", "held back by the limits, then sent as one alert each:"]
     lines += [
@@ -79,10 +81,6 @@ def _how(target: dict[str, Any], now_s: float) -> str:
     if not target["configured"]:
         parts.append("not in the configuration")
     return ", ".join(parts)
-
-
-def _line(each: dict[str, Any], now_s: float) -> str:
-    return f"{text.when(each['wall_s'], now_s)}  {each['severity']:<8}  {each['kind']}: {text.printable(each['text'])}"
 
 
 def _about(each: dict[str, Any]) -> str:

@@ -19,10 +19,7 @@ def backup(session: Session, args: list[str]) -> int:
     Make a verified copy of each program's newest complete checkpoint. Ctrl-C stops the display, not the backup.
     """
     names, options = parse_options(args, "--no-wait", valued=("--label",))
-    asked: dict[str, object] = {
-        "names": [] if "all" in names else names,
-        "label": options.get("--label", ""),
-    }
+    asked: dict[str, object] = {"names": [] if "all" in names else names, "label": options.get("--label", "")}
     result = session.client.post("/api/v1/backup", asked)
     if result["code"] != SUCCESS:
         raise Failed(f"backup: ERROR ({text.printable(result['text'])})")
@@ -66,7 +63,8 @@ def _follow(session: Session, name: str) -> int:
                 _line("", tty=tty)
                 session.say(text.printable(end["text"]))
                 return OK if end["ok"] else GENERIC
-            if not _under_way(found, name):
+            rollback = found["rollback"]
+            if name not in found["making"] and (rollback is None or rollback["kept_as"] != name):
                 raise Failed(f"{text.printable(name)}: its result is unknown; see history and backups")
             shown = _progress(found["progress"])
             _line(shown, tty=tty)
@@ -74,11 +72,6 @@ def _follow(session: Session, name: str) -> int:
     except KeyboardInterrupt:
         session.say(f"\n{text.printable(name)} continues in the background")
         return OK
-
-
-def _under_way(found: dict[str, Any], name: str) -> bool:
-    rollback = found["rollback"]
-    return name in found["making"] or (rollback is not None and rollback["kept_as"] == name)
 
 
 def _progress(progress: dict[str, Any] | None) -> str:
@@ -104,7 +97,11 @@ def backups(session: Session, args: list[str]) -> int:
     names, options = parse_options(args, "--check", "--json")
     found = session.page("backups")
     if names:
-        _reject_unknown(session, names, [each["name"] for each in found["backups"]])
+        known = [each["name"] for each in found["backups"]]
+        for name in names:  # a script that checks one backup must not take a pruned one for a complete one
+            if name not in known:
+                session.suggest(name, known)
+                raise Failed(f"{text.printable(name)}: ERROR (no such backup)")
         found["backups"] = [each for each in found["backups"] if each["name"] in names]
     if "--check" in options:
         for each in found["backups"]:
@@ -112,14 +109,6 @@ def backups(session: Session, args: list[str]) -> int:
             each["checked"] = True
     session.show(found, page, options)
     return GENERIC if any(each["error"] for each in found["backups"]) else OK
-
-
-def _reject_unknown(session: Session, names: list[str], known: list[str]) -> None:
-    """A script that checks one backup must not take a pruned one for a complete one."""
-    for name in names:
-        if name not in known:
-            session.suggest(name, known)
-            raise Failed(f"{text.printable(name)}: ERROR (no such backup)")
 
 
 def page(found: dict[str, Any]) -> list[str]:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
-import pwd
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor import config, membership, trust
+from supervisor import config, formats, membership, trust
 from supervisor.config.directories import unsafe_file
+from supervisor.ctl import locate
 from supervisor.ctl.outcome import Options
 from supervisor.filesystems import MEMORY, kind_of, layered, unsafe
 from supervisor.formats import span
 from supervisor.model.settings import Settings
 from supervisor.records import Record
+from supervisor.users import name_of
 
 _TOOL_S: Final = 10.0
 _TIMEX_BYTES: Final = 256  # larger than the kernel's struct timex; all zero: adjtimex only reads
 _TIME_ERROR: Final = 5
-_UNSYNCED: Final = "the clock is not synchronised: times in history and alerts may be wrong"
 
 
 class Finding(Record):
@@ -65,7 +67,7 @@ def unknown_finding(name: str, error: OSError) -> Finding:
     where = error.filename or "it"
     if not isinstance(error, PermissionError):
         return Finding(name, "unknown", f"not known: {where}: {error.strerror or error}")
-    what, owner = f"not known: {_user(os.geteuid())} may not read {where}", _owner(where)
+    what, owner = f"not known: {name_of(os.geteuid(), '#{}')} may not read {where}", _owner(where)
     return Finding(name, "unknown", what, f"run it as {owner}: sudo -u {owner} supervisorctl doctor, with the same -c")
 
 
@@ -74,24 +76,16 @@ def _owner(path: object) -> str:
     at = Path(str(path))
     for each in (at, *at.parents):
         try:
-            return _user(each.stat().st_uid)
+            return name_of(each.stat().st_uid, "#{}")
         except OSError:
             continue
     return "root"
 
 
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"#{uid}"
-
-
 def load_installation(options: Options) -> Installation:
     """Load and check the configuration that the options name."""
-    flags = {"state_dir": options.state_dir} if options.state_dir is not None else {}
     try:
-        loaded = config.load(options.config_file, os.environ, flags, look=False)
+        loaded = locate.load(options)
     except config.ConfigError as error:
         path = options.config_file or config.find_config(os.environ)
         if path is not None and Path(path).exists() and not os.access(path, os.R_OK):
@@ -108,8 +102,7 @@ def settings(installation: Installation) -> Iterator[Finding]:
     for sentence in installation.warnings:
         yield Finding("settings", "warn", sentence)
     if installation.loaded is not None and not installation.warnings:
-        count = len(installation.settings.programs)
-        yield Finding("settings", "ok", f"{count} program{'s' if count != 1 else ''}, no mistake")
+        yield Finding("settings", "ok", f"{formats.count(len(installation.settings.programs), 'program')}, no mistake")
 
 
 def directories(installation: Installation) -> Iterator[Finding]:
@@ -175,10 +168,7 @@ def _lingering(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
     """Logind removes /run/user/UID at the user's last logout and kills the user's processes, unless lingering is on."""
     if runtime.parts[:3] != ("/", "run", "user") or owner == 0:
         return
-    try:
-        name = pwd.getpwuid(owner).pw_name
-    except KeyError:
-        name = str(owner)
+    name = name_of(owner, "{}")
     if Path(f"{root}/var/lib/systemd/linger/{name}").exists():
         yield Finding("lingering", "ok", f"on for {name}: {runtime} outlives a logout")
     else:
@@ -188,7 +178,8 @@ def _lingering(runtime: Path, owner: int, root: str) -> Iterator[Finding]:
 
 def boot_enabled_watchdog(installation: Installation) -> Iterator[Finding]:
     """The hardware watchdog resets a kernel that hangs, and a kernel that panics reboots."""
-    panic = number(f"{installation.root}/proc/sys/kernel/panic")
+    digits = text_of(f"{installation.root}/proc/sys/kernel/panic").strip()
+    panic = int(digits) if digits.lstrip("-").isdecimal() else None
     keep = "echo kernel.panic=10 >/etc/sysctl.d/90-panic.conf; sysctl --system"
     if panic is None:
         yield Finding("kernel panic", "unknown", "kernel.panic cannot be read")
@@ -216,25 +207,12 @@ def boot_enabled_watchdog(installation: Installation) -> Iterator[Finding]:
 
 def _panic_is_persistent(root: str) -> bool:
     """Whether the next boot sets kernel.panic again: by a sysctl file or by the kernel's command line."""
-    try:
-        words = Path(f"{root}/proc/cmdline").read_text(errors="replace").split()
-    except OSError:
-        words = []
-    if any(word.startswith("panic=") for word in words):
-        return True
     files = [Path(f"{root}/etc/sysctl.conf")]
     for directory in ("etc", "run", "usr/local/lib", "usr/lib", "lib"):
         files += Path(f"{root}/{directory}/sysctl.d").glob("*.conf")
-    return any(_sets_panic(path) for path in files)
-
-
-def _sets_panic(path: Path) -> bool:
-    try:
-        lines = path.read_text(errors="replace").splitlines()
-    except OSError:
-        return False
-    keys = {line.partition("=")[0].strip().lstrip("-").replace("/", ".") for line in lines if "=" in line}
-    return "kernel.panic" in keys
+    lines = [line for path in files for line in text_of(path).splitlines() if "=" in line]
+    keys = {line.partition("=")[0].strip().lstrip("-").replace("/", ".") for line in lines}
+    return "kernel.panic" in keys or any(word.startswith("panic=") for word in text_of(f"{root}/proc/cmdline").split())
 
 
 def previous_boots(installation: Installation) -> Iterator[Finding]:
@@ -253,14 +231,13 @@ def clock(installation: Installation) -> Iterator[Finding]:
     answer = ""
     if Path(f"{installation.root}/run/systemd/system").is_dir():
         answer = output_of("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
-    if answer not in {"yes", "no"}:
-        answer = {True: "yes", False: "no", None: ""}[synchronised()]
-    if answer == "yes":
+    known = {"yes": True, "no": False}.get(answer)
+    known = synchronised() if known is None else known
+    if known:
         yield Finding("clock", "ok", "synchronised")
-    elif answer == "no":
-        yield Finding(
-            "clock", "warn", _UNSYNCED, "timedatectl set-ntp true, or install chrony; a container has the clock of its host"
-        )
+    elif known is False:
+        do = "timedatectl set-ntp true, or install chrony; a container has the clock of its host"
+        yield Finding("clock", "warn", "the clock is not synchronised: times in history and alerts may be wrong", do)
     else:
         yield Finding("clock", "unknown", "nothing on this box reports whether it is synchronised")
 
@@ -274,11 +251,12 @@ def synchronised() -> bool | None:
     return None if answer < 0 else bool(answer != _TIME_ERROR)
 
 
-def number(path: str) -> int | None:
+def text_of(path: str | Path) -> str:
+    """A file's text; empty if it cannot be read."""
     try:
-        return int(Path(path).read_text())
-    except (OSError, ValueError):
-        return None
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def output_of(*command: str) -> str:
@@ -286,7 +264,19 @@ def output_of(*command: str) -> str:
     if shutil.which(command[0]) is None:
         return ""
     try:
-        done: Any = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_S, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_S, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return str(done.stdout)
+
+
+def probed(probe: str, *args: str, timeout_s: float, given: str = "") -> Any:
+    """The JSON that Python code prints in a process of its own; None if it hangs, crashes or prints anything else.
+
+    The imports of such probes take seconds and hundreds of megabytes, and may hang or crash on a driver.
+    """
+    command = [sys.executable, "-P", "-c", probe, *args]
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=timeout_s, check=False, cwd="/")
+        return json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None

@@ -1,15 +1,12 @@
 """Checks of `doctor` on GPUs: the driver, and which processes hold GPU memory. `checks_training.py` compares torch with it.
 
-A separate process queries NVML: its calls may hang in the driver for ever. A kernel update can break the installation, and
-that is when users run doctor.
+NVML's calls may hang in the driver for ever. A kernel update can break the installation, and that is when users run doctor.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,10 +15,10 @@ import psutil
 
 from supervisor import files
 from supervisor.adapters.journal.sqlite import JournalReader
-from supervisor.ctl.checks import Finding, Installation
+from supervisor.ctl.checks import Finding, Installation, probed, text_of
 from supervisor.formats import mib, span
 from supervisor.model.fold import replay
-from supervisor.model.settings import ProgramSpec, Rung, Settings
+from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.box.gate import MB
 from supervisor.policy.box.readings import Gpu, Gpus
@@ -29,13 +26,16 @@ from supervisor.policy.box.visible import gpu_seen
 from supervisor.records import Record, replace
 from workers.pci import has_nvidia_gpu
 
-Learned = dict[tuple[str, str], int]  # GPU bytes that a program has held, by (program, level)
 _PROBE_S: Final = 20.0
 _NO_PERMISSION, _NOT_LOADED, _NO_LIBRARY, _DIFFER = 4, 9, 12, 18
 _LOST: Final = {15: "it has fallen off the bus", 16: "it needs a reset", 28: "it is not found"}
 _PROBE: Final = """
-import json, pynvml
+import json, sys
 found = {"gpus": []}
+try:
+    import pynvml
+except ImportError:
+    sys.exit(print('{"missing": true}'))
 def maybe(name, *args):
     try:
         return getattr(pynvml, name)(*args)
@@ -113,11 +113,7 @@ def _answered(found: dict[str, Any] | None, installation: Installation, *, has_g
         do = "deploy/bootstrap or deploy/install.sh repairs it"
         return Driver(error="Python's nvidia-ml-py is not installed", do=do) if has_gpu else Driver()
     if "code" in found:
-        return (
-            Driver(error=_why(found, installation.root), do=_what_to_do(int(found["code"]), installation.root))
-            if has_gpu
-            else Driver()
-        )
+        return _fault(int(found["code"]), str(found["error"]), installation.root) if has_gpu else Driver()
     cuda = found.get("cuda")
     version = (cuda // 1000, cuda % 1000 // 10) if cuda else None
     return Driver(tuple(map(_as_gpu, found["gpus"])), str(found.get("driver") or "unknown"), version)
@@ -125,59 +121,32 @@ def _answered(found: dict[str, Any] | None, installation: Installation, *, has_g
 
 def ask_nvml() -> dict[str, Any] | None:
     """NVML's answer; None if NVML hangs or crashes. `missing`: Python's package for NVML is not installed."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_S, check=False, cwd="/"
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if "No module named 'pynvml'" in done.stderr:
-        return {"missing": True}
-    try:
-        found = json.loads(done.stdout)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+    found: dict[str, Any] | None = probed(_PROBE, timeout_s=_PROBE_S)
+    return found
 
 
-def _why(found: dict[str, Any], root: str) -> str:
-    code = int(found["code"])
-    if code == _NOT_LOADED:
-        kernel = os.uname().release
-        made = (
-            "it is installed but not loaded"
-            if _has_module(root, kernel)
-            else f"none is installed for the running kernel {kernel}"
-        )
-        return f"the NVIDIA kernel module is missing: {made}"
-    if code == _DIFFER:
-        loaded = _loaded(root)
-        return (
-            f"NVIDIA's library is of another version than the kernel module{f' {loaded}' if loaded else ''} that is loaded"
-        )
-    if code == _NO_LIBRARY:
-        return "there is a GPU, but NVIDIA's library libnvidia-ml.so.1 is missing"
-    if code == _NO_PERMISSION:
-        return "this user may not use the GPU's device files"
-    return f"there is a GPU, but its driver does not answer: {found['error']}"
-
-
-def _what_to_do(code: int, root: str) -> str:
+def _fault(code: int, error: str, root: str) -> Driver:
+    """What NVML's error means, and what to do."""
     if code == _NOT_LOADED and _has_module(root, os.uname().release):
-        return "modprobe nvidia; if that fails, dmesg | grep -i -e NVRM -e nouveau says why"
-    if code == _NOT_LOADED:
-        return "after a kernel update: apt-get install linux-headers-$(uname -r), dkms autoinstall, modprobe nvidia"
-    if code == _DIFFER:
-        return (
-            "the driver was updated while in use: reboot, or stop all that uses it, rmmod nvidia_uvm nvidia, modprobe nvidia"
-        )
-    if code == _NO_LIBRARY:
-        return (
-            "install the driver's libraries; in a container: start it with the GPUs (--gpus all, nvidia-container-toolkit)"
-        )
-    if code == _NO_PERMISSION:
-        return "ls -l /dev/nvidia*; the user extralife has to be able to read and write them"
-    return "dmesg | grep NVRM says more; a reboot may help"
+        what = "the NVIDIA kernel module is missing: it is installed but not loaded"
+        do = "modprobe nvidia; if that fails, dmesg | grep -i -e NVRM -e nouveau says why"
+    elif code == _NOT_LOADED:
+        what = f"the NVIDIA kernel module is missing: none is installed for the running kernel {os.uname().release}"
+        do = "after a kernel update: apt-get install linux-headers-$(uname -r), dkms autoinstall, modprobe nvidia"
+    elif code == _DIFFER:
+        what = f"NVIDIA's library is of another version than the kernel module {_loaded(root)} that is loaded"
+        again = "rmmod nvidia_uvm nvidia, modprobe nvidia"
+        do = f"the driver was updated while in use: reboot, or stop all that uses it, {again}"
+    elif code == _NO_LIBRARY:
+        what = "there is a GPU, but NVIDIA's library libnvidia-ml.so.1 is missing"
+        do = "install the driver's libraries; in a container: start it with the GPUs (--gpus all, nvidia-container-toolkit)"
+    elif code == _NO_PERMISSION:
+        what = "this user may not use the GPU's device files"
+        do = "ls -l /dev/nvidia*; the user extralife has to be able to read and write them"
+    else:
+        what = f"there is a GPU, but its driver does not answer: {error}"
+        do = "dmesg | grep NVRM says more; a reboot may help"
+    return Driver(error=what.replace("  ", " "), do=do)
 
 
 def _has_module(root: str, kernel: str) -> bool:
@@ -188,10 +157,7 @@ def _has_module(root: str, kernel: str) -> bool:
 
 def _loaded(root: str) -> str:
     """The module's version, from its own line `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  ...`."""
-    try:
-        first = Path(f"{root}/proc/driver/nvidia/version").read_text(errors="replace").splitlines()[0]
-    except (OSError, IndexError):
-        return ""
+    first = text_of(f"{root}/proc/driver/nvidia/version").partition("\n")[0]
     return next((word for word in first.split() if word[0].isdigit() and "." in word), "")
 
 
@@ -214,7 +180,7 @@ def gpu_memory(installation: Installation) -> Iterator[Finding]:
         yield Finding("gpu", "bad", found.error, found.do)
     if found.error:
         return
-    learned, ours = _learned(installation.settings), _ours(installation.settings)
+    ours = _ours(installation.settings)
     for gpu in found.gpus:
         name = f"GPU {gpu.index} memory"
         if gpu.lost:
@@ -224,7 +190,7 @@ def gpu_memory(installation: Installation) -> Iterator[Finding]:
         elif gpu.total_bytes is None or gpu.free_bytes is None:
             yield Finding(name, "unknown", "the driver does not report how much is free")
         else:
-            yield _memory(name, gpu, _needs(installation.settings, gpu, found.gpus, learned), ours)
+            yield _memory(name, gpu, _needs(installation.settings, gpu, found.gpus), ours)
 
 
 def _memory(name: str, gpu: Gpu, needs: list[tuple[str, int]], ours: set[int]) -> Finding:
@@ -256,29 +222,19 @@ def _held(size_bytes: int | None) -> str:
     return "an unknown amount" if size_bytes is None else mib(size_bytes)
 
 
-def _needs(
-    settings: Settings, gpu: Gpu, gpus: tuple[Gpu, ...], learned: dict[tuple[str, str], int]
-) -> list[tuple[str, int]]:
+def _needs(settings: Settings, gpu: Gpu, gpus: tuple[Gpu, ...]) -> list[tuple[str, int]]:
     """(level, bytes needed on this GPU) where known, lowest level first. A level runs as many programs as it has slots."""
+    known = _state(settings).programs
+    learned = {(name, held.level): held.gpu_bytes for name, program in known.items() for held in program.needs}
     all_of_them, out = Gpus(gpus), []
     for rung in settings.rungs:
         here = [spec for spec in rung.programs if gpu_seen(spec.visible, spec.gpu or 0, all_of_them) == gpu.index]
-        sizes = sorted((_need(settings, rung, spec, learned) for spec in here), reverse=True)[: rung.level.slots]
-        if sum(sizes):
-            out.append((rung.level.name, sum(sizes)))
+        level = rung.level.name
+        needs = (max(settings.min_free_mb(spec) * MB, learned.get((spec.name, level)) or 0) for spec in here)
+        needed = sum(sorted(needs, reverse=True)[: rung.level.slots])
+        if needed:
+            out.append((level, needed))
     return out
-
-
-def _need(settings: Settings, rung: Rung, spec: ProgramSpec, learned: Learned) -> int:
-    return max(settings.min_free_mb(spec) * MB, learned.get((spec.name, rung.level.name), 0))
-
-
-def _learned(settings: Settings) -> Learned:
-    """GPU memory that programs have held, by (program, level); empty if no journal can be read."""
-    return {
-        (name, held.level): held.gpu_bytes for name, program in _state(settings).programs.items() for held in program.needs
-        if held.gpu_bytes
-    }  # fmt: skip
 
 
 def _state(settings: Settings) -> State:
@@ -307,7 +263,5 @@ def _is_here(pid: int) -> bool:
 
 
 def _who(pid: int) -> str:
-    try:
-        return f"pid {pid} ({Path(f'/proc/{pid}/comm').read_text(errors='replace').strip()})"
-    except OSError:
-        return f"pid {pid}"
+    name = text_of(f"/proc/{pid}/comm").strip()
+    return f"pid {pid} ({name})" if name else f"pid {pid}"

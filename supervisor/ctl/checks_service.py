@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import configparser
+import contextlib
 import itertools
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import Final
 
 from supervisor import collision, files
 from supervisor.adapters.process.cgroups import DAEMON, WANTED, mounted
-from supervisor.ctl.checks import Finding, Installation, output_of, unknown_finding
+from supervisor.ctl.checks import Finding, Installation, output_of, text_of, unknown_finding
+from supervisor.ctl.foreign_config import read
+from supervisor.ctl.outcome import Failed
 from supervisor.places import SYSTEM_STATE
 from supervisor.records import Record
 
@@ -127,11 +128,8 @@ def _drift(installed: Path, *, needed: bool = True) -> str:
 def cgroups(installation: Installation) -> Iterator[Finding]:
     """Each worker has its own cgroup: the kernel enforces its limits, and can kill its whole process tree at once."""
     pid, why = _ours(installation)
-    try:
-        mount = mounted(Path(f"{installation.root}/proc/self/mountinfo").read_text(errors="replace"))
-        lines = Path(f"{installation.root}/proc/{pid}/cgroup").read_text(errors="replace").splitlines() if pid else []
-    except OSError:
-        mount, lines = None, []
+    mount = mounted(text_of(f"{installation.root}/proc/self/mountinfo"))
+    lines = text_of(f"{installation.root}/proc/{pid}/cgroup").splitlines()
     own = next((line[3:] for line in lines if line.startswith("0::")), "")
     if mount is None:
         yield Finding("cgroups", "ok", "not used, because the box has no cgroup v2: workers have no limits")
@@ -170,10 +168,9 @@ def other_supervisors(installation: Installation) -> Iterator[Finding]:
     """No Supervisor (the other project of this name) and no second extralife runs: each may start the same trainings."""
     ours, why = _ours(installation)
     running = [each for each in _running(installation) if each.pid != ours]
-    places = [Path(f"{installation.root}/{name}") for name in _FOREIGN_CONFIGS] + [
-        each.config for each in running if each.config is not None
-    ]
-    same = dict(_same_programs(installation, places))
+    places = [Path(f"{installation.root}/{name}") for name in _FOREIGN_CONFIGS]
+    places += [each.config for each in running if each.config is not None]
+    same = _same_programs(installation, places)
     if same:
         told = "; ".join(f"{path} starts {', '.join(names)}" for path, names in same.items())
         what = f"Supervisor's configuration has the same trainings: {told}"
@@ -193,12 +190,12 @@ def other_supervisors(installation: Installation) -> Iterator[Finding]:
         what = f"another extralife daemon runs with another state directory: pid {each.pid}{named}"
         yield Finding("other supervisors", "warn", what, f"{do}; otherwise check that it does not start the same trainings")
     if not running and not same:
-        unit = next((name for name in _FOREIGN_UNITS if _is_enabled(installation, name)), "")
+        wanted = Path(f"{installation.root}/etc/systemd/system")
+        unit = next((name for name in _FOREIGN_UNITS if any(wanted.glob(f"*.wants/{name}"))), "")
         if unit:
             what = f"{unit} (Supervisor's service) is started at boot"
-            yield Finding(
-                "other supervisors", "warn", what, f"systemctl disable --now {unit}, unless other programs need it"
-            )
+            do = f"systemctl disable --now {unit}, unless other programs need it"
+            yield Finding("other supervisors", "warn", what, do)
         else:
             yield Finding("other supervisors", "ok", "none")
 
@@ -241,68 +238,24 @@ def _named_config(installation: Installation, entry: Path, words: list[bytes]) -
     return None
 
 
-def _same_programs(installation: Installation, places: list[Path]) -> Iterator[tuple[str, list[str]]]:
-    """(file, its programs that are ours too, or that start extralife).
+def _same_programs(installation: Installation, places: list[Path]) -> dict[Path, list[str]]:
+    """By file: its programs that are ours too, or that start extralife.
 
     A program is ours if its command names our state directory or the trainer's module, or if its name and script match.
     """
+    found: dict[Path, list[str]] = {}
     if installation.loaded is None:
-        return
+        return found
     names = {spec.name for spec in installation.settings.programs}
     scripts = {spec.argv[1] for spec in installation.settings.programs if not spec.builtin and len(spec.argv) > 1}
-    for path in _with_includes(places, installation.root):
-        found = [
-            name for name, command in _programs_of(path)
-            if "-m workers" in command or installation.settings.paths.state_dir in command
-            or (name in names and _names_one(command, scripts)) or _starts_us(command)
-        ]  # fmt: skip
-        if found:
-            yield str(path), found
-
-
-def _names_one(command: str, scripts: set[str]) -> bool:
-    try:
-        return bool(scripts & set(shlex.split(command)))
-    except ValueError:
-        return False
-
-
-def _starts_us(command: str) -> bool:
-    return "-m supervisor" in command or "extralife" in command
-
-
-def _with_includes(places: list[Path], root: str) -> list[Path]:
-    """The files, and the files that their [include] sections name."""
-    out = list(dict.fromkeys(places))
-    for path in list(out):
-        for pattern in _read(path).get("include", "files", fallback="").split():
-            base = Path(root + pattern) if pattern.startswith("/") else path.parent / pattern
-            try:
-                out += sorted(base.parent.glob(base.name))
-            except (OSError, ValueError):
-                continue
-    return list(dict.fromkeys(out))
-
-
-def _programs_of(path: Path) -> Iterator[tuple[str, str]]:
-    parser = _read(path)
-    for section in parser.sections():
-        kind, _, name = section.partition(":")
-        if kind == "program":
-            yield name, parser.get(section, "command", fallback="")
-
-
-def _read(path: Path) -> configparser.RawConfigParser:
-    parser = configparser.RawConfigParser(strict=False, inline_comment_prefixes=(";", "#"))
-    try:
-        parser.read(path, encoding="utf-8")
-    except (configparser.Error, OSError, UnicodeDecodeError):
-        return configparser.RawConfigParser()
-    return parser
-
-
-def _is_enabled(installation: Installation, unit: str) -> bool:
-    return any(True for _ in Path(f"{installation.root}/etc/systemd/system").glob(f"*.wants/{unit}"))
+    ours = ("-m workers", "-m supervisor", "extralife", installation.settings.paths.state_dir)
+    for path in dict.fromkeys(places):
+        with contextlib.suppress(Failed):  # no such file, or no configuration of Supervisor's
+            for section in read(path):
+                mine = (*ours, *scripts) if section.title in names else ours
+                if section.kind == "program" and any(each in section.keys.get("command", "") for each in mine):
+                    found.setdefault(section.file, []).append(section.title)
+    return found
 
 
 def _ours(installation: Installation) -> tuple[int | None, Finding | None]:

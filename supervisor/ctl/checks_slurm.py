@@ -57,19 +57,13 @@ def cluster(installation: Installation) -> Iterator[Finding]:
         yield Finding("slurm", "unknown", what, "try again later; trainings that run are not touched meanwhile")
         return
     yield Finding("slurm", "ok", f"Slurm {_told(version)} answers")
-    for asked in _asked(rules, installation.settings):
+    for asked in dict.fromkeys(rung.level.launcher.over(rules) for rung in installation.settings.rungs):
         yield from _partition(asked, partitions)
         yield _taken(slurm, asked, installation.settings)
 
 
 def _rules(installation: Installation) -> LauncherSettings | None:
-    """The launcher's settings; None if programs run on this machine."""
     return installation.settings.launcher if installation.settings.remote else None
-
-
-def _asked(rules: LauncherSettings, settings: Settings) -> list[LauncherSettings]:
-    """The different settings that jobs use at the levels, each once."""
-    return list(dict.fromkeys(rung.level.launcher.over(rules) for rung in settings.rungs))
 
 
 def _told(version: tuple[int, int]) -> str:
@@ -77,7 +71,6 @@ def _told(version: tuple[int, int]) -> str:
 
 
 def _partition(rules: LauncherSettings, found: list[Partition]) -> Iterator[Finding]:
-    """The partition exists, is up, and allows the time limit."""
     by_name = {each.name: each for each in found}
     asked = rules.partition.split(",") if rules.partition else [each.name for each in found if each.default]
     if not asked:

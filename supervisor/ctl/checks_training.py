@@ -1,18 +1,12 @@
-"""Checks of `doctor` on the training environment: the packages, whether torch works with the GPU's driver, and the games.
-
-A separate process imports the packages: imports take seconds and hundreds of megabytes, and may crash or hang on an
-incompatible driver.
-"""
+"""Checks of `doctor` on the training environment: the packages, whether torch works with the GPU's driver, and the games."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from supervisor.ctl.checks import Finding, Installation
+from supervisor.ctl.checks import Finding, Installation, probed
 from supervisor.ctl.checks_gpu import Driver, driver
 
 _PROBE_S: Final = 120.0
@@ -51,7 +45,8 @@ def packages_and_games(installation: Installation) -> Iterator[Finding]:
         do = f"{sys.executable} -P -c 'import torch, envpool' says why; deploy/bootstrap or deploy/install.sh repairs it"
         yield Finding("packages", "bad", "torch and envpool cannot be loaded: the test process died or did not answer", do)
         return
-    yield _python(found)
+    told = "".join(f", {name} {found[name]['version']}" for name in ("torch", "envpool", "numpy") if found.get(name))
+    yield Finding("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.prefix}{told}")
     yield from _torch(found, driver(installation))
     for game in games:
         wrong = found.get(f"game {game}_error")
@@ -65,26 +60,8 @@ def packages_and_games(installation: Installation) -> Iterator[Finding]:
 
 def probe(games: list[str], timeout_s: float = _PROBE_S) -> dict[str, Any] | None:
     """Versions and errors of the packages and games; None if the process crashes or hangs."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _PROBE, *games],
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-            cwd="/",
-        )
-        found = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _python(found: dict[str, Any]) -> Finding:
-    """The interpreter, with the versions of the packages that it can import. Other findings report broken packages."""
-    told = ", ".join(f"{name} {found[name]['version']}" for name in ("torch", "envpool", "numpy") if found.get(name))
-    python = ".".join(map(str, sys.version_info[:3]))
-    return Finding("python", "ok", f"{python} at {sys.prefix}" + (f", {told}" if told else ""))
+    found: dict[str, Any] | None = probed(_PROBE, *games, timeout_s=timeout_s)
+    return found
 
 
 def _torch(found: dict[str, Any], gpus: Driver) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ Each source of notices that announce the end of this box is queried once.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -13,16 +14,15 @@ import pwd
 import shutil
 import socket
 import stat
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from supervisor import files
 from supervisor.adapters.host.boot import BootFiles
+from supervisor.adapters.host.clock import SystemClock, boot_s, wall_s
 from supervisor.adapters.notices import detect
 from supervisor.adapters.notices.local import Command, File, Unreadable
 from supervisor.adapters.notices.thread import source
@@ -31,7 +31,7 @@ from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError
 from supervisor.config.offsite import unfit
 from supervisor.config.secrets import lines_in
 from supervisor.ctl import text
-from supervisor.ctl.checks import Finding, Installation
+from supervisor.ctl.checks import Finding, Installation, probed
 from supervisor.policy.upkeep.alerting import AlertSettings, target_name
 from supervisor.policy.upkeep.notices import COMMAND, FILE
 from supervisor.policy.upkeep.offsite import OffsiteSettings
@@ -90,13 +90,8 @@ def _understood(urls: Sequence[str]) -> Iterator[Finding]:
         what = "alerts.urls need the package apprise, which is not installed: they get no alerts"
         yield Finding("alerts", "bad", what, f"{sys.executable} -m pip install 'extralife[alerts]'")
         return
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _PROBE], input=json.dumps(list(urls)), capture_output=True, text=True,
-            timeout=_PROBE_S, check=False, cwd="/",
-        )  # fmt: skip
-        answers = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+    answers = probed(_PROBE, timeout_s=_PROBE_S, given=json.dumps(list(urls)))
+    if answers is None:
         yield Finding("alerts", "unknown", "apprise did not answer whether it knows the URLs", "supervisorctl alerts test")
         return
     for number, (url, good) in enumerate(zip(urls, answers, strict=True), 1):
@@ -137,8 +132,7 @@ def _may_execute(path: Path, user: int) -> bool:
         return False
     if not stat.S_ISREG(status.st_mode):
         return False
-    bits = status.st_mode & (0o111 if user == 0 else 0o100 if status.st_uid == user else 0o011)
-    return bool(bits)
+    return bool(status.st_mode & (0o111 if user == 0 else 0o100 if status.st_uid == user else 0o011))
 
 
 def _daemon_user(state_dir: str) -> int:
@@ -183,7 +177,10 @@ def _is_hidden(path: str) -> bool:
 
 def _tried(rules: OffsiteSettings, state_dir: str) -> Finding:
     # The daemon could not read files that root writes into a repository on this box.
-    user = _account(_daemon_user(state_dir)) if os.geteuid() == 0 else None
+    user = None
+    if os.geteuid() == 0 and (uid := _daemon_user(state_dir)):
+        with contextlib.suppress(KeyError):
+            user = pwd.getpwuid(uid)
     with tempfile.TemporaryDirectory(prefix="extralife-doctor-") as name:
         directory = Path(name)
         restic = Restic(rules, directory / "cache", user=user, limit_s=_TRY_S)
@@ -205,16 +202,8 @@ def _newest(restic: Restic) -> str:
         return text.printable(str(error))
     if not found:
         return "it has no copy yet"
-    count = "1 copy" if len(found) == 1 else f"{len(found)} copies"
-    return f"{count}, the newest {text.duration(text.wall_s() - found[-1].wall_s)} old"
-
-
-def _account(uid: int) -> pwd.struct_passwd | None:
-    """The account of a daemon's user that is not root."""
-    try:
-        return pwd.getpwuid(uid) if uid else None
-    except KeyError:
-        return None
+    copies = "1 copy" if len(found) == 1 else f"{len(found)} copies"
+    return f"{copies}, the newest {text.duration(text.wall_s() - found[-1].wall_s)} old"
 
 
 # --- notices -------------------------------------------------------------------------------------------------------------
@@ -223,24 +212,11 @@ def _account(uid: int) -> pwd.struct_passwd | None:
 _NOTICES: Final = "notices"
 
 
-class _Clock:
-    def now_s(self) -> float:
-        return text.wall_s()
-
-    def wall_s(self) -> float:
-        return text.wall_s()
-
-    def from_boot_ns(self, at_ns: int) -> float:
-        return text.wall_s() + (at_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
-
-    def to_boot_ns(self, at_s: float) -> int:
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int((at_s - text.wall_s()) * 1e9)
-
-
 def notices(installation: Installation) -> Iterator[Finding]:
     """Whether the daemon would receive a notice before this box ends."""
     rules = installation.settings.notice
-    asked = {name: made for name in (COMMAND, FILE) if (made := source(name, rules, _Clock())) is not None}
+    wall = SystemClock(wall_s() - boot_s())
+    asked = {name: made for name in (COMMAND, FILE) if (made := source(name, rules, wall)) is not None}
     program = detect.command(BootFiles.of(os.environ))
     if program and COMMAND not in asked and not installation.settings.remote:
         provider = program.rpartition("/")[2]

@@ -8,23 +8,12 @@ import http.client
 import json
 import socket
 import struct
-import urllib.parse
 from typing import Any
+
+from supervisor.ctl.outcome import DaemonRefused, Unreachable
 
 _READ_S = 20.0
 _TIMEVAL = struct.Struct("ll")
-
-
-class Unreachable(Exception):
-    """No daemon answers on the socket: `no such file`, `refused connection` or another error of the kernel."""
-
-
-class DaemonRefused(Exception):
-    """The daemon has refused the request. The message is its answer, one sentence."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
 
 
 class Client:
@@ -80,7 +69,9 @@ class Client:
         raise DaemonRefused(status, sentence)
 
     def _request(self, method: str, target: str, body: bytes, timeout_s: float | None) -> tuple[int, dict[str, str], bytes]:
-        headers = {"Content-Type": "application/json", "Connection": "close", **self._authorization()}
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        if self._login is not None:
+            headers["Authorization"] = f"Basic {base64.b64encode(':'.join(self._login).encode()).decode()}"
         try:
             with contextlib.closing(self._connection()) as connection:
                 connection.connect()
@@ -112,11 +103,6 @@ class Client:
         kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
         return kind(rest.partition("/")[0], timeout=_READ_S)
 
-    def _authorization(self) -> dict[str, str]:
-        if self._login is None:
-            return {}
-        return {"Authorization": f"Basic {base64.b64encode(':'.join(self._login).encode()).decode()}"}
-
 
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP over a socket at a path. Waits for a daemon that is just starting."""
@@ -146,8 +132,3 @@ def _unix(path: str) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-def quote(text: str) -> str:
-    """Escape text for a page's path or query."""
-    return urllib.parse.quote(text, safe="", errors="surrogateescape")

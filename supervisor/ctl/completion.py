@@ -12,9 +12,8 @@ import signal
 from collections.abc import Iterator
 
 from supervisor.ctl import actions
-from supervisor.ctl.command_line import parse
 from supervisor.ctl.outcome import OK, USAGE, Failed
-from supervisor.ctl.session import Session
+from supervisor.ctl.session import Session, parse
 
 _PATIENCE_S = 2.0  # a shell must not hang while a daemon does not answer
 _SIGNALS = ("HUP", "INT", "QUIT", "KILL", "TERM", "USR1", "USR2", "STOP", "CONT")
@@ -86,13 +85,14 @@ def complete(words: list[str]) -> int:
     except Failed:
         return OK
     signal.setitimer(signal.ITIMER_REAL, _PATIENCE_S)  # SIGALRM ends this process silently
-    for candidate, about in _candidates(Session(options), action, current):
+    for candidate, about in candidates(Session(options), action, current):
         if candidate.startswith(current):
             print(f"{candidate}\t{about}")
     return OK
 
 
-def _candidates(session: Session, words: list[str], current: str) -> Iterator[tuple[str, str]]:
+def candidates(session: Session, words: list[str], current: str) -> Iterator[tuple[str, str]]:
+    """(candidate, its description) for the word behind `words`, of which the user has typed `current`."""
     if not words:
         if current.startswith("-"):
             yield from ((option, "") for option in _GLOBAL)

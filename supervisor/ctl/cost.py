@@ -45,7 +45,6 @@ def page(found: dict[str, Any], columns: int | None = None) -> list[str]:
 
 
 def _jobs(found: list[dict[str, Any]] | None) -> list[str]:
-    """The jobs that a cluster charges for; empty without a cluster."""
     if found is None:
         return []
     if not found:

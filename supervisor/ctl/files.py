@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -41,7 +42,8 @@ def aside(file: str) -> Iterator[str]:
             yield path
             os.fsync(fd)
             if special:
-                _copy(path, file)
+                with open(path, "rb") as source, open(file, "wb") as out:  # noqa: PTH123
+                    shutil.copyfileobj(source, out)
                 os.unlink(path)  # noqa: PTH108
             else:
                 os.replace(path, target)  # noqa: PTH105
@@ -52,9 +54,3 @@ def aside(file: str) -> Iterator[str]:
             os.close(fd)
     except OSError as error:
         raise Failed(f"Error: {text.printable(file)} cannot be written: {error.strerror or error}", GENERIC) from None
-
-
-def _copy(path: str, file: str) -> None:
-    with open(path, "rb") as source, open(file, "wb") as out:  # noqa: PTH123
-        while piece := source.read(1 << 20):
-            out.write(piece)

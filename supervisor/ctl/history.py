@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor.ctl import text
-from supervisor.ctl.client import DaemonRefused, Unreachable
-from supervisor.ctl.outcome import OK, Failed
+from supervisor.ctl.outcome import OK, DaemonRefused, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_int, parse_options
 from supervisor.ctl.status_page import cells
-from supervisor.model.codec import kinds
+from supervisor.model.codec import kinds as kinds_of_facts
 from workers.contract import FIGURES
 
 _LAST = 50
@@ -58,14 +57,14 @@ def history(session: Session, args: list[str]) -> int:
     last = parse_int(options.get("-n", str(_LAST)), "-n", least=0 if follow else 1)
     session.warn_if_dead(to_stdout=not as_json)
     program = session.program(names[0]) if names and names[0] != "all" else None
-    kinds = "" if "--all" in options else ",".join(_non_routine_kinds())
+    kinds = "" if "--all" in options else ",".join(sorted(set(kinds_of_facts()) - _ROUTINE))
     rows = session.facts(program=program, last=last, kinds=kinds) if last else []
     if not rows and program is not None:
-        _reject_unknown(session, program)
+        session.view(program)
     if as_json and not follow:
         session.say_json({"facts": rows})
         return OK
-    show = _as_line if as_json else _Table(rows).line
+    show = json.dumps if as_json else _Table(rows).line
     for row in rows:
         session.say(show(row))
     if follow:
@@ -94,12 +93,7 @@ class _Table:
         return "\n".join(text.fit([line], self._columns))
 
 
-def _as_line(row: dict[str, Any]) -> str:
-    return json.dumps(row)
-
-
 def _newest(session: Session, after: int = 0) -> int:
-    """The sequence number of the newest fact, of any kind and program."""
     found = session.page("facts", after=after, limit=-1)["facts"]
     return int(found[-1]["seq"]) if found else after
 
@@ -119,11 +113,7 @@ def _follow(
                 newest = _newest(session, after)
                 rows = session.facts(after=after, program=program, kinds=kinds) if newest > after else []
                 silent = ""
-            except (
-                Unreachable,
-                DaemonRefused,
-                Failed,
-            ) as gone:  # the daemon restarts, or the journal is being moved
+            except (Unreachable, DaemonRefused, Failed) as gone:  # the daemon restarts, or the journal is being moved
                 rows, newest = [], after
                 if str(gone) != silent:
                     session.warn(f"==> {gone}; waiting <==")
@@ -136,15 +126,6 @@ def _follow(
             text.pause_while_read(_FOLLOW_S)
     except KeyboardInterrupt:
         return OK
-
-
-def _non_routine_kinds() -> list[str]:
-    return sorted(set(kinds()) - _ROUTINE)
-
-
-def _reject_unknown(session: Session, name: str) -> None:
-    if all(view["name"] != name for view in session.page("status")["programs"]):
-        raise Failed(f"{text.printable(name)}: ERROR (no such process)")
 
 
 # --- explain ---------------------------------------------------------------------------------------------------------------
@@ -161,9 +142,7 @@ def explain(session: Session, args: list[str]) -> int:
     most = parse_int(options.get("-n", str(_INCIDENTS)), "-n", least=1)
     session.warn_if_dead(to_stdout="--json" not in options)
     name = session.program(names[0])
-    view = next((view for view in session.page("status")["programs"] if view["name"] == name), None)
-    if view is None:
-        raise Failed(f"{text.printable(name)}: ERROR (no such process)")
+    view = session.view(name)
     found = session.page("incidents", program=name, limit=min(most, _MOST_INCIDENTS), chars=_WHOLE_TEXTS)
     shown = sorted((each for cause in found["causes"] for each in cause["incidents"]), key=lambda each: each["seq"])[-most:]
     if "--json" in options:
@@ -257,7 +236,7 @@ def reboots(session: Session, args: list[str]) -> int:
         raise Failed("Error: reboots takes no names")
     session.warn_if_dead(to_stdout="--json" not in options)
     if "-f" in options:
-        return _follow(session, 0, _as_line if "--json" in options else _reboot, kinds="HostRebooted")
+        return _follow(session, 0, json.dumps if "--json" in options else _reboot, kinds="HostRebooted")
     rows = session.facts(kinds="HostRebooted")
     if "--json" in options:
         session.say_json({"facts": rows})

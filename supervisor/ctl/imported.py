@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import config, users
+from supervisor.config.source import toml
 from supervisor.ctl import files, text
 from supervisor.ctl.foreign_config import Section, processes, read
 from supervisor.ctl.outcome import OK, USAGE, Failed
@@ -71,8 +72,7 @@ def import_(session: Session, args: list[str]) -> int:
     for note in dict.fromkeys(found.notes):
         session.warn(text.printable(note))
     if out != "-":
-        count = len(found.names)
-        session.say(f"{out}: {count} {'program' if count == 1 else 'programs'}; now: supervisord -c {out} --check")
+        session.say(f"{out}: {text.count(len(found.names), 'program')}; now: supervisord -c {out} --check")
     return OK
 
 
@@ -138,7 +138,6 @@ def _directory(daemon: Section | None, file: Path) -> str:
 
 
 def _other(found: Imported, section: Section) -> None:
-    """Note what to do for a section that is no program."""
     whys = {
         "unix_http_server": "the control socket lies in the runtime directory; for a group of users: [daemon] socket_group",
         "fcgi-program": "extralife opens no socket for its programs; let the program listen itself",
@@ -150,7 +149,7 @@ def _other(found: Imported, section: Section) -> None:
         user = section.text("username") or "extralife"
         found.notes.append(
             f"[{section.name}]: a port needs a file with its password that only the daemon's user may read (mode 0600): "
-            f"[http] listen = {_text(listen)}, user = {_text(user)}, password_file = FILE (docs/security.md)"
+            f"[http] listen = {toml(listen)}, user = {toml(user)}, password_file = FILE (docs/security.md)"
         )
     if section.kind in whys and (section.kind != "unix_http_server" or {"chown", "chmod", "username"} & section.keys.keys()):
         found.notes.append(f"[{section.name}]: {whys[section.kind]}")
@@ -167,7 +166,7 @@ def _program(found: Imported, section: Section, group: Section | None, daemon: S
         ours = _name(found, section, name, group.title if group is not None else section.title)
         lines = [f"[program.{ours}]", f"command = {_list(_command(section, more))}"]
         if group is not None or several:
-            lines.append(f"group = {_text((group or section).title)}")
+            lines.append(f"group = {toml((group or section).title)}")
         lines += [*_keys(found, section, daemon, more), "stdin = true", *_user(found, section, more)]
         found.programs.append(lines)
         for channel in _CHANNELS:
@@ -190,12 +189,11 @@ def _name(found: Imported, section: Section, name: str, group: str) -> str:
 
 
 def _keys(found: Imported, section: Section, daemon: Section | None, more: dict[str, str | int]) -> Iterator[str]:
-    """The settings of a program besides its command."""
     directory = section.text("directory", more=more) or found.directory
     yield f"directory = {_literal(os.path.abspath(os.path.expanduser(directory)))}"  # noqa: PTH100, PTH111
     environment = {**(daemon.pairs("environment") if daemon is not None else {}), **section.pairs("environment", more)}
     if environment:
-        yield f"env = {{ {', '.join(f'{_text(key)} = {_literal(value)}' for key, value in environment.items())} }}"
+        yield f"env = {{ {', '.join(f'{toml(key)} = {_literal(value)}' for key, value in environment.items())} }}"
     if not section.flag("autostart", default=True):
         yield "autostart = false"
     yield f"priority = {min(max(section.whole('priority', 999), 0), 1_000_000)}"
@@ -204,7 +202,7 @@ def _keys(found: Imported, section: Section, daemon: Section | None, more: dict[
         yield 'stop_signal_to = "leader"'
     signal = section.text("stopsignal", "TERM").upper().removeprefix("SIG")
     if signal not in {"TERM", "15"}:
-        yield f"stop_signal = {_text(signal)}"
+        yield f"stop_signal = {toml(signal)}"
     yield from _ends(section)
     yield 'kind = "service"'
     yield f"start_s = {float(max(section.whole('startsecs', 1), 0))}"
@@ -213,12 +211,11 @@ def _keys(found: Imported, section: Section, daemon: Section | None, more: dict[
     if mask and not re.fullmatch(r"[0-7]{1,4}", mask):
         raise section.wrong("umask", f"{mask!r} is no octal number")
     if mask:
-        yield f"umask = {_text(mask)}"
+        yield f"umask = {toml(mask)}"
     yield from _logs(found, section, more)
 
 
 def _user(found: Imported, section: Section, more: dict[str, str | int]) -> Iterator[str]:
-    """The user of the process, unless it is the daemon's own user."""
     name = section.text("user", more=more)
     if not name:
         return
@@ -228,11 +225,10 @@ def _user(found: Imported, section: Section, more: dict[str, str | int]) -> Iter
         own = False
         found.note(section, "user", "this box has no such user now; the program starts once there is one")
     if not own:
-        yield f"user = {_text(name)}"
+        yield f"user = {toml(name)}"
 
 
 def _logs(found: Imported, section: Section, more: dict[str, str | int]) -> Iterator[str]:
-    """The settings of the program's logs."""
     one = section.flag("redirect_stderr", default=False)
     if one:
         yield "redirect_stderr = true"
@@ -243,7 +239,7 @@ def _logs(found: Imported, section: Section, more: dict[str, str | int]) -> Iter
         if log.startswith("/dev/"):
             found.note(section, f"{channel}_logfile", f"its log is programs/NAME/{channel}.log in the state directory")
         elif log.upper() != "AUTO" and not (one and channel == "stderr"):
-            yield f"{channel}_log = {_text(log if log.upper() == 'NONE' else os.path.abspath(log))}"  # noqa: PTH100
+            yield f"{channel}_log = {toml(log if log.upper() == 'NONE' else os.path.abspath(log))}"  # noqa: PTH100
         if section.flag(f"{channel}_syslog", default=False):
             found.note(section, f"{channel}_syslog", "extralife sends no program's output to syslog")
     of = ("stdout",) if one else _CHANNELS
@@ -256,10 +252,9 @@ def _logs(found: Imported, section: Section, more: dict[str, str | int]) -> Iter
 
 
 def _ends(section: Section) -> Iterator[str]:
-    """After which exits a restart follows."""
     restart = section.text("autorestart", "unexpected").lower()
     if restart != "unexpected":
-        yield f"restart = {_text('always' if section.flag('autorestart', default=True) else 'never')}"
+        yield f"restart = {toml('always' if section.flag('autorestart', default=True) else 'never')}"
         return
     codes = sorted({int(code) for code in section.text("exitcodes", "0").split(",") if code.strip().isdecimal()})
     if codes != [0]:
@@ -267,7 +262,6 @@ def _ends(section: Section) -> Iterator[str]:
 
 
 def _command(section: Section, more: dict[str, str | int]) -> list[str]:
-    """The program's argument list."""
     line = section.text("command", more=more)
     try:
         argv = shlex.split(line)
@@ -285,17 +279,13 @@ def _listener(found: Imported, section: Section, daemon: Section | None) -> None
     if not events:
         raise section.wrong("events", "is missing")
     section.used |= {"buffer_size", "result_handler"}
+    # Our client: by the name that only we use, or by its interpreter if PATH lacks that name.
+    ourselves = ["extralifectl"] if shutil.which("extralifectl") else [sys.executable, "-P", "-m", "supervisor.ctl"]
     for name, more in processes(section, section.title):
         ours = _name(found, section, name, section.title)
         own = [*_as_user(found, section, section.text("user", more=more)), *_command(section, more)]
-        command = [
-            *_ourselves(),
-            "listen",
-            events.replace(" ", ""),
-            *logs,
-            "--",
-            *own,
-        ]  # reads the journal as the daemon's user
+        # It reads the journal as the daemon's user.
+        command = [*ourselves, "listen", events.replace(" ", ""), *logs, "--", *own]
         lines = [f"[program.{ours}]", f"command = {_list(command)}", *_keys(found, section, daemon, more)]
         found.programs.append(lines)
 
@@ -309,25 +299,14 @@ def _as_user(found: Imported, section: Section, name: str) -> list[str]:
     except users.UnknownUser:
         found.note(section, "user", "this box has no such user; the listener runs as the daemon's")
         return []
-    return (
-        [] if user.uid == os.geteuid() else ["setpriv", f"--reuid={user.name}", f"--regid={user.gid}", "--init-groups", "--"]
-    )
-
-
-def _ourselves() -> list[str]:
-    """The command of our client: by the name that only we use, or by its interpreter if PATH lacks that name."""
-    return ["extralifectl"] if shutil.which("extralifectl") else [sys.executable, "-P", "-m", "supervisor.ctl"]
-
-
-def _list(words: list[str]) -> str:
-    return f"[{', '.join(map(_literal, words))}]"
+    other = ["setpriv", f"--reuid={user.name}", f"--regid={user.gid}", "--init-groups", "--"]
+    return [] if user.uid == os.geteuid() else other
 
 
 def _literal(value: str) -> str:
     """A TOML string with escaped braces: braces are placeholders here, and plain text in Supervisor."""
-    return _text(escaped(value))
+    return toml(escaped(value))
 
 
-def _text(value: str) -> str:
-    """A TOML string: JSON's escapes are valid TOML, but JSON does not escape DEL."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _list(words: list[str]) -> str:
+    return f"[{', '.join(map(_literal, words))}]"

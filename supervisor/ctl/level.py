@@ -7,8 +7,7 @@ from typing import Any
 
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query
-from supervisor.ctl.client import DaemonRefused
-from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
+from supervisor.ctl.outcome import GENERIC, OK, USAGE, DaemonRefused, Failed
 from supervisor.ctl.session import Session, parse_int, parse_options
 
 _WHY = ("LadderLaid", "LevelChosen", "RebootJudged", "NodeFaultJudged", "LevelPinned", "LevelUnpinned", "LevelSettled")
@@ -22,75 +21,46 @@ def level(session: Session, args: list[str]) -> int:
     the rule choose again.
     """
     word, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else ("show", args)
-    perform = {"show": _show, "why": _why, "pin": _pin, "unpin": _unpin}.get(word)
-    if perform is None:
+    if word not in {"show", "why", "pin", "unpin"}:
         raise Failed(f"Error: level takes show, why, pin or unpin, not {text.printable(word)}", USAGE)
-    return perform(session, rest)
-
-
-def _show(session: Session, args: list[str]) -> int:
-    names, options = parse_options(args, "--json")
-    if names:
-        raise Failed("Error: level show accepts no names", USAGE)
-    session.warn_if_dead(to_stdout="--json" not in options)
-    view = session.page("level")
-    session.show(view, lambda view: page(view, text.Paint(on=sys.stdout.isatty())), options)
-    return OK
-
-
-def _why(session: Session, args: list[str]) -> int:
-    """The current level, and the newest level changes, reboots and operator requests that led to it."""
-    names, options = parse_options(args, "--json", valued=("-n",))
-    if names:
-        raise Failed("Error: level why accepts no names", USAGE)
+    valued = {"why": ("-n",), "pin": ("--for",)}
+    names, options = parse_options(rest, "--json", valued=valued.get(word, ()))
+    if len(names) != (word == "pin"):
+        needs = "requires a level's name" if word == "pin" else "accepts no names"
+        raise Failed(f"Error: level {word} {needs}", USAGE)
+    if word in {"pin", "unpin"}:
+        return _ask(session, names, options)
     last = parse_int(options.get("-n", str(_LAST)), "-n", least=1)
     session.warn_if_dead(to_stdout="--json" not in options)
     view = session.page("level")
-    rows = session.facts(last=last, kinds=",".join(_WHY))
-    if "--json" in options:
-        session.say_json({"level": view, "facts": rows})
-        return OK
-    for line in head(view):
-        session.say(line)
-    session.say()
-    for row in rows:
-        session.say(f"{text.when(row['wall_s'])}  {text.pad(_about(row), 12)}  {text.printable(row['why'])}")
-    if not rows:
-        session.say("nothing has changed so far")
+    if word == "show":
+        session.show(view, lambda view: page(view, text.Paint(on=sys.stdout.isatty())), options)
+    else:
+        found = {"level": view, "facts": session.facts(last=last, kinds=",".join(_WHY))}
+        session.show(found, lambda found: [*head(found["level"]), "", *_changes(found["facts"])], options)
     return OK
 
 
-def _about(row: dict[str, Any]) -> str:
-    return "ladder" if row["kind"] == "LadderLaid" else text.printable(row["fields"]["level"])
-
-
-def _pin(session: Session, args: list[str]) -> int:
-    names, options = parse_options(args, "--json", valued=("--for",))
-    if len(names) != 1:
-        raise Failed("Error: level pin requires a level's name", USAGE)
-    body: dict[str, object] = {"pin": names[0]}
+def _ask(session: Session, names: list[str], options: dict[str, str]) -> int:
+    body: dict[str, object] = {"pin": names[0]} if names else {"unpin": True}
     if "--for" in options:
         body["for_s"] = span_s(options["--for"])
-    return _asked(session, body, options)
-
-
-def _unpin(session: Session, args: list[str]) -> int:
-    names, options = parse_options(args, "--json")
-    if names:
-        raise Failed("Error: level unpin accepts no names", USAGE)
-    return _asked(session, {"unpin": True}, options)
-
-
-def _asked(session: Session, body: dict[str, object], options: dict[str, str]) -> int:
     try:
         told = session.client.post("/api/v1/level", body)
     except DaemonRefused as refused:
         raise Failed(f"ERROR: {text.printable(refused)}", GENERIC) from None
-    if "--json" in options:
-        session.say_json(told)
-    else:
-        session.say(f"{text.printable(told['name'])}: {text.printable(told['text'])}")
+    session.show(told, lambda told: [f"{text.printable(told['name'])}: {text.printable(told['text'])}"], options)
     return OK
+
+
+def _changes(rows: list[dict[str, Any]]) -> list[str]:
+    """The newest changes of level, reboots and requests that led to the current level."""
+    about = ("ladder" if row["kind"] == "LadderLaid" else text.printable(row["fields"]["level"]) for row in rows)
+    lines = [
+        f"{text.when(row['wall_s'])}  {text.pad(name, 12)}  {text.printable(row['why'])}"
+        for row, name in zip(rows, about, strict=True)
+    ]
+    return lines or ["nothing has changed so far"]
 
 
 def span_s(value: str, name: str = "--for") -> float:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.adapters import durable
+from supervisor.api.rpc.describe import STATES
 from supervisor.ctl import text
-from supervisor.ctl.client import DaemonRefused, Unreachable, quote
-from supervisor.ctl.outcome import GENERIC, NOT_FOUND, OK, USAGE, Failed
-from supervisor.ctl.session import Session, parse_int, parse_options
+from supervisor.ctl.outcome import GENERIC, NOT_FOUND, OK, USAGE, DaemonRefused, Failed, Unreachable
+from supervisor.ctl.session import Session, parse_int, parse_options, quote, split_command
 from supervisor.formats import span
 from supervisor.model.names import group_of
 
@@ -34,9 +34,8 @@ _PAGE: Final = 500
 _LOG_BYTES: Final = 64 * 1024
 _CHANNELS: Final = ("stdout", "stderr")
 _TICKS: Final = {"TICK_5": 5, "TICK_60": 60, "TICK_3600": 3600}
-_STATES: Final = ("STARTING", "RUNNING", "BACKOFF", "STOPPING", "EXITED", "STOPPED", "FATAL", "UNKNOWN")
 TYPES: Final = (
-    "EVENT", "PROCESS_STATE", *(f"PROCESS_STATE_{state}" for state in _STATES),
+    "EVENT", "PROCESS_STATE", *(f"PROCESS_STATE_{state}" for state in STATES),
     "PROCESS_LOG", "PROCESS_LOG_STDOUT", "PROCESS_LOG_STDERR",
     "SUPERVISOR_STATE_CHANGE", "SUPERVISOR_STATE_CHANGE_RUNNING", "SUPERVISOR_STATE_CHANGE_STOPPING",
     "TICK", *_TICKS, "PROCESS_GROUP", "PROCESS_GROUP_ADDED", "PROCESS_GROUP_REMOVED",
@@ -57,7 +56,7 @@ def listen(session: Session, args: list[str]) -> int:
     events such as PROCESS_STATE_EXITED and TICK_60. As the command of a program, it continues where it stopped.
     --stdout-of and --stderr-of: PROCESS_LOG events of these programs only; without them, of all.
     """
-    own, command = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
+    own, command = split_command(args)
     words, options = parse_options(own, valued=("--timeout", *(f"--{each}-of" for each in _CHANNELS)))
     if len(words) != 1 or not command:
         raise Failed("Error: listen requires events and, behind --, a command: listen TICK_60 -- memmon -a 200MB", USAGE)
@@ -131,7 +130,10 @@ class Listener:
         """Send an event, and repeat it until the listener answers OK. Raises ListenerFailed."""
         body = payload.encode("utf-8", "replace")
         while True:
-            self._await_line(b"READY")
+            line = self._line()
+            if line != b"READY":
+                only = "only its protocol may go to stdout"
+                raise ListenerFailed(f"the listener said {line[:200]!r} in place of READY; {only}")
             self._serial += 1
             head = (
                 f"ver:3.0 server:supervisor serial:{self._serial} pool:{self._pool} poolserial:{self._serial} "
@@ -143,11 +145,11 @@ class Listener:
             text.pause(_LOOK_S)  # FAIL: send the same event again, but not in a busy loop
 
     def _write(self, data: bytes) -> None:
-        deadline_s = _now_s() + self._timeout_s
+        deadline_s = time.clock_gettime(time.CLOCK_BOOTTIME) + self._timeout_s
         fd = self._in
         os.set_blocking(fd, False)
         while data:
-            if not select.select([], [fd], [], max(0.0, deadline_s - _now_s()))[1]:
+            if not select.select([], [fd], [], max(0.0, deadline_s - time.clock_gettime(time.CLOCK_BOOTTIME)))[1]:
                 raise ListenerFailed(f"the listener has not read its event within {span(self._timeout_s)}")
             try:
                 data = data[os.write(fd, data) :]
@@ -165,13 +167,6 @@ class Listener:
         if result not in {b"OK", b"FAIL"}:
             raise ListenerFailed(f"the listener's result is {result[:200]!r}, neither OK nor FAIL")
         return result
-
-    def _await_line(self, wanted: bytes) -> None:
-        line = self._line()
-        if line != wanted:
-            raise ListenerFailed(
-                f"the listener said {line[:200]!r} in place of {wanted.decode()}; only its protocol may go to stdout"
-            )
 
     def _line(self) -> bytes:
         while b"\n" not in self._buffer:
@@ -221,7 +216,7 @@ class Feed:
         self._tries: dict[str, int] = {}  # deaths in a row that led to BACKOFF
         self._pids: dict[str, int] = {}
         self._logs: dict[tuple[str, str], tuple[int, str]] = {}
-        self._last_ticks = {name: int(_wall_s()) // period_s for name, period_s in _TICKS.items()}
+        self._last_ticks = {name: int(text.wall_s()) // period_s for name, period_s in _TICKS.items()}
         self._logs_wanted = [each for each in map(str.upper, _CHANNELS) if self._is_wanted(f"PROCESS_LOG_{each}")]
 
     def run(self) -> None:
@@ -250,7 +245,6 @@ class Feed:
                 text.pause(_LOOK_S)
 
     def _newest(self) -> int:
-        """Sequence number of the journal's last fact."""
         newest = self._session.client.get("/api/v1/facts?limit=-1")["facts"]
         return newest[-1]["seq"] if newest else 0
 
@@ -287,7 +281,6 @@ class Feed:
         return any(word in {"EVENT", event} or event.startswith(f"{word}_") for word in self._wanted)
 
     def _of(self, row: dict[str, Any]) -> list[tuple[str, str]]:
-        """The events of one fact."""
         kind, name, fields = row["kind"], row["program"], row["fields"]
         if kind in {"DaemonStarted", "DaemonStopping"}:
             return [(f"SUPERVISOR_STATE_CHANGE_{'RUNNING' if kind == 'DaemonStarted' else 'STOPPING'}", "")]
@@ -302,7 +295,9 @@ class Feed:
         before, self._states[name] = self._states.get(name, "UNKNOWN"), state
         if before == state == "BACKOFF":
             return []  # the pause after a failed start that was reported
-        tries = self._tries[name] = _tries_after(state, self._tries.get(name, 0))
+        # Supervisor's `tries`: how often the program has failed since it last ran or was stopped.
+        tries = 0 if state in {"RUNNING", "STOPPED", "FATAL"} else self._tries.get(name, 0) + (state == "BACKOFF")
+        self._tries[name] = tries
         more = {
             "STARTING": f" tries:{tries}", "BACKOFF": f" tries:{tries}",
             "EXITED": f" expected:{int(fields.get('cause') == 'done')} pid:{self._pids.get(name, 0)}",
@@ -317,7 +312,7 @@ class Feed:
 
     def _tick(self) -> None:
         for event, period_s in _TICKS.items():
-            now = int(_wall_s()) // period_s
+            now = int(text.wall_s()) // period_s
             if now != self._last_ticks[event]:
                 self._last_ticks[event] = now
                 self._send(event, f"when:{now * period_s}")
@@ -368,21 +363,3 @@ def state_of(kind: str, fields: dict[str, Any]) -> str | None:
         case "GaveUp":
             return "FATAL"
     return None
-
-
-def _tries_after(state: str, tries: int) -> int:
-    """Supervisor's `tries`: how often the program has failed since it last ran or was stopped."""
-    match state:
-        case "BACKOFF":
-            return tries + 1
-        case "RUNNING" | "STOPPED" | "FATAL":
-            return 0
-    return tries
-
-
-def _now_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _wall_s() -> float:
-    return text.wall_s()

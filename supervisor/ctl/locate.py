@@ -1,15 +1,21 @@
 """Where the daemon's socket and state directory are: by flag, environment or the daemon's configuration.
 
-It reads only two keys of the configuration, and ignores all mistakes in the rest. After a bad edit, a user must still be
-able to query the running daemon, above all about that edit.
+This needs only two keys of the configuration, and ignores all mistakes in the rest. After a bad edit, a user must still be
+able to query the running daemon, above all about that edit. A few actions need all settings, which takes longer than most
+actions.
 """
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from supervisor import places
 from supervisor.ctl.outcome import Failed, Options
+
+if TYPE_CHECKING:
+    from supervisor.config import Loaded
+    from supervisor.model.settings import Settings
 
 
 def socket_path(options: Options) -> str:
@@ -25,8 +31,25 @@ def state_dir(options: Options) -> str | None:
     return _directories(options)[0]
 
 
+def load(options: Options) -> Loaded:
+    """The whole configuration, read as by a client. Raises ConfigError."""
+    from supervisor import config
+
+    flags = {"state_dir": options.state_dir} if options.state_dir is not None else {}
+    return config.load(options.config_file, os.environ, flags, look=False)
+
+
+def settings(options: Options) -> Settings | None:
+    """All settings; None if they cannot be read, and then there is less to show."""
+    from supervisor.config import ConfigError
+
+    try:
+        return load(options).settings
+    except ConfigError:
+        return None
+
+
 def _directories(options: Options) -> tuple[str, str | None]:
-    """(state directory, runtime directory if one is configured)."""
     table = _daemon_table(options.config_file or places.find_config(os.environ), named=options.config_file is not None)
     state = options.state_dir or os.environ.get("EXTRALIFE_STATE_DIR") or table.get("state_dir")
     runtime = os.environ.get("EXTRALIFE_RUNTIME_DIR") or table.get("runtime_dir")

@@ -7,10 +7,9 @@ import os
 import sys
 
 from supervisor.ctl.actions import run
-from supervisor.ctl.command_line import parse
 from supervisor.ctl.completion import complete
 from supervisor.ctl.outcome import GENERIC, READER_LEFT, Failed
-from supervisor.ctl.session import Session
+from supervisor.ctl.session import Session, parse
 from supervisor.ctl.shell import shell
 from supervisor.ctl.text import reader_left
 

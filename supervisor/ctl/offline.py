@@ -22,9 +22,8 @@ from supervisor.adapters.journal.summaries import Summaries
 from supervisor.adapters.process.presence import corrected, has_rebooted, without_daemon
 from supervisor.adapters.state_files import StateFiles
 from supervisor.ctl import text
-from supervisor.ctl.client import DaemonRefused, Unreachable
-from supervisor.ctl.configuration import settings as find_settings
-from supervisor.ctl.outcome import NOT_RUNNING, Failed, Options
+from supervisor.ctl.locate import settings as find_settings
+from supervisor.ctl.outcome import NOT_RUNNING, DaemonRefused, Failed, Options, Unreachable
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import replay
 from supervisor.model.memory import Memory

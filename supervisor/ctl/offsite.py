@@ -17,25 +17,16 @@ from supervisor.adapters.offsite.restoring import Restored
 from supervisor.config import moved
 from supervisor.config.offsite import masked
 from supervisor.ctl import text
-from supervisor.ctl.client import Unreachable
-from supervisor.ctl.configuration import settings
-from supervisor.ctl.locate import state_dir
-from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
+from supervisor.ctl.locate import settings, state_dir
+from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_options
 from supervisor.model.codes import SUCCESS
 from supervisor.policy.upkeep.offsite import Claim, OffsiteSettings, verified
 
 _LOOK_S = 0.2
 _FLAGS = ("--json", "--no-wait", "--take-over", "--yes")
-_VALUED = (
-    "--to",
-    "--snapshot",
-    "--config-to",
-    "--runtime-dir",
-    "--repository",
-    "--password-file",
-    "--env-file",
-    "--sftp-command",
+_VALUED = tuple(
+    f"--{each}" for each in "to snapshot config-to runtime-dir repository password-file env-file sftp-command".split()
 )
 
 
@@ -107,12 +98,7 @@ def line(found: dict[str, Any]) -> str:
     return f"{told}, TOO OLD{error}" if found["late"] else f"{told}{f'; the newest try failed{error}' if error else ''}"
 
 
-def _now(session: Session, options: dict[str, str]) -> int:
-    return _asked(session, options, "now")
-
-
 def _print_outcome(session: Session, options: dict[str, str], *lines: str, well: bool = True) -> int:
-    """Print the result of an action and return its exit code."""
     if "--json" in options:
         session.say_json({"ok": well, "lines": list(lines)})
     else:
@@ -157,29 +143,25 @@ def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[st
 def _list(session: Session, options: dict[str, str]) -> int:
     restic, _ = _opened(session, options)
     found = _run_restic(restic.snapshots)
-    if "--json" in options:
-        session.say_json({"copies": [_as_json(each) for each in found]})
-        return OK
-    rows = [("COPY", "WHEN", "BOX", "WHY")]
-    for each in reversed(found):
-        lease = each.lease
-        why = _cause(each) if lease is None else f"goes on with the trainings (generation {lease.generation})"
-        rows.append((each.id, text.when(each.wall_s, text.wall_s()), text.printable(each.host), text.printable(why)))
-    for row in text.table(rows) if found else ["the repository has no copy of extralife yet"]:
-        session.say(row)
+    session.show({"copies": list(map(_as_json, found))}, lambda found: _copies(found["copies"]), options)
     return OK
 
 
+def _copies(found: list[dict[str, Any]]) -> list[str]:
+    rows = [("COPY", "WHEN", "BOX", "WHY")]
+    for each in reversed(found):
+        takes_over = f"goes on with the trainings (generation {each['generation']})"
+        why = takes_over if each["cause"] is None else each["cause"]
+        rows.append((each["id"], text.when(each["wall_s"], text.wall_s()), text.printable(each["box"]), text.printable(why)))
+    return text.table(rows) if found else ["the repository has no copy of extralife yet"]
+
+
 def _as_json(each: ResticSnapshot) -> dict[str, Any]:
-    lease = each.lease
+    cause = next((tag.partition("=")[2] for tag in each.tags if tag.startswith("cause=")), text.UNKNOWN)
     return {
-        "id": each.id, "wall_s": each.wall_s, "box": each.host, "cause": None if lease else _cause(each),
-        "generation": None if lease is None else lease.generation,
+        "id": each.id, "wall_s": each.wall_s, "box": each.host, "cause": cause if each.lease is None else None,
+        "generation": None if each.lease is None else each.lease.generation,
     }  # fmt: skip
-
-
-def _cause(each: ResticSnapshot) -> str:
-    return next((tag.partition("=")[2] for tag in each.tags if tag.startswith("cause=")), text.UNKNOWN)
 
 
 def _check(session: Session, options: dict[str, str]) -> int:
@@ -207,7 +189,7 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
     restic, _ = _opened(session, options)
     state_dir = _state_dir(session)
     claim, lease = _run_restic(
-        lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.ThisBox(_box(), text.wall_s()))
+        lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.ThisBox(socket.gethostname(), text.wall_s()))
     )  # fmt: skip
     if claim is not Claim.HELD:
         again = "run `supervisorctl offsite take-over` again on the box that should continue"
@@ -230,7 +212,8 @@ def _restore(session: Session, options: dict[str, str]) -> int:
         snapshot = restoring.choose(snapshots, options.get("--snapshot", "latest"))
         made = _run_restic(
             lambda: restoring.restore(
-                restic, snapshot, Path(options["--to"]).absolute(), take_over="--take-over" in options, box=_box(),
+                restic, snapshot, Path(options["--to"]).absolute(), take_over="--take-over" in options,
+                box=socket.gethostname(),
                 wall_s=text.wall_s(), say=say,
                 ready=lambda config, about: _confirm_takeover(session, config, about, rules, options), known=snapshots,
             )
@@ -362,10 +345,6 @@ def _become_owner(state_dir: str) -> None:
     os.environ.pop("XDG_CACHE_HOME", None)
 
 
-def _box() -> str:
-    return socket.gethostname()
-
-
 def _run_restic(call: Any) -> Any:
     try:
         return call()
@@ -376,6 +355,7 @@ def _run_restic(call: Any) -> Any:
 
 
 _DO = {
-    "status": _status, "now": _now, "list": _list, "check": _check, "init": _init, "restore": _restore,
+    "status": _status, "now": lambda session, options: _asked(session, options, "now"),
+    "list": _list, "check": _check, "init": _init, "restore": _restore,
     "take-over": _take_over,
 }  # fmt: skip

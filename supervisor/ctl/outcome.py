@@ -1,4 +1,4 @@
-"""Exit codes of supervisorctl, the exception that ends a command, and the options before the action."""
+"""Exit codes of supervisorctl, the exceptions that end a command, and the options before the action."""
 
 from __future__ import annotations
 
@@ -28,6 +28,18 @@ class Failed(Exception):
     def __init__(self, sentence: str, code: int = GENERIC) -> None:
         super().__init__(sentence)
         self.code = code
+
+
+class Unreachable(Exception):
+    """No daemon answers on the socket: `no such file`, `refused connection` or another error of the kernel."""
+
+
+class DaemonRefused(Exception):
+    """The daemon has refused the request. The message is its answer, one sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
 
 
 @dataclass(slots=True)

@@ -49,7 +49,8 @@ def learning(name: str, series: str, curves: Json, timeline: Json) -> Figure:
         alone = len(subjects) == 1
         for axes, xs in ((by_steps, each["env_steps"]), (by_time, [wall_s / _DAY_S for wall_s in each["wall_s"]])):
             _curve(axes, xs, each, curves["period_s"], colour, label, thin=axes is by_steps and not alone)
-    band = _band([list(_kept(each)) for each in subjects])
+    seeds = (zip(each["env_steps"], each["drawn"]["mean"], each["kept"], strict=True) for each in subjects)
+    band = _band([[(x, y) for x, y, kept in rows if kept and x is not None and y is not None] for rows in seeds])
     if band:
         xs, middle, error, count = band
         by_steps.plot(xs, middle, color="black", linewidth=2.0, label=f"mean of {count} seeds, ± standard error")
@@ -58,7 +59,7 @@ def learning(name: str, series: str, curves: Json, timeline: Json) -> Figure:
     by_steps.set_title(f"{_words(name)}: {title}")
     by_steps.set_xlabel("environment steps")
     by_steps.xaxis.set_major_formatter(EngFormatter(sep=""))
-    if any(_lost(each) for each in subjects):
+    if not all(all(each["kept"]) for each in subjects):
         by_steps.plot([], [], color=_QUIET, alpha=0.5, linestyle=":", label="taken back by a resume")
     _behind(by_time, timeline, [each["level"] for each in timeline["levels"]])
     walls = [wall_s for each in subjects for wall_s in each["wall_s"]]
@@ -84,11 +85,8 @@ def _curve(axes: Axes, xs: Sequence[Any], each: Json, period_s: float, colour: s
     for kept in (True, False):
         for run in _runs(rows, kept=kept, gap_s=longest_s):
             x, y = [row[0] for row in run], [row[1] for row in run]
-            line = (
-                {"linewidth": 0.9 if thin else 1.6, "alpha": 0.7}
-                if kept
-                else {"linewidth": 1.0, "alpha": 0.45, "linestyle": ":"}
-            )
+            dotted = {"linewidth": 1.0, "alpha": 0.45, "linestyle": ":"}
+            line = {"linewidth": 0.9 if thin else 1.6, "alpha": 0.7} if kept else dotted
             axes.plot(x, y, color=colour, label=label, **line)
             label = "_"  # only the first line appears in the legend
             if kept and not thin:
@@ -107,17 +105,6 @@ def _runs(rows: Iterable[Any], *, kept: bool, gap_s: float) -> Iterator[list[Any
             run.append(row)
     if run:
         yield run
-
-
-def _kept(each: Json) -> Iterator[Point]:
-    """(step, value) of the kept points, in the order of steps."""
-    for step, value, kept in zip(each["env_steps"], each["drawn"]["mean"], each["kept"], strict=True):
-        if kept and step is not None and value is not None:
-            yield step, value
-
-
-def _lost(each: Json) -> bool:
-    return not all(each["kept"])
 
 
 def _band(seeds: Sequence[Sequence[Point]]) -> tuple[list[float], list[float], list[float], int] | None:
@@ -159,14 +146,9 @@ def stability(timeline: Json, ladder: Json) -> Figure:
     for each in timeline["levels"]:
         row = names.index(each["level"])
         hatch = {"hatch": "///", "edgecolor": "white"} if each["trial"] else {}
-        above.barh(
-            row,
-            _days(each),
-            left=each["from_wall_s"] / _DAY_S,
-            height=0.7,
-            color=_shade(row, len(names), drawn=True),
-            **hatch,
-        )
+        left, right = each["from_wall_s"] / _DAY_S, each["to_wall_s"] / _DAY_S
+        shade = _shade(row, len(names), drawn=True)
+        above.barh(row, right - left, left=left, height=0.7, color=shade, **hatch)
     _box(above, timeline)
     _faults(above, timeline, len(names))
     above.set_yticks(range(len(names)), [_words(name) for name in names])
@@ -184,10 +166,6 @@ def stability(timeline: Json, ladder: Json) -> Figure:
     return figure
 
 
-def _days(span: Json) -> float:
-    return float(span["to_wall_s"] - span["from_wall_s"]) / _DAY_S
-
-
 def _stability_title(timeline: Json) -> str:
     unclean = sum(each["count"] for each in timeline["box"] if each.get("cause") == "unclean")
     other = sum(each["count"] for each in timeline["box"] if each["kind"] == "reboot") - unclean
@@ -198,7 +176,6 @@ def _stability_title(timeline: Json) -> str:
 
 
 def _faults(axes: Axes, timeline: Json, row: int) -> None:
-    """Draw the faults of programs in a row above the levels."""
     for kind, marker in _MARKS.items():
         at = [each["wall_s"] / _DAY_S for each in timeline["marks"] if each["kind"] == kind]
         if at:
@@ -239,7 +216,6 @@ def _record(level: Json) -> str:
 
 
 def _behind(axes: Axes, timeline: Json, names: Sequence[str]) -> None:
-    """Draw levels as shades with their names, trials hatched, reboots as lines."""
     names = list(dict.fromkeys(names))
     for each in timeline["levels"]:
         shade = _shade(names.index(each["level"]), len(names), drawn=False)

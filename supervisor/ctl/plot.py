@@ -65,7 +65,6 @@ def _drawer(*, on_screen: bool) -> Any:
 
 
 def _curves(session: Session, name: str, series: str, since: str | None) -> dict[str, Any]:
-    """A figure of the programs of this game, or of this one program."""
     programs = session.page("status")["programs"]
     chosen = [view["name"] for view in programs if name in {view["name"], view.get("game")}]
     if not chosen:

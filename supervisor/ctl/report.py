@@ -15,6 +15,7 @@ _NIGHT = "12h"
 _TITLES = ("PROGRAM", "STATE", "TRAINED", "KEPT STEPS", "LOST", "FAILURES", "RETURN", "BEST", "DONE IN")
 _EXPENDABLE = ("TRAINED", "BEST", "FAILURES", "LOST")  # what a narrow terminal loses first
 _FORMATS = ("text", "json", "md")
+_NOTHING = ["needs you: nothing"]
 _WHY_WIDE = 90
 
 
@@ -35,29 +36,25 @@ def report(session: Session, args: list[str]) -> int:
     if form == "json" and out == "-":
         session.say_json(found)
         return OK
-    files.write(out, [f"{line}\n" for line in _as(form, found, text.columns() if out == "-" else None)])
+    if form == "json":
+        lines = [json.dumps({"version": JSON_VERSION, **found}, indent=2)]
+    else:
+        columns = text.columns() if out == "-" else None
+        lines = markdown(found) if form == "md" else text.fit(page(found, columns), columns)
+    files.write(out, [f"{line}\n" for line in lines])
     return OK
 
 
-def _as(form: str, found: dict[str, Any], columns: int | None) -> list[str]:
-    if form == "json":
-        return [json.dumps({"version": JSON_VERSION, **found}, indent=2)]
-    return markdown(found) if form == "md" else text.fit(page(found, columns), columns)
-
-
 def page(found: dict[str, Any], columns: int | None = None) -> list[str]:
+    rows = [_TITLES, *map(_cells, found["programs"])]
+    needs = ["needs you:", *(f"  {text.printable(each)}" for each in found["needs"])] if found["needs"] else _NOTHING
     return [
-        headline(found), "", *_trained(found, columns), "", *_broke(found), "",
-        f"next: {until_done(found['next'])}", *other_levels(found["levels"]), *_needs(found["needs"]),
+        headline(found), "", *text.table(rows, range(2, len(_TITLES)), _EXPENDABLE, columns), "", *_broke(found), "",
+        f"next: {until_done(found['next'])}", *other_levels(found["levels"]), *needs,
     ]  # fmt: skip
 
 
-def _trained(found: dict[str, Any], columns: int | None) -> list[str]:
-    return text.table([_TITLES, *(_cells(row) for row in found["programs"])], range(2, len(_TITLES)), _EXPENDABLE, columns)
-
-
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """A program's line of the table."""
     lost = text.number(row["lost_steps"]) + ("+?" if row["lost_unknown"] else "")
     return (
         text.printable(row["name"]), text.printable(row["phase"]), text.duration(row["trained_s"]),
@@ -76,12 +73,6 @@ def _broke(found: dict[str, Any]) -> list[str]:
         why = text.clip(text.printable(group["why"]), _WHY_WIDE)
         out.append(f"  {group['count']:>3} x {text.printable(group['what'])}{where}; newest {newest}: {why}")
     return out
-
-
-def _needs(needs: list[str]) -> list[str]:
-    if not needs:
-        return ["needs you: nothing"]
-    return ["needs you:", *(f"  {text.printable(each)}" for each in needs)]
 
 
 # --- Markdown ----------------------------------------------------------------------------------------------------------

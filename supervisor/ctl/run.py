@@ -10,21 +10,21 @@ leaves out variables of the session (TERM, SSH_..., PWD). It also leaves out var
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from supervisor import places
 from supervisor.adapters import durable
 from supervisor.config import added
+from supervisor.config.source import toml
 from supervisor.ctl import locate, text
-from supervisor.ctl.client import DaemonRefused
-from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
-from supervisor.ctl.session import Session, parse_options
+from supervisor.ctl.outcome import GENERIC, OK, USAGE, DaemonRefused, Failed
+from supervisor.ctl.session import Session, parse_options, split_command
 from supervisor.model.names import members, plain
 from supervisor.policy.worker.placeholders import escaped
 
@@ -44,7 +44,9 @@ def run(session: Session, args: list[str]) -> int:
     Put a command under the running daemon: its directory, its program and the environment are those of this shell.
     It is there after a reboot too, until `remove`. --save writes it into the configuration file.
     """
-    own, command = _split(args)
+    own, command = split_command(args)
+    if not command:
+        raise Failed("Error: run needs a command behind --, such as: run -- python train.py", USAGE)
     given, pairs = _repeated(own, "--env", "--set")
     words, options = parse_options(given, "--save", "--json", valued=("--name",))
     if words:
@@ -55,18 +57,18 @@ def run(session: Session, args: list[str]) -> int:
     name = _name(options.get("--name"), command, known)
     environment, left_out = _environment(pairs["--env"], status["daemon"].get("pid"))
     section = _section(name, _found(command), environment, pairs["--set"])
-    place = _saved(session, section) if "--save" in options else _added(state_dir, name, section)
+    path, take_back = _saved(session, section) if "--save" in options else _added(state_dir, name, section)
     try:
         _update(session, name)
     except Failed:
-        place.take_back()
+        take_back()
         raise
     if "--json" in options:
-        session.say_json({"name": name, "file": str(place.path), "env": sorted(environment), "left_out": left_out})
+        session.say_json({"name": name, "file": str(path), "env": sorted(environment), "left_out": left_out})
         return OK
     session.say(f"{name}: added process group")
     names = ", ".join(sorted(environment)) or "as the daemon has it"
-    session.warn(f"{name}: in {place.path}, directory {text.printable(Path.cwd())}, environment: {names}")
+    session.warn(f"{name}: in {path}, directory {text.printable(Path.cwd())}, environment: {names}")
     if left_out:
         session.warn(f"left out, because the name looks like a secret: {', '.join(left_out)}; --env {left_out[0]} passes it")
     return OK
@@ -90,7 +92,9 @@ def remove(session: Session, args: list[str]) -> int:
             _unlink(file)
             _update(session, name)
         elif name in known:
-            _take_out(session, name)
+            answer: dict[str, Any] = session.client.post("/api/v1/remove", {"name": name})
+            if answer["text"]:
+                session.warn(text.printable(answer["text"]))
         else:
             unknown.append(name)
             continue
@@ -124,14 +128,6 @@ def _added_file(session: Session, name: str) -> Path | None:
 
 
 # --- the request ---------------------------------------------------------------------------------------------------------
-
-
-def _split(args: list[str]) -> tuple[list[str], list[str]]:
-    at = args.index("--") if "--" in args else len(args)
-    command = args[at + 1 :]
-    if not command:
-        raise Failed("Error: run needs a command behind --, such as: run -- python train.py", USAGE)
-    return args[:at], command
 
 
 def _repeated(args: list[str], *flags: str) -> tuple[list[str], dict[str, list[str]]]:
@@ -196,7 +192,6 @@ def _environment(asked: list[str], daemon: int | None) -> tuple[dict[str, str], 
 
 
 def _environ_of(pid: int | None) -> dict[str, str]:
-    """The daemon's environment; empty when it cannot be read."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -228,7 +223,7 @@ def _text(value: str) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise Failed(f"ERROR: {value!r} is not UTF-8, and a configuration cannot hold it") from None
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return toml(value)
 
 
 def _value(value: str) -> str:
@@ -243,20 +238,6 @@ def _value(value: str) -> str:
 # --- the file of the section ---------------------------------------------------------------------------------------------
 
 
-class _Place:
-    """The file that holds the section now, and its content before; None if there was no file."""
-
-    def __init__(self, path: Path, before: bytes | None) -> None:
-        self.path, self._before = path, before
-
-    def take_back(self) -> None:
-        """Restore the old content after the daemon has refused the section."""
-        if self._before is None:
-            _unlink(self.path)
-        else:
-            _replace(self.path, self._before)
-
-
 def _state_dir(session: Session) -> str:
     found = locate.state_dir(session.options)
     if found is None:
@@ -266,7 +247,8 @@ def _state_dir(session: Session) -> str:
     return found
 
 
-def _added(state_dir: str, name: str, section: str) -> _Place:
+def _added(state_dir: str, name: str, section: str) -> tuple[Path, Callable[[], None]]:
+    """(the file that holds the section now, what removes it again)."""
     path = added.path_of(state_dir, name)
     owner = Path(state_dir).stat()
     try:
@@ -280,10 +262,10 @@ def _added(state_dir: str, name: str, section: str) -> _Place:
         )  # fmt: skip
     except OSError as error:
         raise Failed(f"ERROR: {path} cannot be written: {error.strerror}") from None
-    return _Place(path, None)
+    return path, lambda: _unlink(path)
 
 
-def _saved(session: Session, section: str) -> _Place:
+def _saved(session: Session, section: str) -> tuple[Path, Callable[[], None]]:
     """Append the section to the configuration file; its other content stays unchanged."""
     found = session.options.config_file or places.find_config(os.environ)
     if found is None:
@@ -296,7 +278,7 @@ def _saved(session: Session, section: str) -> _Place:
         _replace(path, before.rstrip() + b"\n\n" + section.encode())
     except OSError as error:
         raise Failed(f"ERROR: {path} cannot be written: {error.strerror}") from None
-    return _Place(path, before)
+    return path, lambda: _replace(path, before)
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -326,9 +308,3 @@ def _update(session: Session, name: str) -> None:
         session.client.post("/api/v1/update", {"names": [name], "dry_run": False})
     except DaemonRefused as refused:
         raise Failed(f"ERROR: {text.printable(refused)}") from None
-
-
-def _take_out(session: Session, name: str) -> None:
-    answer: dict[str, Any] = session.client.post("/api/v1/remove", {"name": name})
-    if answer["text"]:
-        session.warn(text.printable(answer["text"]))

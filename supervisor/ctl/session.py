@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
-import getpass
+import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote as quoted
 
-from supervisor.ctl.client import Client, Unreachable, quote
 from supervisor.ctl.locate import socket_path, state_dir
-from supervisor.ctl.outcome import NOT_RUNNING, USAGE, Failed, Options
+from supervisor.ctl.outcome import NOT_RUNNING, USAGE, Failed, Options, Unreachable
 from supervisor.model.names import members, plain
+from supervisor.printable import printable
 
 if TYPE_CHECKING:
+    from supervisor.ctl.client import Client
     from supervisor.ctl.offline import DeadDaemon
 
 # The format version of every object that `--json` prints, errors included. A new key does not change it. A removed key, or a
@@ -35,6 +36,8 @@ class Session:
     @property
     def client(self) -> Client:
         if self._client is None:
+            from supervisor.ctl.client import Client  # HTTP and TLS are half of the time of `--help`
+
             self._client = Client(self.options.socket or socket_path(self.options), _login(self.options))
         return self._client
 
@@ -60,6 +63,8 @@ class Session:
 
     def suggest(self, given: str, known: Iterable[str]) -> None:
         """`did you mean Pong?` on standard error: standard output keeps Supervisor's words."""
+        import difflib  # not needed by most
+
         near = difflib.get_close_matches(given, list(known), 1)
         if near:
             self.warn(f"did you mean {near[0]}?")
@@ -89,6 +94,13 @@ class Session:
         found = members(spec, self.page("status")["programs"])
         return found[0] if len(found) == 1 else plain(spec)
 
+    def view(self, name: str) -> dict[str, Any]:
+        """The view of a program. Raises Failed."""
+        for view in self.page("status")["programs"]:
+            if view["name"] == name:
+                return dict(view)
+        raise Failed(f"{printable(name)}: ERROR (no such process)")
+
     def facts(self, after: int = 0, program: str | None = None, last: int | None = None, kinds: str = "") -> list[Any]:
         """Rows of the journal, oldest first: all after `after`, or the newest `last` of them.
 
@@ -117,7 +129,7 @@ class Session:
         """The files that a dead daemon has left. Raises `gone` if it may live, Failed if there is no journal."""
         self.require_dead(gone)
         found = state_dir(self.options)
-        if found is None or not Path(found, "journal.sqlite").exists():
+        if found is None or not os.path.exists(f"{found}/journal.sqlite"):  # noqa: PTH110
             raise Failed(str(gone), NOT_RUNNING) from gone
         from supervisor.ctl.offline import DeadDaemon  # takes longer than most actions
 
@@ -138,10 +150,58 @@ def _login(options: Options) -> tuple[str, str] | None:
     user, password = options.username or "", options.password
     if password in {None, "-"}:
         if sys.stdin.isatty():
+            import getpass  # not needed by most
+
             password = getpass.getpass(f"password of {user or 'the daemon'}: ")
         else:
             password = sys.stdin.readline().rstrip("\n")
     return user, password or ""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Failed(f"Error: {message}; see supervisorctl --help", USAGE)
+
+
+def parse(argv: list[str]) -> tuple[Options, list[str]]:
+    """(options before the action, the action and its arguments). Raises Failed."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    for flags in (("-r", "--history-file"), ("-u", "--username"), ("-p", "--password"), ("--state-dir",)):
+        parser.add_argument(*flags)
+    parser.add_argument("-c", "--configuration", dest="config_file")
+    parser.add_argument("-s", "--serverurl", dest="socket")
+    parser.add_argument("-i", "--interactive", action="store_true")
+    parser.add_argument("--json", dest="of_action", action="append_const", const="--json", default=[])
+    parser.add_argument("-h", "--help", dest="own", action="store_const", const="help")
+    parser.add_argument("-v", "--version", dest="own", action="store_const", const="--version")
+    parser.add_argument("words", nargs=argparse.REMAINDER)
+    given = vars(parser.parse_args(argv))
+    words, of_action, own = given.pop("words"), given.pop("of_action"), given.pop("own")
+    options = Options(**given)
+    if own is not None:
+        return options, [own]
+    if options.socket is not None:
+        options.socket = place_of(options.socket, "-s")
+    return options, [*words[:1], *of_action, *words[1:]]
+
+
+def place_of(url: str, what: str) -> str:
+    """The path of a unix:// URL; http:// and https:// URLs unchanged. Raises Failed."""
+    scheme, _, place = url.partition("://")
+    if scheme not in {"unix", "http", "https"} or not place.strip("/"):
+        raise Failed(f"Error: {what} takes unix:///path/to/socket or http://host:port, not {url!r}", USAGE)
+    return place if scheme == "unix" else url
+
+
+def quote(text: str) -> str:
+    """Escape text for a page's path or query."""
+    return quoted(text, safe="", errors="surrogateescape")
+
+
+def split_command(args: list[str]) -> tuple[list[str], list[str]]:
+    """(the arguments before `--`, the command behind it)."""
+    at = args.index("--") if "--" in args else len(args)
+    return args[:at], args[at + 1 :]
 
 
 def parse_options(args: list[str], *flags: str, valued: tuple[str, ...] = ()) -> tuple[list[str], dict[str, str]]:

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from supervisor.ctl.actions import names, run
+from supervisor.ctl.actions import run
+from supervisor.ctl.completion import candidates
 from supervisor.ctl.outcome import OK
 from supervisor.ctl.session import Session
 
 _HISTORY_LINES = 1000
-_NAMED = {"status", "start", "stop", "restart", "signal", "clear", "tail", "history", "explain", "pid", "update"}
 
 
 def shell(session: Session, words: list[str]) -> int:
@@ -55,16 +55,10 @@ class _Shell(cmd.Cmd):
         return False
 
     def completenames(self, text: str, *_: object) -> list[str]:
-        return [name for name in names() if name.startswith(text)]
+        return [name for name, _ in candidates(self._session, [], text) if name.startswith(text)]
 
-    def completedefault(self, text: str, line: str, *_: object) -> list[str]:
-        """Program names; none if the daemon does not answer."""
-        if line.split(maxsplit=1)[0] not in _NAMED:
-            return []
-        with contextlib.suppress(Exception):
-            views = self._session.client.get("/api/v1/status")["programs"]
-            return [name for name in ["all", *(view["name"] for view in views)] if name.startswith(text)]
-        return []
+    def completedefault(self, text: str, line: str, begins: int, _: int) -> list[str]:
+        return [name for name, _ in candidates(self._session, line[:begins].split(), text) if name.startswith(text)]
 
 
 @contextlib.contextmanager

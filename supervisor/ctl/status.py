@@ -10,8 +10,7 @@ import sys
 from typing import Any
 
 from supervisor.ctl import text
-from supervisor.ctl.client import DaemonRefused, Unreachable
-from supervisor.ctl.outcome import GENERIC, OK, STATUS_NOT_RUNNING, STATUS_UNKNOWN, Failed
+from supervisor.ctl.outcome import GENERIC, OK, STATUS_NOT_RUNNING, STATUS_UNKNOWN, DaemonRefused, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_int, parse_options
 from supervisor.ctl.status_page import add_cost, choose, page
 
@@ -45,15 +44,13 @@ def status(session: Session, args: list[str]) -> int:
         session.say_json({**status, "programs": chosen})
     else:
         add_cost(session, status)
-        for line in page(
-            status, names, None if "--wide" in options else text.columns(), paint=text.Paint(on=sys.stdout.isatty())
-        ):
+        columns, paint = None if "--wide" in options else text.columns(), text.Paint(on=sys.stdout.isatty())
+        for line in page(status, names, columns, paint=paint):
             session.say(line)
     return code(status, names)
 
 
 def _look(session: Session) -> tuple[dict[str, Any] | None, str]:
-    """(status, ""), or (None, the message to print instead)."""
     try:
         return session.page("status"), ""
     except Failed as failed:
@@ -76,18 +73,13 @@ def code(status: dict[str, Any], names: list[str]) -> int:
     if status["daemon"]["state"] == "dead":
         return STATUS_UNKNOWN
     chosen, bad = choose(status["programs"], names)
-    if any(view["phase"] in _DOWN or _is_broken(view) for view in chosen):
+    # With an open breaker the next trial start may be hours away, so an operator has to look now.
+    if any(view["phase"] in _DOWN or (view["phase"] == "BACKOFF" and view["slow_retry"]) for view in chosen):
         return STATUS_NOT_RUNNING
     return STATUS_UNKNOWN if bad else OK
 
 
-def _is_broken(view: dict[str, Any]) -> bool:
-    """Its breaker is open after many deaths. The next trial start may be hours away, so an operator has to look now."""
-    return view["phase"] == "BACKOFF" and bool(view["slow_retry"])
-
-
 def _watch(session: Session, names: list[str], options: dict[str, str], period_s: int) -> int:
-    """Show the page until Ctrl-C: live on a terminal, elsewhere printed again and again."""
     if "--json" in options:
         session.warn("Error: --watch and --json exclude each other")
         return GENERIC

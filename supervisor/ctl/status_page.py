@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Container, Sequence
 from typing import Any
 
-from supervisor.ctl import cluster, hardware, text
-from supervisor.ctl.client import DaemonRefused, Unreachable
-from supervisor.ctl.outcome import Failed
+from supervisor.ctl import cluster, text
+from supervisor.ctl.outcome import DaemonRefused, Failed, Unreachable
 from supervisor.ctl.session import Session
 from supervisor.model.names import expand
 
@@ -69,7 +68,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     lines += _config(daemon.get("config"), now_s)
     lines += _journal(daemon.get("journal"), now_s)
     lines += [_trouble(trouble, now_s) for trouble in daemon.get("foundations") or ()]
-    lines += hardware.lines(daemon, now_s)
+    lines += _hardware(daemon, now_s)
     lines += _port(daemon.get("http") or {"error": ""})
     unmet = (daemon.get("cgroups") or {}).get("unmet")
     lines += [text.printable(unmet)] if unmet else []
@@ -163,8 +162,51 @@ def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:
     return lines
 
 
+def _hardware(daemon: dict[str, Any], now_s: float) -> list[str]:
+    """A line per GPU and one per veto; no GPU lines on a box without GPUs."""
+    gpu = daemon.get("gpu") or {}
+    out = []
+    if gpu.get("error"):
+        out.append(f"GPUs unknown: {text.printable(gpu['error'])}; decisions ignore them")
+    for each in gpu.get("gpus") or []:
+        out.append(_gpu(each))
+        out += _minute(each)
+    for veto in daemon.get("vetoes") or []:
+        since, cap = text.duration(now_s - veto["since_wall_s"]), text.printable(veto["cap"])
+        above = veto.get("forbids", True)  # an older daemon does not send this key
+        what = f"levels above {cap} are vetoed, {since} so far" if above else f"pre-check for {since}"
+        out.append(f"{what} ({text.printable(veto['rule'])}): {text.printable(veto['why'])}")
+    return out
+
+
+def _gpu(gpu: dict[str, Any]) -> str:
+    name = f"GPU {gpu['index']}" + (f" {text.printable(gpu['name'])}" if gpu["name"] else "")
+    if gpu["lost"]:
+        return f"{name}: lost: {text.printable(gpu['lost'])}"
+    busy, heat, limit = gpu["utilisation"], gpu["temperature_c"], gpu["slowdown_c"]
+    parts = [f"{text.mib(gpu['free_bytes'])} of {text.mib(gpu['total_bytes'])} free"]
+    parts += [f"{busy:.0f} % busy"] if busy is not None else []
+    if heat is not None:
+        parts.append(f"{heat:.0f} C" + (f" (slows down at {limit:.0f})" if limit is not None else ""))
+    parts += [f"{gpu['power_w']:.0f} W"] if gpu.get("power_w") is not None else []
+    parts += (
+        [f"clocks limited by {', '.join(gpu['reasons'])}"] if set(gpu["reasons"] or ()) - {"idle", "clocks_setting"} else []
+    )
+    return f"{name}: {', '.join(parts)}"
+
+
+def _minute(gpu: dict[str, Any]) -> list[str]:
+    """One line on the last minute, for each phase of the workers: the most memory, and the mean utilisation."""
+    parts = []
+    for each in gpu.get("by_phase") or []:
+        used, busy = each["used"], each["utilisation"]
+        shown = [f"up to {text.mib(used['most'])}"] if used else []
+        shown += [f"{busy['mean']:.0f} % busy"] if busy else []
+        parts += [f"{text.printable(each['phase'])} {', '.join(shown)}"] if shown else []
+    return [f"  in the last minute: {'; '.join(parts)}"] if parts else []
+
+
 def _port(port: dict[str, Any]) -> list[str]:
-    """A line on the TCP port, if it is configured and not open."""
     error = text.printable(port["error"])
     return [f"the TCP port {port['listen']} of [http] is not open: {error}"] if error else []
 
@@ -174,7 +216,6 @@ def _trouble(trouble: dict[str, Any], now_s: float) -> str:
 
 
 def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
-    """For the first day on a new box: a line that the box has changed."""
     if not box or not box["former"] or now_s - box["since_wall_s"] > _DAMAGE_SHOWN_S:
         return []
     names = text.printable(box["hostname"] or text.UNKNOWN), text.printable(box["former"][-1]["hostname"] or text.UNKNOWN)
@@ -198,7 +239,6 @@ def _notices(found: dict[str, Any]) -> list[str]:
 
 
 def _offsite(found: dict[str, Any] | None) -> list[str]:
-    """The age of the newest copy off the box."""
     if found is None:
         return []
     from supervisor.ctl.offsite import line

@@ -1,4 +1,4 @@
-"""`tail` and `maintail`: the end of a log, and new lines, over rotation, truncation and a daemon's reload.
+"""`tail` and `maintail`: the end of a log, and new lines, over rotation, truncation and a daemon's reload. `fg`: typing too.
 
 A file or pipe receives the exact bytes of the log. On a terminal, control characters are made visible: a log may hold
 escape sequences that its reader does not expect.
@@ -9,31 +9,22 @@ from __future__ import annotations
 import codecs
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from supervisor.api import logfiles
+from supervisor.api.logfiles import Chunk
 from supervisor.ctl import text
-from supervisor.ctl.client import DaemonRefused, Unreachable, quote
-from supervisor.ctl.outcome import GENERIC, OK, Failed
-from supervisor.ctl.session import Session
+from supervisor.ctl.outcome import GENERIC, OK, DaemonRefused, Failed, Unreachable
+from supervisor.ctl.session import Session, quote
 
 if TYPE_CHECKING:
     from supervisor.ctl.offline import DeadDaemon
 
-_TAIL_BYTES = 1600  # Supervisor's default
-_ANSWER_BYTES = 1 << 20  # the daemon's limit for one answer
+_LAST_S = 1.0  # after the last line of a script, wait this long to show the program's answer
 _POLL_S = 0.2
 _PATIENCE_S = 15.0  # a daemon that reloads is back within a second or two
-
-
-class Chunk:
-    """Bytes of a log, and the position after them."""
-
-    __slots__ = ("data", "file", "next", "note")
-
-    def __init__(self, data: bytes, file: str, after: int, note: str) -> None:
-        self.data, self.file, self.next, self.note = data, file, after, note
 
 
 def tail(session: Session, args: list[str]) -> int:
@@ -64,8 +55,7 @@ def maintail(session: Session, args: list[str]) -> int:
 
 
 def _modifiers(args: list[str]) -> tuple[bool, int, list[str]]:
-    """(-f, the N of -N, the other words)."""
-    follow, size_bytes, words = False, _TAIL_BYTES, []
+    follow, size_bytes, words = False, logfiles.TAIL_BYTES, []
     for arg in args:
         if arg == "-f":
             follow = True
@@ -79,7 +69,7 @@ def _modifiers(args: list[str]) -> tuple[bool, int, list[str]]:
 
 
 def show(
-    session: Session, name: str | None, channel: str, size_bytes: int = _TAIL_BYTES, *, follow: bool,
+    session: Session, name: str | None, channel: str, size_bytes: int = logfiles.TAIL_BYTES, *, follow: bool,
     ended: Callable[[], bool] = lambda: False,
 ) -> int:  # fmt: skip
     """Print the end of a log and, with `follow`, new lines until Ctrl-C, or until `ended()`."""
@@ -109,17 +99,17 @@ def _end_of(session: Session, name: str | None, channel: str, size_bytes: int, w
 
     The log may grow meanwhile: this reads up to its original end. If the log is rotated meanwhile, the new log follows.
     """
-    chunk = _fetch(session, name, channel, min(size_bytes, _ANSWER_BYTES))
-    end = chunk.next
-    if size_bytes <= _ANSWER_BYTES or len(chunk.data) < _ANSWER_BYTES:
+    chunk = _fetch(session, name, channel, min(size_bytes, logfiles.MOST_BYTES))
+    end = chunk.next_offset
+    if size_bytes <= logfiles.MOST_BYTES or len(chunk.data) < logfiles.MOST_BYTES:
         return chunk
-    file, left = chunk.file, min(size_bytes, end)
+    file, left = chunk.file_id, min(size_bytes, end)
     chunk = _fetch(session, name, channel, Chunk(b"", file, end - left, ""))
-    while chunk.data and chunk.next < end and not chunk.note:
+    while chunk.data and chunk.next_offset < end and not chunk.note:
         write(chunk.data)
         chunk = _fetch(session, name, channel, chunk)
-    over = chunk.next - end
-    if over > 0 and chunk.file == file:  # bytes added since the first look: a follower gets them next
+    over = chunk.next_offset - end
+    if over > 0 and chunk.file_id == file:  # bytes added since the first look: a follower gets them next
         return Chunk(chunk.data[: len(chunk.data) - over], file, end, chunk.note)
     return chunk
 
@@ -154,7 +144,7 @@ def _follow(
 def _fetch(session: Session, name: str | None, channel: str, at: Chunk | int) -> Chunk:
     """The last `at` bytes, or the bytes after a chunk: from the daemon, or from the file while the daemon is dead."""
     page = "/api/v1/mainlog" if name is None else f"/api/v1/logs/{quote(name)}/{channel}"
-    query = f"tail={at}" if isinstance(at, int) else f"offset={at.next}&file={quote(at.file)}"
+    query = f"tail={at}" if isinstance(at, int) else f"offset={at.next_offset}&file={quote(at.file_id)}"
     try:
         headers, data = session.client.read(f"{page}?{query}")
     except Unreachable as gone:
@@ -168,10 +158,8 @@ def _from_disk(session: Session, dead: DeadDaemon, name: str | None, channel: st
     path = dead.log_path(name, channel)
     if isinstance(at, int):
         session.warn(dead.last_sign()["says"])
-        found = logfiles.read_tail(path, at)
-    else:
-        found = logfiles.read_from(path, at.file, at.next, logfiles.MOST_BYTES)
-    return Chunk(found.data, found.file_id, found.next_offset, found.note)
+        return logfiles.read_tail(path, at)
+    return logfiles.read_from(path, at.file_id, at.next_offset, logfiles.MOST_BYTES)
 
 
 def _writer() -> Callable[[bytes], None]:
@@ -191,3 +179,51 @@ def _write_raw(data: bytes) -> None:
     sys.stdout.flush()
     while data:
         data = data[os.write(sys.stdout.fileno(), data) :]
+
+
+def fg(session: Session, args: list[str]) -> int:
+    """`fg NAME`.
+
+    Connect to a program with stdin = true: its output is shown, and each line typed goes to its standard input. Ctrl-C
+    ends the connection; the program goes on.
+    """
+    if not args:
+        raise Failed("ERROR: no process name supplied")
+    if len(args) > 1:
+        raise Failed("ERROR: too many process names supplied")
+    name = session.program(args[0])
+    try:
+        view = session.client.get(f"/api/v1/programs/{quote(name)}")
+    except DaemonRefused:
+        raise Failed("ERROR: bad process name supplied") from None
+    if view["phase"] not in {"STARTING", "RUNNING"} or view["pid"] is None:
+        raise Failed("ERROR: process not running")
+    _send(session, name, "")  # the daemon refuses a program without standard input, before the user types
+    over, left = threading.Event(), threading.Event()
+    shown = threading.Thread(target=_show, args=(session, name, over, left), daemon=True)
+    shown.start()
+    try:
+        for line in sys.stdin:
+            _send(session, name, line)
+        over.wait(_LAST_S)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        left.set()  # in the shell, the output would otherwise go on between the user's next commands
+        shown.join(_LAST_S)
+    return OK
+
+
+def _send(session: Session, name: str, line: str) -> None:
+    try:
+        session.client.post("/api/v1/stdin", {"name": name, "text": line})
+    except DaemonRefused as refused:
+        raise Failed(f"ERROR: {refused}", GENERIC) from None
+
+
+def _show(session: Session, name: str, over: threading.Event, left: threading.Event) -> None:
+    try:
+        show(session, name, "stdout", follow=True, ended=left.is_set)
+    except (Failed, DaemonRefused, Unreachable, OSError) as gone:
+        session.warn(f"==> {gone} <==")
+    over.set()

@@ -23,8 +23,7 @@ from rich.live import Live
 from rich.text import Text
 
 from supervisor.ctl import status_page, text
-from supervisor.ctl.client import DaemonRefused, Unreachable
-from supervisor.ctl.outcome import OK, STATUS_UNKNOWN, USAGE, Failed
+from supervisor.ctl.outcome import OK, STATUS_UNKNOWN, USAGE, DaemonRefused, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_options
 from supervisor.policy.upkeep import refresh
 from supervisor.records import Record, replace
@@ -80,11 +79,8 @@ def live(session: Session, names: Sequence[str] = (), least_s: float = refresh.S
     feed.first.wait(_FIRST_S)
     try:
         while True:
-            with (
-                _ended_by_signals(),
-                _keyboard() as keyboard,
-                Live(console=console, screen=True, auto_refresh=False) as screen,
-            ):
+            live = Live(console=console, screen=True, auto_refresh=False)
+            with _ended_by_signals(), _keyboard() as keyboard, live as screen:
                 display = _until_suspended(screen, keyboard, feed, display)
             signal.raise_signal(signal.SIGSTOP)  # once the shell continues this process, the terminal is taken anew
     except (KeyboardInterrupt, EOFError):
@@ -237,7 +233,10 @@ class Feed:
 
     def _cores(self, found: dict[str, Any]) -> dict[str, float]:
         """Cores that each worker of this box has used since the last poll. Of another box they are unknown."""
-        if found["daemon"]["boot_id"] != _boot_id():
+        here = ""
+        with contextlib.suppress(OSError):
+            here = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+        if found["daemon"]["boot_id"] != here:
             return {}
         before, self._processes, cores = self._processes, {}, {}
         for view in found["programs"]:
@@ -252,12 +251,6 @@ class Feed:
                 if process.pid in before:
                     cores[view["name"]] = share
         return cores
-
-
-def _boot_id() -> str:
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
-    return ""
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------------
@@ -281,9 +274,8 @@ def pressed(display: Display, key: str, page: int, count: int) -> Display:
     if display.typing:
         if key in {"\r", "\n"}:
             return replace(display, typing=False)
-        typed = (
-            display.filter[:-1] if key in {"\x7f", "\b"} else display.filter + key * (len(key) == 1 and key.isprintable())
-        )
+        letter = key * (len(key) == 1 and key.isprintable())
+        typed = display.filter[:-1] if key in {"\x7f", "\b"} else display.filter + letter
         return replace(display, filter=typed, offset=0)
     moves = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page, "home": -count, "end": count}
     if key in moves:
@@ -329,7 +321,6 @@ def _page(height: int, header: int) -> int:
 
 
 def _header(answers: Answers, columns: int | None) -> list[str]:
-    """The lines above the programs."""
     found = answers.status
     if found is None:
         return [text.printable(answers.error) or "asking the daemon ..."]
@@ -382,7 +373,6 @@ def _place(row: dict[str, Any], key: str) -> tuple[bool, Any]:
 
 
 def _gpu_bytes(daemon: dict[str, Any]) -> dict[int, int]:
-    """GPU memory by pid, over all GPUs."""
     found: dict[int, int] = {}
     for gpu in (daemon.get("gpu") or {}).get("gpus") or []:
         for pid, size_bytes in gpu["processes"] or ():

@@ -6,10 +6,8 @@ import json
 from typing import Any
 
 from supervisor.ctl import cluster, text
-from supervisor.ctl.client import DaemonRefused
-from supervisor.ctl.command_line import place_of
-from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, OK, USAGE, Failed
-from supervisor.ctl.session import Session, parse_options
+from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, OK, USAGE, DaemonRefused, Failed
+from supervisor.ctl.session import Session, parse_options, place_of
 from supervisor.ctl.status import status
 from supervisor.model import codes
 from supervisor.model.names import expand, group_of, plain
@@ -27,10 +25,8 @@ def start(session: Session, args: list[str]) -> int:
 
     Start programs; `started` means that the process runs. `status` shows whether it trains.
     """
-    names, as_json = _flag(args)
-    if not names:
-        raise Failed("Error: start requires a process name", USAGE)
-    return _print_results(session, _request(session, "start", names), forgiven=codes.ALREADY_STARTED, as_json=as_json)
+    names, as_json = _named(args, "start", code=USAGE)
+    return _print_results(session, _request(session, "start", names), codes.ALREADY_STARTED, as_json=as_json)
 
 
 def stop(session: Session, args: list[str]) -> int:
@@ -38,10 +34,8 @@ def stop(session: Session, args: list[str]) -> int:
 
     Each program saves and exits, and stays down until `start`, also over restarts of daemon and host.
     """
-    names, as_json = _flag(args)
-    if not names:
-        raise Failed("Error: stop requires a process name")
-    return _print_results(session, _request(session, "stop", names), forgiven=codes.NOT_RUNNING, as_json=as_json)
+    names, as_json = _named(args, "stop")
+    return _print_results(session, _request(session, "stop", names), codes.NOT_RUNNING, as_json=as_json)
 
 
 def restart(session: Session, args: list[str]) -> int:
@@ -51,15 +45,13 @@ def restart(session: Session, args: list[str]) -> int:
     """
     # This is one request, so a client that dies half-way leaves no program stopped. Supervisor's client stops, then starts;
     # this verb prints the same lines.
-    names, as_json = _flag(args)
-    if not names:
-        raise Failed("Error: restart requires a process name")
-    had = {view["name"] for view in session.client.get("/api/v1/status")["programs"] if view["pid"] is not None}
+    names, as_json = _named(args, "restart")
+    had = {view["name"] for view in _programs(session) if view["pid"] is not None}
     results = _request(session, "restart", names)
     for result in [] if as_json else results:
         if result["code"] == codes.SUCCESS:
             session.say(f"{result['name']}: {'stopped' if result['name'] in had else 'ERROR (not running)'}")
-    return _print_results(session, results, forgiven=codes.ALREADY_STARTED, as_json=as_json)
+    return _print_results(session, results, codes.ALREADY_STARTED, as_json=as_json)
 
 
 def signal(session: Session, args: list[str]) -> int:
@@ -67,10 +59,8 @@ def signal(session: Session, args: list[str]) -> int:
 
     Send a signal to the workers: HUP, SIGHUP or 1.
     """
-    words, as_json = _flag(args)
-    if len(words) < 2:
-        raise Failed("Error: signal requires a signal name and a process name")
-    return _print_results(session, _request(session, "signal", words[1:], signal=words[0]), as_json=as_json)
+    (name, *names), as_json = _named(args, "signal", 2, "a signal name and a process name")
+    return _print_results(session, _request(session, "signal", names, signal=name), as_json=as_json)
 
 
 def clear(session: Session, args: list[str]) -> int:
@@ -78,15 +68,22 @@ def clear(session: Session, args: list[str]) -> int:
 
     Empty the logs of programs; rotated copies stay.
     """
-    names, as_json = _flag(args)
-    if not names:
-        raise Failed("Error: clear requires a process name")
+    names, as_json = _named(args, "clear")
     return _print_results(session, _request(session, "clear", names), as_json=as_json)
 
 
-def _flag(args: list[str]) -> tuple[list[str], bool]:
-    """(the arguments without --json, whether --json was given)."""
-    return [arg for arg in args if arg != "--json"], "--json" in args
+def _named(
+    args: list[str], verb: str, least: int = 1, what: str = "a process name", code: int = GENERIC
+) -> tuple[list[str], bool]:
+    words = [arg for arg in args if arg != "--json"]
+    if len(words) < least:
+        raise Failed(f"Error: {verb} requires {what}", code)
+    return words, "--json" in args
+
+
+def _programs(session: Session) -> list[Any]:
+    programs: list[Any] = session.client.get("/api/v1/status")["programs"]
+    return programs
 
 
 def _request(session: Session, verb: str, names: list[str], signal: str = "") -> list[Any]:
@@ -114,7 +111,7 @@ def _print_lines(session: Session, results: list[Any]) -> None:
         session.say(f"{name}: {said}" if fault == codes.SUCCESS else f"{name}: ERROR ({_ERRORS.get(fault, said)})")
     unknown = [result["name"] for result in results if result["code"] == codes.BAD_NAME]
     if unknown:
-        views = session.client.get("/api/v1/status")["programs"]
+        views = _programs(session)
         groups = {group_of(view) for view in views} - {view["name"] for view in views}
         known = [*(view["name"] for view in views), *(f"{group}:*" for group in sorted(groups))]
         for name in unknown:
@@ -129,11 +126,7 @@ def pid(session: Session, args: list[str]) -> int:
     given, options = parse_options(args, "--json")
     status = session.client.get("/api/v1/status")
     if not given:
-        daemon = status["daemon"]["pid"]
-        if "--json" in options:
-            session.say_json({"daemon": daemon})
-        else:
-            session.say(str(daemon))
+        session.show({"daemon": status["daemon"]["pid"]}, lambda found: [str(found["daemon"])], options)
         return OK
     pids = {view["name"]: view["pid"] or 0 for view in status["programs"]}
     wanted = expand(given, status["programs"])
@@ -156,25 +149,23 @@ def avail(session: Session, args: list[str]) -> int:
 
     Every configured program: in use or not, auto or manual start, priority.
     """
-    names, options = parse_options(args, "--json")
-    _reject_arguments(names, "avail")
-    views = session.client.get("/api/v1/status")["programs"]
+    options = _options(args, "avail")
+    views = _programs(session)
     try:
         added = session.client.post("/api/v1/reread", {})["added"]
     except DaemonRefused:
         added = []  # an invalid configuration adds no programs; `reread` reports its mistakes
-    if "--json" in options:
-        rows = [{key: view[key] for key in ("name", "autostart", "priority")} | {"in_use": True} for view in views]
-        new = [{"name": name, "autostart": None, "priority": None, "in_use": False} for name in added]
-        session.say_json({"programs": rows + new})
-        return OK
-    for view in views:
-        auto = {True: "auto", False: "manual", None: text.UNKNOWN}[view["autostart"]]
-        priority = text.UNKNOWN if view["priority"] is None else view["priority"]
-        session.say(f"{text.printable(view['name']):<32} {'in use':<9} {auto:<9} {priority}:{priority}")
-    for name in added:
-        session.say(f"{text.printable(name):<32} {'avail':<9} {text.UNKNOWN:<9} {text.UNKNOWN}:{text.UNKNOWN}")
+    rows = [{key: view[key] for key in ("name", "autostart", "priority")} | {"in_use": True} for view in views]
+    rows += [{"name": name, "autostart": None, "priority": None, "in_use": False} for name in added]
+    session.show({"programs": rows}, lambda found: map(_available, found["programs"]), options)
     return OK
+
+
+def _available(row: dict[str, Any]) -> str:
+    used = "in use" if row["in_use"] else "avail"
+    auto = {True: "auto", False: "manual", None: text.UNKNOWN}[row["autostart"]]
+    priority = text.UNKNOWN if row["priority"] is None else row["priority"]
+    return f"{text.printable(row['name']):<32} {used:<9} {auto:<9} {priority}:{priority}"
 
 
 def reread(session: Session, args: list[str]) -> int:
@@ -182,14 +173,10 @@ def reread(session: Session, args: list[str]) -> int:
 
     Read the configuration and say what `update` would change. Changes nothing.
     """
-    names, options = parse_options(args, "--json")
-    _reject_arguments(names, "reread")
-    changes = _changes(session, "/api/v1/reread", {})
-    if "--json" in options:
-        session.say_json(changes)
-        return OK
+    options = _options(args, "reread")
     words = {"added": "available", "changed": "changed", "removed": "disappeared"}
-    _say_changes(session, changes, words | {"live": "changed, no restart", "sections": "changed"})
+    words |= {"live": "changed, no restart", "sections": "changed"}
+    session.show(_changes(session, "/api/v1/reread", {}), lambda changes: _change_lines(changes, words), options)
     return OK
 
 
@@ -200,7 +187,7 @@ def update(session: Session, args: list[str]) -> int:
     """
     names, options = parse_options(args, "--dry-run", "--json")
     dry_run = "--dry-run" in options
-    known = {view["name"] for view in session.client.get("/api/v1/status")["programs"]}
+    known = {view["name"] for view in _programs(session)}
     changes = _changes(session, "/api/v1/update", {"names": names, "dry_run": dry_run})
     wanted = [] if "all" in names else [plain(name) for name in names]
     changes = {key: [name for name in found if not wanted or name in wanted] for key, found in changes.items()}
@@ -212,8 +199,8 @@ def update(session: Session, args: list[str]) -> int:
     if "--json" in options:
         session.say_json({**changes, "unknown": unknown, "dry_run": dry_run})
         return GENERIC if unknown else OK
-    if any(changes.values()) or dry_run:
-        _say_changes(session, changes, words if dry_run else done)
+    for line in _change_lines(changes, words if dry_run else done) if any(changes.values()) or dry_run else ():
+        session.say(line)
     for name in unknown:
         session.say(f"ERROR: no such group: {text.printable(name)}")
         session.suggest(name, known)
@@ -227,7 +214,7 @@ def add(session: Session, args: list[str]) -> int:
     """
     if not args:
         raise Failed("Error: add requires a process name")
-    views = session.client.get("/api/v1/status")["programs"]
+    views = _programs(session)
     active = {name for view in views for name in (view["name"], group_of(view))}
     new = _changes(session, "/api/v1/reread", {})["added"]
     exit_code = OK
@@ -266,12 +253,9 @@ def _changes(session: Session, page: str, body: dict[str, object]) -> dict[str, 
     return {key: answer[key] for key in ("added", "changed", "removed", "live", "sections")}
 
 
-def _say_changes(session: Session, changes: dict[str, list[str]], words: dict[str, str]) -> None:
+def _change_lines(changes: dict[str, list[str]], words: dict[str, str]) -> list[str]:
     lines = sorted((name, words[key]) for key, names in changes.items() for name in names)
-    for name, what in lines:
-        session.say(f"{text.printable(name)}: {what}")
-    if not lines:
-        session.say("No config updates to processes")
+    return [f"{text.printable(name)}: {what}" for name, what in lines] or ["No config updates to processes"]
 
 
 def shutdown(session: Session, args: list[str]) -> int:
@@ -315,13 +299,9 @@ def version(session: Session, args: list[str]) -> int:
 
     The daemon's version.
     """
-    names, options = parse_options(args, "--json")
-    _reject_arguments(names, "version")
+    options = _options(args, "version")
     found = session.client.get("/api/v1/status")["daemon"]["version"]
-    if "--json" in options:
-        session.say_json({"daemon": found})
-    else:
-        session.say(found)
+    session.show({"daemon": found}, lambda found: [found["daemon"]], options)
     return OK
 
 
@@ -330,17 +310,23 @@ def config(session: Session, args: list[str]) -> int:
 
     Every setting with its value and where it comes from.
     """
-    names, options = parse_options(args, "--json")
-    _reject_arguments(names, "config")
-    rows = session.page("config")["settings"]
-    if "--json" in options:
-        session.say_json({"settings": rows})
-        return OK
-    wide = max((len(row["key"]) for row in rows), default=0)
-    for row in rows:
-        value = json.dumps(row["value"])
-        session.say(f"{row['key']:<{wide}} = {text.printable(value)}  ({text.printable(row['origin'])})")
+    options = _options(args, "config")
+    session.show({"settings": session.page("config")["settings"]}, lambda found: _settings(found["settings"]), options)
     return OK
+
+
+def _settings(rows: list[dict[str, Any]]) -> list[str]:
+    wide = max((len(row["key"]) for row in rows), default=0)
+    return [
+        f"{row['key']:<{wide}} = {text.printable(json.dumps(row['value']))}  ({text.printable(row['origin'])})"
+        for row in rows
+    ]
+
+
+def _options(args: list[str], verb: str) -> dict[str, str]:
+    names, options = parse_options(args, "--json")
+    _reject_arguments(names, verb)
+    return options
 
 
 def _reject_arguments(args: list[str], verb: str) -> None:

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from supervisor.adapters.host.clock import boot_s
 from supervisor.adapters.host.gpu_nvml import NvmlGpu
-from supervisor.ctl.configuration import settings
+from supervisor.ctl.locate import settings
 from supervisor.ctl.outcome import NOT_EXECUTABLE, NOT_FOUND, TIMED_OUT, UNKNOWN_GPU, USAGE, Failed
-from supervisor.ctl.session import Session, parse_int, parse_options
+from supervisor.ctl.session import Session, parse_int, parse_options, split_command
 from supervisor.formats import span
 from supervisor.model.settings import Settings
 from supervisor.policy.box.gate import Answer, GateSettings, Wish, check
@@ -34,14 +34,16 @@ def wait_gpu(session: Session, args: list[str]) -> int:
     Start a command once a GPU has the memory for it; needs no daemon. Exit code 75: timeout, 69: no GPU is known.
     """
     # This process becomes the command: the function never returns, it can only raise Failed.
-    given, command = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
+    given, command = split_command(args)
     plain, options = parse_options(given, valued=_VALUED)
     if plain or not command:
         raise Failed("Error: wait-gpu needs a command after --: wait-gpu --min-free-mb 12000 -- python train.py", USAGE)
     if shutil.which(command[0]) is None:  # report this now, not after an hour of waiting
         raise Failed(f"wait-gpu: {command[0]} is not found, or not executable", NOT_FOUND)
     wish, run_without = _asked(options, session)
-    env = _environment(wish)
+    env = dict(os.environ)
+    if wish.pinned:  # GPUs count in the order of the bus, as in NVML and nvidia-smi; CUDA orders by speed
+        env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(wish.gpu)}
     batch_size = _wait(session, wish, run_without=run_without)
     if batch_size is not None:
         env["EXTRALIFE_BATCH_SIZE"] = str(batch_size)
@@ -79,12 +81,6 @@ def _seconds(options: dict[str, str], name: str, otherwise: float) -> float:
     if not 0.0 <= value < float("inf"):
         raise Failed(f"Error: {name} must be a number of seconds, not {options[name]!r}", USAGE)
     return value
-
-
-def _environment(wish: Wish) -> dict[str, str]:
-    """The command's environment. GPUs count in the order of the bus, as in NVML and nvidia-smi; CUDA orders by speed."""
-    pinned = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(wish.gpu)} if wish.pinned else {}
-    return {**os.environ, **pinned}
 
 
 def _wait(session: Session, wish: Wish, *, run_without: bool) -> int | None:

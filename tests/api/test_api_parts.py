@@ -20,12 +20,11 @@ from starlette.responses import Response
 from supervisor.api import encoding, lasting, logfiles, peer, starting
 from supervisor.api.app import Api
 from supervisor.api.encoding import EncodedPages
+from supervisor.api.inputs import MOST_PIN_S, RequestRefused, is_span, signal_name
 from supervisor.api.logfiles import Chunk
 from supervisor.api.peer import Peer
 from supervisor.api.port import StatusPage
-from supervisor.api.refused import RequestRefused
 from supervisor.api.rest import REST_KEY, read_body_first
-from supervisor.api.words import MOST_PIN_S, is_span, signal_name
 from supervisor.model.codes import FAILED, SUCCESS
 from supervisor.reports.exposition import OPENMETRICS, TEXT
 
@@ -295,14 +294,14 @@ class Transport:
         self.aborted += 1
 
 
-def scope_of(transport: Any, address: str | None = None, peer_: Peer | None = None) -> dict[str, Any]:
+def scope_of(transport: Any) -> dict[str, Any]:
     """The scope of a request on this connection."""
     scope: dict[str, Any] = {}
 
     async def app(_scope: Any, _receive: Any, _send: Any) -> None:
         return None
 
-    asyncio.run(peer._with_peer(app, peer_, transport, address)(scope, None, None))  # type: ignore[arg-type]
+    asyncio.run(peer.with_peer(app, transport)(scope, None, None))  # type: ignore[arg-type]
     return scope
 
 
@@ -342,11 +341,12 @@ def test_the_kernel_names_the_process_at_the_other_end() -> None:
 
 
 def test_a_request_knows_whose_connection_it_came_on() -> None:
-    transport = Transport(None)
-    over_tcp = scope_of(transport, "203.0.113.7")
+    over_tcp = scope_of(Transport(None, peername=("203.0.113.7", 5)))
     assert (peer.is_tcp(over_tcp), peer.address_of(over_tcp)) == (True, "203.0.113.7")
-    here = scope_of(transport, peer_=Peer(1, 0, 0))
-    assert (peer.is_tcp(here), peer.is_tcp({}), peer.caller(here)) == (False, False, ("root", 0))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        here = scope_of(Transport(ours))
+    assert (peer.is_tcp(here), peer.is_tcp({}), peer.caller(here)[1]) == (False, False, os.getuid())
     assert peer.caller(here | {"extralife.by": "me at 203.0.113.7"}) == ("me at 203.0.113.7", None)
 
 

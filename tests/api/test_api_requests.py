@@ -15,9 +15,9 @@ from fake_backend import FakeBackend, daemon, journal, program
 from serving import Connection, call
 
 from supervisor.api import app
+from supervisor.api.inputs import RequestRefused
 from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.api.port import Result
-from supervisor.api.refused import RequestRefused
 from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NOT_RUNNING, SUCCESS
 from supervisor.model.inputs import Verb
 from supervisor.reports.pages import BadQuery

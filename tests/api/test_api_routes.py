@@ -19,8 +19,8 @@ from supervisor.api import app as apps
 from supervisor.api import assets
 from supervisor.api.app import Api
 from supervisor.api.door import PasswordCheck
+from supervisor.api.inputs import RequestRefused
 from supervisor.api.peer import Peer
-from supervisor.api.refused import RequestRefused
 from supervisor.model.settings import HttpSettings
 from supervisor.reports.pages import PAGES, BadQuery
 

@@ -25,8 +25,8 @@ from tools import PATIENCE
 
 from supervisor.api import app, limits, server, stream
 from supervisor.api.door import PasswordCheck
+from supervisor.api.inputs import RequestRefused
 from supervisor.api.listener import listen
-from supervisor.api.refused import RequestRefused
 from supervisor.api.server import Server
 from supervisor.api.tcp import TcpPort
 from supervisor.model.facts import DaemonSuspended, Stamped

@@ -101,6 +101,7 @@ def test_an_answer_has_exactly_these_headers(tmp_path: Path, monkeypatch: pytest
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(assets, "DIRECTORY", tmp_path)
     loaded = assets.Assets()
+    loaded.load()
     digest = hashlib.sha256()
     references = json.dumps(REFERENCES, separators=(",", ":")).encode()
     for name, body in (

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supervisor.api.rpc import wire
-from supervisor.api.rpc.faults import Fault
+from supervisor.api.rpc.wire import Fault
 from supervisor.model import codes
 
 VALUES = st.recursive(

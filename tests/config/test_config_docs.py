@@ -9,16 +9,34 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import docs
-from supervisor.config.tables import settings_of
+from supervisor.config.scripts import OWN_KEYS
+from supervisor.config.tables import RESOURCES, settings_of
 from supervisor.keys import declared
 from supervisor.model.settings import SECTIONS
-from workers.options import OPTIONS
+from workers.options import EXTRA_GAMES, GAMES, OPTIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "config.md"
 
 
 def test_the_page_is_what_the_tables_say() -> None:
-    assert PAGE.read_text() == docs.page(), "python -m supervisor.config.docs > docs/config.md"
+    assert PAGE.read_text() == docs.page(PAGE.read_text()), "python -m supervisor.config.docs"
+
+
+def test_a_changed_table_is_made_again_and_a_missing_one_is_told() -> None:
+    text = PAGE.read_text()
+    rows = [line for line in text.splitlines(keepends=True) if not line.startswith("| `")]
+    assert docs.page("".join(rows)) == text
+    with pytest.raises(KeyError, match="cgroups"):
+        docs.page(text.replace("## [cgroups]", "## cgroups"))
+
+
+def test_every_name_in_the_words_around_the_tables_is_told() -> None:
+    text = " ".join(PAGE.read_text().split())
+    assert (
+        f"The {len(GAMES)} Atari games have envpool's names: {', '.join(GAMES)}. {', '.join(EXTRA_GAMES)} is a toy" in text
+    )
+    for names in (RESOURCES, OWN_KEYS):
+        assert ", ".join(f"`{name}`" for name in names) in text
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -5,7 +5,7 @@ from core_kit import Core, settings
 from fakes import FakeSources
 
 from supervisor.ctl import cluster as shown
-from supervisor.ctl.nodes import page as nodes_page
+from supervisor.ctl.cluster import page as nodes_page
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen
 from supervisor.model.memory import Memory
 from supervisor.policy.cluster.job_end import JobEnd

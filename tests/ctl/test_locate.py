@@ -12,7 +12,7 @@ from running import ctl
 from serving import served
 
 from supervisor import config, places
-from supervisor.ctl import configuration, locate
+from supervisor.ctl import locate
 from supervisor.ctl.outcome import Failed, Options
 
 
@@ -93,7 +93,7 @@ def test_a_bad_edit_keeps_nobody_from_the_running_daemon(tmp_path: Path, bad: st
     file = tmp_path / "x.toml"
     file.write_text(CONFIG.format(state=tmp_path / "s", runtime=tmp_path / "r") + bad)
     assert locate.socket_path(options(config_file=str(file))) == str(tmp_path / "r" / "supervisor.sock")
-    assert configuration.settings(options(config_file=str(file))) is None
+    assert locate.settings(options(config_file=str(file))) is None
 
 
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from typing import Any
 import forked
 from tools import MEMORY_DIR, PATIENCE
 
-from supervisor.ctl.client import Client, DaemonRefused, Unreachable
+from supervisor.ctl.client import Client
+from supervisor.ctl.outcome import DaemonRefused, Unreachable
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / "bench" / "chaos" / "hooks"

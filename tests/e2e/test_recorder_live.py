@@ -62,9 +62,8 @@ def test_a_curve_over_a_crash_and_without_a_daemon(box: Box) -> None:
 
 def drawn(box: Box) -> Any:
     """The page of curves, of the dead daemon's files."""
-    from supervisor.ctl.client import Unreachable
     from supervisor.ctl.offline import DeadDaemon
-    from supervisor.ctl.outcome import Options
+    from supervisor.ctl.outcome import Options, Unreachable
 
     dead = DeadDaemon(Options(), str(box.state), Unreachable("no daemon"))
     return dead.page("curves", {"series": "mean_return,loss"})

@@ -1,6 +1,7 @@
-"""Methods, calls, and the dispatch from a name to a method. A table holds every method; no attribute is ever looked up.
+"""Methods, calls, the dispatch from a name to a method, and the system.* methods, which list and describe all methods.
 
-(Supervisor looked methods up by walking attributes of its objects; that was CVE-2017-11610.)
+A table holds every method; no attribute is ever looked up. (Supervisor looked methods up by walking attributes of its
+objects; that was CVE-2017-11610.)
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from textwrap import fill
-from typing import Any, Concatenate, ParamSpec, get_origin
+from typing import Any, Concatenate, Final, ParamSpec, get_origin
 
 from supervisor.api.port import ASK_WAIT_S, Backend, Json, Result, StatusPage
-from supervisor.api.rpc.faults import Fault
+from supervisor.api.rpc.wire import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
 from supervisor.model.names import group_of, is_group, members
@@ -115,7 +116,6 @@ def method(
 
 
 def _type(annotation: Any) -> str:
-    """The XML-RPC name of an annotated type."""
     return {str: "string", int: "int", bool: "boolean", list: "array", dict: "struct"}[get_origin(annotation) or annotation]
 
 
@@ -175,3 +175,57 @@ def one(spec: str, snapshot: StatusPage) -> Json:
     if whole:
         raise Fault(codes.BAD_NAME, spec)
     return views[0]
+
+
+# --- system.* -----------------------------------------------------------------------------------------------------------
+
+SYSTEM: Final[Table] = {}
+
+
+@method(SYSTEM, "system.listMethods", result="names, sorted")
+async def list_methods(call: Call) -> list[str]:
+    """Return an array listing the available method names."""
+    return sorted(call.table)
+
+
+@method(SYSTEM, "system.methodHelp", name="the name of the method", result="the documentation")
+async def method_help(call: Call, name: str) -> str:
+    """Return a string showing the method's documentation."""
+    if name not in call.table:
+        raise Fault(codes.SIGNATURE_UNSUPPORTED)
+    return call.table[name].help
+
+
+@method(SYSTEM, "system.methodSignature", name="the name of the method", result="types")
+async def method_signature(call: Call, name: str) -> list[str]:
+    """Return an array describing the method's signature: the type of its result, then those of its parameters."""
+    if name not in call.table:
+        raise Fault(codes.SIGNATURE_UNSUPPORTED)
+    return call.table[name].signature
+
+
+@method(SYSTEM, "system.multicall", calls="the calls", result="the results")
+async def multicall(call: Call, calls: list[Any]) -> list[Any]:
+    """Process an array of calls, one after the other, and return an array of their results.
+
+    Calls are structs {'methodName': string, 'params': array}. A result is the value itself, or a struct {'faultCode':
+    int, 'faultString': string}.
+    """
+    results: list[Any] = []
+    for item in calls:
+        try:
+            results.append(await dispatch(call, *_parse_call(item)))
+        except Fault as fault:
+            results.append({"faultCode": fault.code, "faultString": fault.text})
+    return results
+
+
+def _parse_call(item: object) -> tuple[str, tuple[Any, ...]]:
+    if not isinstance(item, dict) or not isinstance(item.get("methodName"), str):
+        raise Fault(codes.INCORRECT_PARAMETERS, "No methodName")
+    if item["methodName"] == "system.multicall":
+        raise Fault(codes.INCORRECT_PARAMETERS, "Recursive system.multicall forbidden")
+    params = item.get("params", [])
+    if not isinstance(params, list):
+        raise Fault(codes.INCORRECT_PARAMETERS, "params must be an array")
+    return item["methodName"], tuple(params)

@@ -95,7 +95,6 @@ def describe(view: Json, state: str) -> str:
 
 
 def _training(view: Json) -> list[str]:
-    """The known figures of the training."""
     parts = []
     if view["steps"] is not None:
         parts.append(f"step {number(view['steps'])}")

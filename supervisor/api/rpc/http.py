@@ -16,18 +16,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from supervisor.api import logfiles
+from supervisor.api.inputs import RequestRefused, body_of
 from supervisor.api.lasting import LongLivedAnswers
 from supervisor.api.peer import caller, disconnected
 from supervisor.api.port import Backend, StatusPage
-from supervisor.api.refused import RequestRefused, body_of
-from supervisor.api.rpc import daemon, levels, logs, programs, system, wire
-from supervisor.api.rpc.calls import Call, Table, dispatch, named
-from supervisor.api.rpc.faults import Fault
+from supervisor.api.rpc import daemon, logs, programs, wire
+from supervisor.api.rpc.calls import SYSTEM, Call, Table, dispatch, named
+from supervisor.api.rpc.wire import Fault
 from supervisor.model import codes
 
 log = structlog.get_logger()
 
-TABLE: Final[Table] = {**daemon.TABLE, **programs.TABLE, **logs.TABLE, **levels.TABLE, **system.TABLE}
+TABLE: Final[Table] = {**daemon.TABLE, **programs.TABLE, **logs.TABLE, **SYSTEM}
 
 MOST_FOLLOWERS: Final = 64
 _BEFORE_BYTES: Final = 1024  # of the existing log, sent before new lines, as in Supervisor

@@ -9,7 +9,7 @@ from typing import Final
 
 from supervisor.api import logfiles
 from supervisor.api.rpc.calls import Call, Table, method, one
-from supervisor.api.rpc.faults import Fault
+from supervisor.api.rpc.wire import Fault
 from supervisor.model import codes
 
 TABLE: Final[Table] = {}

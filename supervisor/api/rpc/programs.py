@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from supervisor.api import starting
+from supervisor.api.inputs import signal_name
 from supervisor.api.port import Json, Result, StatusPage
 from supervisor.api.rpc import describe
 from supervisor.api.rpc.calls import Call, Method, Parameter, Table, method, named, of_group, one
-from supervisor.api.rpc.faults import Fault
-from supervisor.api.words import signal_name
+from supervisor.api.rpc.wire import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
 from supervisor.model.names import by_priority, group_of
@@ -202,7 +202,6 @@ async def send_process_stdin(call: Call, name: str, chars: str) -> bool:
 
 
 def _true(spec: str, results: list[Result]) -> bool:
-    """Supervisor's answer for one program: true, or a fault."""
     for _, code, text in results:
         if code != codes.SUCCESS:
             raise Fault(code, spec if code != codes.FAILED else f"{spec}: {text}")

@@ -15,13 +15,23 @@ import xmlrpc.client
 from typing import Any, Final
 from xml.parsers import expat
 
-from supervisor.api.rpc.faults import Fault
+from supervisor.model import codes
 
 MOST_DEPTH: Final = 64  # nested elements; a value in an array in a struct in a call has nine levels
 _MOST_NAME: Final = 200
 
 _PICTURES: Final = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n\r"}
 _UNWRITABLE: Final = _PICTURES | {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0xA0), 0xFFFE, 0xFFFF], 0xFFFD)
+
+
+class Fault(Exception):
+    """A refused call. Clients and plugins act on the code, and show the text: `NAME: detail`."""
+
+    def __init__(self, code: int, detail: str = "") -> None:
+        name = codes.NAMES[code]
+        super().__init__(f"{name}: {detail}" if detail else name)
+        self.code: Final = code
+        self.text: Final = str(self)
 
 
 class Malformed(Exception):
