@@ -7,7 +7,9 @@ database does not have (SupplementaryGroups=).
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +19,6 @@ _CAP_CHOWN: Final = 1  # bit 0, capabilities(7)
 
 def outside(group: str, uid: int) -> str:
     """Why the user cannot give a file to the group, as a sentence without its full stop; empty if no reason is known."""
-    import grp
-    import pwd
-
     try:
         gid = grp.getgrnam(group).gr_gid
     except (KeyError, ValueError):

@@ -13,7 +13,9 @@ The obvious alternative, a check of the directory's own mode alone, misses the p
 from __future__ import annotations
 
 import errno
+import grp
 import os
+import pwd
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,9 +115,6 @@ def _writers(found: os.stat_result, uid: int) -> str:
 
 def _only_ours(gid: int, uid: int) -> bool:
     """Whether only this user is in the group: root's group, or the group that many systems make for each user."""
-    import grp
-    import pwd
-
     try:
         group, user = grp.getgrgid(gid), pwd.getpwuid(uid)
     except KeyError:
@@ -125,8 +124,6 @@ def _only_ours(gid: int, uid: int) -> bool:
 
 
 def _group(gid: int) -> str:
-    import grp
-
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:
@@ -134,8 +131,6 @@ def _group(gid: int) -> str:
 
 
 def _user(uid: int) -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -396,19 +396,18 @@ def catches(pid: int, number: int) -> bool:
 
     Sending SIGUSR1 to a process that neither handles nor ignores it would kill it.
     """
-    return _in_mask(pid, "SigCgt:", number)
+    return bool(int(_status(pid, "SigCgt:") or "0", 16) >> (number - 1) & 1)
 
 
 def ignores(pid: int, number: int) -> bool:
     """True when the process ignores the signal (SigIgn of /proc/PID/status)."""
-    return _in_mask(pid, "SigIgn:", number)
+    return bool(int(_status(pid, "SigIgn:") or "0", 16) >> (number - 1) & 1)
 
 
-def _in_mask(pid: int, key: str, number: int) -> bool:
-    for line in (read_text(pid, "status") or "").splitlines():
-        if line.startswith(key):
-            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    return False
+def _status(pid: int, key: str) -> str:
+    """A value of /proc/PID/status; empty when it cannot be read."""
+    lines = (read_text(pid, "status") or "").splitlines()
+    return next((line.split()[1] for line in lines if line.startswith(key)), "")
 
 
 def threads(pid: int) -> list[tuple[int, str, str]]:
@@ -431,7 +430,4 @@ def open_files(pid: int) -> int | None:
 
 def umask() -> int:
     """The mask for new files of this process, from /proc: the system call reads it only by changing it, for all threads."""
-    for line in (read_text(os.getpid(), "status") or "").splitlines():
-        if line.startswith("Umask:"):
-            return int(line.split()[1], 8)
-    return 0o022
+    return int(_status(os.getpid(), "Umask:") or "022", 8)

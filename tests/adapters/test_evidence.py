@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from tools import PATIENCE
 
 from supervisor.adapters import procfs
-from supervisor.adapters.process import evidence, py_spy
+from supervisor.adapters.process import evidence
 from supervisor.adapters.process.processes import RunningAttempt
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import Ended, EvidenceTaken
@@ -98,7 +98,7 @@ def test_scripts_without_a_handler_are_read_by_py_spy_wherever_they_are_in_the_t
 
 
 def test_without_py_spy_it_is_said_how_to_get_it(world, monkeypatch):
-    monkeypatch.setattr(py_spy, "program", lambda: None)
+    monkeypatch.setattr(evidence, "py_spy", lambda: None)
     found, _ = examine(world, python("import time; print('up', flush=True); time.sleep(60)"))
     hint = "py-spy would show them: pip install 'extralife[stacks]' into extralife's environment"
     assert found["stacks"] == f"not asked for: the program has no handler for SIGUSR1; {hint}"
@@ -131,8 +131,8 @@ def test_what_may_not_be_read_is_left_out(monkeypatch, tmp_path):
     own = procfs.read_stat(os.getpid())
     for name, answer in (("read_text", None), ("open_files", None), ("threads", []), ("descendants", [])):
         monkeypatch.setattr(procfs, name, lambda *_, answer=answer: answer)
-    monkeypatch.setattr(py_spy, "program", lambda: None)
-    monkeypatch.setattr(py_spy, "is_python", lambda _pid: False)
+    monkeypatch.setattr(evidence, "py_spy", lambda: None)
+    monkeypatch.setattr(evidence, "is_python", lambda _pid: False)
     found = evidence.take("x", "t", own.pid, own.start_ticks, stacks=str(tmp_path / "none"), logs=("", ""))
     assert found.pop("host").startswith("load ")
     stacks = "not asked for: the program has no handler for SIGUSR1"

@@ -16,7 +16,7 @@ from attempts_kit import eventually
 from leaks import open_files
 from structlog.testing import capture_logs
 
-from supervisor.adapters.process import log_places, logs
+from supervisor.adapters.process import endings, logs
 from supervisor.adapters.process.logs import LogGuard, rotate
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 
@@ -278,16 +278,16 @@ def test_places_are_noted_only_if_they_are_not_the_usual_ones(tmp_path: Path) ->
     usual = ProgramSpec("Pong", ("x",), "d")
     note = Path(paths.attempt_dir("Pong", 3, "ab"), "logs.json")
     note.parent.mkdir(parents=True)
-    log_places.note(paths, usual, 3, "ab")
+    endings.note_logs(paths, usual, 3, "ab")
     assert not note.exists()
-    assert log_places.read(paths, "Pong", 3, "ab") == (paths.log("Pong", "stdout"), paths.log("Pong", "stderr"))
-    log_places.note(paths, replace(usual, stdout_log="/a/out.log"), 3, "ab")
-    assert log_places.read(paths, "Pong", 3, "ab") == ("/a/out.log", paths.log("Pong", "stderr"))
-    log_places.note(paths, replace(usual, stderr_log="NONE"), 3, "ab")
-    assert log_places.read(paths, "Pong", 3, "ab") == (paths.log("Pong", "stdout"), "")
+    assert endings.logs_of(paths, "Pong", 3, "ab") == (paths.log("Pong", "stdout"), paths.log("Pong", "stderr"))
+    endings.note_logs(paths, replace(usual, stdout_log="/a/out.log"), 3, "ab")
+    assert endings.logs_of(paths, "Pong", 3, "ab") == ("/a/out.log", paths.log("Pong", "stderr"))
+    endings.note_logs(paths, replace(usual, stderr_log="NONE"), 3, "ab")
+    assert endings.logs_of(paths, "Pong", 3, "ab") == (paths.log("Pong", "stdout"), "")
     note.write_text('["", null]')
-    assert log_places.read(paths, "Pong", 3, "ab") == ("", "")
+    assert endings.logs_of(paths, "Pong", 3, "ab") == ("", "")
     note.write_text('["/a", "/b", "/c"]')
-    assert log_places.read(paths, "Pong", 3, "ab") == (paths.log("Pong", "stdout"), paths.log("Pong", "stderr"))
+    assert endings.logs_of(paths, "Pong", 3, "ab") == (paths.log("Pong", "stdout"), paths.log("Pong", "stderr"))
     note.write_text('["/a", "/b"]')
-    assert log_places.read(paths, "Pong", 3, "ab") == ("/a", "/b")
+    assert endings.logs_of(paths, "Pong", 3, "ab") == ("/a", "/b")

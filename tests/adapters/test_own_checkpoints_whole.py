@@ -388,16 +388,6 @@ def test_setting_aside_is_durable_and_says_the_new_path(tmp_path: Path, monkeypa
     assert open_files() <= before
 
 
-def test_a_name_that_was_set_aside_ten_thousand_times_is_refused(tmp_path: Path) -> None:
-    plain(tmp_path / "x")
-    for number in range(1, 10_000):
-        os.mknod(tmp_path / (".x.bad" if number == 1 else f".x.{number}.bad"))
-    with pytest.raises(FileExistsError, match=r"^x was set aside too often$"):
-        set_aside(str(tmp_path), "x")
-    (tmp_path / ".x.9999.bad").unlink()
-    assert set_aside(str(tmp_path), "x") == ".x.9999.bad"
-
-
 def test_missing_directories_on_the_way_are_made_only_if_asked_for(tmp_path: Path) -> None:
     before = open_files()
     with pytest.raises(FileNotFoundError):

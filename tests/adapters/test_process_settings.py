@@ -11,7 +11,7 @@ import pytest
 from attempts_kit import World, eventually
 
 from supervisor import users
-from supervisor.adapters.process import endings, log_places, processes, stdin
+from supervisor.adapters.process import endings, processes, stdin
 from supervisor.adapters.process.logs import LogGuard
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
@@ -98,7 +98,7 @@ def test_a_note_that_cannot_be_read_leaves_the_usual_places(tmp_path: Path, note
     place = Path(paths.attempt_dir("x", 1, "ab"))
     place.mkdir(parents=True)
     (place / "logs.json").write_bytes(note)
-    assert log_places.read(paths, "x", 1, "ab") == (paths.log("x", "stdout"), paths.log("x", "stderr"))
+    assert endings.logs_of(paths, "x", 1, "ab") == (paths.log("x", "stdout"), paths.log("x", "stderr"))
     assert endings.last_log_lines(("", ""), (0, 0)) == ()
 
 

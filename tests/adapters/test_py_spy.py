@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.adapters import leftovers, procfs
-from supervisor.adapters.process import py_spy
+from supervisor.adapters.process import evidence
 
 HEADER = "Process 812: python train.py\nPython v3.11.7\n\n"
 
@@ -28,7 +28,7 @@ def spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What is run as py-spy: a file that a test writes."""
     path = tmp_path / "py-spy"
     path.touch(0o755)
-    monkeypatch.setattr(py_spy, "program", lambda: str(path))
+    monkeypatch.setattr(evidence, "py_spy", lambda: str(path))
     return path
 
 
@@ -36,30 +36,30 @@ def test_the_one_beside_the_interpreter_goes_before_the_one_in_the_path(tmp_path
     monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "python"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     beside, in_path = tmp_path / "env" / "py-spy", tmp_path / "bin" / "py-spy"
-    assert py_spy.program() is None
+    assert evidence.py_spy() is None
     for path in (in_path, beside):
         path.parent.mkdir()
         path.touch(0o755)
-        assert py_spy.program() == str(path)
+        assert evidence.py_spy() == str(path)
     beside.chmod(0o644)
-    assert py_spy.program() == str(in_path), "the other one is not to be run"
+    assert evidence.py_spy() == str(in_path), "the other one is not to be run"
 
 
 def test_a_python_is_known_by_the_name_of_its_executable(tmp_path: Path, own: procfs.Stat) -> None:
-    assert py_spy.is_python(own.pid)
+    assert evidence.is_python(own.pid)
     for name, known in (("pypy3.10", True), ("python3", True), ("cpython", False), ("sleep", False)):
         shutil.copy(Path(shutil.which("sleep") or "").resolve(), tmp_path / name)
         with subprocess.Popen(["sleep", "60"], executable=tmp_path / name) as process:
-            assert py_spy.is_python(process.pid) is known, name
+            assert evidence.is_python(process.pid) is known, name
             process.kill()
-    assert not py_spy.is_python(process.pid), "it is gone"
+    assert not evidence.is_python(process.pid), "it is gone"
 
 
 def test_it_is_asked_without_stopping_the_process_and_with_little_of_our_environment(spy, own, monkeypatch) -> None:
     monkeypatch.setenv("SECRET", "x")
     monkeypatch.setenv("PATH", "/usr/bin:/bin:/own")
     spy.write_text(f"#!/bin/sh\nprintf '{HEADER}'\necho \"$@\"\nreadlink /proc/self/fd/0\nenv | grep -v ^PWD= | sort\n")
-    told = py_spy.stacks([own], 30.0).splitlines()
+    told = evidence.stacks_by_py_spy([own], 30.0).splitlines()
     assert told[:3] == [f"{own.name}({own.pid}):", f"dump --nonblocking --pid {own.pid}", "/dev/null"]
     mine = {"PATH": "/usr/bin:/bin:/own", "RUST_BACKTRACE": "0"} | leftovers.mark()
     assert set(told[3:]) - {"_=/usr/bin/env", "SHLVL=0", "SHLVL=1"} == {f"{name}={value}" for name, value in mine.items()}
@@ -68,18 +68,18 @@ def test_it_is_asked_without_stopping_the_process_and_with_little_of_our_environ
 def test_without_a_path_it_has_the_usual_one(spy, own, monkeypatch) -> None:
     monkeypatch.delenv("PATH")
     spy.write_text(f"#!/bin/sh\nprintf '{HEADER}'\nenv | grep ^PATH=\n")
-    assert py_spy.stacks([own], 30.0) == f"{own.name}({own.pid}):\nPATH=/usr/bin:/bin"
+    assert evidence.stacks_by_py_spy([own], 30.0) == f"{own.name}({own.pid}):\nPATH=/usr/bin:/bin"
 
 
 def test_only_what_follows_its_header_is_shown_whatever_bytes_it_has(spy, own) -> None:
     spy.write_text(f"#!/bin/sh\nprintf '{HEADER}\\n  Thread 1\\n    a\\377b\\n\\n  Thread 2 in X\\n\\n'\n")
-    assert py_spy.stacks([own], 30.0) == f"{own.name}({own.pid}):\n  Thread 1\n    a\ufffdb\n\n  Thread 2 in X"
+    assert evidence.stacks_by_py_spy([own], 30.0) == f"{own.name}({own.pid}):\n  Thread 1\n    a\ufffdb\n\n  Thread 2 in X"
 
 
 def test_at_most_eight_pythons_are_asked_and_each_may_say_so_much(spy, own) -> None:
     spy.write_text(f"#!/bin/sh\nprintf '{HEADER}'\nhead -c 5000 /dev/zero | tr '\\0' x\n")
     with subprocess.Popen(["sleep", "60"]) as other:
-        told = py_spy.stacks([procfs.read_stat(other.pid), *[own] * 9], 30.0)
+        told = evidence.stacks_by_py_spy([procfs.read_stat(other.pid), *[own] * 9], 30.0)
         other.kill()
     assert told.split("\n") == [f"{own.name}({own.pid}):", "x" * 4000] * 8
 
@@ -103,11 +103,11 @@ CANNOT = "  py-spy cannot read it: "
 )  # fmt: skip
 def test_of_a_process_that_cannot_be_read_the_reason_is_told(spy, own, script, said) -> None:
     spy.write_text("junk" if script is None else f"#!/bin/sh\n{script}\n")
-    assert py_spy.stacks([own, own], 30.0) == "\n".join([f"{own.name}({own.pid}):\n{said}"] * 2)
+    assert evidence.stacks_by_py_spy([own, own], 30.0) == "\n".join([f"{own.name}({own.pid}):\n{said}"] * 2)
 
 
 def test_without_py_spy_or_without_time_nothing_is_run(spy, own, monkeypatch) -> None:
-    assert py_spy.stacks([own, own], 0.0) == "\n".join([f"{own.name}({own.pid}): no time was left"] * 2)
-    assert py_spy.stacks([], 30.0) == ""
-    monkeypatch.setattr(py_spy, "program", lambda: None)
-    assert py_spy.stacks([own], 30.0) == ""
+    assert evidence.stacks_by_py_spy([own, own], 0.0) == "\n".join([f"{own.name}({own.pid}): no time was left"] * 2)
+    assert evidence.stacks_by_py_spy([], 30.0) == ""
+    monkeypatch.setattr(evidence, "py_spy", lambda: None)
+    assert evidence.stacks_by_py_spy([own], 30.0) == ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import math
 import os
 import time
@@ -124,15 +125,22 @@ def roll_back(run_dir: Path, from_step: int) -> list[Path]:
 
 def set_aside(path: Path) -> Path:
     """Rename a checkpoint to `.bad`, durably; return the new path."""
-    target, number = path.with_name(path.name + BAD_SUFFIX), 1
-    while os.path.lexists(target):
-        number += 1
-        target = path.with_name(f"{path.name}.{number}{BAD_SUFFIX}")
     # A link in place of the directory leads to files that are not the program's: nothing may be renamed there.
-    with held(os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)) as fd:
-        os.rename(path.name, target.name, src_dir_fd=fd, dst_dir_fd=fd)
-        os.fsync(fd)
-    return target
+    with held(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)) as fd:
+        return path.with_name(rename_aside(fd, path.name, path.name))
+
+
+def rename_aside(directory_fd: int, name: str, target: str) -> str:
+    """Rename a file of this directory, durably, to the first free name of `target.bad`, `target.2.bad` ...; return that."""
+    for number in itertools.count(1):
+        aside = f"{target}{'' if number == 1 else f'.{number}'}{BAD_SUFFIX}"
+        try:
+            os.stat(aside, dir_fd=directory_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            break
+    os.rename(name, aside, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
+    os.fsync(directory_fd)
+    return aside
 
 
 def look(path: Path) -> CheckpointInfo:

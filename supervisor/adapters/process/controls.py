@@ -31,7 +31,24 @@ class Controls:
     def write(self, command: SetControl) -> None:
         """Raises OSError when the runtime directory cannot be written."""
         with self._guard:
-            self._write(command)
+            attempt = self._attempts.get(command.token)
+            if attempt is None:
+                return
+            writer = self._writers.get(command.token)
+            if writer is None:
+                path = Path(self._paths.control(command.program, attempt))
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                writer = self._writers[command.token] = ControlWriter(path)
+            writer.write(
+                Control(
+                    token=command.token,
+                    interval_ms=UNKNOWN if command.interval_s is None else int(command.interval_s * 1e3),
+                    offset_ms=int(command.offset_s * 1e3),
+                    save_now=command.save_now,
+                    leave_by_ns=UNKNOWN if command.leave_by_s is None else self._clock.to_boot_ns(command.leave_by_s),
+                )
+            )
+            self._last[command.token] = command
 
     def restore(self) -> None:
         """Write again every record whose file is gone; its worker opens the new file. Raises OSError."""
@@ -39,7 +56,7 @@ class Controls:
             for command in self._gone():
                 if (writer := self._writers.pop(command.token, None)) is not None:
                     writer.close()
-                self._write(command)
+                self.write(command)
 
     def missing(self) -> str:
         """Which programs have lost their control record, as a clause; empty: none."""
@@ -50,26 +67,6 @@ class Controls:
     def _gone(self) -> list[SetControl]:
         places = [(each, self._paths.control(each.program, self._attempts[each.token])) for each in self._last.values()]
         return [each for each, place in places if not Path(place).exists()]
-
-    def _write(self, command: SetControl) -> None:
-        attempt = self._attempts.get(command.token)
-        if attempt is None:
-            return
-        writer = self._writers.get(command.token)
-        if writer is None:
-            path = Path(self._paths.control(command.program, attempt))
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            writer = self._writers[command.token] = ControlWriter(path)
-        writer.write(
-            Control(
-                token=command.token,
-                interval_ms=UNKNOWN if command.interval_s is None else int(command.interval_s * 1e3),
-                offset_ms=int(command.offset_s * 1e3),
-                save_now=command.save_now,
-                leave_by_ns=UNKNOWN if command.leave_by_s is None else self._clock.to_boot_ns(command.leave_by_s),
-            )
-        )
-        self._last[command.token] = command
 
     def tell_end(self, command: TellEnd) -> None:
         """Write or remove the file that says when this box will be shut down. Raises OSError."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.adapters import procfs
 from supervisor.adapters.host import kernel_log
-from supervisor.adapters.process import cgroups, log_places
+from supervisor.adapters.process import cgroups
 from supervisor.files import read_bounded
 from supervisor.model.inputs import Ending, Report
 from supervisor.policy.worker import no_room, reason_line
@@ -29,9 +29,11 @@ from workers.exit_record import ExitRecord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from supervisor.model.settings import Paths
+    from supervisor.model.settings import Paths, ProgramSpec
 
 LEFT_FILE: Final = "left.json"
+_LOGS_FILE: Final = "logs.json"
+_CHANNELS: Final = ("stdout", "stderr")
 MAX_LINES: Final = 20
 _TAIL_BYTES: Final = 32 * 1024
 _LINE_CHARS: Final = 400
@@ -40,6 +42,25 @@ _REPORTS_BYTES: Final = 512 * 1024
 _MAX_REPORTS: Final = 1000
 _MAX_LEFTOVERS: Final = 200
 _NAME_CHARS: Final = 60
+
+
+def note_logs(paths: Paths, spec: ProgramSpec, attempt: int, token: str) -> None:
+    """Record the log paths, if they are not the usual ones: the configuration may name others at the end. Raises OSError."""
+    places = [paths.log_of(spec, channel) for channel in _CHANNELS]
+    if places != [paths.log(spec.name, channel) for channel in _CHANNELS]:
+        Path(paths.attempt_dir(spec.name, attempt, token), _LOGS_FILE).write_text(json.dumps(places))
+
+
+def logs_of(paths: Paths, program: str, attempt: int, token: str) -> tuple[str, str]:
+    """The log paths of standard output and standard error; empty: there is no log."""
+    usual = paths.log(program, "stdout"), paths.log(program, "stderr")
+    try:
+        places = json.loads(read_bounded(f"{paths.attempt_dir(program, attempt, token)}/{_LOGS_FILE}", _JSON_BYTES))
+    except (ValueError, RecursionError):
+        return usual
+    if not isinstance(places, list) or len(places) != len(_CHANNELS):
+        return usual
+    return str(places[0] or ""), str(places[1] or "")
 
 
 def last_lines(path: str, from_byte: int = 0) -> tuple[str, ...]:
@@ -157,7 +178,7 @@ def without_record(
     ckpt_ns = last.get("ckpt_ns")
     return Ending(
         leftovers=leftovers,
-        last_lines=last_log_lines(log_places.read(paths, program, attempt, token), from_bytes),
+        last_lines=last_log_lines(logs_of(paths, program, attempt, token), from_bytes),
         steps=last.get("env_steps"),
         ckpt_step=last.get("ckpt_step"),
         ckpt_at_s=None if ckpt_ns is None or journal_s is None else journal_s(ckpt_ns),

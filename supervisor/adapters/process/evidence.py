@@ -10,20 +10,24 @@ reading logs afterwards would lose exactly the data that distinguishes a hang in
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from supervisor import files
-from supervisor.adapters import procfs
-from supervisor.adapters.process import endings, log_places, py_spy
+from supervisor.adapters import leftovers, procfs
+from supervisor.adapters.process import endings
 from supervisor.adapters.threads import Tasks
+from supervisor.formats import span
 from supervisor.model.inputs import EvidenceTaken
 from workers import contract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from supervisor.adapters.process.processes import RunningAttempt
     from supervisor.model.settings import Paths
@@ -35,6 +39,9 @@ _FIELD_CHARS: Final = 4000
 _MAX_THREADS: Final = 64
 _QUIET_S: Final = 0.15  # faulthandler writes thread by thread: after this long without growth it is done
 _POLL_S: Final = 0.03
+_MOST_PROCESSES: Final = 8  # whose stacks py-spy reads
+_MOST_CHARS: Final = 4000  # of one of them
+_NO_PY_SPY: Final = "py-spy would show them: pip install 'extralife[stacks]' into extralife's environment"
 _PY_SPY_S: Final = 3.0  # together with TIMEOUT_S less than healing waits for evidence (`deciding/healing.py`)
 
 
@@ -92,7 +99,7 @@ def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s:
     number = signal.Signals[contract.STACKS_SIGNAL]
     if not procfs.catches(pid, number):
         reason = f"not asked for: the program has no handler for {contract.STACKS_SIGNAL}"
-        return f"{reason}; {py_spy.MISSING}" if py_spy.is_python(pid) and py_spy.program() is None else reason
+        return f"{reason}; {_NO_PY_SPY}" if is_python(pid) and py_spy() is None else reason
     if state in "Tt":
         return "not asked for: the process is stopped"
     before = _size(path)
@@ -107,7 +114,7 @@ def _stacks_from_outside(leader: procfs.Stat) -> str:
     """The stacks of those processes in the tree that have no handler for the signal."""
     number = signal.Signals[contract.STACKS_SIGNAL]
     tree = [leader, *procfs.descendants([leader.pid])]
-    return py_spy.stacks([stat for stat in tree if not procfs.catches(stat.pid, number)], _PY_SPY_S)
+    return stacks_by_py_spy([stat for stat in tree if not procfs.catches(stat.pid, number)], _PY_SPY_S)
 
 
 def _size(path: str) -> int:
@@ -129,6 +136,68 @@ def _wait_until_quiet(size: Callable[[], int], before: int, timeout_s: float) ->
         time.sleep(_POLL_S)
 
 
+# --- from outside, with py-spy where it is installed ---------------------------------------------------------------------
+
+# `pip install 'extralife[stacks]'`, or any `py-spy` in PATH. It does not stop the process (`--nonblocking`). If the box does
+# not allow a look into other processes (ptrace), the result is one line of explanation.
+
+
+def py_spy() -> str | None:
+    """The path of py-spy, beside this interpreter or in PATH; None: not installed."""
+    own = Path(sys.executable).parent / "py-spy"
+    return str(own) if os.access(own, os.X_OK) else shutil.which("py-spy")
+
+
+def is_python(pid: int) -> bool:
+    """Whether a process runs an executable with the name of a Python interpreter."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name.startswith(("python", "pypy"))
+    except OSError:
+        return False
+
+
+def stacks_by_py_spy(found: Iterable[procfs.Stat], timeout_s: float) -> str:
+    """The stacks of these processes, as far as the time allows. For a process that cannot be read there is the reason."""
+    spy, until_s, texts = py_spy(), time.monotonic() + timeout_s, []
+    if spy is None:
+        return ""
+    for stat in [stat for stat in found if is_python(stat.pid)][:_MOST_PROCESSES]:
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            texts.append(f"{stat.name}({stat.pid}): no time was left")
+            continue
+        texts.append(f"{stat.name}({stat.pid}):\n{_dump(spy, stat.pid, left_s)[:_MOST_CHARS]}")
+    return "\n".join(texts)
+
+
+def _dump(spy: str, pid: int, timeout_s: float) -> str:
+    argv = [spy, "dump", "--nonblocking", "--pid", str(pid)]
+    env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "RUST_BACKTRACE": "0"} | leftovers.mark()
+    try:
+        done = subprocess.run(
+            argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False, text=True,
+            errors="replace",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"  py-spy was not done within {span(timeout_s)}"
+    except OSError as error:
+        return f"  py-spy cannot be run: {error.strerror}"
+    if done.returncode:
+        return f"  py-spy cannot read it: {_reason(done.stderr)}"
+    return done.stdout.partition("\n\n")[2].strip("\n")  # after the command line and the version
+
+
+def _reason(stderr: str) -> str:
+    """py-spy's sentence and the cause that it names."""
+    lines = [line.strip() for line in stderr.partition("Stack backtrace")[0].splitlines() if line.strip()]
+    sentence = lines[0].removeprefix("Error: ") if lines else "no reason given"
+    causes = [line.partition(": ")[2] for line in lines if line[:1].isdigit()]
+    return f"{sentence} ({causes[-1]})" if causes else sentence
+
+
+# --- of this machine's attempts ------------------------------------------------------------------------------------------
+
+
 class LocalEvidence:
     """Takes evidence of this machine's attempts, one thread each, and posts EvidenceTaken."""
 
@@ -146,7 +215,7 @@ class LocalEvidence:
         evidence = {"process": f"{program} is gone"}
         if attempt is not None:
             stacks = f"{self._paths.attempt_dir(program, attempt.attempt, token)}/stacks.txt"
-            logs = log_places.read(self._paths, program, attempt.attempt, token)
+            logs = endings.logs_of(self._paths, program, attempt.attempt, token)
             try:
                 evidence = take(
                     program, token, attempt.pid, attempt.start_ticks,

@@ -57,10 +57,13 @@ def rotate(path: Path, max_bytes: int, backups: int, factor: int = 1) -> bool:
     Any other error is raised as OSError, and the log stays as it was. This includes a link, or anything else that is not a
     file, in place of the log: it is never followed.
     """
-    fd = _open_larger(path, factor * max_bytes)
-    if fd is None:
+    try:
+        fd = open_regular(path, os.O_RDWR | os.O_APPEND)
+    except FileNotFoundError:
         return False
     with held(fd):
+        if os.fstat(fd).st_size <= factor * max_bytes:
+            return False
         if backups == 0 or not _move(fd, path, max_bytes, backups):
             os.ftruncate(fd, 0)
     return True
@@ -81,8 +84,7 @@ def _move(fd: int, path: Path, max_bytes: int, backups: int) -> bool:
         for left in range(pieces, 1, -1):
             end = _line_before(fd, at, at + (size - at) // left)
             os.close(_copy(fd, aside, at, end))
-            _shift(path, backups)
-            aside.replace(_copy_of(path, 1))
+            _shift(path, backups, aside)
             at = end
         _move_rest(fd, path, aside, at, at + 2 * max_bytes, backups)
     except OSError as error:
@@ -96,8 +98,7 @@ def _move(fd: int, path: Path, max_bytes: int, backups: int) -> bool:
 def _move_rest(fd: int, path: Path, aside: Path, at: int, limit: int, backups: int) -> None:
     """Copy all from `at`, and what is written meanwhile, up to `limit`; then empty the log."""
     with held(_copy(fd, aside, at, limit)) as target:
-        _shift(path, backups)
-        aside.replace(_copy_of(path, 1))
+        _shift(path, backups, aside)
         end = at + os.fstat(target).st_size
         while end < limit and not _empty_if(fd, end):
             end += _send_all(target, fd, end, limit)
@@ -192,18 +193,6 @@ def _is_small(path: str, max_bytes: int) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size <= max_bytes
 
 
-def _open_larger(path: Path, max_bytes: int) -> int | None:
-    """A descriptor to read, empty and append to the file, if it is larger. Raises OSError for a link in its place."""
-    try:
-        fd = open_regular(path, os.O_RDWR | os.O_APPEND)
-    except FileNotFoundError:
-        return None
-    if os.fstat(fd).st_size <= max_bytes:
-        os.close(fd)
-        return None
-    return fd
-
-
 def _line_after(fd: int, at: int) -> int:
     """The next start of a line at or after `at`; inside an endless line, `at` itself."""
     return at + max(0, os.pread(fd, _LINE_BYTES, at - 1).find(b"\n"))
@@ -246,12 +235,13 @@ def _send(target: int, fd: int, at: int, end: int) -> int:
     return sent
 
 
-def _shift(path: Path, backups: int) -> None:
-    """Make room for a new `.1`; the oldest is overwritten."""
+def _shift(path: Path, backups: int, newest: Path) -> None:
+    """Make `newest` the copy `.1`; the oldest copy is overwritten."""
     for number in range(backups - 1, 0, -1):
         older = _copy_of(path, number)
         if os.path.lexists(older):
             older.replace(_copy_of(path, number + 1))
+    newest.replace(_copy_of(path, 1))
 
 
 def _copy_of(path: Path, number: int) -> Path:

@@ -33,7 +33,7 @@ import structlog
 
 from supervisor import lack
 from supervisor.adapters import durable, hooks
-from supervisor.adapters.process import whole_files
+from supervisor.adapters.process import checkpoints, whole_files
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.threads import Tasks
 from supervisor.files import held
@@ -450,16 +450,7 @@ def set_aside(base: str, path: str) -> str:
     """Rename it, durably, so that no script finds it; return its new path below `base`. Raises OSError or ValueError."""
     fd, name = parent_below(base, path)
     with held(fd):
-        for number in range(1, 10_000):
-            more = "" if number == 1 else f".{number}"
-            aside = f".{name}{more}{contract.BAD_SUFFIX}"
-            try:
-                os.stat(aside, dir_fd=fd, follow_symlinks=False)
-            except FileNotFoundError:
-                os.rename(name, aside, src_dir_fd=fd, dst_dir_fd=fd)
-                os.fsync(fd)
-                return str(Path(path).with_name(aside))
-    raise FileExistsError(f"{name} was set aside too often")
+        return str(Path(path).with_name(checkpoints.rename_aside(fd, name, f".{name}")))
 
 
 def put_back(base: str, path: str) -> None:

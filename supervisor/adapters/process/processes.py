@@ -36,7 +36,7 @@ import structlog
 
 from supervisor import files, lack, users
 from supervisor.adapters import durable, procfs
-from supervisor.adapters.process import cgroups, checkpoints, endings, limits, log_places, marks, orphans
+from supervisor.adapters.process import cgroups, checkpoints, endings, limits, marks, orphans
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Lasting, Tasks, Thread
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
@@ -375,7 +375,7 @@ class LocalLauncher:
         paths = self._paths
         run_dir = _make_room(paths, spec.name)
         make_dir(paths.attempt_dir(spec.name, attempt, token))
-        log_places.note(paths, spec, attempt, token)
+        endings.note_logs(paths, spec, attempt, token)
         for file in (paths.shim_record(spec.name), paths.beat(spec.name, attempt)):
             make_dir(Path(file).parent)
         cgroup = self._groups.begin(spec.name, token, paths.attempt_dir(spec.name, attempt, token))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters import durable, procfs
-from supervisor.adapters.process import limits, log_places
+from supervisor.adapters.process import endings, limits
 from supervisor.adapters.process.processes import filled_in, make_dir, signal_number
 from supervisor.adapters.slurm.job_attempt import SubmitRequest
 from supervisor.adapters.slurm.script import Tag, batch_script
@@ -46,7 +46,7 @@ class JobFiles:
                 "its last job was deleted while Slurm had it back in its queue; it is submitted as another attempt"
             )
         make_dir(f"{self._paths.runtime_dir}/beats")
-        log_places.note(self._paths, spec, attempt.number, attempt.token)
+        endings.note_logs(self._paths, spec, attempt.number, attempt.token)
         order = node_order(self._paths, spec, attempt.number, attempt.token, request.terms.settings)
         _write(f"{directory}/{ORDER_FILE}", json.dumps(order, indent=1))
 

@@ -24,7 +24,7 @@ from dataclasses import field, replace
 from typing import Final
 
 from supervisor.adapters.figures.thread import FigureReader, FigureReading
-from supervisor.adapters.process import endings, growth, log_places
+from supervisor.adapters.process import endings, growth
 from supervisor.adapters.process.probes import beat_sample, completed
 from supervisor.adapters.slurm import report as reports
 from supervisor.adapters.slurm.report import NodeReport
@@ -258,7 +258,7 @@ class SlurmEvidence:
             if found is not None:
                 age_s = max(0.0, self._clock.wall_s() - found.wall_s)
                 where = f"job {found.job} on {found.node}, pid {found.pid}, state {found.state}, reported {span(age_s)} ago"
-            logs = log_places.read(self._paths, program, number, token)
+            logs = endings.logs_of(self._paths, program, number, token)
             lines = endings.last_log_lines(logs, found.logs_from if found is not None else (0, 0))
             evidence = {"process": where, "stdout": "\n".join(lines)}
         self._inbox.post(
