@@ -9,7 +9,7 @@ from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.gating import admit, waits_for_gpu, when_no_gpu
 from supervisor.deciding.hardware import gpu_of
 from supervisor.deciding.remedies import remedy
-from supervisor.formats import span
+from supervisor.formats import duration, span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Ended, Ending, Report, Sample, SpawnBroke, SpawnSucceeded
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
@@ -630,7 +630,7 @@ def _cost(cost: Loss) -> str:
     """`at least 500 steps lost (12s, 3.1 % of the attempt)`; unknown parts are left out."""
     if cost.steps is None:
         return "lost steps unknown"
-    details = [span(cost.seconds)] if cost.seconds is not None else []
+    details = [duration(cost.seconds)] if cost.seconds is not None else []
     details += [f"{100 * cost.share:.1f} % of the attempt"] if cost.share is not None else []
     return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(details)})" if details else "")
 

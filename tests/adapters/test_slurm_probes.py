@@ -336,7 +336,7 @@ def test_evidence_has_the_lines_since_the_attempt_began(world):
     Path(world.paths.log("Pong", "stderr")).write_text("older\nnewer\n")
     world.report(stdout_from=4, stderr_from=6, wall_s=world.clock.wall_s() - 7.4)
     SlurmEvidence(world.paths, lambda _: 3, world.inbox, world.clock)._take("Pong", TOKEN)
-    where = "job 17 on n7, pid 5, state S, reported 7s ago"
+    where = "job 17 on n7, pid 5, state S, reported 7.4s ago"
     assert world.inbox.items[-1].evidence == {"process": where, "stdout": "new\nnewer"}
 
 
