@@ -118,27 +118,27 @@ class Grouping:
     def __init__(self) -> None:
         self.found: list[Incident] = []  # except those that have left the memory
         self._count = self._chunks = 0
-        self._open: dict[str, Incident] = {}  # by program
-        self._down: dict[str, list[Incident]] = {}  # by program: incidents that keep it from training
-        self._of_box: dict[tuple[str, str], Incident] = {}  # by kind and name, until it is over
+        # The incidents that a later fact may change: ("open", program), the newest one; ("down", program, number), until it
+        # trains; ("box", kind, name), until it is over; ("reboot",), the newest one.
+        self._held: dict[tuple[str, ...], Incident] = {}
         self._judged_s: float | None = None
-        self._reboot: Incident | None = None
         self._attempts: dict[str, int] = {}  # by token
         self._level = ""
 
     def add(self, stamped: Stamped) -> None:
         """Group one more fact."""
+        reboot = self._held.get(("reboot",))
         match stamped.fact:
             case facts.ProgramFact() as fact:
                 self._program(stamped, fact)
             case facts.HostRebooted() as fact:
                 self._rebooted(stamped, fact)
-            case facts.RebootJudged() if self._reboot is not None:
-                self._reboot.rows.append(stamped)
+            case facts.RebootJudged() if reboot is not None:
+                reboot.rows.append(stamped)
                 self._judged_s = stamped.at_s
             case facts.LevelChosen(level=level):
-                if self._reboot is not None and self._judged_s == stamped.at_s:
-                    self._reboot.rows.append(stamped)
+                if reboot is not None and self._judged_s == stamped.at_s:
+                    reboot.rows.append(stamped)
                 self._level = level
             case facts.Snapshot(state=text) if not self._level:
                 self._known(of_text(State, text))
@@ -154,7 +154,7 @@ class Grouping:
         items = [item for item in items if _overlaps(item[:2], since_s, until_s)]
         rows = facts_of([seq for item in items for seq in item[-1]])
         older = [_of_json(item, rows) for item in items if item[2] in rows]
-        going = {each.number for each in (*self._of_box.values(), *(one for down in self._down.values() for one in down))}
+        going = {each.number for (kind, *_), each in self._held.items() if kind in {"box", "down"}}
         live = (replace(each, rows=[*each.rows], goes_on=each.number in going) for each in self.found)
         live = (each for each in live if program is None or program in each.programs())
         found = [*older, *(each for each in live if _overlaps(_span(each), since_s, until_s))]
@@ -162,7 +162,7 @@ class Grouping:
 
     def seal(self) -> Iterator[Chunk]:
         """Give away the incidents that no later fact can change."""
-        over = {each.number for each in self.found} - {each.number for each in self._held().values()}
+        over = {each.number for each in self.found} - {each.number for each in self._held.values()}
         items = [(*_span(each), _as_json(each)) for each in self.found if each.number in over]
         self.found = [each for each in self.found if each.number not in over]
         self._attempts = dict([*self._attempts.items()][-_MOST_ATTEMPTS:])
@@ -170,18 +170,11 @@ class Grouping:
             self._chunks = chunk.number + 1
             yield chunk
 
-    def _held(self) -> dict[tuple[str, ...], Incident]:
-        """The incidents that a later fact may change, by what refers to them."""
-        held: dict[tuple[str, ...], Incident] = {("open", name): each for name, each in self._open.items()}
-        held |= {("down", name, str(n)): each for name, down in self._down.items() for n, each in enumerate(down)}
-        held |= {("box", *key): each for key, each in self._of_box.items()}
-        return held | ({} if self._reboot is None else {("reboot",): self._reboot})
-
     def as_json(self) -> dict[str, Any]:
         """The fold as values for `json.dumps`, without the incidents outside of the memory."""
         return {
             "found": [[_as_json(each), sorted(each.awaited), each.settled] for each in self.found],
-            "held": [[*key, each.number] for key, each in self._held().items()],
+            "held": [[*key, each.number] for key, each in self._held.items()],
             "attempts": self._attempts,
             "plain": [self._count, self._chunks, self._judged_s, self._level],
         }
@@ -194,16 +187,7 @@ class Grouping:
         for item, names, over in values["found"]:
             out.found.append(replace(_of_json(item, rows), awaited=set(names), settled=over))
         by_number = {each.number: each for each in out.found}
-        for kind, *key, number in values["held"]:
-            match kind:
-                case "open":
-                    out._open[key[0]] = by_number[number]
-                case "down":
-                    out._down.setdefault(key[0], []).append(by_number[number])
-                case "box":
-                    out._of_box[key[0], key[1]] = by_number[number]
-                case _:
-                    out._reboot = by_number[number]
+        out._held = {tuple(key): by_number[number] for *key, number in values["held"]}
         out._attempts = values["attempts"]
         out._count, out._chunks, out._judged_s, out._level = values["plain"]
         return out
@@ -228,12 +212,13 @@ class Grouping:
     def _box(self, stamped: Stamped, fact: facts.Fact) -> None:
         kind = type(fact).__name__
         if kind in _OVER:
-            ended = self._of_box.pop((_OVER[kind], _name_of(fact)), None)
+            ended = self._held.pop(("box", _OVER[kind], _name_of(fact)), None)
             if ended is not None:
                 ended.rows.append(stamped)
                 ended.over_s = stamped.at_s
         elif isinstance(fact, facts.DaemonStarted):
-            with_host = self._reboot is not None and self._reboot.cause.at_s == stamped.at_s
+            reboot = self._held.get(("reboot",))
+            with_host = reboot is not None and reboot.cause.at_s == stamped.at_s
             if not (fact.clean or with_host or fact.last_sign_s is None):
                 self._close_past(self._begin("the daemon ended without notice", stamped), fact.last_sign_s)
         elif isinstance(fact, facts.JournalStalled):
@@ -241,7 +226,7 @@ class Grouping:
         elif kind in _TROUBLES:
             began = self._begin(_TROUBLES[kind], stamped)
             if kind in _OVER.values():
-                self._of_box[kind, _name_of(fact)] = began
+                self._held["box", kind, _name_of(fact)] = began
 
     @staticmethod
     def _close_past(found: Incident, began_s: float) -> None:
@@ -251,13 +236,13 @@ class Grouping:
     def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
         more = f" ({fact.end})" if fact.end not in {"", fact.cause, CONTAINER} else ""
         what = "restart of the container" if fact.end == CONTAINER else "reboot of the host"
-        found = self._reboot = self._begin(f"{what}, {fact.cause}{more}", stamped)
+        found = self._held["reboot",] = self._begin(f"{what}, {fact.cause}{more}", stamped)
         found.level = fact.level or self._level
         found.began_s = stamped.at_s - (fact.down_s or 0.0) if fact.last_sign_s is None else fact.last_sign_s
         found.awaited.update(fact.programs)
         for name in fact.programs:
-            self._open[name] = found
-            self._down.setdefault(name, []).append(found)
+            self._held["open", name] = found
+            self._stopped(found, name)
 
     # --- programs ----------------------------------------------------------------------------------------------------
 
@@ -267,12 +252,12 @@ class Grouping:
             case facts.SpawnIntended(token=token, attempt=attempt):
                 self._attempts[token] = attempt
             case facts.BecameReady():
-                for each in self._down.pop(name, ()):
+                for each in self._no_longer_down(name):
                     each.over_s = stamped.at_s
             case facts.Recovered():
-                self._open.pop(name, None)
+                self._held.pop(("open", name), None)
             case facts.StayedDown() | facts.Finished():
-                self._down.pop(name, None)  # it is not expected to train any more
+                self._no_longer_down(name)  # it is not expected to train any more
             case facts.Exited():
                 self._exited(stamped, fact)
             case facts.StopIntended(reason=reason) if reason not in _OUR_REASONS:
@@ -299,42 +284,45 @@ class Grouping:
             case _ if kind in _FOLLOWS:
                 self._follows(stamped, fact, token)
 
-    def _stopped(self, found: Incident) -> None:
-        """Note that this incident keeps its program from training."""
-        self._down.setdefault(found.program, []).append(found)
+    def _stopped(self, found: Incident, program: str = "") -> None:
+        """Note that this incident keeps a program from training, its own if none is named."""
+        self._held["down", program or found.program, str(found.number)] = found
+
+    def _no_longer_down(self, program: str) -> list[Incident]:
+        return [self._held.pop(key) for key in list(self._held) if key[:2] == ("down", program)]
 
     def _trouble(self, what: str, stamped: Stamped, name: str, token: str) -> Incident:
         """Add a trouble to the open incident that it belongs to, else begin a new one. Returns that incident."""
-        open_ = self._open.get(name)
+        open_ = self._held.get(("open", name))
         if open_ is not None and open_.token == token and not open_.settled and _same(open_, stamped.fact):
             open_.rows.append(stamped)
             if type(open_.cause.fact).__name__ in _IF_ALONE:
                 open_.what, open_.cause = what, stamped
             return open_
-        began = self._open[name] = self._begin(what, stamped, program=name, token=token)
+        began = self._held["open", name] = self._begin(what, stamped, program=name, token=token)
         return began
 
     def _follows(self, stamped: Stamped, fact: facts.ProgramFact, token: str) -> None:
-        open_ = self._open.get(fact.program)
+        open_ = self._held.get(("open", fact.program))
         title = _IF_ALONE.get(type(fact).__name__, "")
         if isinstance(fact, facts.Reported) and fact.kind not in _LAST_WORDS:
             title = ""
         if title and (open_ is None or (token and open_.token != token)):
-            self._open[fact.program] = self._begin(title, stamped, program=fact.program, token=token)
+            self._held["open", fact.program] = self._begin(title, stamped, program=fact.program, token=token)
         elif open_ is not None:
             open_.rows.append(stamped)
             if isinstance(fact, facts.Revived | facts.PaceRegained | facts.Healed) and open_.token == token:
                 open_.settled, open_.over_s = True, stamped.at_s
 
     def _exited(self, stamped: Stamped, fact: facts.Exited) -> None:
-        name, before = fact.program, self._open.get(fact.program)
+        name, before = fact.program, self._held.get(("open", fact.program))
         if before is not None and name in before.awaited:  # it ended with the host
             before.awaited.discard(name)
             before.rows.append(stamped)
         elif fact.cause in _IN_ORDER or (fact.cause == "ended" and not fact.counted):
             if before is not None and before.token == fact.token:
                 before.rows.append(stamped)
-            self._open.pop(name, None)  # later facts do not belong to it
+            self._held.pop(("open", name), None)  # later facts do not belong to it
         elif before is not None and before.token == fact.token and fact.cause in _TOLD_BEFORE:
             before.rows.append(stamped)
             self._stopped(before)
