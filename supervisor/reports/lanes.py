@@ -17,7 +17,7 @@ from supervisor.reports.kept import Chunk, Kept, chunked
 Json = dict[str, Any]
 
 OFF: Final = "OFF"  # the state of a program whose box is off
-_OWNER: Final = ""  # of the chunks
+_KIND, _OWNER = "span", ""  # of the chunks
 _BRIEF_S: Final = 5.0  # an absence of the daemon up to this long is not shown
 
 _PHASES: Final[dict[type[facts.Fact], Phase]] = {
@@ -46,19 +46,18 @@ class Lanes:
     backups: list[Span] = field(default_factory=list)
     vetoes: list[Span] = field(default_factory=list)
     programs: dict[str, list[Span]] = field(default_factory=dict)
-    marks: list[tuple[float, Json]] = field(default_factory=list)
+    marks: list[Span] = field(default_factory=list)  # of no length
 
 
 class LaneReading:
     """The fold. Spans that are over, and marks, may leave the memory."""
 
     def __init__(self) -> None:
-        self._over: list[tuple[str, str, Span]] = []
-        self._marks: list[tuple[float, Json]] = []
+        self._over: list[tuple[str, str, Span]] = []  # (lane, name, span); a mark is a span without a length
         self._open: dict[tuple[str, str], tuple[float, Json]] = {}  # (lane, name) -> begin, further keys
         self._last_s: float | None = None
         self._rebooted_s: float | None = None
-        self._chunks = {"span": 0, "mark": 0}
+        self._chunks = 0
 
     def add(self, stamped: Stamped) -> None:
         """Read one more fact."""
@@ -67,11 +66,9 @@ class LaneReading:
 
     def lanes(self, now_s: float, kept: Kept | None, since_s: float, until_s: float) -> Lanes:
         """Everything between two moments, and more. What goes on ends now."""
-        found = {kind: [] if kept is None else [
-            item for chunk in kept.overlapping(kind, _OWNER, since_s, until_s, below) for item in chunk.items
-        ] for kind, below in self._chunks.items()}  # fmt: skip
-        out = Lanes(marks=[*((at_s, keys) for at_s, keys in found["mark"]), *self._marks])
-        older = ((lane, name, Span(*span)) for lane, name, *span in found["span"])
+        out = Lanes()
+        chunks = [] if kept is None else kept.overlapping(_KIND, _OWNER, since_s, until_s, self._chunks)
+        older = ((lane, name, Span(*span)) for chunk in chunks for lane, name, *span in chunk.items)
         live = ((lane, name, Span(at_s, max(at_s, now_s), keys)) for (lane, name), (at_s, keys) in self._open.items())
         for lane, name, span in (*older, *self._over, *live):
             spans = out.programs.setdefault(name, []) if lane == "programs" else getattr(out, lane)
@@ -83,12 +80,10 @@ class LaneReading:
         spans = [
             (each.from_s, each.to_s, [lane, name, each.from_s, each.to_s, each.fields]) for lane, name, each in self._over
         ]
-        marks = [(at_s, at_s, [at_s, keys]) for at_s, keys in self._marks]
-        self._over, self._marks = [], []
-        for kind, items in (("span", spans), ("mark", marks)):
-            for chunk in chunked(kind, _OWNER, self._chunks[kind], items):
-                self._chunks[kind] = chunk.number + 1
-                yield chunk
+        self._over = []
+        for chunk in chunked(_KIND, _OWNER, self._chunks, spans):
+            self._chunks = chunk.number + 1
+            yield chunk
 
     def as_json(self) -> Json:
         """The fold as values for `json.dumps`, after `seal`."""
@@ -137,7 +132,7 @@ class LaneReading:
 
     def _mark(self, stamped: Stamped, kind: str, what: str, program: str | None) -> None:
         keys = {"kind": kind, "what": what, "program": program, "seq": stamped.seq, "why": stamped.fact.why}
-        self._marks.append((stamped.at_s, keys))
+        self._over.append(("marks", "", Span(stamped.at_s, stamped.at_s, keys)))
 
     def _opened(self, stamped: Stamped, state: State) -> None:
         """Begin with the state of a snapshot: earlier facts are no longer in the journal."""

@@ -58,7 +58,7 @@ def timeline_view(
         inside = sorted(_inside(spans, begin_s, end_s), key=lambda span: span.from_s)
         return [_span(each, wall) for each in merged(inside, longest_s)]
 
-    marks = [each for each in lanes.marks if begin_s <= each[0] <= end_s]
+    marks = [each for each in lanes.marks if begin_s <= each.from_s <= end_s]
     return {
         "since_s": begin_s, "until_s": end_s, "since_wall_s": wall(begin_s), "until_wall_s": wall(end_s),
         "levels": lane_json(lanes.levels, part_s), "box": lane_json(lanes.box, part_s),
@@ -98,18 +98,19 @@ def _span(each: Span, wall: Callable[[float], float]) -> Json:
 # --- marks -------------------------------------------------------------------------------------------------------------
 
 
-def _mark(each: Incident) -> tuple[float, Json]:
+def _mark(each: Incident) -> Span:
     cause = each.cause
-    return each.began_s, {
+    return Span(each.began_s, each.began_s, {
         "kind": _KINDS.get(type(cause.fact), "trouble"), "what": each.what, "program": each.program or None,
         "seq": cause.seq, "why": cause.fact.why,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
-def _marks(marks: Iterable[tuple[float, Json]], part_s: float, wall: Callable[[float], float]) -> list[Json]:
+def _marks(marks: Iterable[Span], part_s: float, wall: Callable[[float], float]) -> list[Json]:
     """Marks in time order; those of one part, cause and program are merged."""
     found: dict[tuple[Any, ...], Json] = {}
-    for at_s, mark_keys in sorted(marks, key=lambda mark: (mark[0], mark[1]["seq"])):
+    for mark in sorted(marks, key=lambda mark: (mark.from_s, mark.fields["seq"])):
+        at_s, mark_keys = mark.from_s, mark.fields
         key = mark_keys["kind"], mark_keys["what"], mark_keys["program"], at_s // part_s if part_s > 0 else 0
         if key in found:
             found[key] |= mark_keys | {"count": found[key]["count"] + 1}
