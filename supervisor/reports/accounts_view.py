@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import asdict
 
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.reports.accounts import AccountSheet, LevelFigures, Summary, summary
@@ -95,21 +96,15 @@ def accounts_view(closed: Ledger, found: Summary, wall_s: float) -> Json:
 
 
 def _sheet(sheet: AccountSheet) -> Json:
-    return {
+    shares = {
         "name": sheet.name,
         "wall_s": sheet.wall_s,
         "seconds": {account.value: sheet.seconds.get(account, 0.0) for account in Account},
         "ettr": sheet.ettr,
         "goodput": sheet.goodput,
         "availability": sheet.availability,
-        "failures": sheet.failures,
-        "reboots": sheet.reboots,
-        "mttd_s": sheet.mttd_s,
-        "mttr_s": sheet.mttr_s,
-        "lost_steps": sheet.lost_steps,
-        "lost_unknown": sheet.lost_unknown,
-        "lost_s_unknown": sheet.lost_s_unknown,
     }
+    return shares | {key: value for key, value in asdict(sheet).items() if key not in shares}
 
 
 def _level(figures: LevelFigures) -> Json:

@@ -6,7 +6,8 @@ A failed turn of a thread is tried again after a pause. The rule for work that h
    ends in order and starts its program anew. Workers run on, and the new image adopts them.
 2. Otherwise: trouble, shown in `status` and /healthz until the work succeeds again.
 
-Vital are the threads that report ends and readings. Why two minutes: a lack of descriptors or memory mostly passes.
+Vital are the threads that report ends and readings. Why two minutes: a lack of descriptors or memory mostly passes within
+one.
 
 Worked example: another program of this user takes all descriptors for 15 s. The end of `a` cannot be read at 0.0 s and at
 0.1 s: trouble. It is read at 16 s, 1 s after the lack has ended: `a` starts again, and the trouble is over.

@@ -13,7 +13,7 @@ The rule:
 Worked example: level heavy with memory_mb = 6000: ended at 6,000 MiB. A program with cpu_weight = 200 gets two thirds of
 the cores beside one with 100, when both want all of them.
 
-Why is there no slack by default: a worker that grows beyond memory.high is not ended, but crawls . That looks like a stall,
+Why is there no slack by default: a worker that grows beyond memory.high is not ended, but crawls. That looks like a stall,
 so it is killed as one and started with the same batch. An attempt keeps the limits that it was started with: the limits of
 a smaller level would kill it while it saves to make room.
 """
