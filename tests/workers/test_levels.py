@@ -133,8 +133,8 @@ def test_the_curve_goes_on(algo, tmp_path):
 
 
 def test_a_level_that_changes_on_real_frames(tmp_path):
-    """Pong: stacks and n-step returns over 84x84 frames, from 4 environments to 12 and back."""
-    changes = {"replay_size": 2_000, "learning_starts": 100, "replay_ratio": 0.5, "batch_size": 8}
+    """Pong: stacks and n-step returns over its frames, from 4 environments to 12 and back."""
+    changes = {"replay_size": 2_000, "learning_starts": 100, "replay_ratio": 0.5, "batch_size": 8, "resolution": 44}
     kept = 0
     for number, envs in enumerate((4, 12, 4)):
         made = learner(settings("Pong", num_envs=envs, **changes), tmp_path / "replay")

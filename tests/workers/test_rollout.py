@@ -16,7 +16,7 @@ from workers.rollout import Rollout, RolloutTooLarge, minibatches, refuse_too_la
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("game", ["Breakout", "Pong"])
+@pytest.mark.parametrize("game", ["Breakout", pytest.param("Pong", marks=pytest.mark.slow)])
 def test_the_observations_are_those_that_were_acted_on(game):
     """Rebuilt from single frames, over lost lives, ends of games and borders of rollouts, to the pixel."""
     spec, count, steps = envs.spec_of(game, 44), 6, 97

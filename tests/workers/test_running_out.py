@@ -117,10 +117,6 @@ def test_a_refused_thread_is_told_from_other_errors(said: str, refused: bool) ->
     assert background.is_refused(RuntimeError(said)) == refused
 
 
-def test_with_memory_and_leave_the_same_convolution_is_made() -> None:
-    assert convolve("all") == "fine"
-
-
 @pytest.mark.parametrize(
     ("error", "where"),
     [
