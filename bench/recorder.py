@@ -40,6 +40,7 @@ from tensorboardX.record_writer import RecordWriter  # noqa: E402
 
 from supervisor.adapters.recorder import events, store  # noqa: E402
 from supervisor.adapters.recorder.store import Recording, fill  # noqa: E402
+from supervisor.adapters.state_files import StateFiles  # noqa: E402
 from supervisor.api.encoding import encoded  # noqa: E402
 from supervisor.model.recording import (  # noqa: E402
     FIGURES_OF_ITS_OWN,
@@ -159,6 +160,7 @@ class Recorded:
     def __init__(self, path: Path, names: list[str]) -> None:
         self.path, self.state = path, SimpleNamespace(programs=dict.fromkeys(names))
         self.memory = SimpleNamespace(watches={})
+        self._files = StateFiles(SimpleNamespace(recording=path))
 
     def closed(self) -> tuple[Ledger, float]:
         return Ledger(first_s=0.0, at_s=END_S), WALL_S + END_S
@@ -167,13 +169,13 @@ class Recorded:
         return store.read(self.path, *asked)
 
     def recorded_tracks(self, *asked: Any) -> dict[tuple[str, ...], Track]:
-        return store.tracks(self.path, *asked)
+        return self._files.recorded_tracks(*asked)
 
     def recorded_held(self, *asked: Any) -> list[Held]:
-        return store.held(self.path, *asked)
+        return self._files.recorded_held(*asked)
 
     def recorded_names(self) -> set[str]:
-        return store.names(self.path)
+        return self._files.recorded_names()
 
     def drawn(self, *_: Any) -> list[Any]:
         return []

@@ -69,6 +69,14 @@ def read(path: str | os.PathLike[str], limit_bytes: int, *, follow: bool = True)
         return file.read(limit_bytes)
 
 
+def text(path: str | os.PathLike[str], limit_bytes: int = 65_536) -> str:
+    """The first `limit_bytes` of a file as text, without white space around it; empty if it cannot be read."""
+    try:
+        return read(path, limit_bytes).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
 def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
     """The last `limit_bytes` of the file's content after `from_byte`; empty when the file can't be read.
 

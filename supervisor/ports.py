@@ -123,7 +123,7 @@ class Journal(Protocol):
 class Launcher(Protocol):
     """Starts processes, or jobs of a cluster. All calls except those marked "May block" return at once.
 
-    Results are posted to the inbox.
+    Results are posted to the inbox. The defaults below are of a launcher that starts no process on this host.
     """
 
     def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:
@@ -132,7 +132,7 @@ class Launcher(Protocol):
 
     def no_room(self) -> str | None:
         """Why no further program can run now; None if one can."""
-        ...
+        return None
 
     def refuse(self, program: str, token: str, error: str) -> None:
         """Report that nothing was started, and why: posts SpawnBroke."""
@@ -140,7 +140,8 @@ class Launcher(Protocol):
 
     def signal(self, program: str, token: str, signal: str) -> None: ...
 
-    def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None: ...
+    def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
+        return
 
     def ask_to_leave(self, program: str, token: str) -> None: ...
 
@@ -150,9 +151,10 @@ class Launcher(Protocol):
 
     def unrecorded(self) -> str:
         """Which records of running attempts are missing in the runtime directory; empty: none."""
-        ...
+        return ""
 
-    def restore_records(self) -> None: ...
+    def restore_records(self) -> None:
+        return
 
     def start(self) -> None:
         """Begin to post ends. Call this once, before the first turn."""
@@ -162,11 +164,11 @@ class Launcher(Protocol):
 
     def gone(self, tokens: Iterable[str]) -> frozenset[str]:
         """Which of these attempts have no process, while no thread reports their end. Needs no descriptor and no thread."""
-        ...
+        return frozenset()
 
     def report_end(self, program: str, number: int, token: str) -> None:
         """Report the end of an attempt that `gone` has named. Outcome: Ended."""
-        ...
+        return
 
     def adopt(self, program: str, survivor: Survivor) -> None:
         """Watch an attempt that an earlier daemon started."""
@@ -182,13 +184,16 @@ class Launcher(Protocol):
 
 
 class Probes(Protocol):
-    """Readings of live attempts: beats, sd_notify, logs, /proc."""
+    """Readings of live attempts: beats, sd_notify, logs, /proc. The defaults are for programs on other hosts."""
 
     def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int, *, adopted: bool = False) -> None: ...
 
-    def beat_defect(self, program: str, token: str) -> str: ...
+    def beat_defect(self, program: str, token: str) -> str:
+        """The defect of an attempt's beat file, as a clause; empty: none that this host could repair."""
+        return ""
 
-    def log_taken(self, program: str, token: str, channel: str) -> tuple[int, int] | None: ...
+    def log_taken(self, program: str, token: str, channel: str) -> tuple[int, int] | None:
+        return None
 
     def forget(self, program: str, token: str) -> None: ...
 

@@ -38,7 +38,7 @@ CLASSES = {each for path in CODE for each in re.findall(r"^class (\w+)", path.re
 # A level and Slurm have these words too (docs/concepts.md). No name joins the list, and each renamed one leaves it.
 REFUSED = {"load", "ladder", "rung", "climb", "cluster", "launcher"}
 LEFT = {
-    "Climb", "Cluster", "ClusterReached", "ClusterRecord", "ClusterUnreachable", "LadderLaid", "Launcher", "LauncherSettings",
+    "Climb", "ClusterReached", "ClusterRecord", "ClusterUnreachable", "LadderLaid", "Launcher", "LauncherSettings",
     "Load", "LoadSettings", "LoadState", "LoadVerdict", "LocalLauncher", "RebootCluster", "Rung", "SlurmLauncher",
     "climb_view", "cluster", "cluster_record", "cluster_view", "ladder", "launcher", "load",
 }  # fmt: skip

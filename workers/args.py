@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from workers.contract import ENV_BATCH_SIZE, ENV_PROGRAM, ENV_ROLLBACKS, seed_after
@@ -23,14 +23,16 @@ from workers.options import (
     MOST_LR,
     OPTIONS,
     Option,
+    Settings,
     Value,
+    batch_limit,
     check_together,
     defaults_of,
     from_environment,
     nearest,
+    preset_values,
     valid_batch,
 )
-from workers.presets import batch_limit, preset_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,61 +63,15 @@ class GivenSettings:
     most_batch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Args:
-    """Every setting of one training, resolved. It has one field for each option; `options.py` describes them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Args(Settings):
+    """Every setting of one training, resolved.
 
     `algo` may still be `auto`: the box's disk and memory are known only at the start (`auto.py`). Then `with_algorithm`
     resolves `given` again.
     """
 
     program: str
-    game: str
-    algo: str
-    preset: str | None
-    seed: int
-    episodes: int | None
-    steps: int | None
-    hours: float | None
-    resolution: int
-    network: str
-    deterministic: bool
-    num_envs: int
-    batch_size: int
-    fallback_batch: int | None
-    threads: int
-    device: str
-    dtype: str
-    compile: bool
-    cuda_graphs: bool
-    replay_ratio: float
-    replay_size: int
-    learning_starts: int
-    use_double_dqn: bool
-    dueling: bool
-    n_step: int
-    gamma: float
-    lr: float
-    lr_scheduler: str
-    scheduler_tmax: int
-    min_lr: float
-    step_lr_step_size: int
-    step_lr_gamma: float
-    target_period: int
-    epsilon_steps: int
-    epsilon_final: float
-    max_grad_norm: float
-    n_steps: int
-    epochs: int
-    q_lambda: float
-    gae_lambda: float
-    clip: float
-    ent_coef: float
-    vf_coef: float
-    target_kl: float
-    num_test_episodes: int
-    test_period: int
-    tensorboard: bool
     given: GivenSettings = field(repr=False, compare=False)
 
 
@@ -264,6 +220,3 @@ def _default(option: Option) -> str:
         "threads": "every core", "lr": "by the batch",
         "max_grad_norm": "by the algorithm",
     }[option.name]  # fmt: skip
-
-
-assert {field.name for field in fields(Args)} == {"program", "given", *OPTIONS}, "Args and the table of options differ"  # noqa: S101

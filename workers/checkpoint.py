@@ -52,15 +52,6 @@ class Loaded:
     manifest: Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    env_steps: int
-    tensors: dict[str, torch.Tensor]
-    state_text: bytes
-    mean_return: float | None
-    stall_s: float
-
-
 class Checkpointer(Store):
     """Saves and loads the checkpoints of one run directory, for one attempt.
 
@@ -104,8 +95,7 @@ class Checkpointer(Store):
         # state later. NaN passes here, and the writer refuses it: a diverged learner is not an error of the program.
         text = json.dumps(state).encode()
         score = mean_return if mean_return is not None and math.isfinite(mean_return) else None
-        job = _Job(env_steps, dict(tensors), text, score, stall_s)
-        self._thread = run_in_thread("checkpoint", self._write, job)
+        self._thread = run_in_thread("checkpoint", self._write, env_steps, dict(tensors), text, score, stall_s)
         return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -126,44 +116,36 @@ class Checkpointer(Store):
         if self._pending is not None:
             raise self._pending
 
-    def _write(self, job: _Job) -> None:
+    def _write(
+        self, env_steps: int, tensors: dict[str, torch.Tensor], state: bytes, mean_return: float | None, stall_s: float
+    ) -> None:
+        begun_ns = time.perf_counter_ns()
         try:
-            self._write_and_prune(job)
+            try:
+                self._refuse_unfit(tensors, state)
+                self._refuse_lower(env_steps)
+                with self._committing(env_steps, mean_return) as (aside, files):
+                    files[TENSORS_FILE] = write_file(aside / TENSORS_FILE, _safetensors(tensors))
+                    files[STATE_FILE] = write_file(aside / STATE_FILE, [state])
+            except (OSError, MemoryError, Unfit) as error:
+                self._fail(env_steps, "was not written", error)
+                return
+            self.failure, self.committed_step = None, env_steps
+            self._client.committed(env_steps, stall_s=stall_s, write_s=(time.perf_counter_ns() - begun_ns) / 1e9)
+            self.tidy()
         except BaseException as error:  # noqa: BLE001  raised again on the training thread
             self._pending = error
 
-    def _write_and_prune(self, job: _Job) -> None:
-        begun_ns = time.perf_counter_ns()
-        try:
-            self._commit(job)
-        except (OSError, MemoryError, Unfit) as error:
-            self._fail(job.env_steps, "was not written", error)
-            return
-        self.failure, self.committed_step = None, job.env_steps
-        self._client.committed(job.env_steps, stall_s=job.stall_s, write_s=(time.perf_counter_ns() - begun_ns) / 1e9)
-        try:
-            self._prune()
-        except OSError as error:
-            self._fail(job.env_steps, "is committed, but old ones could not be removed", error)
-        else:
-            self._reported = None
-
-    def _commit(self, job: _Job) -> None:
-        self._refuse_unfit(job)
-        with self._committing(job.env_steps, job.mean_return) as (aside, files):
-            files[TENSORS_FILE] = write_file(aside / TENSORS_FILE, _safetensors(job.tensors))
-            files[STATE_FILE] = write_file(aside / STATE_FILE, [job.state_text])
-
-    def _refuse_unfit(self, job: _Job) -> None:
-        """Refuse non-finite numbers, which would replace good checkpoints one by one, and a stray attempt's lower step."""
-        for name, tensor in job.tensors.items():
+    @staticmethod
+    def _refuse_unfit(tensors: Mapping[str, torch.Tensor], state: bytes) -> None:
+        """Refuse non-finite numbers, which would replace good checkpoints one by one."""
+        for name, tensor in tensors.items():
             if not _finite(tensor):
                 raise Unfit(f"tensor {name!r} holds numbers that are not finite")
         try:
-            json.dumps(json.loads(job.state_text), allow_nan=False)
+            json.dumps(json.loads(state), allow_nan=False)
         except ValueError:
             raise Unfit("the state holds a number that is not finite") from None
-        self._refuse_lower(job.env_steps)
 
     # loading
 

@@ -51,12 +51,6 @@ def warm_up(learner: Learner) -> None:
         raise CannotCompile(f"the networks can't be compiled here ({first}): set {setting} to false") from error
 
 
-def begin_step(args: Args) -> None:
-    """Call it before each act and each update: from here on CUDA graphs may overwrite their earlier results."""
-    if args.cuda_graphs:
-        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-
-
 def _run_once(learner: Learner, net: nn.Module) -> None:
     """Run the network once with gradients (for learning) and once without (for acting and bootstrapping).
 
@@ -64,7 +58,7 @@ def _run_once(learner: Learner, net: nn.Module) -> None:
     """
     args, spec, precision = learner.args, learner.spec, learner.precision
     for rows in sorted({args.num_envs, args.batch_size}):
-        begin_step(args)
+        learner.begin_step()
         empty = torch.zeros((rows, spec.stack, *spec.frame_shape), dtype=torch.uint8, device=precision.device)
         frames = net.to_blocks(empty)  # type: ignore[operator]  # every network of ours has it
         with torch.no_grad(), precision.autocast():

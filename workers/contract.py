@@ -368,8 +368,7 @@ class _Record:
 
     def __init__(self, path: str | os.PathLike[str], magic: bytes, head: bytes, rest_bytes: int) -> None:
         if sys.byteorder != "little":
-            msg = "the contract's records are little-endian, and this machine is not"
-            raise OSError(msg)
+            raise OSError("the contract's records are little-endian, and this machine is not")
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(path, flags, 0o600)
         self._path, self._magic, self._head = Path(path), magic, head
@@ -658,11 +657,11 @@ class Client:
         Such figures reach the record with the next phase, and within half a second (`live_period_s`).
         """
         if not name or len(name) > _LONGEST_OWN_NAME or not name.isprintable():
-            msg = f"the name {name!r:.80} of a figure must be printable, with at most {_LONGEST_OWN_NAME} characters"
-            raise ValueError(msg)
+            raise ValueError(
+                f"the name {name!r:.80} of a figure must be printable, with at most {_LONGEST_OWN_NAME} characters"
+            )
         if name not in self._own and len(self._own) >= MOST_OWN:
-            msg = f"at most {MOST_OWN} figures with own names can be shown; {name!r} is one more"
-            raise ValueError(msg)
+            raise ValueError(f"at most {MOST_OWN} figures with own names can be shown; {name!r} is one more")
         return self._own, name
 
     def progress_at(
@@ -796,11 +795,9 @@ class Client:
                 if value is not None:
                     view[index] = value
         except KeyError:
-            msg = f"unknown beat field {name!r}; known: {', '.join(sorted(fields))}"
-            raise TypeError(msg) from None
+            raise TypeError(f"unknown beat field {name!r}; known: {', '.join(sorted(fields))}") from None
         except (TypeError, ValueError):
-            msg = f"beat field {name} cannot hold {counters[name]!r}; leave out what is not known"
-            raise ValueError(msg) from None
+            raise ValueError(f"beat field {name} cannot hold {counters[name]!r}; leave out what is not known") from None
 
     def _live(self, period_s: float) -> None:
         while not self._closing.wait(period_s):
@@ -1001,17 +998,14 @@ class Manifest:
         try:
             body = json.loads(text, parse_float=_finite, parse_constant=_finite)
             if body["version"] != MANIFEST_VERSION or body["digest"] != DIGEST:
-                msg = f"manifest of version {body['version']!r} with digest {body['digest']!r}"
-                raise ValueError(msg)
+                raise ValueError(f"manifest of version {body['version']!r} with digest {body['digest']!r}")
             if body.pop("self_digest") != _digest_of(body):
-                msg = "it does not match its own digest"
-                raise ValueError(msg)
+                raise ValueError("it does not match its own digest")
             files = {checked_path(k): (int(v["size_bytes"]), str(v["digest"])) for k, v in body["files"].items()}
             _check_apart(files)
             best, created_wall_s = body["mean_return"], float(body["created_wall_s"])
             if not 0 <= created_wall_s < _YEAR_10000_S:
-                msg = f"it says that it was made at {created_wall_s:g} s"
-                raise ValueError(msg)
+                raise ValueError(f"it says that it was made at {created_wall_s:g} s")
             return cls(
                 program=str(body["program"]), token=str(body["token"]), attempt=int(body["attempt"]),
                 boot_id=str(body["boot_id"]), env_steps=int(body["env_steps"]),
@@ -1019,11 +1013,9 @@ class Manifest:
                 mean_return=None if best is None else float(best),
             )  # fmt: skip
         except ValueError as error:  # json.JSONDecodeError and UnicodeDecodeError are ValueErrors too
-            msg = f"not a checkpoint manifest: {error}"
-            raise ValueError(msg) from error
+            raise ValueError(f"not a checkpoint manifest: {error}") from error
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            msg = f"not a checkpoint manifest: {type(error).__name__} {error}"
-            raise ValueError(msg) from error
+            raise ValueError(f"not a checkpoint manifest: {type(error).__name__} {error}") from error
 
 
 def _check_apart(paths: Iterable[str]) -> None:
@@ -1032,16 +1024,14 @@ def _check_apart(paths: Iterable[str]) -> None:
     for path in paths:
         parents = {path[:at] for at, letter in enumerate(path) if letter == "/"}
         if path == MANIFEST_FILE or parents & known:
-            msg = f"{path!r:.200} conflicts with another file"
-            raise ValueError(msg)
+            raise ValueError(f"{path!r:.200} conflicts with another file")
 
 
 def _finite(text: str) -> float:
     """A JSON number; ValueError for `1e999` and the words NaN and Infinity."""
     number = float(text)
     if not math.isfinite(number):
-        msg = f"{text} is not a finite number"
-        raise ValueError(msg)
+        raise ValueError(f"{text} is not a finite number")
     return number
 
 

@@ -76,12 +76,10 @@ def _part(data: bytes, at: int) -> bytes:
 def unpack_beat(body: bytes, live_ns: int, more: Mapping[str, Any] | None = None) -> Beat:
     """The inverse of `pack_beat`. Raises ValueError for another version, an unknown phase or a wrong length."""
     if len(body) != _FIXED.size + _MOVING.size:
-        msg = f"beat record has {len(body)} bytes, expected {_FIXED.size + _MOVING.size}"
-        raise ValueError(msg)
+        raise ValueError(f"beat record has {len(body)} bytes, expected {_FIXED.size + _MOVING.size}")
     version, _, attempt, pid, boot_id, token, ticks = _FIXED.unpack_from(body)
     if version != _VERSION:
-        msg = f"beat record of version {version}, this side speaks {_VERSION}"
-        raise ValueError(msg)
+        raise ValueError(f"beat record of version {version}, this side speaks {_VERSION}")
     moving = dict(zip(_MOVING_NAMES, _MOVING.unpack_from(body, _FIXED.size), strict=True))
     del moving[""]
     moving["phase"], moving["target_kind"] = WorkerPhase(moving["phase"]), TargetKind(moving["target_kind"])

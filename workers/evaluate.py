@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from workers import envs, results, scores
-from workers.figures import evaluation_summary
+from workers.records import evaluation_summary
 from workers.results import RESULTS_FILE, Evaluation, Row
 from workers.store import Fenced
 

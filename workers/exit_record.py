@@ -46,11 +46,9 @@ class ExitRecord:
             record = cls(**body)
             _check_exit(record)
         except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:
-            msg = f"not an exit record: {error}"
-            raise ValueError(msg) from error
+            raise ValueError(f"not an exit record: {error}") from error
         if (record.code is None) == (record.signal is None) and record.spawn_error is None:
-            msg = "not an exit record: it needs a code or a signal"
-            raise ValueError(msg)
+            raise ValueError("not an exit record: it needs a code or a signal")
         return record
 
 
@@ -85,5 +83,4 @@ def _check_exit(record: ExitRecord) -> None:
         and record.signal != 0
     )
     if not right:
-        msg = "a field has a value that it cannot have"
-        raise ValueError(msg)
+        raise ValueError("a field has a value that it cannot have")

@@ -8,6 +8,7 @@ interrupted (on the same machine, with the same number of threads, if both begin
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections import deque
@@ -21,7 +22,7 @@ from workers import schedules, stopwatch
 from workers.precision import only_if_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -152,6 +153,19 @@ class Learner(ABC):
         """Call it before the last checkpoint. Raises Diverged when the newest update was not finite."""
         if self.last_update_not_finite():
             raise Diverged(f"diverged at step {self.env_steps}: the newest updates were not finite", self._last_finite_step)
+
+    def begin_step(self) -> None:
+        """Call it before each act and each update: from here on CUDA graphs may overwrite their earlier results."""
+        if self.args.cuda_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+
+    @contextlib.contextmanager
+    def looking(self, step: Step) -> Iterator[torch.Tensor]:
+        """The newest observations as the acting network takes them, for a block without gradients."""
+        self.begin_step()
+        obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
+        with torch.no_grad(), self.precision.autocast():
+            yield self.networks()[0][1].to_blocks(obs)  # type: ignore[operator]  # every network of ours has it
 
     # for each algorithm to implement
 

@@ -4,16 +4,26 @@ Standard library only: the daemon's config, the worker's command line, `supervis
 table, so an option cannot exist in only one of them. Precedence: default < TOML < `RL_*` environment < flag.
 
 An option `num_envs` is `num_envs` in TOML, `--num-envs` on the command line and `RL_NUM_ENVS` in the environment.
+
+**Presets** set the load and the effort of PPO in one word, from a laptop to a large GPU:
+
+| preset | environments | steps of a rollout | batch | epochs, at most |
+|---|---|---|---|---|
+| fast | 16 | 256 | 2,048 | 15 |
+| heavy | 32 | 256 | 4,096 | 20 |
+| beast | 64 | 512 | 8,192 | 30 |
+
+A preset gives defaults: explicit settings win. So many epochs over one rollout would move a pixel policy far away from
+the policy that played it. Therefore each preset ends a rollout's epochs once the policy has moved by a KL of 0.02.
+Worked example: preset = "heavy" and epochs = 4: 32 environments x 256 steps, batch 4,096, 4 epochs.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from workers.presets import PRESET_ALGORITHM, PRESETS
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +51,15 @@ NETWORKS: Final = ("auto", "nature", "small")
 DTYPES: Final = ("auto", "fp32", "bf16", "fp16")
 
 Value = int | float | bool | str
+
+PRESET_ALGORITHM: Final = "ppo"
+_TARGET_KL: Final = 0.02
+
+PRESETS: Final[dict[str, dict[str, int | float]]] = {
+    "fast": {"num_envs": 16, "n_steps": 256, "batch_size": 2048, "epochs": 15, "target_kl": _TARGET_KL},
+    "heavy": {"num_envs": 32, "n_steps": 256, "batch_size": 4096, "epochs": 20, "target_kl": _TARGET_KL},
+    "beast": {"num_envs": 64, "n_steps": 512, "batch_size": 8192, "epochs": 30, "target_kl": _TARGET_KL},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +100,7 @@ def _lr(row: Algorithm) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One setting. `low`/`high` are inclusive bounds; `live` options may change without a restart (none so far)."""
+    """One setting. `low`/`high` are inclusive bounds."""
 
     name: str
     kind: type[int | float | bool | str]
@@ -108,7 +127,7 @@ class Option:
     def parse(self, text: str) -> Value:
         """A string from the environment or the command line. Raises ValueError with one clear sentence."""
         text = text.strip()
-        return text.lower() if text.lower() in self.words else self.check(_FROM_TEXT[self.kind](self, text))
+        return text.lower() if text.lower() in self.words else self.check(_from_text(self, text))
 
     def check(self, value: object) -> Value:
         """A value from TOML, or a parsed one. Raises ValueError with one clear sentence."""
@@ -117,138 +136,126 @@ class Option:
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if not isinstance(value, self.kind) or (isinstance(value, bool) and self.kind is not bool):
-            msg = f"{self.name} must be {self.kind_name}, not {value!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{self.name} must be {self.kind_name}, not {value!r}")
         if self.choices and value not in self.choices:
-            msg = f"{self.name} must be one of {', '.join(self.choices)}, not {value!r}{nearest(str(value), self.choices)}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"{self.name} must be one of {', '.join(self.choices)}, not {value!r}{nearest(str(value), self.choices)}"
+            )
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._check_bounds(value)
         return value
 
     def _check_bounds(self, value: float) -> None:
         if isinstance(value, int) and abs(value) >= 2**63:  # comparing or converting a longer integer may raise
-            msg = f"{self.name} does not fit into 64 bits; write a smaller number"
-            raise ValueError(msg)
+            raise ValueError(f"{self.name} does not fit into 64 bits; write a smaller number")
         if not isinstance(value, int) and not math.isfinite(value):
-            msg = f"{self.name} must be finite, not {value!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{self.name} must be finite, not {value!r}")
         if self.low is not None and value < self.low:
-            msg = f"{self.name} must be at least {self.low:g}, not {value!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{self.name} must be at least {self.low:g}, not {value!r}")
         if self.high is not None and value > self.high:
-            msg = f"{self.name} must be at most {self.high:g}, not {value!r}"
-            raise ValueError(msg)
+            raise ValueError(f"{self.name} must be at most {self.high:g}, not {value!r}")
 
 
-def _int_from(option: Option, text: str) -> int:
+def _from_text(option: Option, text: str) -> Value:
+    """Raises ValueError."""
     try:
-        return int(text.replace("_", ""))
-    except ValueError:
-        msg = f"{option.name} must be {option.kind_name}, not {text!r}"
-        raise ValueError(msg) from None
+        if option.kind is bool:
+            return _WORDS[text.lower()]
+        return int(text.replace("_", "")) if option.kind is int else option.kind(text)
+    except (KeyError, ValueError):
+        raise ValueError(f"{option.name} must be {option.kind_name}, not {text!r}") from None
 
 
-def _float_from(option: Option, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        msg = f"{option.name} must be a number, not {text!r}"
-        raise ValueError(msg) from None
-
-
-def _bool_from(option: Option, text: str) -> bool:
-    try:
-        return {
-            "1": True,
-            "true": True,
-            "yes": True,
-            "on": True,
-            "0": False,
-            "false": False,
-            "no": False,
-            "off": False,
-        }[text.lower()]
-    except KeyError:
-        msg = f"{option.name} must be true or false, not {text!r}"
-        raise ValueError(msg) from None
-
-
-def _str_from(_option: Option, text: str) -> str:
-    return text
-
-
-_FROM_TEXT: Final[dict[type, Callable[[Option, str], Value]]] = {
-    int: _int_from,
-    float: _float_from,
-    bool: _bool_from,
-    str: _str_from,
-}
+_KINDS: Final[dict[str, type[int | float | bool | str]]] = {kind.__name__: kind for kind in (int, float, bool, str)}
+_WORDS: Final = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 _KIND_NAMES: Final = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 
-_TABLE: Final = (
-    # what is trained, and for how long
-    Option("game", str, None, "Atari game, by envpool's name without -v5; the program's name when not given",
-           choices=GAMES + EXTRA_GAMES),
-    Option("algo", str, "dqn", f"learning algorithm: {_ALGORITHMS_TEXT}; auto: by memory and level",
-           choices=(*ALGORITHMS, AUTO)),
-    Option("preset", str, None, "ppo's load and effort in one word; explicit settings win", choices=tuple(PRESETS)),
-    Option("seed", int, 1, "seed of networks, exploration, replay sampling and (with the attempt) environments",
-           low=0, high=2**31 - 1),
-    Option("episodes", int, None, "stop after this many training episodes", low=1),
-    Option("steps", int, None, "stop after this many environment steps (1 step = 4 frames)", low=1),
-    Option("hours", float, None, "stop after so many hours of training, over all attempts", low=0.0001, high=1e6),
-    Option("resolution", int, 84, "side of the square frames in pixels", low=32, high=128),
-    Option("network", str, "auto", "nature (32, 64, 64, 512 wide) or small (16, 32, 32, 128); auto: small below 60 pixels",
-           choices=NETWORKS),
-    Option("deterministic", bool, False, "the same bits from the same seed and threads, whatever it costs"),
-    # load
-    Option("num_envs", int, None, "parallel environments; the level's when not given", low=1, high=4096),
-    Option("batch_size", int, None, "transitions per update; the level's when not given; auto: at most that, and valid",
-           low=1, high=65536, words=(AUTO,)),
-    Option("fallback_batch", int, None, "batch after the first time out of memory; when not given the next that divides",
-           low=1, high=65536),
-    Option("threads", int, None, "CPU threads of torch and of envpool; cores / slots if not given", low=1, high=1024),
-    Option("device", str, "auto", "auto (CUDA if there is one), cpu, cuda, cuda:N"),
-    Option("dtype", str, "auto", "autocast type; auto: bf16 where the device has it, else fp16 on CUDA, fp32 on CPU",
-           choices=DTYPES),
-    Option("compile", bool, False, "torch.compile the networks; a start takes minutes longer"),
-    Option("cuda_graphs", bool, False, "CUDA: record the networks' launches once and replay them; compiles them too"),
-    # learning
-    Option("replay_ratio", float, 8.0, "transitions learned per environment step made", low=0.0, high=512.0),
-    Option("replay_size", int, 1_000_000, "transitions kept (7.1 kB each at 84x84)", low=1_000),
-    Option("learning_starts", int, 20_000, "environment steps before the first update", low=0),
-    Option("use_double_dqn", bool, True, "Double DQN targets (van Hasselt et al. 2016)"),
-    Option("dueling", bool, False, "dqn: state value and advantages in two streams (Wang et al. 2016)"),
-    Option("n_step", int, 3, "steps of the multi-step return (Sutton 1988)", low=1, high=20),
-    Option("gamma", float, 0.99, "discount factor", low=0.0, high=1.0),
-    Option("lr", float, None, f"learning rate; when not given {_own(_lr)}", low=0.0, high=1.0),
-    Option("lr_scheduler", str, "none", "learning-rate schedule over environment steps", choices=SCHEDULERS),
-    Option("scheduler_tmax", int, 10_000_000, "environment steps of the line, or of the cosine's half-period", low=1),
-    Option("min_lr", float, 0.0, "lowest learning rate of the linear and the cosine schedule", low=0.0, high=1.0),
-    Option("step_lr_step_size", int, 1_000_000, "environment steps between two decays of the step schedule", low=1),
-    Option("step_lr_gamma", float, 0.5, "factor of one decay of the step schedule", low=0.0, high=1.0),
-    Option("target_period", int, 8_000, "environment steps between two copies to the target network", low=1),
-    Option("epsilon_steps", int, 250_000, "environment steps in which exploration falls from 1 to epsilon_final", low=1),
-    Option("epsilon_final", float, 0.01, "exploration after that", low=0.0, high=1.0),
-    Option("max_grad_norm", float, None,
-           f"gradient norm clip, 0: none; when not given {_own(lambda row: f'{row.max_grad_norm:g}')}", low=0.0),
-    # learning from rollouts: pqn and ppo
-    Option("n_steps", int, 128, "vector steps of one rollout", low=1, high=65536),
-    Option("epochs", int, 4, "passes over each rollout", low=1, high=100),
-    Option("q_lambda", float, 0.65, "pqn: lambda of the returns (Gallici et al. 2024)", low=0.0, high=1.0),
-    Option("gae_lambda", float, 0.95, "ppo: lambda of the advantages (Schulman et al. 2016)", low=0.0, high=1.0),
-    Option("clip", float, 0.1, "ppo: how far a probability ratio may move and still gain", low=0.0, high=10.0),
-    Option("ent_coef", float, 0.01, "ppo: weight of the entropy", low=0.0, high=10.0),
-    Option("vf_coef", float, 0.5, "ppo: weight of the value loss", low=0.0, high=100.0),
-    Option("target_kl", float, 0.0, "ppo: end a rollout's epochs once the policy moved by more; 0: never", low=0.0),
-    # records
-    Option("num_test_episodes", int, 0, "greedy test episodes of each test; 0: none", low=0, high=10_000),
-    Option("test_period", int, 0, "environment steps between two tests; 0: one, once the target is reached", low=0),
-    Option("tensorboard", bool, True, "write curves for TensorBoard into the run directory"),
-)  # fmt: skip
 
-OPTIONS: Final[dict[str, Option]] = {option.name: option for option in _TABLE}
+def _option(default: Value | None, meaning: str, **more: Any) -> Any:
+    """A field of `Settings`; `more` are fields of `Option`."""
+    return field(metadata={"default": default, "help": meaning, **more})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting of one training. The types are those of resolved values (`args.py`)."""
+
+    # what is trained, and for how long
+    game: str = _option(
+        None, "Atari game, by envpool's name without -v5; the program's name when not given", choices=GAMES + EXTRA_GAMES
+    )
+    algo: str = _option(
+        "dqn", f"learning algorithm: {_ALGORITHMS_TEXT}; auto: by memory and level", choices=(*ALGORITHMS, AUTO)
+    )
+    preset: str | None = _option(None, "ppo's load and effort in one word; explicit settings win", choices=tuple(PRESETS))
+    seed: int = _option(
+        1, "seed of networks, exploration, replay sampling and (with the attempt) environments", low=0, high=2**31 - 1
+    )
+    episodes: int | None = _option(None, "stop after this many training episodes", low=1)
+    steps: int | None = _option(None, "stop after this many environment steps (1 step = 4 frames)", low=1)
+    hours: float | None = _option(None, "stop after so many hours of training, over all attempts", low=0.0001, high=1e6)
+    resolution: int = _option(84, "side of the square frames in pixels", low=32, high=128)
+    network: str = _option(
+        "auto", "nature (32, 64, 64, 512 wide) or small (16, 32, 32, 128); auto: small below 60 pixels", choices=NETWORKS
+    )
+    deterministic: bool = _option(False, "the same bits from the same seed and threads, whatever it costs")
+    # load
+    num_envs: int = _option(None, "parallel environments; the level's when not given", low=1, high=4096)
+    batch_size: int = _option(
+        None,
+        "transitions per update; the level's when not given; auto: at most that, and valid",
+        low=1,
+        high=65536,
+        words=(AUTO,),
+    )
+    fallback_batch: int | None = _option(
+        None, "batch after the first time out of memory; when not given the next that divides", low=1, high=65536
+    )
+    threads: int = _option(None, "CPU threads of torch and of envpool; cores / slots if not given", low=1, high=1024)
+    device: str = _option("auto", "auto (CUDA if there is one), cpu, cuda, cuda:N")
+    dtype: str = _option(
+        "auto", "autocast type; auto: bf16 where the device has it, else fp16 on CUDA, fp32 on CPU", choices=DTYPES
+    )
+    compile: bool = _option(False, "torch.compile the networks; a start takes minutes longer")
+    cuda_graphs: bool = _option(False, "CUDA: record the networks' launches once and replay them; compiles them too")
+    # learning
+    replay_ratio: float = _option(8.0, "transitions learned per environment step made", low=0.0, high=512.0)
+    replay_size: int = _option(1_000_000, "transitions kept (7.1 kB each at 84x84)", low=1_000)
+    learning_starts: int = _option(20_000, "environment steps before the first update", low=0)
+    use_double_dqn: bool = _option(True, "Double DQN targets (van Hasselt et al. 2016)")
+    dueling: bool = _option(False, "dqn: state value and advantages in two streams (Wang et al. 2016)")
+    n_step: int = _option(3, "steps of the multi-step return (Sutton 1988)", low=1, high=20)
+    gamma: float = _option(0.99, "discount factor", low=0.0, high=1.0)
+    lr: float = _option(None, f"learning rate; when not given {_own(_lr)}", low=0.0, high=1.0)
+    lr_scheduler: str = _option("none", "learning-rate schedule over environment steps", choices=SCHEDULERS)
+    scheduler_tmax: int = _option(10_000_000, "environment steps of the line, or of the cosine's half-period", low=1)
+    min_lr: float = _option(0.0, "lowest learning rate of the linear and the cosine schedule", low=0.0, high=1.0)
+    step_lr_step_size: int = _option(1_000_000, "environment steps between two decays of the step schedule", low=1)
+    step_lr_gamma: float = _option(0.5, "factor of one decay of the step schedule", low=0.0, high=1.0)
+    target_period: int = _option(8_000, "environment steps between two copies to the target network", low=1)
+    epsilon_steps: int = _option(250_000, "environment steps in which exploration falls from 1 to epsilon_final", low=1)
+    epsilon_final: float = _option(0.01, "exploration after that", low=0.0, high=1.0)
+    max_grad_norm: float = _option(
+        None, f"gradient norm clip, 0: none; when not given {_own(lambda row: f'{row.max_grad_norm:g}')}", low=0.0
+    )
+    # learning from rollouts: pqn and ppo
+    n_steps: int = _option(128, "vector steps of one rollout", low=1, high=65536)
+    epochs: int = _option(4, "passes over each rollout", low=1, high=100)
+    q_lambda: float = _option(0.65, "pqn: lambda of the returns (Gallici et al. 2024)", low=0.0, high=1.0)
+    gae_lambda: float = _option(0.95, "ppo: lambda of the advantages (Schulman et al. 2016)", low=0.0, high=1.0)
+    clip: float = _option(0.1, "ppo: how far a probability ratio may move and still gain", low=0.0, high=10.0)
+    ent_coef: float = _option(0.01, "ppo: weight of the entropy", low=0.0, high=10.0)
+    vf_coef: float = _option(0.5, "ppo: weight of the value loss", low=0.0, high=100.0)
+    target_kl: float = _option(0.0, "ppo: end a rollout's epochs once the policy moved by more; 0: never", low=0.0)
+    # records
+    num_test_episodes: int = _option(0, "greedy test episodes of each test; 0: none", low=0, high=10_000)
+    test_period: int = _option(0, "environment steps between two tests; 0: one, once the target is reached", low=0)
+    tensorboard: bool = _option(True, "write curves for TensorBoard into the run directory")
+
+
+OPTIONS: Final[dict[str, Option]] = {
+    each.name: Option(each.name, _KINDS[str(each.type).partition(" ")[0]], **each.metadata) for each in fields(Settings)
+}
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -275,6 +282,24 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Value], list
         except ValueError as error:
             errors.append(f"environment variable {name}: {error}")
     return values, errors
+
+
+def preset_values(given: Mapping[str, object]) -> dict[str, int | float | str]:
+    """The settings that the preset in `given` adds to `given`; empty without a (known) preset.
+
+    A given algorithm stays, and `check_together` refuses it if it does not fit; the preset replaces `auto`.
+    """
+    preset = PRESETS.get(str(given.get("preset")))
+    if preset is None:
+        return {}
+    algo = {"algo": PRESET_ALGORITHM} if given.get("algo") in (None, "auto") else {}
+    return {**algo, **{key: value for key, value in preset.items() if given.get(key) is None}}
+
+
+def batch_limit(given: Mapping[str, object], otherwise: int) -> int:
+    """The most that `batch_size = "auto"` may take: the preset's batch, or `otherwise` (the level's)."""
+    preset = PRESETS.get(str(given.get("preset")))
+    return otherwise if preset is None else int(preset["batch_size"])
 
 
 BATCH_MULTIPLE: Final = 8  # tensor cores and AMX tiles work on rows of 8; any other batch costs as much as the next multiple

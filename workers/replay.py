@@ -199,7 +199,8 @@ class Replay:
         self._size, self._report, self._pin = capacity, report, pin_memory
         self._total = self._low = self._committed = self._epoch = 0
         self._files: _Files | None = None
-        _refuse_memory(self._geometry)
+        # A mapped ring that does not fit into memory would still work, but only at the speed of the disk.
+        _refuse(self._geometry, available_memory_bytes(), "in memory")
         if directory is None:
             self._frames = np.zeros((capacity, self._geometry.frame_bytes), np.uint8)
             self._steps = np.zeros(capacity, STEP)
@@ -305,7 +306,7 @@ class Replay:
 
     # sampling
 
-    def sample(self, batch_size: int, generator: torch.Generator | np.random.Generator) -> Batch:
+    def sample(self, batch_size: int, generator: np.random.Generator) -> Batch:
         """`batch_size` transitions, uniformly with replacement from all complete ones. Raises NothingToSample."""
         cells, boots, returns, discounts = self._draw(batch_size, generator)
         steps = self._steps[cells % self._size]
@@ -323,12 +324,12 @@ class Replay:
             discounts=torch.from_numpy(discounts.astype(np.float32)),
         )
 
-    def _draw(self, count: int, generator: torch.Generator | np.random.Generator) -> tuple[NDArray[Any], ...]:
+    def _draw(self, count: int, generator: np.random.Generator) -> tuple[NDArray[Any], ...]:
         low, population = self._oldest(), len(self)
         parts: list[tuple[NDArray[Any], ...]] = []
         missing = count
         for _ in range(_ROUNDS if population else 0):
-            picks = _integers(generator, population, missing + missing // 8 + 4)
+            picks = generator.integers(population, size=missing + missing // 8 + 4)
             valid, *columns = self._resolve(low + picks)
             part = tuple(column[valid][:missing] for column in columns)
             parts.append(part)
@@ -337,13 +338,13 @@ class Replay:
                 return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
         return self._draw_from_list(count, generator)
 
-    def _draw_from_list(self, count: int, generator: torch.Generator | np.random.Generator) -> tuple[NDArray[Any], ...]:
+    def _draw_from_list(self, count: int, generator: np.random.Generator) -> tuple[NDArray[Any], ...]:
         """Like `_draw`, for few or no complete transitions, as right after the start."""
         valid, *columns = self._resolve(np.arange(self._oldest(), self._total))
         found = np.flatnonzero(valid)
         if not len(found):
             raise NothingToSample(f"no whole transition of {self.n_step} steps among {len(self)} stored environment steps")
-        chosen = found[_integers(generator, len(found), count)]
+        chosen = found[generator.integers(len(found), size=count)]
         return tuple(column[chosen] for column in columns)
 
     def _resolve(self, cells: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
@@ -440,7 +441,7 @@ class Replay:
                     # The ring may have wrapped around meanwhile: then a later, uncommitted row lies here.
                     whole = self._total + self.num_envs <= cell + self._size
                     sums[cell - begun] = (cell + 1 if whole else 0, crc, count)
-                files.put_sums(begun % self._size, sums)
+                _write_at(files.sums_fd, sums.tobytes(), (begun % self._size) * SUM.itemsize)
             files.sync()
             self._epoch += 1
             files.write_slot(self._epoch, upto, low)
@@ -492,7 +493,7 @@ class _Files:
             _create(directory, geometry)
             os.fsync(lock)
         fds = {name: _open(stack, directory / name, os.O_RDWR) for name in _FILES}
-        self._header, self._frames, self._steps, self._sums = (fds[name] for name in _FILES)
+        self._header, self._frames, self._steps, self.sums_fd = (fds[name] for name in _FILES)
         sizes = geometry.sizes
         maps = {name: mmap.mmap(fds[name], sizes[name], prot=mmap.PROT_READ | mmap.PROT_WRITE) for name in _FILES[1:]}
         self.frames = np.frombuffer(maps[FRAMES_FILE], np.uint8).reshape(geometry.cells, -1)
@@ -503,15 +504,12 @@ class _Files:
         _write_at(self._frames, frames.data.cast("B"), place * self._geometry.frame_bytes)
         _write_at(self._steps, cells.tobytes(), place * STEP.itemsize)
 
-    def put_sums(self, place: int, sums: NDArray[Any]) -> None:
-        _write_at(self._sums, sums.tobytes(), place * SUM.itemsize)
-
     def crc(self, place: int, count: int) -> int:
         upto = place + count
         return zlib.crc32(self.steps[place:upto].tobytes(), zlib.crc32(self.frames[place:upto].reshape(-1).data))
 
     def sync(self) -> None:
-        for fd in (self._frames, self._steps, self._sums):
+        for fd in (self._frames, self._steps, self.sums_fd):
             os.fdatasync(fd)
 
     def first_trusted(self, low: int, total: int) -> int:
@@ -608,7 +606,7 @@ def _create(directory: Path, geometry: Geometry) -> None:
     """Create new files, the header last. Their space is reserved, so a disk that fills up later does no harm."""
     for name in _FILES:
         (directory / name).unlink(missing_ok=True)
-    _refuse_disk(directory, geometry)
+    _refuse(geometry, shutil.disk_usage(directory).free, f"on the disk of {directory}")
     try:
         for name in (FRAMES_FILE, STEPS_FILE, SUMS_FILE):
             with contextlib.ExitStack() as stack:
@@ -629,19 +627,9 @@ def _create(directory: Path, geometry: Geometry) -> None:
         raise
 
 
-def _refuse_disk(directory: Path, geometry: Geometry) -> None:
-    _refuse(geometry, shutil.disk_usage(directory).free, f"on the disk of {directory}")
-
-
-def _refuse_memory(geometry: Geometry) -> None:
-    """Refuse a ring that does not fit into memory: a mapped one would still work, but only at the speed of the disk."""
-    available_bytes = available_memory_bytes()
-    if available_bytes is not None:
-        _refuse(geometry, available_bytes, "in memory")
-
-
-def _refuse(geometry: Geometry, free_bytes: int, where: str) -> None:
-    if geometry.size_bytes <= free_bytes * _KEEP_FREE:
+def _refuse(geometry: Geometry, free_bytes: int | None, where: str) -> None:
+    """Raises ReplayTooLarge. `free_bytes` None: unknown."""
+    if free_bytes is None or geometry.size_bytes <= free_bytes * _KEEP_FREE:
         return
     cells = geometry.cells
     cell_bytes = (geometry.size_bytes - _HEADER_BYTES) // cells
@@ -697,10 +685,3 @@ def _pieces(rows: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int, 
         piece.append((cell, count))
     if piece:
         yield piece
-
-
-def _integers(generator: torch.Generator | np.random.Generator, high: int, count: int) -> NDArray[np.int64]:
-    if isinstance(generator, np.random.Generator):
-        return generator.integers(high, size=count, dtype=np.int64)
-    drawn: NDArray[np.int64] = torch.randint(high, (count,), generator=generator, device=generator.device).cpu().numpy()
-    return drawn

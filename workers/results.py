@@ -164,14 +164,12 @@ def _known(text: str, kind: Any) -> Any:
 def _whole(text: str) -> int:
     number = int(text)
     if not 0 <= number < 2**63:
-        msg = f"{number} is not a valid count"
-        raise ValueError(msg)
+        raise ValueError(f"{number} is not a valid count")
     return number
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not abs(number) <= _MOST:  # also true for NaN
-        msg = f"{text} is not a valid score or time"
-        raise ValueError(msg)
+        raise ValueError(f"{text} is not a valid score or time")
     return number

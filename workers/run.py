@@ -45,10 +45,10 @@ from workers.contract import (
 )
 from workers.evaluate import EvaluationGames
 from workers.learner import GAMES_AVERAGED, Diverged
+from workers.on_policy import RolloutTooLarge
 from workers.options import AUTO
 from workers.records import Records
 from workers.replay import ReplayError, ReplayInUse
-from workers.rollout import RolloutTooLarge
 from workers.stopwatch import REST, SAVE, TEST
 from workers.store import AllDamaged, Fenced, WrongIdentity
 

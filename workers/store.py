@@ -199,7 +199,7 @@ class Store:
         cause = str(error.errno if isinstance(error, OSError) else error)
         if cause != self._reported:
             self._reported = cause
-            free = {} if (room := _free_bytes(self._dir)) is None else {"free_bytes": room}
+            free = {} if (room := free_bytes(self._dir)) is None else {"free_bytes": room}
             self._report("checkpoint_failed", error=self.failure, step=env_steps, **free)
 
     # pruning
@@ -226,6 +226,15 @@ class Store:
             if aside.exists():
                 remove(aside)
             self._to_remove.discard(aside)
+
+    def tidy(self) -> None:
+        """Remove the checkpoints that the keep rule drops."""
+        try:
+            self._prune()
+        except OSError as error:
+            self._fail(self.committed_step or 0, "is committed, but old ones could not be removed", error)
+        else:
+            self._reported = None
 
     def _remove_leftovers(self) -> None:
         for name in _list(self._dir):
@@ -338,7 +347,7 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> tuple[int, s
     return size, digest.hexdigest()
 
 
-def _free_bytes(path: Path) -> int | None:
+def free_bytes(path: Path) -> int | None:
     """Free bytes for us on that disk, to explain a failed save."""
     with contextlib.suppress(OSError):
         disk = os.statvfs(path)
@@ -346,8 +355,8 @@ def _free_bytes(path: Path) -> int | None:
     return None
 
 
-def read_file(directory: Path, name: str) -> bytes:
-    """All bytes. `Damaged` if the file is missing or no file, but its directory exists; else OSError."""
+def pieces_of(directory: Path, name: str, *, sync: bool = False) -> Iterator[bytes]:
+    """All bytes of a file. `Damaged` if it is missing or no file, but its directory exists; else OSError."""
     try:
         fd = open_below(directory, name)
     except FileNotFoundError:
@@ -361,12 +370,17 @@ def read_file(directory: Path, name: str) -> bytes:
             raise Damaged(f"{name} is not a file") from None
         raise
     try:
-        pieces = []
         while piece := os.read(fd, _CHUNK_BYTES):
-            pieces.append(piece)
+            yield piece
+        if sync:
+            os.fsync(fd)
     finally:
         os.close(fd)
-    return b"".join(pieces)
+
+
+def read_file(directory: Path, name: str) -> bytes:
+    """All bytes; raises as `pieces_of` does."""
+    return b"".join(pieces_of(directory, name))
 
 
 def read_manifest(path: Path) -> Manifest:

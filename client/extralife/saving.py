@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import sys
@@ -11,16 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .contract import MANIFEST_FILE, TMP_SUFFIX, checked_path, checkpoint_name, open_below
+from .contract import MANIFEST_FILE, TMP_SUFFIX, checked_path, checkpoint_name
 from .durable import sync_directory
-from .store import AllDamaged, Damaged, Fenced, Store, Unfit, WrongIdentity, read_manifest
+from .store import AllDamaged, Damaged, Fenced, Store, Unfit, WrongIdentity, free_bytes, pieces_of, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["AllDamaged", "Fenced", "Restored", "Saver", "Unfit", "WrongIdentity"]
 
-_CHUNK_BYTES = 1 << 20
 _FULL_BYTES = 8 << 20  # with less space, any error of a writer counts as a full disk
 
 
@@ -89,28 +87,17 @@ class Saver(Store):
             if refusal:
                 print(f"extralife: no checkpoint at step {step}: {refusal}", file=sys.stderr, flush=True)
         except (OSError, MemoryError, Unfit) as error:
-            self._failed(step, error)
+            self._fail(step, "was not written", error)
         except Exception as error:
-            if not _is_full(self._dir):
+            room = free_bytes(self._dir)
+            if room is None or room >= _FULL_BYTES:
                 raise
-            self._failed(step, error)
+            self._fail(step, "was not written", error)
         else:
             self.failure, self.committed_step = None, step
         if not entered:  # the block cannot be skipped: its writes fail, silently
             with contextlib.suppress(Exception):
                 yield self._dir / (checkpoint_name(step, self._client.token) + TMP_SUFFIX)
-
-    def _failed(self, step: int, error: Exception) -> None:
-        self._fail(step, "was not written", error)
-
-    def tidy(self) -> None:
-        """Remove checkpoints that the keep rule drops."""
-        try:
-            self._prune()
-        except OSError as error:
-            self._fail(self.committed_step or 0, "is committed, but old ones could not be removed", error)
-        else:
-            self._reported = None
 
 
 def _durable(directory: Path) -> dict[str, tuple[int, str]]:
@@ -138,33 +125,8 @@ def _durable(directory: Path) -> dict[str, tuple[int, str]]:
 
 def _digest(directory: Path, name: str, *, sync: bool = False) -> tuple[int, str]:
     """(size, digest) of one file. Raises Damaged if it is no file, OSError for a disk error."""
-    try:
-        fd = open_below(directory, name)
-    except FileNotFoundError:
-        if directory.is_dir():
-            raise Damaged(f"{name} is missing") from None
-        raise
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOTDIR):
-            raise Damaged(f"{name} is not a file") from None
-        raise
     size, digest = 0, hashlib.blake2b(digest_size=32)
-    try:
-        while True:
-            piece = os.read(fd, _CHUNK_BYTES)
-            if not piece:
-                break
-            size += len(piece)
-            digest.update(piece)
-        if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
+    for piece in pieces_of(directory, name, sync=sync):
+        size += len(piece)
+        digest.update(piece)
     return size, digest.hexdigest()
-
-
-def _is_full(directory: Path) -> bool:
-    with contextlib.suppress(OSError):
-        disk = os.statvfs(directory)
-        return disk.f_bavail * disk.f_frsize < _FULL_BYTES
-    return False

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from supervisor.adapters.copies import shown
+from supervisor.adapters.copies import store as backups
 from supervisor.adapters.host.clock import local_zone
 from supervisor.adapters.process.results_reader import survey
 from supervisor.adapters.recorder import events, store
-from supervisor.model.recording import Drawn, Row, Sheet, Track
+from supervisor.model.recording import Drawn, Row, Sheet, Track, tracks_of
 from supervisor.model.settings import Paths
 from supervisor.policy.upkeep.resolution import Held, Tier
 from supervisor.reports.sources import NewestResult
@@ -28,18 +29,20 @@ class StateFiles:
     def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
         return store.read(Path(self.paths.recording), sheet, tier, since_s, until_s, subjects)
 
-    def recorded_tracks(
-        self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]
-    ) -> dict[tuple[str, ...], Track]:  # fmt: skip
-        return store.tracks(Path(self.paths.recording), sheet, tier, since_s, until_s, subjects)
+    def recorded_tracks(self, sheet: Sheet, *window: Any) -> dict[tuple[str, ...], Track]:
+        return tracks_of(sheet, self.recorded(sheet, *window))
 
     def recorded_held(
         self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int
     ) -> list[Held]:  # fmt: skip
-        return store.held(Path(self.paths.recording), sheet, since_s, until_s, subjects, enough)
+        with suppress(FileNotFoundError), store.RecordingReader(Path(self.paths.recording)) as reader:
+            return reader.held(sheet, since_s, until_s, subjects, enough)
+        return []
 
     def recorded_names(self) -> set[str]:
-        return store.names(Path(self.paths.recording))
+        with suppress(FileNotFoundError), store.RecordingReader(Path(self.paths.recording)) as reader:
+            return reader.names()
+        return set()
 
     def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
         return events.read(Path(self.paths.run_dir(program)), names, since_wall_s, until_wall_s)
@@ -48,7 +51,23 @@ class StateFiles:
         return survey(Path(self.paths.programs))
 
     def backups(self) -> list[dict[str, Any]]:
-        return shown.rows(Path(self.paths.backups))
+        root = Path(self.paths.backups)
+        return [
+            {
+                "name": info.name, "label": info.label, "cause": info.cause, "method": info.method, "error": info.error,
+                "created_wall_s": None if info.error else info.created_wall_s,
+                "size_bytes": None if info.error else info.size_bytes,
+                "programs": [
+                    {"name": saved.program, "steps": saved.env_steps, "checkpoints": len(saved.checkpoints),
+                     "size_bytes": saved.size_bytes, "results": saved.results is not None}
+                    for saved in info.programs
+                ],
+            }
+            for info in backups.survey(root)
+        ]  # fmt: skip
 
     def check_backup(self, name: str) -> str:
-        return shown.check(Path(self.paths.backups), name)
+        try:
+            return backups.verify(backups.find(Path(self.paths.backups), name))
+        except backups.BackupError as error:
+            return str(error)

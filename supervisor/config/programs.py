@@ -34,8 +34,18 @@ from supervisor.policy.box.lost_gpu import CPU
 from supervisor.policy.worker import placeholders
 from supervisor.records import Record
 from workers import contract
-from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Value, check_together, nearest, valid_batch
-from workers.presets import batch_limit, preset_values
+from workers.options import (
+    AUTO,
+    EXTRA_GAMES,
+    GAMES,
+    OPTIONS,
+    Value,
+    batch_limit,
+    check_together,
+    nearest,
+    preset_values,
+    valid_batch,
+)
 
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 _DEVICE: Final = Declaration(

@@ -24,8 +24,7 @@ from supervisor import files
 from supervisor.adapters.host.boot import BootFiles
 from supervisor.adapters.host.clock import SystemClock, boot_s, wall_s
 from supervisor.adapters.notices import detect
-from supervisor.adapters.notices.local import Command, File, Unreadable
-from supervisor.adapters.notices.thread import source
+from supervisor.adapters.notices.local import Command, File, Unreadable, source
 from supervisor.adapters.offsite import restoring
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError
 from supervisor.config.offsite import unfit

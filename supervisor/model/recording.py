@@ -89,7 +89,7 @@ _TAGS: Final = {
 
 
 def tag_of(name: str) -> str:
-    """The TensorBoard tag under which a worker writes a series (`workers/figures.py`). Example: `loss` is `learn/loss`."""
+    """The TensorBoard tag under which a worker writes a series (`workers/records.py`). Example: `loss` is `learn/loss`."""
     share = name.removeprefix("share_")
     return _TAGS.get(name) or (f"time/{share}" if share != name else f"learn/{name}")
 

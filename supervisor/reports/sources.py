@@ -136,7 +136,7 @@ class Sources(Protocol):
         """The newest whole test of every run."""
 
     def backups(self) -> list[Json]:
-        """The backups on disk, the newest first (`adapters.copies.shown`)."""
+        """The backups on disk, the newest first."""
 
     def backup_progress(self) -> Json | None:
         """Progress of the backup that is being made. None: none is being made."""

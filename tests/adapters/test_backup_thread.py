@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from checkpoints_kit import TOKEN, commit
@@ -13,9 +14,9 @@ from test_own_checkpoints import plain, spec
 from tools import PATIENCE
 
 from supervisor.adapters.backups.thread import Backups
-from supervisor.adapters.copies import shown
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.process.checkpoints import survey
+from supervisor.adapters.state_files import StateFiles
 from supervisor.model.commands import Backup, CheckBackup, RestoreBackup
 from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored
 from supervisor.model.settings import Paths, Settings
@@ -229,7 +230,8 @@ def test_a_damaged_list_is_left_and_counts_for_none_of_those_that_are_kept(box):
 def test_the_page_of_backups(box):
     box.does(Backup("b1", "Before Friday", "operator", ("Pong",)))
     (box.root / "bad").mkdir()
-    rows = shown.rows(box.root)
+    shown = StateFiles(SimpleNamespace(backups=box.root))
+    rows = shown.backups()
     (whole,) = [each for each in rows if each["name"] == "b1"]
     (damaged,) = [each for each in rows if each["name"] == "bad"]
     info = backups.find(box.root, "b1")
@@ -242,5 +244,5 @@ def test_the_page_of_backups(box):
     }  # fmt: skip
     assert damaged["error"]
     assert (damaged["created_wall_s"], damaged["size_bytes"], damaged["programs"]) == (None, None, [])
-    assert shown.check(box.root, "b1") == ""
-    assert shown.check(box.root, "zzz") == "there is no backup 'zzz'; `supervisorctl backups` lists them"
+    assert shown.check_backup("b1") == ""
+    assert shown.check_backup("zzz") == "there is no backup 'zzz'; `supervisorctl backups` lists them"

@@ -14,8 +14,8 @@ from tensorboardX.record_writer import RecordWriter  # also for a worker's threa
 
 from supervisor.adapters.recorder.events import read
 from supervisor.model.recording import Drawn, tag_of
-from workers import figures
 from workers import metrics as worker_metrics
+from workers import records
 from workers.metrics import Metrics
 
 NAMES = ("mean_return", "loss", "steps_per_s", "share_act")
@@ -189,5 +189,5 @@ def test_a_file_that_has_grown_is_read_again_and_one_that_has_not_is_not(tmp_pat
 def test_a_worker_draws_each_series_under_the_name_that_is_looked_up() -> None:
     drawn = {f"learn/{name}" for name in ("loss", "q_mean", "grad_norm", "entropy")} | {"play/mean_return", "play/episodes"}
     assert {tag_of(name) for name in ("loss", "q_mean", "grad_norm", "entropy", "mean_return", "episodes")} == drawn
-    assert tag_of("steps_per_s") in figures.rates(figures.Mark(0.0, 0, 0, 0), figures.Mark(1.0, 9, 9, 9), 1)
+    assert tag_of("steps_per_s") in records.rates(records.Mark(0.0, 0, 0, 0), records.Mark(1.0, 9, 9, 9), 1)
     assert (tag_of("share_learn"), tag_of("test_return")) == ("time/learn", "test/return")

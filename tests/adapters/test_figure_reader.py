@@ -164,7 +164,7 @@ def test_positions_in_its_logs_and_in_the_files_that_were_found_last_are_kept(de
 
 def test_the_next_attempt_goes_on_in_files_that_are_not_its_logs(desk: Desk) -> None:
     desk.watch(Sources((STEP,)))
-    desk.look({"cursors": {desk.logs[0]: [9] * 6, "/m.jsonl": [1, 2, 3, 4, False, False]}})
+    desk.look({"cursors": {desk.logs[0]: [9] * 6, "/m.jsonl": {"at": 3, "whole": False}}})
     desk.reader.forget("mine", "another")
     assert desk.reader.newest("mine", TOKEN) is not None
     desk.reader.forget("nobody", TOKEN)
@@ -172,7 +172,7 @@ def test_the_next_attempt_goes_on_in_files_that_are_not_its_logs(desk: Desk) -> 
     assert desk.reader.newest("mine", TOKEN) is None
     desk.watch(Sources((STEP,)))
     desk.look()
-    assert desk.child.asked[-1]["cursors"] == {"/m.jsonl": [1, 2, 3, 4, True, True]}
+    assert desk.child.asked[-1]["cursors"] == {"/m.jsonl": {"at": 3, "whole": True, "fresh": True}}
 
 
 # --- what becomes of its answers -----------------------------------------------------------------------------------------

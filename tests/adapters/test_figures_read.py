@@ -47,8 +47,10 @@ class Place:
             "first": not self.searched, "files": self.files, "cursors": self.cursors,
             "name": "mine", "places": [], "contested": False, "trees": {}, "watch": False, "claims": {},
         }  # fmt: skip
-        said = json.loads(json.dumps(reading.as_json(read_once(json.loads(json.dumps(asked))))))
+        said = json.loads(reading.as_json(read_once(json.loads(json.dumps(asked)))))
         self.cursors, self.files, self.searched = said["cursors"], said["files"], True
+        for _, _, _, values in said["rows"]:
+            values.update({name: str(value) for name, value in values.items() if not math.isfinite(value)})
         return said
 
     def rows(self):
@@ -161,7 +163,7 @@ def test_a_flood_is_passed_over_up_to_its_newest_part(place):
 def test_a_line_without_end_is_passed_over_piece_by_piece(place):
     place.log.write_bytes(b"x" * (reading.LONGEST_LINE - 1))
     assert place.rows() == []
-    assert place.cursors[str(place.log)][2] == 0
+    assert place.cursors[str(place.log)]["at"] == 0
     with place.log.open("ab") as file:
         file.write(b"x" * 10)
     assert place.rows() == []
@@ -248,7 +250,7 @@ def test_a_file_that_is_replaced_by_one_with_the_same_rows_goes_on_where_it_was(
         (place.root / "aside").write_text(rows)
         (place.root / "aside").replace(place.root / "m.jsonl")
         if step == 7:  # a later attempt, as the daemon asks for it
-            place.cursors = {path: [*cursor[:4], True, True] for path, cursor in place.cursors.items()}
+            place.cursors = {path: cursor | {"whole": True, "fresh": True} for path, cursor in place.cursors.items()}
             place.searched = False
         assert place.rows() == [(JSON_LINES, True, {"step": float(step)})]
 
@@ -267,7 +269,7 @@ def test_a_directory_that_gets_another_name_goes_on_where_it_was(place):
     other = place.root / "other" / "m.jsonl"
     other.write_text('{"step": 1}\n{"step": 2}\n')
     for cursor in place.cursors.values():
-        cursor[1] = other.stat().st_ino  # as if that file had been removed, and its number given to this one
+        cursor["inode"] = other.stat().st_ino  # as if that file had been removed, and its number given to this one
     assert place.rows()[-2:] == [(JSON_LINES, True, {"step": 1.0}), (JSON_LINES, True, {"step": 2.0})]
 
 

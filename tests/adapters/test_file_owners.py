@@ -87,7 +87,7 @@ class Box:
         self.reader._child = self  # type: ignore[assignment]
 
     def ask(self, request: dict[str, Any], _patience_s: float) -> dict[str, Any]:
-        answer = json.loads(json.dumps(reading.as_json(reading.read_once(json.loads(json.dumps(request))))))
+        answer = json.loads(reading.as_json(reading.read_once(json.loads(json.dumps(request)))))
         self.seen.setdefault(request["name"], set()).update(int(values["step"]) for *_, values in answer["rows"])
         return answer
 

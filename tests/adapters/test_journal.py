@@ -401,7 +401,7 @@ def test_a_missing_directory_is_named(path):
 
 
 def test_a_writer_that_waits_too_long_for_another_says_so(path, monkeypatch):
-    monkeypatch.setattr(journal_sqlite, "_BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(journal_schema, "_BUSY_S", 0.05)
     with contextlib.closing(Journal(path)) as journal, raw(path) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(OSError, match="database is locked") as caught:

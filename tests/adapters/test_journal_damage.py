@@ -337,9 +337,9 @@ def test_a_journal_keeps_its_floor_if_the_snapshot_there_is_whole_in_either(tmp_
 def test_a_number_of_the_journal_itself_that_is_none_is_damage():
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value)")
-        assert (schema.floor(db), schema.table_version(db)) == (0, 0)
+        assert (schema.floor(db), schema.about(db, "schema")) == (0, 0)
         db.execute("INSERT INTO about VALUES ('floor', 'x'), ('schema', 2)")
-        assert schema.table_version(db) == 2
+        assert schema.about(db, "schema") == 2
         with pytest.raises(sqlite3.DatabaseError, match=r"^a number in the table about is damaged$"):
             schema.floor(db)
 

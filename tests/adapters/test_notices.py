@@ -16,8 +16,7 @@ from structlog.testing import capture_logs
 from supervisor.adapters.host import boot
 from supervisor.adapters.host.boot import BootFiles
 from supervisor.adapters.notices import detect
-from supervisor.adapters.notices.local import Command, File, Unreadable, notice
-from supervisor.adapters.notices.thread import NoticeWatch
+from supervisor.adapters.notices.local import Command, File, NoticeWatch, Unreadable, notice
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice, NoticeSettings
 from supervisor.shell.inbox import Inbox

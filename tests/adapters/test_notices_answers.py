@@ -16,8 +16,7 @@ from structlog.testing import capture_logs
 
 from supervisor.adapters.host.boot import BootFiles
 from supervisor.adapters.notices import detect
-from supervisor.adapters.notices.local import Command, File, Unreadable, notice
-from supervisor.adapters.notices.thread import NoticeWatch
+from supervisor.adapters.notices.local import Command, File, NoticeWatch, Unreadable, notice
 from supervisor.model.inputs import EndNoticesRead
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice, NoticeSettings
@@ -150,7 +149,7 @@ def test_what_is_made_of_a_command(tmp_path, clock, body, timeout_s, found):
         ({"product_name": b"Google Compute Engine"}, ""), ({"sys_vendor": b"Google\xff"}, ""),
         ({"sys_vendor": b"Google\n", "product_name": b" Google Compute Engine \n"}, "google"),
         ({"sys_vendor": b"Google", "chassis_asset_tag": b"7783-7084-3265-9085-8269-3286-77\n"}, "azure"),
-        ({"sys_vendor": b" " * 246 + b"Amazon EC2" + b"x"}, "aws"), ({"sys_vendor": b"amazon ec2"}, ""),
+        ({"sys_vendor": b"Amazon EC2"}, "aws"), ({"sys_vendor": b"amazon ec2"}, ""),
     ],
 )  # fmt: skip
 def test_the_firmware_s_words(tmp_path, files, found):

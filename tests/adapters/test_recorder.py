@@ -24,7 +24,8 @@ from traces_kit import thread_begun_by
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
 from supervisor.adapters.recorder.thread import Recorder
-from supervisor.model.recording import FIGURES_OF_ITS_OWN, PROGRAMS, Row, as_places, by_name, one_by_one, tracks_of
+from supervisor.adapters.state_files import StateFiles
+from supervisor.model.recording import FIGURES_OF_ITS_OWN, PROGRAMS, Row, as_places, by_name, one_by_one
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS
 from supervisor.reports.ledger import Ledger
@@ -49,6 +50,10 @@ def recording(path: Path) -> Iterator[Recording]:
     made = Recording(path, now_s=0.0)
     yield made
     made.close()
+
+
+def held(path: Path) -> StateFiles:
+    return StateFiles(SimpleNamespace(recording=path))  # type: ignore[arg-type]
 
 
 def rows(path: Path, tier: store.Tier = TEN_S, since_s: float = 0.0, until_s: float = 1e12, *names: str) -> list[Row]:
@@ -92,8 +97,8 @@ def test_figures_of_other_names_come_back_by_name_at_every_resolution(path: Path
         own = {"kl": float(at_s)} | ({} if at_s < 60 else {"success_rate": 1.0})
         recording.add({"figures": [as_places(at_s, WALL_S + at_s, "Pong", "a", 7 * at_s, own)]})
     recording.fold(120.0)
-    assert store.names(path) == {"kl", "kl\nsuccess_rate"}
-    assert store.names(path.with_name("none")) == set()
+    assert held(path).recorded_names() == {"kl", "kl\nsuccess_rate"}
+    assert held(path.with_name("none")).recorded_names() == set()
     found = [(each.at_s, by_name(each)) for each in read(path, FIGURES_OF_ITS_OWN, MINUTE, 0.0, 1e9, ("Pong",))]
     assert found == [(0.0, {"kl": 25.0}), (60.0, {"kl": 85.0, "success_rate": 1.0})]
     finest = list(one_by_one(read(path, FIGURES_OF_ITS_OWN, TEN_S, 110.0, 1e9, ())))
@@ -104,9 +109,9 @@ def test_figures_of_other_names_come_back_by_name_at_every_resolution(path: Path
 
 def test_what_each_tier_holds_of_a_window(path: Path, recording: Recording) -> None:
     def oldest() -> list[float]:
-        return [each.oldest_s for each in store.held(path, PROGRAMS, 0.0, 1e9, (), 1)]
+        return [each.oldest_s for each in held(path).recorded_held(PROGRAMS, 0.0, 1e9, (), 1)]
 
-    assert oldest() == store.held(path.with_name("none"), PROGRAMS, 0.0, 1e9, (), 1) == []
+    assert oldest() == held(path.with_name("none")).recorded_held(PROGRAMS, 0.0, 1e9, (), 1) == []
     fill(recording, 900.0, "Pong", "Qbert", from_s=300.0)
     assert oldest() == [300.0] * 6, "coarser rows are folded of the finer ones when they are read"
     recording.fold(900.0)
@@ -115,24 +120,9 @@ def test_what_each_tier_holds_of_a_window(path: Path, recording: Recording) -> N
         ((), 1e9, 1000, [120, 20, 2, 0, 0, 0]), ((), 360.0, 1000, [12, 2, 2, 0, 0, 0]), ((), 1e9, 15, [15, 15, 2, 0, 0, 0]),
         (("Qbert", "Nobody"), 1e9, 1000, [60, 10, 1, 0, 0, 0]), (("Nobody",), 1e9, 1000, [0] * 6),
     ):  # fmt: skip
-        assert [each.rows for each in store.held(path, PROGRAMS, 0.0, until_s, names, enough)] == expected
+        assert [each.rows for each in held(path).recorded_held(PROGRAMS, 0.0, until_s, names, enough)] == expected
     recording.forget(8 * 3600.0, 1 << 30)
     assert oldest() == [inf, 300.0, *[0.0] * 4], "the programs have not run for long"
-
-
-def test_tracks_are_the_same_rows_in_columns(path: Path, recording: Recording) -> None:
-    told = [
-        row(at_s, name, f"{at_s // 500:.0f}", env_steps=at_s, loss=None if at_s % 70 == 0 else at_s)
-        for at_s in (10.0 * moment for moment in range(300)) for name in ("Qbert", "Pong")
-    ]  # fmt: skip
-    recording.add({"programs": told})
-    recording.fold(2000.0)
-    for sheet in (PROGRAMS, PROGRAMS.only({"loss", "env_steps"})):
-        for tier in TIERS:
-            for names in ((), ("Pong", "Nobody")):
-                asked = (sheet, tier, 600.0, 2900.0, names)
-                assert store.tracks(path, *asked) == tracks_of(sheet, read(path, *asked)), (tier, names)
-    assert store.tracks(path.with_name("none"), PROGRAMS, HOUR, 0.0, 1e9, ()) == {}
 
 
 DAY_S = 86_400.0
@@ -179,10 +169,10 @@ class Weeks:
         return read(self.path, *asked)
 
     def recorded_tracks(self, *asked: Any) -> Any:
-        return store.tracks(self.path, *asked)
+        return held(self.path).recorded_tracks(*asked)
 
     def recorded_held(self, *asked: Any) -> Any:
-        return store.held(self.path, *asked)
+        return held(self.path).recorded_held(*asked)
 
     def drawn(self, *_: Any) -> list[Any]:
         return []
@@ -195,7 +185,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Weeks:
 
 def test_every_resolution_draws_as_lost_what_was_lost(weeks: Weeks) -> None:
     for tier in (TEN_MIN, HOUR, SIX_HOURS, DAY):
-        track = store.tracks(weeks.path, PROGRAMS, tier, 0.0, inf, ())["Pong",]
+        track = held(weeks.path).recorded_tracks(PROGRAMS, tier, 0.0, inf, ())["Pong",]
         fates = track.fates()
         assert sum(fate.lost or 0.0 for fate in fates) == pytest.approx(weeks.lost, rel=0.02), tier
         assert None not in [fate.lost for fate in fates]
@@ -235,7 +225,7 @@ def test_rows_from_before_losses_were_kept_get_what_can_be_known(weeks: Weeks, t
     recording.fold(weeks.now_s)
     recording.close()
     for tier, unknown in ((HOUR, 0), (SIX_HOURS, 30 * 4), (DAY, 30)):
-        track = store.tracks(path, PROGRAMS, tier, 0.0, inf, ())["Pong",]
+        track = held(path).recorded_tracks(PROGRAMS, tier, 0.0, inf, ())["Pong",]
         fates = track.fates()
         assert {*track.at_s} == before if tier is SIX_HOURS else track.at_s
         assert [fate.lost for fate in fates[: unknown - 1]].count(None) >= unknown * 0.9

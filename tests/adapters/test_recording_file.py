@@ -18,7 +18,7 @@ from tools import mounted
 
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
-from supervisor.model.recording import FIGURES_OF_ITS_OWN, GPUS, HOST, PROGRAMS, Row, Track
+from supervisor.model.recording import FIGURES_OF_ITS_OWN, GPUS, HOST, PROGRAMS, Row, Track, tracks_of
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS
 
@@ -115,7 +115,7 @@ def test_rows_of_any_tier_come_back_whole(path: Path, recording: Recording) -> N
             "temperature_c": ([None] * 2, [None] * 2), "power_w": ([None, 4.0], [None, 4.0]),
         },
     )  # fmt: skip
-    assert store.tracks(path, GPUS, MINUTE, 0.0, 1e9, ()) == {("GPU-0", ""): track}
+    assert tracks_of(GPUS, read(path, GPUS, MINUTE, 0.0, 1e9, ())) == {("GPU-0", ""): track}
 
 
 def test_one_subject_of_many_rows_is_stored_once(path: Path, recording: Recording) -> None:
@@ -135,11 +135,10 @@ def test_one_subject_of_many_rows_is_stored_once(path: Path, recording: Recordin
 def test_more_subjects_than_one_query_asks_for_are_all_known(path: Path, recording: Recording) -> None:
     told = [row(float(number), token=f"t{number}") for number in range(1_101)]
     recording.add({"programs": told})
-    (track,) = store.tracks(path, PROGRAMS, TEN_S, 0.0, 1e9, ()).values()
-    assert track.keys == [each.keys for each in told]
-    assert track.words == [WORDS] * 1_101
-    assert [each.keys for each in read(path, PROGRAMS, TEN_S, 0.0, 1e9, ())] == track.keys
-    assert [each.keys for each in read(path, PROGRAMS, TEN_S, 0.0, 1e9, ("Pong",))] == track.keys
+    for subjects in ((), ("Pong",)):
+        found = list(read(path, PROGRAMS, TEN_S, 0.0, 1e9, subjects))
+        assert [each.keys for each in found] == [each.keys for each in told]
+        assert {each.words for each in found} == {WORDS}
 
 
 def test_a_subject_that_is_deleted_while_somebody_reads_is_a_question_mark(path: Path, recording: Recording) -> None:
@@ -245,7 +244,7 @@ def test_a_damaged_file_says_where(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2 // 4096 * 4096)
         file.write(b"\xff" * 8192)
-    with pytest.raises(NotUsable, match=f"^{re.escape(str(path))} is damaged: .*in database main"):
+    with pytest.raises(NotUsable, match=f"^{re.escape(str(path))} is damaged: "):
         Recording(path, now_s=30_000.0)
 
 

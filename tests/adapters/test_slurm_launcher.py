@@ -747,7 +747,7 @@ def test_jobs_that_the_journal_lacks_are_found_by_the_fence(world):
 
 def test_what_does_not_exist_for_jobs(world):
     world.spawn()
-    assert (world.launcher.no_room(), world.launcher.attempt(TOKEN), world.launcher.unrecorded()) == (None, None, "")
+    assert (world.launcher.no_room(), world.launcher.unrecorded()) == (None, "")
     world.launcher.continue_child("Pong", TOKEN, 1, 2)
     world.launcher.restore_records()
     assert world.launcher.number(TOKEN) == 3

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from supervisor.adapters.process.processes import KEPT_ATTEMPTS
 from supervisor.adapters.slurm import node, report
 from supervisor.adapters.slurm.client import SlurmRefused, Unknown
-from supervisor.adapters.slurm.controls import SlurmControls
 from supervisor.adapters.slurm.job_files import node_order
 from supervisor.adapters.slurm.probes import FRESH_S, SlurmEvidence, SlurmProbes
+from supervisor.adapters.slurm.report import SlurmControls
 from supervisor.adapters.slurm.script import Tag, Terms, batch_script, tag_of
 from supervisor.model.commands import SetControl
 from supervisor.model.inputs import Ended, EvidenceTaken, JobsSeen, SpawnBroke, Survival, Survivor

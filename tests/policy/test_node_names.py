@@ -58,7 +58,7 @@ def test_a_list_may_name_just_as_many_as_slurm_allows(text: str) -> None:
 
 
 def test_how_scontrol_names_a_job() -> None:
-    assert (Job(17).target, Job(17, array_task=0).target) == ("17", "17_0")
+    assert Job(17).target == "17"
     assert [Job(1, state=each).ended for each in ("TIMEOUT", "COMPLETING", "UNKNOWN")] == [True, False, False]
     assert [Job(1, state=each).waiting for each in ("PENDING", "REQUEUE_HOLD", "RUNNING")] == [True, True, False]
     assert [Job(1, state=each).suspended for each in ("SUSPENDED", "STOPPED", "RUNNING")] == [True, True, False]

@@ -1,6 +1,6 @@
 """A simulated Slurm under the real launcher and the real core: time is stepped, nodes are functions, files are real.
 
-What is simulated: `sbatch`, `squeue`, `scancel` (`adapters.slurm.launcher.Cluster`), and what a node does with a job. A node's
+What is simulated: `sbatch`, `squeue`, `scancel` (as `adapters.slurm.client.Slurm`), and what a node does with a job. A node's
 claim of an attempt and its looks at the fence are the real ones of `node.py`. Harm comes from a seed: answers that are late or
 lost, a controller that is away, nodes that fail or are cut off, preemptions, deleted jobs, a daemon that is killed anywhere.
 """
@@ -53,7 +53,7 @@ class SimJob:
 
 
 class SimSlurm:
-    """`Cluster`, and the nodes below it."""
+    """`Slurm`, and the nodes below it."""
 
     def __init__(self, clock, chance, progress):
         self.clock, self.chance, self.progress = clock, chance, progress  # seconds of training, by program
@@ -74,7 +74,7 @@ class SimSlurm:
             return Unknown("sbatch has not answered within 30s", "timeout")
         asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(.*)$", script, re.MULTILINE))
         delay_s = self.chance.uniform(1.0, MOST_DELAY_S) if how == "late" else 0.0
-        row = Job(self.next_id, None, asked["job-name"], asked["comment"], state="PENDING", reason="Resources", restarts=0)
+        row = Job(self.next_id, asked["job-name"], asked["comment"], state="PENDING", reason="Resources", restarts=0)
         self.jobs_[row.target] = SimJob(
             row, script.split()[-1], self.clock.at_s + delay_s, partition=asked.get("partition", "main"),
             alone=asked.get("dependency") == "singleton", output=asked["output"].strip('"').replace("%j", str(row.id)),

@@ -2,9 +2,8 @@
 
     install(where)      # puts sbatch, squeue, scancel and sacct into `where`
 
-It knows what the launcher relies on: `--dependency=singleton`, `--array=1-N`, `--signal=B:USR1@N`, `--open-mode=append`,
-requeueing, TERM and then KILL for a deleted job. Each task of an array is a job with a number of its own, the first one that
-of the array, as with Slurm. `tests/slurm/test_launchers.py` runs the same tests on it and on a real Slurm.
+It knows what the launcher relies on: `--dependency=singleton`, `--signal=B:USR1@N`, `--open-mode=append`,
+requeueing, TERM and then KILL for a deleted job. `tests/slurm/test_launchers.py` runs the same tests on it and on a real Slurm.
 """
 
 from __future__ import annotations
@@ -56,14 +55,6 @@ def jobs(where: Path) -> list[Path]:
     return sorted((each for each in (where / "jobs").iterdir() if (each / "row").exists()), key=lambda each: int(each.name))
 
 
-def meant(where: Path, target: str) -> list[Path]:
-    """`17` is a job, or all tasks of array 17; `17_3` is one task."""
-    number, _, task = target.partition("_")
-    rows = [(each, read(each)) for each in jobs(where)]
-    of_array = [each for each, row in rows if row["ArrayJobID"] == number and task in {"", row["ArrayTaskID"]}]
-    return of_array or [each for each, _ in rows if each.name == target]
-
-
 def new(where: Path) -> int:
     """The number of a new job."""
     for number in range(1, 100_000):
@@ -84,21 +75,11 @@ def sbatch(where: Path, _args: list[str]) -> None:
     options = {name: value.strip('"') for name, value in options.items()}
     with (where / "calls").open("a") as calls:
         calls.write(f"{options['job-name']}\n")
-    first, _, last = options.get("array", "0-0").partition("-")
-    of_array = None
-    for task in range(int(first), int(last) + 1):
-        number = new(where)
-        if "array" in options:
-            of_array = of_array or number
-        enqueue(where, number, script, options, of_array, task)
-    print(of_array or number)
-
-
-def enqueue(where: Path, number: int, script: str, options: dict[str, str], of_array: int | None, task: int) -> None:
+    number = new(where)
     job = where / "jobs" / str(number)
     (job / "script").write_text(script)
     write(
-        job, JobID=number, ArrayJobID=of_array or number, ArrayTaskID=task if of_array else "N/A", Name=options["job-name"], Comment=options["comment"], State="PENDING", Reason="Priority",
+        job, JobID=number, Name=options["job-name"], Comment=options["comment"], State="PENDING", Reason="Priority",
         NodeList="", Partition=options.get("partition", "main"), SubmitTime=int(time.time()), StartTime="N/A",
         EndTime="N/A", exit_code="0", RestartCnt=0, TimeLimit=f"{options['time']}:00", output=options["output"],
         signal=options["signal"], requeue="requeue" in options, alone=options.get("dependency") == "singleton",
@@ -107,25 +88,22 @@ def enqueue(where: Path, number: int, script: str, options: dict[str, str], of_a
         [sys.executable, "-I", "-S", __file__, str(where), "run", str(number)], start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
+    print(number)
 
 
 def squeue(where: Path, args: list[str]) -> None:
     fields = [each.partition(":") for each in args[args.index("-O") + 1].split(",")]
     for job in jobs(where):
         row = read(job)
-        if row["State"] == "GONE":
-            continue
         sys.stdout.write("".join(row.get(name, "") + end for name, _, end in fields) + "\n")
 
 
 def scancel(where: Path, args: list[str]) -> None:
     name = next((each.partition("=")[2] for each in args if each.startswith("--signal=")), "")
-    for job in (job for each in args if not each.startswith("-") for job in meant(where, each)):
+    for job in (job for job in jobs(where) if job.name in args):
         if read(job)["State"] not in LIVE:
             continue
         if not name:
-            if "_" in "".join(args) and read(job)["State"] == "PENDING" and read(job)["RestartCnt"] == "0":
-                (job / "gone").touch()  # a task that never began leaves no row
             (job / "cancelled").touch()
         elif (pid := pid_of(job)) is not None:
             send([pid], SENT[name])
@@ -143,7 +121,7 @@ def run(where: Path, args: list[str]) -> None:
     job = where / "jobs" / args[0]
     while True:
         if not awaited(where, job):
-            write(job, State="GONE" if (job / "gone").exists() else "CANCELLED", EndTime=int(time.time()))
+            write(job, State="CANCELLED", EndTime=int(time.time()))
             return
         ended = attend(job)
         if (job / "requeued").exists():
@@ -170,13 +148,10 @@ def awaited(where: Path, job: Path) -> bool:
 def attend(job: Path) -> int:
     """Its script, from its start to its wait status."""
     row = read(job)
-    array, task = row["ArrayJobID"], row["ArrayTaskID"]
     environ = {
         **os.environ, "SLURM_JOB_ID": job.name, "SLURM_RESTART_COUNT": row["RestartCnt"], "SLURMD_NODENAME": "n1",
-        **({} if task == "N/A" else {"SLURM_ARRAY_JOB_ID": array, "SLURM_ARRAY_TASK_ID": task}),
     }  # fmt: skip
-    words = {"%%": "%", "%j": job.name, "%A": array, "%a": task}
-    output = re.sub("%[%jAa]", lambda found: words[found[0]], row["output"])
+    output = re.sub("%[%j]", lambda found: {"%%": "%", "%j": job.name}[found[0]], row["output"])
     with Path(output).open("ab") as out:
         script = subprocess.Popen(
             ["/bin/bash", str(job / "script")], env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out,

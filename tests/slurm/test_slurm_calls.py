@@ -70,7 +70,7 @@ def queue(*rows: dict[str, str]) -> str:
 
 FORM = ",".join(f"{name}:\x1f" for name in reading.SQUEUE_FIELDS[:-1]) + f",{reading.SQUEUE_FIELDS[-1]}:\x1e"
 ME = ["--all", "--states=all", f"--user={os.getuid()}"]
-SQUEUE = ["squeue", *ME, "--array", "--noheader", "-O", FORM]
+SQUEUE = ["squeue", *ME, "--noheader", "-O", FORM]
 SACCT = "JobID,JobName,Comment,State,NodeList,Partition,Account,QOS,Submit,Start,End,ExitCode,AllocTRES,TimelimitRaw"
 
 
@@ -79,8 +79,8 @@ def sacct(*targets: str) -> list[str]:
 
 
 CALLS: list[tuple[Callable[[Slurm], Any], list[str], Any]] = [
-    (lambda slurm: slurm.cancel(["17", "18_3"]), ["scancel", "17", "18_3"], Done()),
-    (lambda slurm: slurm.signal("17_3", "USR1"), ["scancel", "--signal=USR1", "--batch", "17_3"], Done()),
+    (lambda slurm: slurm.cancel(["17", "18"]), ["scancel", "17", "18"], Done()),
+    (lambda slurm: slurm.signal("17", "USR1"), ["scancel", "--signal=USR1", "--batch", "17"], Done()),
     (lambda slurm: slurm.nodes(), ["sinfo", "--all", "-N", "-h", "-o", "%N\x1f%T\x1f%E\x1f%R\x1f%G\x1f%c\x1f%m"], []),
     (lambda slurm: slurm.partitions(), ["sinfo", "--all", "-h", "-o", "%P\x1f%a\x1f%l\x1f%D"], []),
     (lambda slurm: slurm.jobs(), SQUEUE, Jobs(())),
@@ -197,7 +197,7 @@ RUNS = {"JobID": "17", "State": "RUNNING"}
 NO_ACCOUNTING = "Slurm accounting storage is disabled\n"
 OVER = "18|a|c|FAILED|n1||||1|2|3|5:0||\n".replace("|", "\x1f")
 LASTS = "19|a||RUNNING|n1||||1|2||0:0||\n".replace("|", "\x1f")
-ENDED = Job(18, None, "a", "c", "FAILED", "", ("n1",), "", "", "", None, 1.0, 2.0, 3.0, 5)
+ENDED = Job(18, "a", "c", "FAILED", "", ("n1",), "", "", "", None, 1.0, 2.0, 3.0, 5)
 
 
 def test_jobs_that_the_queue_lacks_are_looked_up_once_in_the_accounting(said: Commands) -> None:
@@ -215,18 +215,17 @@ def test_jobs_that_the_queue_lacks_are_looked_up_once_in_the_accounting(said: Co
     ("out", "err", "doubt"),
     [
         (
-            "JobId=17_10 UserId=me({me}) JobState=PENDING\n",
+            "JobId=1710 UserId=me({me}) JobState=PENDING\n",
             "",
-            "squeue does not list job 17_10, and scontrol does not say that it is unknown",
+            "squeue does not list job 1710, and scontrol does not say that it is unknown",
         ),
-        ("", "", "squeue does not list job 17_10, and scontrol does not say that it is unknown"),
+        ("", "", "squeue does not list job 1710, and scontrol does not say that it is unknown"),
         (
             "",
             "slurm_load_jobs error: Unable to contact slurm controller\n",
             "slurm_load_jobs error: Unable to contact slurm controller",
         ),
-        ("JobId=17_10 UserId=her(77777) JobState=RUNNING\n", "", ""),
-        ("Job 17_10 not found\n", "", ""),
+        ("JobId=1710 UserId=her(77777) JobState=RUNNING\n", "", ""),
         ("", "slurm_load_jobs error: Invalid job id specified\n", ""),
     ],
 )
@@ -235,7 +234,7 @@ def test_an_empty_queue_needs_the_controllers_word_that_the_newest_job_is_unknow
 ) -> None:
     said.say("sacct", err=NO_ACCOUNTING, code=1)
     said.say("scontrol", out.format(me=os.getuid()), err, code=1 if err or "not found" in out else 0)
-    gone = frozenset({"9", "17_9", "17_10"})
+    gone = frozenset({"9", "179", "1710"})
     assert said.slurm.jobs(gone) == Jobs((), frozenset() if doubt else gone, doubt)
 
 
@@ -361,7 +360,7 @@ def test_the_environment_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     )] + sorted(contract.STRIPPED_ENV)  # fmt: skip
     for name, value in {**kept, **dict.fromkeys(lost, "x"), "LC_ALL": "de_DE"}.items():
         monkeypatch.setenv(name, value)
-    assert environment() == {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+    assert environment() == {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
 
 def test_a_command_is_given_that_environment(said: Commands, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,13 @@ from supervisor.adapters.slurm.reading import FIELD, RECORD, ParseError
 from supervisor.policy.cluster.jobs import Job, Node, Partition
 
 WAITS = {
-    "JobID": "17", "ArrayJobID": "17", "ArrayTaskID": "N/A", "Name": "a, b|c", "Comment": "run=a\nb", "State": "PENDING",
+    "JobID": "17", "Name": "a, b|c", "Comment": "run=a\nb", "State": "PENDING",
     "Reason": "Resources", "NodeList": "", "Partition": "a100", "Account": "lab", "QOS": "night", "SubmitTime": "1000",
     "StartTime": "1100", "EndTime": "1200", "exit_code": "0", "RestartCnt": "2", "tres-alloc": "cpu=4,mem=1G,gres/gpu=2",
     "tres-per-node": "N/A", "TimeLimit": "1-02:03:04",
 }  # fmt: skip
 WAITING = Job(
-    17, None, "a, b|c", "run=a\nb", "PENDING", "Resources", (), "a100", "lab", "night", start_expected_at_wall_s=1100.0,
+    17, "a, b|c", "run=a\nb", "PENDING", "Resources", (), "a100", "lab", "night", start_expected_at_wall_s=1100.0,
     submitted_at_wall_s=1000.0, restarts=2, gpus=2, time_limit_s=93_784.0,
 )  # fmt: skip
 RAN = {"started_at_wall_s": 1100.0, "start_expected_at_wall_s": None}
@@ -55,8 +55,6 @@ def text_of(*rows: dict[str, str], end: str = RECORD + "\n") -> str:
         ({"SubmitTime": "N/A", "StartTime": "Unknown", "RestartCnt": "-1"},
          known(submitted_at_wall_s=None, start_expected_at_wall_s=None, restarts=None)),
         ({"State": "CANCELLED", "StartTime": "N/A", "EndTime": "N/A"}, known(state="CANCELLED", start_expected_at_wall_s=None)),
-        ({"ArrayJobID": "15", "ArrayTaskID": "4"}, known(id=15, array_task=4)),
-        ({"ArrayJobID": "N/A", "ArrayTaskID": "4"}, known(array_task=4)),
         ({"Comment": "(null)", "Partition": "N/A", "Account": "n/a", "QOS": "None"},
          known(comment="", partition="", account="", qos="")),
         ({"Reason": "RaisedSignal:9(Killed)"}, known(reason="RaisedSignal")),
@@ -85,45 +83,21 @@ def test_rows_come_in_their_order_and_none_is_an_answer_too() -> None:
     assert reading.jobs_in_text("") == reading.jobs_in_text("\n") == []
 
 
-def test_tasks_that_wait_in_one_row_are_a_job_each() -> None:
-    found = reading.jobs_in_text(text_of(WAITS | {"ArrayJobID": "15", "ArrayTaskID": "1-3:2%1"}))
-    assert found == [known(id=15, array_task=1), known(id=15, array_task=3)]
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a" + FIELD + "b" + RECORD, "squeue: a line of 2 fields instead of 19: 'a\\x1fb'"),
-        ("x" * 90 + RECORD, f"squeue: a line of 1 fields instead of 19: {'x' * 80!r}"),
+        ("a" + FIELD + "b" + RECORD, "squeue: a line of 2 fields instead of 17: 'a\\x1fb'"),
+        ("x" * 90 + RECORD, f"squeue: a line of 1 fields instead of 17: {'x' * 80!r}"),
         (" " + "x" * 90 + " ", f"squeue: its last line has no end: {'x' * 80!r}"),
         (text_of(WAITS | {"JobID": "x"}), "a job without a number"),
         (text_of(WAITS | {"JobID": "9" * 19}), "a job without a number"),
         (text_of(WAITS | {"JobID": "²"}), "a job without a number"),
         (text_of(WAITS | {"NodeList": "n[1"}), "job 17: 'n[1' has brackets that do not match"),
-        (text_of(WAITS | {"ArrayTaskID": "x"}), "'x' are no tasks of an array"),
     ],
 )
 def test_a_queue_that_makes_no_sense_says_where(text: str, says: str) -> None:
     with pytest.raises(ParseError, match=f"^{re.escape(says)}$"):
         reading.jobs_in_text(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "tasks"),
-    [("3-3", (3,)), ("1-4:3", (1, 4)), ("1-5:3", (1, 4)), ("5-4", ()), ("1,,2", (1, 2)), ("[7,9%3]", (7, 9)), ("%1", ())],
-)
-def test_tasks_of_an_array(text: str, tasks: tuple[int, ...]) -> None:
-    assert reading.tasks_in(text) == tasks
-
-
-def test_an_array_has_no_more_tasks_than_a_list_of_nodes_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST", 4)
-    assert reading.tasks_in("1-4") == reading.tasks_in("1,2-4") == (1, 2, 3, 4)
-    for text in ("1-5", "1,2-5", "1-4,5"):
-        with pytest.raises(ParseError, match=f"^{re.escape(repr(text))} are no tasks of an array$"):
-            reading.tasks_in(text)
-    with pytest.raises(ParseError, match=f"^'{'x' * 60}' are no tasks of an array$"):
-        reading.tasks_in("x" * 70)
 
 
 # --- accounting, nodes, partitions -------------------------------------------------------------------------------------------
@@ -134,7 +108,7 @@ PAST = {
     "AllocTRES": "cpu=8,gres/gpu=2", "TimelimitRaw": "240",
 }  # fmt: skip
 CANCELLED = Job(
-    17, None, "a", "c", "CANCELLED", "", ("n1",), "a100", "lab", "night", None, 1000.0, 1100.0, 1200.0, 3, None, None, 2, 14_400.0
+    17, "a", "c", "CANCELLED", "", ("n1",), "a100", "lab", "night", None, 1000.0, 1100.0, 1200.0, 3, None, None, 2, 14_400.0
 )  # fmt: skip
 
 
@@ -142,8 +116,6 @@ CANCELLED = Job(
     ("row", "fields"),
     [
         ({}, {}),
-        ({"JobID": "17_3"}, {"array_task": 3}),
-        ({"JobID": "17_[4]"}, {"array_task": 4}),
         ({"JobID": "17+1"}, {}),
         (
             {"NodeList": "None assigned", "Comment": "", "Partition": "Unknown"},

@@ -6,9 +6,9 @@ import sys
 _MADE = """
 import sys, types
 {before}
-from workers import games
-envpool = games.envpool()
-assert games.envpool() is envpool is sys.modules["envpool"]
+from workers import envs
+envpool = envs.envpool
+assert envpool is sys.modules["envpool"]
 for task in ("Pong-v5", "Catch-v0"):
     pool = envpool.make(task, env_type="gymnasium", num_envs=1)
     pool.reset()

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.args import BadArguments, make, parse, with_algorithm
-from workers.options import check_together, largest_valid_divisor
-from workers.presets import PRESETS
+from workers.options import PRESETS, check_together, largest_valid_divisor
 
 FALLBACK = (
     "fallback_batch 96 does not divide the 1024 steps of a rollout (8 environments x 128); "

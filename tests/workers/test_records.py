@@ -4,10 +4,9 @@ import pytest
 from event_files import curve, settings_of
 from learners import learner, settings
 
-from workers import figures, metrics
+from workers import metrics, records
 from workers.contract import Client
-from workers.figures import Mark
-from workers.records import Records
+from workers.records import Mark, Records
 from workers.results import Evaluation, Row
 from workers.stopwatch import LEARN, Stopwatch
 
@@ -31,12 +30,12 @@ def evaluation(env_steps, *scores, game="Pong"):
 
 
 def test_the_worked_example():
-    found = figures.rates(Mark(0.0, 0, 0, 0), Mark(60.0, 120_000, 960, 30), 1_000)
+    found = records.rates(Mark(0.0, 0, 0, 0), Mark(60.0, 120_000, 960, 30), 1_000)
     assert found == {
         "speed/steps_per_s": 2_000, "speed/updates_per_s": 16, "speed/episodes_per_hour": 1_800, "learn/replay_ratio": 8,
     }  # fmt: skip
-    assert figures.rates(Mark(1.0, 0, 0, 0), Mark(1.0, 5, 0, 0), 8) == {}
-    assert "learn/replay_ratio" not in figures.rates(Mark(0.0, 5, 0, 0), Mark(1.0, 5, 0, 0), 8), "nothing made: not known"
+    assert records.rates(Mark(1.0, 0, 0, 0), Mark(1.0, 5, 0, 0), 8) == {}
+    assert "learn/replay_ratio" not in records.rates(Mark(0.0, 5, 0, 0), Mark(1.0, 5, 0, 0), 8), "nothing made: not known"
 
 
 def test_a_line_for_people():
@@ -47,20 +46,20 @@ def test_a_line_for_people():
         "learn/replay_ratio": 8.0,
     }
     shares = {"act": 0.05, "env": 0.2, "learn": 0.7498, "copy": 0.0, "save": 0.0002, "test": 0.0, "rest": 0.0}
-    assert figures.line(measured, shares) == (
+    assert records.line(measured, shares) == (
         "2,000 steps/s  16.0 updates/s  1,800 games/hour  replay ratio 8.00  of the time: learn 75.0 %, env 20.0 %, act 5.0 %"
     )
-    assert figures.line({}, {}) == ""
+    assert records.line({}, {}) == ""
 
 
 def test_of_a_test():
-    assert figures.of_test(evaluation(5, 14.6, 14.6)) == {
+    assert records.of_test(evaluation(5, 14.6, 14.6)) == {
         "test/return": 14.6,
         "test/hns": pytest.approx(1.0),
         "test/length": 9.0,
     }
-    assert figures.evaluation_summary(evaluation(5, 14.6)) == "mean return of 1 test games: 14.60, human-normalised 1.00"
-    assert figures.evaluation_summary(evaluation(5, 1.0, game="Catch")) == "mean return of 1 test games: 1.00"
+    assert records.evaluation_summary(evaluation(5, 14.6)) == "mean return of 1 test games: 14.60, human-normalised 1.00"
+    assert records.evaluation_summary(evaluation(5, 1.0, game="Catch")) == "mean return of 1 test games: 1.00"
 
 
 def test_a_point_each_half_minute_and_a_line_each_minute(made, tmp_path):

@@ -1,5 +1,7 @@
 """Rollouts hold what the environments showed, and what is learned from them equals the papers' sums, a game at a time."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workers import args as args_module
-from workers import envs, networks
-from workers import rollout as rollout_module
+from workers import envs, networks, on_policy
 from workers.algorithms.ppo import gae
 from workers.algorithms.pqn import lambda_returns
-from workers.rollout import Rollout, RolloutTooLarge, minibatches, refuse_too_large, rollout_bytes
+from workers.on_policy import Rollout, RolloutTooLarge, refuse_too_large, rollout_bytes
 
 CPU = torch.device("cpu")
 
@@ -122,9 +123,13 @@ def test_worked_examples():
 
 
 def test_minibatches_are_every_row_once():
-    found = minibatches(np.random.default_rng(1), 96, 32)
-    assert found.shape == (3, 32)
-    assert sorted(found.reshape(-1)) == list(range(96))
+    learner = SimpleNamespace(
+        args=SimpleNamespace(n_steps=12, num_envs=8, batch_size=32), _draw=np.random.default_rng(1),
+        precision=SimpleNamespace(device="cpu"),
+    )  # fmt: skip
+    found = [part["rows"] for part in on_policy.Learner.minibatches(learner, {"rows": torch.arange(96)})]
+    assert [len(part) for part in found] == [32] * 3
+    assert sorted(torch.cat(found).tolist()) == list(range(96))
 
 
 @pytest.mark.parametrize(
@@ -161,16 +166,16 @@ def test_the_size_of_a_rollout_is_that_of_its_frames_and_must_fit(monkeypatch):
     needed = (12 + 4) * 3 * 84 * 80
     assert rollout_bytes(12, 3, spec) == needed
     for free in (needed, needed + 1, None):
-        monkeypatch.setattr(rollout_module, "available_memory_bytes", lambda free=free: free)
+        monkeypatch.setattr(on_policy, "available_memory_bytes", lambda free=free: free)
         refuse_too_large(12, 3, spec, CPU)
     for free, said, fits in ((needed - 1, "0.00 GB", 5), (needed // 2, "0.00 GB", 3), (1, "0.00 GB", 1)):
-        monkeypatch.setattr(rollout_module, "available_memory_bytes", lambda free=free: free)
+        monkeypatch.setattr(on_policy, "available_memory_bytes", lambda free=free: free)
         with pytest.raises(RolloutTooLarge) as refused:
             refuse_too_large(12, 3, spec, CPU)
         assert str(refused.value) == (
             f"a rollout of 3 environments x 12 steps needs 0.00 GB but {said} are free on cpu: set n_steps to {fits} or less"
         )
-    monkeypatch.setattr(rollout_module, "available_memory_bytes", lambda: 2_500_000_000)
+    monkeypatch.setattr(on_policy, "available_memory_bytes", lambda: 2_500_000_000)
     with pytest.raises(
         RolloutTooLarge, match=r" 4096 environments x 128 steps needs 3\.63 GB but 2\.50 GB are free on cpu: "
     ):

@@ -13,8 +13,8 @@ import torch
 
 from workers import auto
 from workers.contract import REPLAY_DIR
+from workers.on_policy import rollout_bytes
 from workers.replay import STEP, available_memory_bytes
-from workers.rollout import rollout_bytes
 from workers.store import newest_identity
 
 if TYPE_CHECKING:

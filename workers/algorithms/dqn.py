@@ -90,10 +90,8 @@ class Learner(common.Learner):
         return actions if exploring.all() else np.where(exploring, actions, self.greedy(step))
 
     def greedy(self, step: Step) -> NDArray[np.int64]:
-        compiling.begin_step(self.args)
-        obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
-        with torch.no_grad(), self.precision.autocast():
-            best: NDArray[np.int64] = self.online(self.online.to_blocks(obs)).argmax(1).cpu().numpy()
+        with self.looking(step) as obs:
+            best: NDArray[np.int64] = self.online(obs).argmax(1).cpu().numpy()
         return best
 
     # learning
@@ -124,7 +122,7 @@ class Learner(common.Learner):
 
     def update(self, batch: Batch) -> None:
         """One step of Adam on the Huber loss between Q(s, a) and the n-step Double DQN target y."""
-        compiling.begin_step(self.args)
+        self.begin_step()
         with torch.no_grad(), self.precision.autocast():
             # A compiled network was compiled for the output of `to_blocks`.
             prepare = self.target.to_blocks if compiling.wanted(self.args) else self.target.to_input

@@ -10,7 +10,7 @@
     L       = -min(rho A, clip(rho, 1 - c, 1 + c) A) + c_v L_value - c_e entropy,   rho = pi(a|o) / pi_old(a|o)
 
 A truncated game is cut, not lost: the value of its last step comes from the final observation, which envpool shows in the
-next row. That row is a fake step (`rollout.py`) and takes no part in the loss or in the normalisation.
+next row. That row is a fake step (`on_policy.py`) and takes no part in the loss or in the normalisation.
 
 Conventions: a *rollout* is `n_steps` vector steps of all N environments; an *update* is one minibatch. A checkpoint in
 the middle of a rollout would lose the rollout, so a save waits for its end. Leaving waits too, if there is enough time; if
@@ -27,7 +27,7 @@ from torch import nn
 
 from workers import compiling, networks, on_policy, optimizers
 from workers.acting import Actor
-from workers.rollout import Rollout
+from workers.on_policy import Rollout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,10 +79,8 @@ class Learner(on_policy.Learner):
 
     def _look_at(self, step: Step) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(log-probabilities [N, heads], values [N])."""
-        compiling.begin_step(self.args)
-        obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
-        with torch.no_grad(), self.precision.autocast():
-            logits, values = self._actor(self.policy.to_blocks(obs))
+        with self.looking(step) as obs:
+            logits, values = self._actor(obs)
             both = torch.cat([logits.float().log_softmax(1), values.float().unsqueeze(1)], 1).cpu().numpy()
         return both[:, :-1], both[:, -1]
 
@@ -118,7 +116,7 @@ class Learner(on_policy.Learner):
 
     def update(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         """One step of Adam on one minibatch. Returns (entropy, approximate KL, share clipped), on the device."""
-        compiling.begin_step(self.args)
+        self.begin_step()
         args = self.args
         real, advantages = batch["real"], batch["advantages"]
         weight = real / real.sum().clamp(min=1.0)

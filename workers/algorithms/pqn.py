@@ -23,7 +23,7 @@ from torch import nn
 
 from workers import compiling, networks, on_policy, optimizers, schedules
 from workers.acting import Actor
-from workers.rollout import Rollout
+from workers.on_policy import Rollout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,10 +67,8 @@ class Learner(on_policy.Learner):
 
     def _look_at(self, step: Step) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """(best actions [N], their values [N])."""
-        compiling.begin_step(self.args)
-        obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
-        with torch.no_grad(), self.precision.autocast():
-            values = self._actor(self.online.to_blocks(obs)).float().cpu().numpy()
+        with self.looking(step) as obs:
+            values = self._actor(obs).float().cpu().numpy()
         return values.argmax(1), values.max(1)
 
     # learning
@@ -96,7 +94,7 @@ class Learner(on_policy.Learner):
 
     def update(self, batch: dict[str, torch.Tensor]) -> None:
         """One step of RAdam on one minibatch."""
-        compiling.begin_step(self.args)
+        self.begin_step()
         real = batch["real"]
         with self.precision.autocast():
             q = self.online(self.rollout.observations(batch["stacks"]))

@@ -173,7 +173,7 @@ class AlertCourier:
         os.eventfd_write(self._stop_fd, 1)
         for waiting in self._threads.values():
             with contextlib.suppress(queue.Full):
-                waiting.put_nowait(_nothing)
+                waiting.put_nowait(lambda: None)  # it wakes the thread, which sees `_over`
         deadline_s = time.monotonic() + _LEAVE_S
         for worker in self._workers:
             worker.join(max(0.0, deadline_s - time.monotonic()))
@@ -226,7 +226,3 @@ class AlertCourier:
             write_to_systemd_journal(notice)
         except (OSError, ValueError) as error:
             log.warning("alert_not_in_the_journal", alert=notice.kind, error=str(error))
-
-
-def _nothing() -> None:
-    """A task that only wakes a thread, so that the thread sees `_over`."""

@@ -27,8 +27,8 @@ def main() -> int:
         try:
             answer = as_json(read_once(json.loads(line)))
         except Exception as error:  # noqa: BLE001  every error is reported to the daemon
-            answer = {"error": f"{type(error).__name__}: {error}"[:300]}
-        sys.stdout.write(json.dumps(answer) + "\n")
+            answer = json.dumps({"error": f"{type(error).__name__}: {error}"[:300]})
+        sys.stdout.write(answer + "\n")
         sys.stdout.flush()
     return 0
 

@@ -23,7 +23,7 @@ import signal
 import struct
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field
 from itertools import islice
 from pathlib import Path
@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from supervisor.adapters.figures import owners
 from supervisor.adapters.tfrecord import event, is_whole, recovered
-from supervisor.files import held, open_regular
+from supervisor.files import held, open_regular, read
 from supervisor.policy.worker.figures import (
     CSV,
     EVENTS,
@@ -82,11 +82,16 @@ class TooSlow(Exception):
 class Cursor:
     """The position up to which a file was read. `mark` is a checksum of the bytes before `at`."""
 
-    file: tuple[int, int]
+    device: int
+    inode: int
     at: int
     mark: int = 0
     whole: bool = True  # the whole output of this attempt was read up to there
     fresh: bool = False  # nothing of this attempt was read yet: earlier attempts wrote the data before `at`
+
+    @property
+    def file(self) -> tuple[int, int]:
+        return self.device, self.inode
 
 
 @dataclass(slots=True)
@@ -140,7 +145,7 @@ class _Watchdog:
 
 def read_once(request: Mapping[str, Any]) -> Answer:
     """Perform one look, as requested by `thread.py`."""
-    answer = Answer({path: _cursor(given) for path, given in request["cursors"].items()})
+    answer = Answer({path: Cursor(**given) for path, given in request["cursors"].items()})
     watchdog = _Watchdog()
     with watchdog.watching():
         reader = _Reader(request, answer, watchdog)
@@ -153,27 +158,12 @@ def read_once(request: Mapping[str, Any]) -> Answer:
     return answer
 
 
-def _cursor(given: Sequence[Any]) -> Cursor:
-    device, inode, at, mark, whole, fresh = given
-    return Cursor((device, inode), at, mark, whole, fresh)
-
-
-def as_json_claim(claim: Claim) -> dict[str, Any]:
-    """The claim in the form of requests and answers."""
-    return {key: sorted(value) if isinstance(value, frozenset) else value for key, value in asdict(claim).items()}
-
-
 def _claim(given: Mapping[str, Any] | None) -> Claim:
     """What earlier looks have found out about a file."""
     known: dict[str, Any] = {
         key: frozenset(value) if isinstance(value, list) else value for key, value in (given or {}).items()
     }
     return Claim(**known)
-
-
-def as_list(cursor: Cursor) -> list[int | bool]:
-    """The cursor in the form of requests and answers."""
-    return [*cursor.file, cursor.at, cursor.mark, cursor.whole, cursor.fresh]
 
 
 class _Reader:
@@ -286,7 +276,7 @@ class _Reader:
                 _claim(asked.get(target)), self._open_by.get(files[path][1]) or owners.named(target, self._members)
             )
             for path, target in real.items()
-            if contested or any(_is_below(target, place) for place in places)
+            if contested or any(target.startswith(f"{place.rstrip('/')}/") for place in places)
         }  # fmt: skip
         if not claims:
             return list(files)
@@ -295,7 +285,7 @@ class _Reader:
         self._answer.not_own[kind] = len(unknown) + sum(claim.is_shared for claim in claims.values())
         if unknown and self._request["watch"]:
             claims |= self._watched({path: _claim(given) for path, given in asked.items()} | claims, unknown)
-        self._answer.claims |= {path: as_json_claim(claim) for path, claim in claims.items()}
+        self._answer.claims |= {path: asdict(claim) for path, claim in claims.items()}
         return own
 
     def _watched(self, claims: Mapping[str, Claim], own: set[str]) -> dict[str, Claim]:
@@ -331,8 +321,7 @@ class _Reader:
             seen = os.fstat(fd)
             at = max(0, seen.st_size - PIECE_BYTES) if new else seen.st_size
             whole = not new or (not at and made_s(fd) >= self._request["since_wall_s"])
-            cursor = Cursor((seen.st_dev, seen.st_ino), at, _mark(fd, at), whole=whole, fresh=True)
-            self._answer.cursors[path] = cursor
+            self._answer.cursors[path] = Cursor(seen.st_dev, seen.st_ino, at, _mark(fd, at), whole=whole, fresh=True)
 
     # --- new bytes -------------------------------------------------------------------------------------------------------
 
@@ -366,11 +355,13 @@ class _Reader:
             cursors |= {} if known is None else {path: known}
         if known is None and self._request["begin"].get(path, 0) <= seen.st_size:
             at = self._request["begin"].get(path, 0)
-            known = cursors[path] = Cursor(file, at, _mark(fd, at))
+            known = cursors[path] = Cursor(*file, at, _mark(fd, at))
         elif known is None or not _goes_on(fd, seen, known):
             # Rotated or rewritten: lines may have been lost, unless the attempt began with this file.
-            known = cursors[path] = Cursor(file, 0, 0, whole=known is not None and known.fresh and known.whole)
-        known.file = file  # a script that writes all of its rows anew, and renames: they go on where they were
+            known = cursors[path] = Cursor(*file, 0, 0, whole=known is not None and known.fresh and known.whole)
+        known.device, known.inode = (
+            file  # a script that writes all of its rows anew, and renames: they go on where they were
+        )
         return known
 
     def _pieces(self, fd: int, size: int, cursor: Cursor, *, whole_records: bool) -> Iterator[tuple[bytes, bool]]:
@@ -409,8 +400,10 @@ class _Reader:
 
         Empty cells are ignored: not every figure is logged at every step.
         """
-        first = _first_line(path)
-        delimiter = _delimiter(first)
+        first = b""
+        with contextlib.suppress(OSError):
+            first = read(path, LONGEST_LINE, follow=False).partition(b"\n")[0]
+        delimiter = max(",;\t", key=lambda each: first.count(each.encode()))
         names = _cells(first, delimiter)
         for line in data.split(b"\n"):
             cells = [] if self._watchdog.over else _cells(line, delimiter)
@@ -535,12 +528,6 @@ def _line_begin(data: bytes) -> int:
     return found.end() if found else 0
 
 
-def _first_line(path: str) -> bytes:
-    with contextlib.suppress(OSError), held(open_regular(path)) as fd:
-        return os.pread(fd, LONGEST_LINE, 0).partition(b"\n")[0]
-    return b""
-
-
 def _cells(line: bytes, delimiter: str) -> list[str]:
     text = line.strip(b"\r\n").decode("utf-8-sig", "replace")
     with contextlib.suppress(csv.Error):
@@ -548,25 +535,11 @@ def _cells(line: bytes, delimiter: str) -> list[str]:
     return []
 
 
-def _delimiter(line: bytes) -> str:
-    return max(",;\t", key=lambda each: line.count(each.encode()))
-
-
 def _real_places(path: str) -> Iterator[str]:
     """The directory, and those that links in it lead to: several may have a link `runs` to one directory."""
     yield os.path.realpath(path)
-    with contextlib.suppress(OSError):
-        yield from _linked(path, os.stat(path).st_mtime_ns)  # noqa: PTH116  a path object each is waste
-
-
-@functools.lru_cache(maxsize=1024)
-def _linked(path: str, _changed_ns: int) -> tuple[str, ...]:
-    with os.scandir(path) as entries:
-        return tuple(os.path.realpath(each.path) for each in islice(entries, _MOST_ENTRIES) if each.is_symlink())
-
-
-def _is_below(path: str, place: str) -> bool:
-    return path.startswith(place.rstrip("/") + "/")
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        yield from (os.path.realpath(each.path) for each in islice(entries, _MOST_ENTRIES) if each.is_symlink())
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
@@ -589,13 +562,6 @@ def _numbers(body: Mapping[str, Any], before: str = "", depth: int = 0) -> Itera
                 yield f"{before}{key}", float(value)
 
 
-def as_json(answer: Answer) -> dict[str, Any]:
-    """The answer as the child prints it. NaN and infinity become text, which every JSON reader accepts."""
-    return {
-        "cursors": {path: as_list(cursor) for path, cursor in answer.cursors.items()},
-        "rows": [[rank, at_s, whole, {k: v if math.isfinite(v) else str(v) for k, v in found.items()}]
-                 for rank, at_s, whole, found in answer.rows],
-        "notes": answer.notes[:8], "slow": answer.slow, "matched": sorted(answer.matched), "odd": answer.odd,
-        "lines": answer.lines, "files": answer.files, "behind": answer.behind,
-        "claims": answer.claims, "not_own": answer.not_own, "waited_s": answer.waited_s,
-    }  # fmt: skip
+def as_json(answer: Answer) -> str:
+    """The answer as the child prints it. Only Python reads it: NaN and infinity stay as they are."""
+    return json.dumps(asdict(answer) | {"notes": answer.notes[:8]}, default=sorted)  # of sets

@@ -85,7 +85,7 @@ class _Watched:
     begin: dict[str, int]
     base: str
     watched_s: float
-    cursors: dict[str, list[Any]] = field(default_factory=dict)
+    cursors: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: dict[str, list[str]] = field(default_factory=dict)
     figures: Figures = field(default_factory=Figures)
     reading: FigureReading | None = None
@@ -118,7 +118,7 @@ class FigureReader:
         self._guard = threading.Lock()
         self._looking = threading.Lock()  # protects the state that a look changes
         self._watched: dict[str, _Watched] = {}
-        self._past: dict[str, dict[str, list[Any]]] = {}  # by program: the previous attempt's last position in each file
+        self._past: dict[str, dict[str, dict[str, Any]]] = {}  # by program: the previous attempt's last positions
         self._claims: dict[str, dict[str, Any]] = {}  # by file: which program writes it (`policy/worker/file_owner.py`)
         self._watch_due_s = 0.0
         self._wake, self._over = threading.Event(), threading.Event()
@@ -160,7 +160,7 @@ class FigureReader:
             if item is not None and item.token == token:
                 del self._watched[program]
                 files = {path: cursor for path, cursor in item.cursors.items() if path not in item.begin}
-                self._past[program] = {path: [*cursor[:4], True, True] for path, cursor in files.items()}
+                self._past[program] = {path: {**cursor, "whole": True, "fresh": True} for path, cursor in files.items()}
 
     def newest(self, program: str, token: str) -> FigureReading | None:
         """The newest known figures; None: nothing is known, or the program has no source."""
@@ -331,7 +331,7 @@ def _row(given: list[Any], now_s: float, ahead_s: float) -> FigureRow:
     return FigureRow(rank, at_s, {name: float(value) for name, value in values.items()}, whole)
 
 
-def _newest(item: _Watched, cursors: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+def _newest(item: _Watched, cursors: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The cursors of the attempt's logs, and of the files that were found last."""
     kept = [*item.begin, *[path for path in cursors if path not in item.begin][-_MOST_CURSORS:]]
     return {path: cursors[path] for path in kept if path in cursors}

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters.host.boot import BootFiles, is_container
+from supervisor.files import text
 from supervisor.policy.box import box_identity as rule
 
 _PRODUCT: Final = Path("/sys/class/dmi/id/product_uuid")
 _GIB: Final = 1 << 30
-_MOST_BYTES: Final = 65536
 # Some boards report these instead of a unique UUID: thousands of boards share them.
 _NO_UUID: Final = {"03000200040005000006000700080009", "12345678123412341234123456789012"}
 
@@ -30,34 +30,26 @@ def witnesses(files: BootFiles) -> dict[str, str]:
     given = files.folder
     product = _PRODUCT if given is None else given / "product_uuid"
     found = {
-        rule.PRODUCT: _digest(_product(_text(product))),
-        rule.MACHINE: _digest(_machine_id() if given is None else _text(given / "machine_id")),
-        rule.HOSTNAME: ("" if is_container() else os.uname().nodename) if given is None else _text(given / "hostname"),
-        rule.CARDS: _digests(_cards() if given is None else _text(given / "cards").split()),
-        rule.GPUS: _digests(_gpus() if given is None else _text(given / "gpus").split()),
-        rule.HARDWARE: _hardware() if given is None else _text(given / "hardware"),
+        rule.PRODUCT: _digest(_product(text(product))),
+        rule.MACHINE: _digest(_machine_id() if given is None else text(given / "machine_id")),
+        rule.HOSTNAME: ("" if is_container() else os.uname().nodename) if given is None else text(given / "hostname"),
+        rule.CARDS: _digests(_cards() if given is None else text(given / "cards").split()),
+        rule.GPUS: _digests(_gpus() if given is None else text(given / "gpus").split()),
+        rule.HARDWARE: _hardware() if given is None else text(given / "hardware"),
     }
     return {key: value for key, value in found.items() if value}
 
 
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MOST_BYTES).decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
+def _digest(value: str) -> str:
+    return hashlib.blake2b(value.encode(), digest_size=8, person=b"extralife-box").hexdigest() if value else ""
 
 
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8, person=b"extralife-box").hexdigest() if text else ""
+def _digests(values: list[str]) -> str:
+    return ",".join(sorted({_digest(value.lower()) for value in values if value}))
 
 
-def _digests(texts: list[str]) -> str:
-    return ",".join(sorted({_digest(text.lower()) for text in texts if text}))
-
-
-def _product(text: str) -> str:
-    plain = text.replace("-", "").lower()
+def _product(value: str) -> str:
+    plain = value.replace("-", "").lower()
     return "" if len(set(plain)) <= 1 or plain in _NO_UUID else plain
 
 
@@ -69,27 +61,27 @@ def _machine_id() -> str:
             return ""
     except OSError:
         return ""
-    text = _text(path)
-    return text if text != "uninitialized" else ""
+    found = text(path)
+    return found if found != "uninitialized" else ""
 
 
 def _cards() -> list[str]:
     """Addresses of network cards with a device. A container's own cards have no device and change at each start."""
-    return [_text(path.parent / "address") for path in sorted(Path("/sys/class/net").glob("*/device"))]
+    return [text(path.parent / "address") for path in sorted(Path("/sys/class/net").glob("*/device"))]
 
 
 def _gpus() -> list[str]:
     """UUIDs from the driver's files: NVML is not loaded yet at this point, and may hang."""
     found = []
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
-        words = [line.partition(":")[2].strip() for line in _text(path).splitlines() if line.startswith("GPU UUID")]
+        words = [line.partition(":")[2].strip() for line in text(path).splitlines() if line.startswith("GPU UUID")]
         found += [word for word in words if word.startswith("GPU-") and "?" not in word]
     return found
 
 
 def _hardware() -> str:
     """`Intel(R) Xeon(R) ..., 8 CPUs, 24 GiB`. Rounded to GiB, because each kernel update takes some MB more for itself."""
-    lines = _text(Path("/proc/cpuinfo")).splitlines()
+    lines = text(Path("/proc/cpuinfo")).splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     try:
         size_gib = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GIB)

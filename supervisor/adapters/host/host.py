@@ -16,6 +16,7 @@ from typing import Final
 
 from supervisor.adapters.threads import Lasting
 from supervisor.config.cores import usable_cores
+from supervisor.files import text
 from supervisor.policy.box.readings import Host
 from workers.memory_limits import memory_limits
 
@@ -74,7 +75,7 @@ class LocalHost:
 def _table(path: Path) -> dict[str, int]:
     """/proc/meminfo in bytes."""
     found = {}
-    for line in _text(path).splitlines():
+    for line in text(path).splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
         if words and words[0].isdigit():
@@ -94,7 +95,7 @@ def _of_cgroup(root: Path, whole: int | None, left: int | None) -> tuple[int | N
 
 def _full(path: Path) -> float | None:
     """Percentage of the last minute in which all tasks were stalled. None if the kernel does not report it."""
-    for line in _text(path).splitlines():
+    for line in text(path).splitlines():
         kind, *fields = line.split()
         values = dict(field.partition("=")[::2] for field in fields)
         if kind == "full":
@@ -107,7 +108,7 @@ def _full(path: Path) -> float | None:
 
 def _ticks(path: Path) -> list[int]:
     """Ticks of all cores since the boot: user, nice, system, idle, iowait, irq, softirq, steal. Empty: unknown."""
-    words = _text(path).partition("\n")[0].split()[1:9]
+    words = text(path).partition("\n")[0].split()[1:9]
     return [int(word) for word in words] if len(words) == 8 and all(word.isdecimal() for word in words) else []
 
 
@@ -115,10 +116,3 @@ def _busy(before: list[int], now: list[int]) -> float | None:
     """Percentage of the ticks between two readings in which the cores did not idle."""
     spent = [new - old for old, new in zip(before, now, strict=False)]
     return 100.0 * (1.0 - (spent[3] + spent[4]) / sum(spent)) if spent and min(spent) >= 0 < sum(spent) else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError):
-        return ""

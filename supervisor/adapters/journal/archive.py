@@ -38,7 +38,7 @@ from typing import Final
 from supervisor import files
 from supervisor.adapters.durable import sync
 from supervisor.adapters.journal import schema
-from supervisor.adapters.journal.schema import COLUMNS, Row, beside, crc_of, transaction
+from supervisor.adapters.journal.schema import COLUMNS, Row, beside, row_of, transaction
 from supervisor.adapters.journal.sqlite import as_os_error, connect, fact_of
 from supervisor.model.codec import MalformedFact
 from supervisor.model.facts import Snapshot, Stamped
@@ -225,13 +225,9 @@ def _lines(file: Path, marks: Sequence[str] = ()) -> Iterator[Row]:
 
 def _row(file: Path, number: int, line: str) -> Row:
     try:
-        seq, at_s, wall_s, boot_id, kind, version, body, crc = json.loads(line)
+        return row_of(line)
     except (TypeError, ValueError) as error:
         raise MalformedFact(f"{file}, line {number}: {error}") from error
-    row = seq, at_s, wall_s, boot_id, kind, version, body, crc
-    if crc_of(row) != crc:
-        raise MalformedFact(f"{file}, line {number}: its CRC does not match")
-    return row
 
 
 def _remove_below(db: sqlite3.Connection, floor: int, pause: Callable[[float], object]) -> None:

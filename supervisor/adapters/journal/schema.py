@@ -9,6 +9,7 @@ flipped bit in the number would move the fact to another place.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import stat
@@ -16,6 +17,7 @@ import zlib
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from supervisor import files
 from supervisor.adapters.durable import sync
@@ -58,7 +60,7 @@ _TABLES: Final = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA}",
 )
-_BUSY_S: Final = 10.0
+_BUSY_S: Final = 5.0
 
 # The text after this key, up to the next quote, is the program's name as JSON. A quote inside of a text has a backslash.
 _KEY: Final = '"program":"'
@@ -77,20 +79,17 @@ def crc_of(row: Row) -> int:
     return zlib.crc32(f"{seq}|{at_s!r}|{wall_s!r}|{boot_id}|{kind}|{version}|{body}".encode())
 
 
-def version(db: sqlite3.Connection) -> int:
-    return pragma(db, "user_version")
-
-
-def table_version(db: sqlite3.Connection) -> int:
-    """The schema number in the table `about`."""
-    row = db.execute("SELECT value FROM about WHERE name = 'schema'").fetchone()
-    return 0 if row is None else _whole(row[0])
+def about(db: sqlite3.Connection, name: str) -> int:
+    """A number of the table `about`; 0: it is not there."""
+    row = db.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
+    if row is not None and type(row[0]) is not int:
+        raise sqlite3.DatabaseError("a number in the table about is damaged")
+    return 0 if row is None else int(row[0])
 
 
 def floor(db: sqlite3.Connection) -> int:
     """The number of the first fact that counts. Facts below it are in the archive, even if they are still here too."""
-    row = db.execute("SELECT value FROM about WHERE name = 'floor'").fetchone()
-    return 0 if row is None else _whole(row[0])
+    return about(db, "floor")
 
 
 def missing_indexes(db: sqlite3.Connection) -> list[str]:
@@ -105,10 +104,28 @@ def make_indexes(db: sqlite3.Connection, names: Sequence[str]) -> None:
         db.execute(_INDEXES[name])
 
 
-def _whole(value: object) -> int:
-    if type(value) is not int:
-        raise sqlite3.DatabaseError("a number in the table about is damaged")
-    return value
+def row_of(line: str | bytes) -> Row:
+    """A row that was written as a line of JSON. Raises ValueError or TypeError, also if its CRC does not match."""
+    seq, at_s, wall_s, boot_id, kind, version, body, crc = json.loads(line)
+    row = int(seq), at_s, wall_s, boot_id, kind, version, body, crc
+    if crc_of(row) != crc:
+        raise ValueError("its CRC does not match")
+    return row
+
+
+# --- of any database of the state directory -------------------------------------------------------------------------------
+
+
+def opened(path: Path, how: str = "mode=ro") -> sqlite3.Connection:
+    """A connection to an existing file, for any thread."""
+    uri = f"file:{quote(os.fspath(path.absolute()))}?{how}"
+    return sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+
+
+def defect(db: sqlite3.Connection) -> str:
+    """What SQLite's own check of the whole file finds; empty: nothing."""
+    found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+    return "" if found == "ok" else found.splitlines()[-1]
 
 
 def pragma(db: sqlite3.Connection, name: str) -> int:
@@ -153,11 +170,7 @@ def build(path: Path, rows: Sequence[Row], *, before_rename: Callable[[], None] 
 
 def copy_database(source: Path, target: Path) -> None:
     """Copy a database consistently while a process writes it: one read transaction, which blocks no writer (WAL)."""
-    with contextlib.ExitStack() as stack:
-        live = stack.enter_context(
-            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S))
-        )  # fmt: skip
-        copy = stack.enter_context(contextlib.closing(sqlite3.connect(target)))
+    with contextlib.closing(opened(source)) as live, contextlib.closing(sqlite3.connect(target)) as copy:
         live.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
 
@@ -165,30 +178,26 @@ def copy_database(source: Path, target: Path) -> None:
 def new_file(path: Path) -> None:
     """Create an empty file that only its owner can read; SQLite's own files follow suit. Removes an interrupted build."""
     for suffix in ("", "-wal", "-shm", "-journal"):
-        _remove(beside(path, suffix))
+        files.make_room(beside(path, suffix))
+        beside(path, suffix).unlink(missing_ok=True)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-def _remove(path: Path) -> None:
-    files.make_room(path)
-    path.unlink(missing_ok=True)
-
-
-def finish_swap(path: Path) -> Path | None:
+def finish_swap(path: Path) -> None:
     """Let a rebuilt journal replace the previous one: the end of a salvage, also of an interrupted one.
 
     The old WAL must be removed durably before the new file gets the name: SQLite would replay it into the new file.
-    A file without a second name exists only once, so it is kept as `journal.sqlite.found`. Returns that name, if any.
+    A file without a second name exists only once, so it is kept as `journal.sqlite.found`.
     """
     rebuilt = beside(path, ".rebuilt")
     if not rebuilt.exists():
-        return None
+        return
     kept = free_name(path, ".found")
-    found = [_vacate(beside(path, suffix), beside(kept, suffix)) for suffix in ("", "-wal", "-shm")]
+    for suffix in ("", "-wal", "-shm"):
+        _vacate(beside(path, suffix), beside(kept, suffix))
     sync(path.parent)
     rebuilt.replace(path)
     sync(path.parent)
-    return next((name for name in found if name is not None), None)
 
 
 def make_room(path: Path) -> None:
@@ -197,51 +206,42 @@ def make_room(path: Path) -> None:
         files.make_room(beside(path, suffix), follow=not suffix)
 
 
-def _vacate(path: Path, kept: Path) -> Path | None:
-    """Make room at a path. A file that would be lost is renamed instead. Returns its new name; None: no file was kept."""
+def _vacate(path: Path, kept: Path) -> None:
+    """Make room at a path. A file that would be lost is renamed instead."""
     try:
         found = path.lstat()
     except FileNotFoundError:
-        return None
+        return
     copied = found.st_nlink > 1 or found.st_size == 0 or path.name.endswith("-shm")  # SQLite creates -shm again
     if not (stat.S_ISREG(found.st_mode) and copied):
         path.rename(kept)
-        return kept
-    if path.name.endswith("-wal") or path.name.endswith("-shm"):  # the new journal replaces the main file in one step
+    elif path.name.endswith(("-wal", "-shm")):  # the new journal replaces the main file in one step
         path.unlink()
-    return None
 
 
-def link_aside(path: Path, kept: Path) -> Path | None:
-    """Give the file and its WAL a second name each, so that SQLite would still read the two together.
-
-    Returns the name that represents both; None if neither exists.
-    """
-    pairs = [(beside(path, suffix), beside(kept, suffix)) for suffix in ("", "-wal")]
-    there = [(old, new) for old, new in pairs if old.exists() and (old == path or old.stat().st_size > 0)]
-    for old, new in there:
-        _link(old, new)
+def link_aside(path: Path, kept: Path) -> None:
+    """Give the file and its WAL a second name each, so that SQLite would still read the two together."""
+    for suffix in ("", "-wal"):
+        old, new = beside(path, suffix), beside(kept, suffix)
+        if not old.exists() or (suffix and not old.stat().st_size):
+            continue
+        try:
+            os.link(old, new)
+        except FileExistsError:  # made by an interrupted run
+            if not old.samefile(new):
+                raise
     sync(path.parent)
-    return there[0][1] if there else None
-
-
-def _link(path: Path, kept: Path) -> None:
-    try:
-        os.link(path, kept)
-    except FileExistsError:  # made by an interrupted run
-        if not path.samefile(kept):
-            raise
 
 
 def free_name(path: Path, suffix: str) -> Path:
     """`journal.sqlite` + suffix, plus a number if another file already has that name."""
     names = (beside(path, f"{suffix}{number}") for number in ("", *(f"-{n}" for n in range(1, 1000))))
     there = path.exists()
-    return next(name for name in names if _is_free(name) or (there and name.exists() and name.samefile(path)))
-
-
-def _is_free(name: Path) -> bool:
-    return not os.path.lexists(name) and not os.path.lexists(beside(name, "-wal"))
+    return next(
+        name for name in names
+        if not (os.path.lexists(name) or os.path.lexists(beside(name, "-wal")))
+        or (there and name.exists() and name.samefile(path))
+    )  # fmt: skip
 
 
 def beside(path: Path, suffix: str) -> Path:

@@ -32,7 +32,7 @@ import structlog
 from supervisor import files
 from supervisor.adapters.durable import replace, sync, write_all
 from supervisor.adapters.journal import schema
-from supervisor.adapters.journal.schema import COLUMNS, Row, beside, crc_of
+from supervisor.adapters.journal.schema import COLUMNS, Row, beside, crc_of, row_of
 
 log = structlog.get_logger()
 
@@ -124,9 +124,8 @@ def renew(journal: Path, pause: Callable[[float], object] = lambda _: None) -> s
 def _verified(copy: Path, pause: Callable[[float], object]) -> int:
     """The number of its last fact. Raises ValueError or sqlite3.Error if anything in it is damaged."""
     with contextlib.closing(sqlite3.connect(copy)) as db:
-        defect = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
-        if defect != "ok":
-            raise ValueError(defect.splitlines()[-1])
+        if defect := schema.defect(db):
+            raise ValueError(defect)
         last = 0
         rows = db.execute(f"SELECT {COLUMNS} FROM fact ORDER BY seq")  # noqa: S608  constants only
         while page := rows.fetchmany(_PAGE_ROWS):
@@ -156,7 +155,7 @@ def readable(path: Path) -> tuple[int, int | None, dict[int, Row]]:
     """`readable_in` of a file; without one, nothing."""
     if not path.exists() or path.stat().st_size == 0:  # SQLite would remove the WAL of an empty file
         return 0, None, {}
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+    with contextlib.closing(schema.opened(path)) as db:
         return readable_in(db)
 
 
@@ -193,7 +192,4 @@ def _lines(text: Path) -> Iterator[Row]:
     with contextlib.suppress(OSError), os.fdopen(files.open_regular(text), "rb") as lines:
         for line in lines:
             with contextlib.suppress(ValueError, TypeError):
-                seq, at_s, wall_s, boot_id, kind, version, body, crc = json.loads(line)
-                row = seq, at_s, wall_s, boot_id, kind, version, body, crc
-                if type(seq) is int and crc_of(row) == crc:
-                    yield row
+                yield row_of(line)

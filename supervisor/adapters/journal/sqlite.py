@@ -45,7 +45,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
-from urllib.parse import quote
 
 import structlog
 
@@ -72,7 +71,6 @@ from supervisor.ports import JournalMoved, Salvage
 
 log = structlog.get_logger()
 
-_BUSY_TIMEOUT_S: Final = 5.0
 _PAGE_ROWS: Final = 1000
 _SNAPSHOT: Final = "Snapshot"
 _SNAPSHOTS: Final = f"SELECT seq FROM fact WHERE kind = '{_SNAPSHOT}' AND seq >= ? ORDER BY seq DESC"  # noqa: S608
@@ -123,8 +121,7 @@ class JournalReader:
         self._path = Path(path)
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         if not self._path.exists():
-            msg = f"{self._path}: there is no journal"
-            raise FileNotFoundError(errno.ENOENT, msg)
+            raise FileNotFoundError(errno.ENOENT, f"{self._path}: there is no journal")
         try:
             self._db = _connect_readonly(self._path, whole=may_copy)
         except OSError as error:
@@ -247,7 +244,10 @@ class Journal:
             try:
                 last_seq, last_crc = _last(db)
                 files.complete(db)
-                _make_indexes(db, self._path)
+                if missing := schema.missing_indexes(db):
+                    log.warning("journal_indexed", path=str(self._path), indexes=missing, why="the journal lacked them")
+                    with transaction(db):
+                        schema.make_indexes(db, missing)
             except BaseException:
                 db.close()
                 raise
@@ -262,8 +262,7 @@ class Journal:
         Raises ValueError (MalformedFact) for a fact that could not be read back: an error of the caller, not of the disk.
         """
         if not (math.isfinite(at_s) and math.isfinite(wall_s)):
-            msg = f"a fact needs finite times, not at_s={at_s!r} and wall_s={wall_s!r}"
-            raise ValueError(msg)
+            raise ValueError(f"a fact needs finite times, not at_s={at_s!r} and wall_s={wall_s!r}")
         at_s, wall_s = at_s + 0.0, wall_s + 0.0  # makes floats, and turns -0.0 into 0.0, as SQLite does
         encoded = [encode(fact) for fact in facts]
         if not encoded:
@@ -437,14 +436,10 @@ def _rebuild(
     with as_os_error(path):
         schema.build(
             beside(path, ".rebuilt"), [*rows, loss_row], floor=floor,
-            before_rename=lambda: _keep(path, damaged),
+            before_rename=lambda: schema.link_aside(path, damaged),
         )  # fmt: skip
     schema.finish_swap(path)
     return Stamped(*stamp, found.fact()), found
-
-
-def _keep(path: Path, damaged: Path) -> None:
-    schema.link_aside(path, damaged)
 
 
 # --- opening ---------------------------------------------------------------------------------------------------------
@@ -478,8 +473,7 @@ def _finish_swap(path: Path) -> None:
 def _last_if_whole(rebuilt: Path) -> int | None:
     """The number of its last fact; None if it is no whole journal."""
     try:
-        db = sqlite3.connect(f"{_uri(rebuilt, 'ro')}&immutable=1", uri=True)
-        with contextlib.closing(db), as_os_error(rebuilt):
+        with contextlib.closing(schema.opened(rebuilt, "mode=ro&immutable=1")) as db, as_os_error(rebuilt):
             _check_database(db, rebuilt)
             return max((fact.seq for fact in _read(db, rebuilt, 0)), default=0)
     except OSError as error:
@@ -518,18 +512,12 @@ def _is_a_fact(row: Row) -> bool:
     return True
 
 
-def _uri(path: Path, mode: str) -> str:
-    return f"file:{quote(os.fspath(path.absolute()))}?mode={mode}"
-
-
 def connect(path: Path) -> sqlite3.Connection:
     """A writing connection. Besides the journal itself, only `archive.py` may use one."""
     with as_os_error(path):
         # Other threads may use it: the daemon's start folds the journal before its deciding thread begins.
         # Never creates the file: an empty database in place of a removed journal would look like a damaged one.
-        db = sqlite3.connect(
-            _uri(path, "rw"), uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
+        db = schema.opened(path, "mode=rw")
         try:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
@@ -543,7 +531,7 @@ def connect(path: Path) -> sqlite3.Connection:
 def _connect_readonly(path: Path, *, named: Path | None = None, whole: bool = True) -> sqlite3.Connection:
     files.require_regular(path)
     with as_os_error(named or path):
-        db = sqlite3.connect(_uri(path, "ro"), uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
+        db = schema.opened(path)
         try:
             _check_database(db, named or path, whole=whole)
         except BaseException:
@@ -563,14 +551,16 @@ def _check_database(db: sqlite3.Connection, path: Path, *, whole: bool = True) -
             raise JournalDamaged(path, "it is an empty database")
         if {"fact", "about"} <= tables:
             raise JournalDamaged(path, f"its header has the application id {application_id:#x}")
-        msg = f"{path}: this is not a journal of extralife (SQLite application id {application_id:#x}): move it aside"
-        raise JournalRefused(msg)
-    version, table_version = schema.version(db), schema.table_version(db)
+        raise JournalRefused(
+            f"{path}: this is not a journal of extralife (SQLite application id {application_id:#x}): move it aside"
+        )
+    version, table_version = pragma(db, "user_version"), schema.about(db, "schema")
     if version != table_version:
         raise JournalDamaged(path, f"its header says schema {version}, its table {table_version}")
     if version != SCHEMA:
-        msg = f"{path}: the journal has schema {version}, this extralife knows {SCHEMA}: start the newer extralife again"
-        raise JournalRefused(msg)
+        raise JournalRefused(
+            f"{path}: the journal has schema {version}, this extralife knows {SCHEMA}: start the newer extralife again"
+        )
     if whole:
         _check_whole(db, path)
     floor = schema.floor(db)
@@ -580,9 +570,8 @@ def _check_database(db: sqlite3.Connection, path: Path, *, whole: bool = True) -
 
 
 def _check_whole(db: sqlite3.Connection, path: Path) -> None:
-    found = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
-    if found != "ok":
-        raise JournalDamaged(path, found.splitlines()[-1])
+    if found := schema.defect(db):
+        raise JournalDamaged(path, found)
 
 
 @contextlib.contextmanager
@@ -658,14 +647,6 @@ def _tests(kinds: Sequence[str], program: str | None, *, by_index: bool) -> Iter
         yield among, kinds
 
 
-def _make_indexes(db: sqlite3.Connection, path: Path) -> None:
-    missing = schema.missing_indexes(db)
-    if missing:
-        log.warning("journal_indexed", path=str(path), indexes=missing, why="the journal lacked them")
-        with transaction(db):
-            schema.make_indexes(db, missing)
-
-
 def _last(db: sqlite3.Connection) -> tuple[int, int]:
     """Number and CRC of the newest fact; zeros if there is none."""
     row: tuple[int, int] | None = db.execute("SELECT seq, crc FROM fact ORDER BY seq DESC LIMIT 1").fetchone()
@@ -680,8 +661,7 @@ def _row(seq: int, at_s: float, wall_s: float, boot_id: str, kind: str, version:
 def fact_of(row: Row) -> Fact:
     """Raises MalformedFact for a damaged row, UnknownFact for a complete row that a newer extralife wrote."""
     if crc_of(row) != row[7]:
-        msg = "its CRC does not match"
-        raise MalformedFact(msg)
+        raise MalformedFact("its CRC does not match")
     return decode(*row[4:7])
 
 
@@ -689,7 +669,6 @@ def _stamped(path: Path, row: Row) -> Stamped:
     try:
         return Stamped(*row[:4], fact_of(row))
     except UnknownFact as error:
-        msg = f"{path}: row {row[0]}: {error}: start the newer extralife again"
-        raise JournalRefused(msg) from error
+        raise JournalRefused(f"{path}: row {row[0]}: {error}: start the newer extralife again") from error
     except MalformedFact as error:
         raise JournalDamaged(path, f"row {row[0]}: {error}") from error

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor.adapters.host.boot import BootFiles
+from supervisor.files import text
 
 _DMI: Final = Path("/sys/class/dmi/id")
 _AZURE_TAG: Final = "7783-7084-3265-9085-8269-3286-77"  # the same on every virtual machine of Azure, on no other Hyper-V
@@ -23,12 +24,12 @@ _ROOT: Final = Path(__file__).parents[3]
 def provider(files: BootFiles) -> str:
     """`aws`, `google` or `azure`; empty: none of them, or unknown."""
     folder = files.folder or _DMI
-    vendor = _text(folder / "sys_vendor")
+    vendor = text(folder / "sys_vendor")
     if vendor == "Amazon EC2":
         return "aws"
-    if vendor == "Google" and _text(folder / "product_name") == "Google Compute Engine":
+    if vendor == "Google" and text(folder / "product_name") == "Google Compute Engine":
         return "google"
-    return "azure" if _text(folder / "chassis_asset_tag") == _AZURE_TAG else ""
+    return "azure" if text(folder / "chassis_asset_tag") == _AZURE_TAG else ""
 
 
 def command(files: BootFiles) -> str:
@@ -37,14 +38,6 @@ def command(files: BootFiles) -> str:
     root = current if current.exists() and current.samefile(_ROOT) else _ROOT
     found = root / "deploy" / "notices" / name
     return str(found) if name and found.exists() else ""
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(256).decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
 
 
 if __name__ == "__main__":

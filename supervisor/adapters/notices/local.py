@@ -9,6 +9,10 @@ Any other status means that the command cannot tell.
 
 The file: if it does not exist, no end is announced. An empty file announces an end without a time. Seconds count from the
 file's last change.
+
+There is one thread for the command and one for the file. Each waits for its own source only, at most `timeout_s`. No thread
+waits for another one, and the deciding thread waits for none of them. They post an input when the notices of both sources
+together have changed.
 """
 
 from __future__ import annotations
@@ -16,18 +20,30 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import threading
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from supervisor import wall_clock
 from supervisor.adapters import hooks
+from supervisor.adapters.threads import Lasting
 from supervisor.files import open_regular
 from supervisor.formats import span
-from supervisor.policy.upkeep.notices import COMMAND, END, FILE, RISK, EndNotice
-from supervisor.ports import Clock
+from supervisor.model.inputs import EndNoticesRead
+from supervisor.model.settings import Settings
+from supervisor.policy.upkeep.notices import COMMAND, END, FILE, RISK, EndNotice, NoticeSettings, is_same
+from supervisor.ports import Clock, Inbox
 from supervisor.printable import printable
+from supervisor.records import Record
 
+log = structlog.get_logger()
+
+_SOURCES: Final = (COMMAND, FILE)
 _MOST_BYTES: Final = 4096
 _SHOWN: Final = 200
 _EPOCH_S: Final = 1e9  # a larger number is a time since the epoch, not a number of seconds left
@@ -116,3 +132,81 @@ class Command:
         if code:
             raise Unreadable(f"it ended with status {code}")
         return output[:_MOST_BYTES]
+
+
+# --- the threads --------------------------------------------------------------------------------------------------------
+
+
+class _SourceResult(Record):
+    found: tuple[EndNotice, ...] = ()
+    source: str = ""  # empty: there is none
+    error: str = ""  # if it is set, `found` is unknown
+
+
+class NoticeWatch:
+    """Reads every configured source once per `every_s`."""
+
+    def __init__(self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock) -> None:
+        """`settings` returns the current settings."""
+        self._settings, self._inbox, self._clock = settings, inbox, clock
+        self._over, self._guard = threading.Event(), threading.Lock()
+        self._made: dict[str, tuple[NoticeSettings, Command | File | None]] = {}
+        self._results: dict[str, _SourceResult] = {}
+        self._posted: tuple[tuple[EndNotice, ...], dict[str, str]] | None = None
+
+    def start(self) -> None:
+        for name in _SOURCES:
+            Lasting(f"notices-{name}", partial(self._turn, name), self._over.is_set).start()
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _turn(self, name: str) -> None:
+        rules, made = self._settings().notice, self._made.get(name)
+        if made is None or made[0] != rules:
+            made = self._made[name] = rules, source(name, rules, self._clock)
+        self._take(name, _read(name, made[1]))
+        self._over.wait(rules.every_s)
+
+    def _take(self, name: str, result: _SourceResult) -> None:
+        with self._guard:
+            before = self._results.get(name)
+            self._results[name] = result
+            if len(self._results) < len(_SOURCES):
+                return  # the other source was not read yet: its notice to an earlier daemon may still hold
+            notices = (each for key in sorted(self._results) for each in self._results[key].found)
+            found = tuple(self._settled(each) for each in notices)
+            errors = {each.source: each.error for each in self._results.values() if each.error}
+            if (found, errors) == self._posted:
+                return
+            self._posted = found, errors
+            self._inbox.post(EndNoticesRead(self._clock.now_s(), found, errors))
+        if result.error and (before is None or before.error != result.error):
+            log.warning("notices_not_read", source=result.source, error=result.error)
+
+    def _settled(self, notice: EndNotice) -> EndNotice:
+        """The earlier notice, if this one says the same.
+
+        A service's clock has whole seconds, so the times of equal notices may differ.
+        """
+        before = next((each for each in (self._posted or ((), {}))[0] if each.id == notice.id), None)
+        return notice if before is None or not is_same(before, notice) else before
+
+
+def source(name: str, rules: NoticeSettings, clock: Clock) -> Command | File | None:
+    """The source of this name, if it is configured."""
+    if name == COMMAND:
+        return Command(rules.command, rules.timeout_s, clock) if rules.command else None
+    return File(rules.file, clock) if rules.file else None
+
+
+def _read(name: str, source: Command | File | None) -> _SourceResult:
+    if source is None:
+        return _SourceResult()
+    try:
+        return _SourceResult(source.read(), name)
+    except Unreadable as error:
+        return _SourceResult((), name, printable(str(error)))
+    except Exception as error:
+        log.exception("notices_not_read", source=name)
+        return _SourceResult((), name, f"it stopped at a bug ({type(error).__name__}); see the daemon's log")

@@ -9,16 +9,15 @@ latest.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from dataclasses import field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from supervisor import files
 from supervisor.adapters import durable
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticSnapshot
-from supervisor.files import open_regular
 from supervisor.policy.box.box_identity import Witnesses, compare
 from supervisor.policy.upkeep.offsite import Claim, Lease, judge, judge_moved, newest
 from supervisor.records import Record
@@ -40,8 +39,7 @@ def read(offsite_dir: Path) -> Lease | None:
 
 def _body(offsite_dir: Path) -> dict[str, Any]:
     try:
-        with os.fdopen(open_regular(offsite_dir / LEASE_FILE), "rb") as file:
-            body = json.loads(file.read(_MOST_BYTES))
+        body = json.loads(files.read(offsite_dir / LEASE_FILE, _MOST_BYTES, follow=False))
     except (OSError, ValueError):
         return {}
     return body if isinstance(body, dict) else {}

@@ -30,7 +30,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -149,7 +150,15 @@ class Restic:
     def snapshots(self) -> list[ResticSnapshot]:
         """Copies and leases, the oldest first. Needs no lock, so it works while another box prunes."""
         output = self._run("snapshots", "--json", "--no-lock", "--tag", COPY_TAG, "--tag", LEASE_TAG)
-        return sorted(_parsed(output), key=lambda each: each.age_order)
+        with _parsing("snapshots"):
+            found = [
+                ResticSnapshot(
+                    str(each["short_id"]), _wall_s(str(each["time"])), str(each.get("hostname") or ""),
+                    tuple(map(str, each.get("tags") or ())),
+                )
+                for each in json.loads(output) or ()
+            ]  # fmt: skip
+        return sorted(found, key=lambda each: each.age_order)
 
     def copy(self, directory: Path, *, host: str, tags: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
         """Back up a directory as one snapshot. Unchanged files are not read.
@@ -191,7 +200,9 @@ class Restic:
         ]
         answer = self._run("forget", "--dry-run", "--no-lock", "--json", "--tag", COPY_TAG, "--group-by", "", *keep)
         copies = [Kept(each.id, each.generation, each.steps) for each in snapshots if COPY_TAG in each.tags]
-        surplus = _surplus(answer) - indispensable(copies, programs)
+        with _parsing("forget"):
+            surplus = {str(each["short_id"]) for group in json.loads(answer) or () for each in group["remove"] or ()}
+        surplus -= indispensable(copies, programs)
         surplus |= {each.id for each in [each for each in snapshots if each.lease is not None][:-_LEASES_KEPT]}
         if surplus:
             self._run("forget", *sorted(surplus), "--prune")
@@ -400,42 +411,34 @@ def _text(file: Any) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _parsed(output: str) -> list[ResticSnapshot]:
+@contextlib.contextmanager
+def _parsing(operation: str) -> Iterator[None]:
     try:
-        return [
-            ResticSnapshot(
-                str(each["short_id"]), _wall_s(str(each["time"])), str(each.get("hostname") or ""),
-                tuple(map(str, each.get("tags") or ())),
-            )
-            for each in json.loads(output) or ()
-        ]  # fmt: skip
+        yield
     except (ValueError, KeyError, TypeError) as error:
-        raise ResticError(f"restic snapshots: the answer cannot be parsed ({type(error).__name__})") from error
+        raise ResticError(f"restic {operation}: the answer cannot be parsed ({type(error).__name__})") from error
 
 
-def _surplus(output: str) -> set[str]:
-    """The ids of the copies that `forget` would remove."""
-    try:
-        return {str(each["short_id"]) for group in json.loads(output) or () for each in group["remove"] or ()}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ResticError(f"restic forget: the answer cannot be parsed ({type(error).__name__})") from error
+def _messages(output: str) -> Iterator[dict[str, Any]]:
+    """The lines of JSON of a backup."""
+    for line in output.splitlines():
+        with contextlib.suppress(ValueError):
+            if isinstance(body := json.loads(line), dict):
+                yield body
 
 
 def _summary(output: str) -> dict[str, Any]:
-    for line in reversed(output.splitlines()):
-        with contextlib.suppress(ValueError):
-            found = json.loads(line)
-            if isinstance(found, dict) and found.get("message_type") == "summary" and found.get("snapshot_id"):
-                return found
+    for body in reversed([*_messages(output)]):
+        if body.get("message_type") == "summary" and body.get("snapshot_id"):
+            return dict(body)
     raise ResticError("restic backup: it ended without a summary, so nothing is known of the copy")
 
 
 def _unread(output: str, directory: Path) -> dict[str, str]:
     """The files that restic could not read, below `directory`, each with its reason."""
     found: dict[str, str] = {}
-    for line in output.splitlines():
+    for body in _messages(output):
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-            body = json.loads(line)
             if body["message_type"] == "error":
                 path = os.path.relpath(os.path.join(directory, body["item"]), directory)  # noqa: PTH118
                 error = body["error"]
@@ -447,7 +450,5 @@ def _unread(output: str, directory: Path) -> dict[str, str]:
 
 def _wall_s(text: str) -> float:
     """Restic's time has up to nine digits after the second, and `Z` or an offset: `2026-11-23T05:27:56.428391114Z`."""
-    from datetime import datetime
-
     text = re.sub(r"(\.\d{1,6})\d*", r"\1", text.replace("Z", "+00:00"))
     return datetime.fromisoformat(text).timestamp()

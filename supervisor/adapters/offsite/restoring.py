@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import sqlite3
 import uuid
@@ -24,14 +23,15 @@ from typing import Any, Final
 
 import structlog
 
+from supervisor import files
 from supervisor.adapters.copies import put_back
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.copies.store import BackupError, PartlyRolledBack, Task
 from supervisor.adapters.durable import sync, sync_directory
+from supervisor.adapters.journal import schema
 from supervisor.adapters.offsite import hardware, staging
 from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError, ResticSnapshot
-from supervisor.files import open_regular
 from supervisor.policy.upkeep.offsite import Claim, Lease
 from supervisor.records import Record
 from workers.contract import REPLAY_DIR, checked_name
@@ -148,8 +148,7 @@ def log_origin(state_dir: Path) -> None:
 
 def _about(aside: Path) -> dict[str, Any]:
     try:
-        with os.fdopen(open_regular(aside / staging.COPY_FILE), "rb") as file:
-            body: dict[str, Any] = json.loads(file.read(_MOST_BYTES))
+        body: dict[str, Any] = json.loads(files.read(aside / staging.COPY_FILE, _MOST_BYTES, follow=False))
         if body["version"] != staging.VERSION:
             raise NotRestored(f"the copy was made by another extralife (version {body['version']})")
         float(body["wall_s"])
@@ -173,11 +172,11 @@ def _verified(aside: Path) -> backups.BackupInfo | None:
 
 def _check_journal(path: Path) -> None:
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-            found = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        with contextlib.closing(schema.opened(path)) as db:
+            found = schema.defect(db)
     except sqlite3.Error as error:
         found = str(error)
-    if found != "ok":
+    if found:
         raise NotRestored(f"the journal in the copy is damaged ({found}); choose another with --snapshot")
 
 

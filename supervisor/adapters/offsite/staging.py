@@ -29,6 +29,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor import files
 from supervisor.adapters import durable
 from supervisor.adapters.copies import put_back
 from supervisor.adapters.copies import store as backups
@@ -37,7 +38,6 @@ from supervisor.adapters.copies.store import BackupError, NothingToBackUp, Task
 from supervisor.adapters.journal import archive
 from supervisor.adapters.journal.schema import copy_database
 from supervisor.adapters.process.own_checkpoints import KEPT, Place
-from supervisor.files import open_regular
 from supervisor.model.settings import Paths
 from supervisor.records import Record, dataclass
 from workers.contract import (
@@ -214,5 +214,5 @@ def _is_left_out(name: str, top: bool) -> bool:
 
 
 def _copy_small(source: Path, target: Path) -> None:
-    with contextlib.suppress(OSError), os.fdopen(open_regular(source), "rb") as file:
-        durable.create(target, file.read(16 << 20))
+    with contextlib.suppress(OSError):
+        durable.create(target, files.read(source, 16 << 20, follow=False))

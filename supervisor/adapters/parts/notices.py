@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.adapters.notices.thread import NoticeWatch
+from supervisor.adapters.notices.local import NoticeWatch
 from supervisor.adapters.parts import Part, World
 
 

@@ -21,18 +21,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Self
-from urllib.parse import quote
 
 from supervisor import files
-from supervisor.adapters.durable import create
-from supervisor.adapters.journal.schema import pragma, transaction
-from supervisor.model.recording import FIGURES_OF_ITS_OWN, FIRST, SHEETS, Row, Series, Sheet, Track, as_spread, in_periods
+from supervisor.adapters.foundations import of_path
+from supervisor.adapters.journal.schema import beside, defect, new_file, opened, pragma, transaction
+from supervisor.model.recording import FIGURES_OF_ITS_OWN, FIRST, SHEETS, Row, Series, Sheet, as_spread, in_periods
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS, Held, Tier, bucket_of, kept_spans
 
 _APPLICATION_ID: Final = 0x584C5243  # "XLRC"
 _VERSION: Final = 2  # version of the rows' meaning; an added column does not change it
-_BUSY_TIMEOUT_S: Final = 5.0
+_WITHOUT_LOG: Final = "mode=ro&immutable=1"
 _MOST_WAL_BYTES: Final = 4 << 20
 _LEAST, _MOST = "least", "most"
 _FIXED: Final = ("at_s", "wall_s", "readings", "subject")  # columns before those of series
@@ -56,22 +55,21 @@ class Recording:
                 files.make_room(f"{path}{end}", follow=not end)
             if not path.exists():
                 _build(path)
-            self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            self._db = opened(path, "mode=rw")
             try:
                 self._prepare(now_s)
             except BaseException:
                 self._db.close()
                 raise
             self._pruned_s = -_PRUNED_EVERY_S
-            found = path.stat()
-            self._file = found.st_dev, found.st_ino
+            self._file = of_path(path)
 
     def _prepare(self, now_s: float) -> None:
         if pragma(self._db, "application_id") != _APPLICATION_ID:
             raise NotUsable(f"{self._path} is not a recorder's file")
         if (version := pragma(self._db, "user_version")) != _VERSION:
             raise NotUsable(f"{self._path} was written by another extralife (format {version}, known is {_VERSION})")
-        if (found := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+        if found := defect(self._db):
             raise NotUsable(f"{self._path} is damaged: {found}")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
@@ -84,11 +82,8 @@ class Recording:
 
     def in_place(self) -> bool:
         """Whether the path still leads to this file."""
-        try:
-            found = self._path.lstat()
-        except FileNotFoundError:
-            return False
-        return (found.st_dev, found.st_ino) == self._file
+        found = of_path(self._path)
+        return found is not None and self._file is not None and found.same(self._file)
 
     def add(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Add the readings of one moment, by sheet. They are durable when this returns. Raises OSError."""
@@ -103,7 +98,7 @@ class Recording:
                 for finer, tier in itertools.pairwise(TIERS):
                     until_s = bucket_of(now_s, tier.period_s)
                     subjects = self._subjects[sheet.name]
-                    rows = _read(self._db, subjects, sheet, finer, self._folded_until(sheet, tier), until_s)
+                    rows = _read(self._db, subjects, sheet, finer, _folded_until(self._db, sheet, tier, 0.0), until_s)
                     with transaction(self._db):
                         _insert(self._db, subjects, sheet, tier, _periods(sheet, tier, rows))
 
@@ -152,10 +147,6 @@ class Recording:
         found: float | None = self._db.execute(f"SELECT {which}(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
         return found
 
-    def _folded_until(self, sheet: Sheet, tier: Tier) -> float:
-        newest_s = self._min_or_max_time("max", sheet, tier)
-        return 0.0 if newest_s is None else newest_s + tier.period_s
-
 
 class RecordingReader:
     """Reads the file, while a daemon may be writing it."""
@@ -179,44 +170,14 @@ class RecordingReader:
         with _as_os_error(self._path):
             yield from self._rows(sheet, TIERS.index(tier), since_s, until_s, subjects)
 
-    def tracks(
-        self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str] = ()
-    ) -> dict[tuple[str, ...], Track]:  # fmt: skip
-        """The same rows by subject, read by column, because an answer has fifty thousand numbers. Raises OSError."""
-        known = self._subjects[sheet.name]
-        by_subject = _BySubject(known, sheet.by_track)
-        columns = ["at_s", "wall_s", "subject", *_names(sheet, tier)]
-        with _as_os_error(self._path):
-            rows = _select(self._db, sheet, tier, columns, since_s, until_s, subjects).fetchall()
-            known.read({row[2] for row in rows})
-            for row in rows:
-                by_subject[row[2]].append(row)
-            last_s = rows[-1][0] if rows else None
-            found = {keys: _track(sheet, tier, known, zip(*rows, strict=True)) for keys, rows in by_subject.tracks.items()}
-            for each in self._newest(sheet, TIERS.index(tier), last_s, since_s, until_s, subjects):
-                keys = each.keys[: sheet.by_track]
-                if keys not in found:
-                    found[keys] = Track.empty(sheet)
-                found[keys].append(each)
-        return found
-
     def _rows(self, sheet: Sheet, place: int, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
-        row = None
-        for row in _read(self._db, self._subjects[sheet.name], sheet, TIERS[place], since_s, until_s, subjects):
+        tier, next_s = TIERS[place], since_s
+        for row in _read(self._db, self._subjects[sheet.name], sheet, tier, since_s, until_s, subjects):
             yield row
-        yield from self._newest(sheet, place, None if row is None else row.at_s, since_s, until_s, subjects)
-
-    def _newest(
-        self, sheet: Sheet, place: int, last_s: float | None, since_s: float, until_s: float, subjects: Sequence[str]
-    ) -> Iterator[Row]:  # fmt: skip
-        """The periods that are not folded yet. `last_s`: the time of the last folded row."""
-        if place == 0:
-            return
-        tier = TIERS[place]
-        newest = self._db.execute(f"SELECT max(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
-        next_s = since_s if last_s is None else last_s + tier.period_s
-        begun_s = max(next_s, since_s if newest is None else newest + tier.period_s)
-        yield from _periods(sheet, tier, self._rows(sheet, place - 1, begun_s, until_s, subjects))
+            next_s = row.at_s + tier.period_s
+        if place > 0:
+            begun_s = max(next_s, _folded_until(self._db, sheet, tier, since_s))
+            yield from _periods(sheet, tier, self._rows(sheet, place - 1, begun_s, until_s, subjects))
 
     def held(self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int) -> list[Held]:
         """For each tier: its oldest row, and its number of rows from `since_s` to before `until_s`, counted up to `enough`.
@@ -261,45 +222,22 @@ def read(path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, s
         yield from reader.rows(sheet, tier, since_s, until_s, subjects)
 
 
-def tracks(
-    path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]
-) -> dict[tuple[str, ...], Track]:  # fmt: skip
-    """`RecordingReader.tracks` of the file at `path`; empty if there is no file. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
-        return reader.tracks(sheet, tier, since_s, until_s, subjects)
-    return {}
-
-
-def held(path: Path, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int) -> list[Held]:
-    """`RecordingReader.held` of the file at `path`; empty if there is no file. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
-        return reader.held(sheet, since_s, until_s, subjects, enough)
-    return []
-
-
-def names(path: Path) -> set[str]:
-    """`RecordingReader.names` of the file at `path`; empty if there is no file. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
-        return reader.names()
-    return set()
-
-
 def remove_leftovers(path: Path) -> None:
     """Delete the side files of a removed database.
 
     Otherwise SQLite would read the next file with the old log. Raises OSError.
     """
     for end in ("-wal", "-shm"):
-        path.with_name(path.name + end).unlink(missing_ok=True)
+        beside(path, end).unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path:
     """Rename a file that cannot be used. It replaces one that was set aside before. Raises OSError."""
-    aside = path.with_name(f"{path.name}.old")
+    aside = beside(path, ".old")
     files.make_room(aside)
     for end in ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + end).replace(aside.with_name(aside.name + end))
+            beside(path, end).replace(beside(aside, end))
     return aside
 
 
@@ -328,9 +266,8 @@ def _columns(series: Series, tier: Tier) -> tuple[str, ...]:
 
 def _build(path: Path) -> None:
     """Create a new file, complete before it gets its name: a reader never finds one without its tables."""
-    aside = path.with_name(f"{path.name}.new")
-    aside.unlink(missing_ok=True)
-    create(aside, b"")
+    aside = beside(path, ".new")
+    new_file(aside)
     with contextlib.closing(sqlite3.connect(aside, isolation_level=None)) as db:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
@@ -448,6 +385,12 @@ def _packed(subjects: _Subjects, sheet: Sheet, tier: Tier, row: Row) -> list[Any
     return packed
 
 
+def _folded_until(db: sqlite3.Connection, sheet: Sheet, tier: Tier, otherwise_s: float) -> float:
+    """The end of the newest folded period."""
+    newest_s: float | None = db.execute(f"SELECT max(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
+    return otherwise_s if newest_s is None else newest_s + tier.period_s
+
+
 def _read(
     db: sqlite3.Connection,
     subjects: _Subjects,
@@ -459,7 +402,11 @@ def _read(
 ) -> Iterator[Row]:
     """`firsts`: the first keys of the wanted rows; empty: all rows."""
     names, ends, fixed = [series.name for series in sheet.series], _ends(sheet, tier), len(_FIXED)
-    cursor = _select(db, sheet, tier, _columns_of(sheet, tier), since_s, until_s, firsts)
+    # Rows of one attempt, also those from before this column was kept.
+    columns = ["attempt" if name == FIRST and tier.by_attempt else name for name in _columns_of(sheet, tier)]
+    where = _where(sheet, firsts)
+    query = f"SELECT {', '.join(columns)} FROM {_table(sheet, tier)} WHERE {where} ORDER BY at_s, rowid"  # noqa: S608
+    cursor = db.execute(query, (since_s, until_s, *firsts))
     while rows := cursor.fetchmany(_AT_ONCE):
         subjects.read({row[3] for row in rows})
         for row in rows:
@@ -469,46 +416,6 @@ def _read(
                     values[name] = Spread(row[least], row[mean], row[most])
             keys, words = subjects[row[3]]
             yield Row(row[0], row[1], keys, words, values, row[2])
-
-
-def _select(
-    db: sqlite3.Connection, sheet: Sheet, tier: Tier, columns: Sequence[str], since_s: float, until_s: float,
-    firsts: Sequence[str],
-) -> sqlite3.Cursor:  # fmt: skip
-    where = _where(sheet, firsts)
-    if tier.by_attempt:  # rows of one attempt, also those from before this column was kept
-        columns = ["attempt" if name == FIRST else name for name in columns]
-    query = f"SELECT {', '.join(columns)} FROM {_table(sheet, tier)} WHERE {where} ORDER BY at_s, rowid"  # noqa: S608
-    return db.execute(query, (since_s, until_s, *firsts))
-
-
-class _BySubject(dict[int, list[tuple[Any, ...]]]):
-    """Rows by the id of their subject. The subjects of one track, such as all attempts of a program, share a list."""
-
-    def __init__(self, subjects: _Subjects, keys: int) -> None:
-        super().__init__()
-        self.tracks: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
-        self._subjects, self._keys = subjects, keys
-
-    def __missing__(self, id_: int) -> list[tuple[Any, ...]]:
-        self[id_] = self.tracks.setdefault(self._subjects[id_][0][: self._keys], [])
-        return self[id_]
-
-
-def _track(sheet: Sheet, tier: Tier, subjects: _Subjects, columns: Iterable[Sequence[Any]]) -> Track:
-    """Build a track from columns: journal time, wall clock, subject, then the series, then their minima and maxima."""
-    at_s, wall_s, ids, *found = map(list, columns)
-    of = dict(zip(_names(sheet, tier), found, strict=True))
-    names = [series.name for series in sheet.series]
-    ends = {}
-    for series in sheet.series:
-        if series.ends:
-            *_, least, most = _columns(series, tier) * 3  # a single reading is its own minimum and maximum
-            ends[series.name] = of[least], of[most]
-    return Track(
-        at_s, wall_s, [subjects[each][0] for each in ids], [subjects[each][1] for each in ids],
-        {name: of[name] for name in names}, ends,
-    )  # fmt: skip
 
 
 def _where(sheet: Sheet, firsts: Sequence[str]) -> str:
@@ -535,28 +442,22 @@ def _periods(sheet: Sheet, tier: Tier, rows: Iterable[Row]) -> Iterator[Row]:
 # --- SQLite --------------------------------------------------------------------------------------------------------------
 
 
-def _connect_readonly(path: Path) -> sqlite3.Connection:
+def _connect_readonly(path: Path, how: str = "mode=ro") -> sqlite3.Connection:
     """Connect read-only. If the shared-memory file cannot be created, the file is opened without its log.
 
     That happens on a read-only disk or in another user's directory.
     """
-    unreadable: sqlite3.OperationalError | None = None
     files.require_regular(path)
-    for how in ("mode=ro", "mode=ro&immutable=1"):
-        db = sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True, timeout=_BUSY_TIMEOUT_S, check_same_thread=False)
-        try:
-            if pragma(db, "application_id") != _APPLICATION_ID:
-                raise NotUsable(f"{path} is not a recorder's file")
-        except sqlite3.OperationalError as error:
-            db.close()
-            unreadable = error
-        except BaseException:
-            db.close()
+    db = opened(path, how)
+    try:
+        if pragma(db, "application_id") != _APPLICATION_ID:
+            raise NotUsable(f"{path} is not a recorder's file")
+    except BaseException as error:
+        db.close()
+        if how == _WITHOUT_LOG or not isinstance(error, sqlite3.OperationalError):
             raise
-        else:
-            return db
-    assert unreadable is not None  # noqa: S101  both have failed
-    raise unreadable
+        return _connect_readonly(path, _WITHOUT_LOG)
+    return db
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from workers import contract
 
 Why = Literal["timeout", "unreachable", "garbage", "missing"]
 Found = TypeVar("Found")
+_Output = subprocess.CompletedProcess[str]
 
 NODE_SUSPECT_STATES: Final = frozenset({"FAILED", "CANCELLED"})  # after these job states the launcher also queries the nodes
 _MOST_SAID: Final = 600
@@ -49,7 +50,7 @@ _UNREACHABLE: Final = re.compile(
     re.IGNORECASE,
 )
 _SBATCH_SAYS: Final = re.compile(r"^sbatch: ", re.MULTILINE)
-_NO_SUCH_JOB: Final = re.compile(r"invalid job id|^job \S+ not found$", re.IGNORECASE)  # the latter for tasks of arrays
+_NO_SUCH_JOB: Final = re.compile(r"invalid job id", re.IGNORECASE)
 _NO_ACCOUNTING: Final = re.compile(r"accounting storage is disabled", re.IGNORECASE)
 
 
@@ -86,12 +87,6 @@ class Jobs(Record):
     unread: str = ""
 
 
-class _CommandOutput(Record):
-    code: int
-    out: str
-    err: str
-
-
 class Slurm:
     """Runs the commands of one cluster. Every call blocks for at most `timeout_s`."""
 
@@ -110,13 +105,14 @@ class Slurm:
         output = self._run(["sbatch", "--parsable", *options], given=script, cwd=cwd)
         if isinstance(output, Unknown):
             return output
-        numbers = [match[1] for line in output.out.splitlines() if (match := _SUBMITTED.match(line.strip()))]
+        numbers = [match[1] for line in output.stdout.splitlines() if (match := _SUBMITTED.match(line.strip()))]
         if len(numbers) == 1:
             return Submitted(int(numbers[0]))
-        if output.code == 0:
-            return Unknown(f"sbatch: an answer without a job's number: {printable(output.out.strip())[:200]!r}", "garbage")
+        if output.returncode == 0:
+            shown = printable(output.stdout.strip())[:200]
+            return Unknown(f"sbatch: an answer without a job's number: {shown!r}", "garbage")
         answer = _refusal("sbatch", output)
-        if isinstance(answer, SlurmRefused) and not _SBATCH_SAYS.search(output.err):
+        if isinstance(answer, SlurmRefused) and not _SBATCH_SAYS.search(output.stderr):
             return Unknown(answer.words, "garbage")  # a site's wrapper around sbatch failed, perhaps after the submission
         return answer
 
@@ -125,7 +121,7 @@ class Slurm:
         output = self._run(["sbatch", "--test-only"], given=script)
         if isinstance(output, Unknown):
             return output
-        return Done() if output.code == 0 else _refusal("sbatch", output)
+        return Done() if output.returncode == 0 else _refusal("sbatch", output)
 
     def jobs(self, wanted: Collection[str] = ()) -> Jobs | Unknown:
         """All jobs of this user. `wanted`: `Job.target`s to look up in any case, even if they ended long ago."""
@@ -167,28 +163,24 @@ class Slurm:
         return self._read(["sinfo", "--all", "-h", "-o", FIELD.join(reading.SINFO_PARTITION)], reading.partitions_in)
 
     def _queue(self) -> list[Job] | Unknown:
-        """The queue. `--array` prints one row per task.
-
-        Otherwise squeue merges a requeued task with the tasks that never began, and its restart count is lost.
-        """
         ends = [FIELD] * (len(reading.SQUEUE_FIELDS) - 1) + [RECORD]
         form = ",".join(f"{name}:{end}" for name, end in zip(reading.SQUEUE_FIELDS, ends, strict=True))
         filters = ["--all", "--states=all", f"--user={os.getuid()}"]
-        return self._read(["squeue", *filters, "--array", "--noheader", "-O", form], reading.jobs_in_text)
+        return self._read(["squeue", *filters, "--noheader", "-O", form], reading.jobs_in_text)
 
     def _doubt(self, absent: Collection[str]) -> str:
         """Why these jobs may exist although `squeue` lacks them; empty: they do not.
 
         One answer of `squeue` is right or wrong for all of them, so the newest one is enough.
         """
-        newest = max(absent, key=lambda target: [int(part) for part in target.split("_")])
+        newest = max(absent, key=int)
         output = self._run(["scontrol", "-o", "show", "job", newest])
         if isinstance(output, Unknown):
             return "" if output.why == "missing" else output.words
-        if output.code:
+        if output.returncode:
             words = _refusal("scontrol", output).words
             return "" if _NO_SUCH_JOB.search(words) else words
-        if "JobId=" in output.out and f"({os.getuid()})" not in output.out:
+        if "JobId=" in output.stdout and f"({os.getuid()})" not in output.stdout:
             return ""  # the controller has lost our job and given its id to another user's
         return f"squeue does not list job {newest}, and scontrol does not say that it is unknown"
 
@@ -214,21 +206,21 @@ class Slurm:
         if isinstance(output, Unknown):
             return output
         # scancel prints "Invalid job id" and still exits with 0, so stderr must be empty, too.
-        return Done() if output.code == 0 and not output.err.strip() else _refusal(argv[0], output)
+        return Done() if output.returncode == 0 and not output.stderr.strip() else _refusal(argv[0], output)
 
     def _read(self, argv: Sequence[str], parse: Callable[[str], Found]) -> Found | Unknown:
         output = self._run(argv)
         if isinstance(output, Unknown):
             return output
-        if output.code:
+        if output.returncode:
             refusal = _refusal(argv[0], output)
             return refusal if isinstance(refusal, Unknown) else Unknown(refusal.words, "garbage")
         try:
-            return parse(output.out)
+            return parse(output.stdout)
         except ParseError as error:
             return Unknown(printable(error), "garbage")
 
-    def _run(self, argv: Sequence[str], *, given: str = "", cwd: str = "/") -> _CommandOutput | Unknown:
+    def _run(self, argv: Sequence[str], *, given: str = "", cwd: str = "/") -> _Output | Unknown:
         self.calls += 1
         command = str(Path(self._directory, argv[0])) if self._directory else argv[0]
         try:
@@ -249,31 +241,28 @@ class Slurm:
                     with contextlib.suppress(OSError):
                         pipe.close()
             return Unknown(f"{argv[0]} has not answered within {span(self._timeout_s)}", "timeout")
-        return _CommandOutput(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+        return _Output(argv, process.returncode, *(text.decode("utf-8", "replace") for text in (out, err)))
 
 
 def environment() -> dict[str, str]:
     """The environment for the commands.
 
     It omits variables of a surrounding job or of a user's shell that change the commands: SBATCH_ACCOUNT, SQUEUE_FORMAT ...
-    The added variables make Slurm print times as seconds since the epoch, and print long lists of an array's tasks in full.
+    The added variables make Slurm print times as seconds since the epoch.
     """
     kept = {
         key: value
         for key, value in os.environ.items()
         if key in _KEPT or not (key.startswith(_TOOLS) or key in contract.STRIPPED_ENV)
     }
-    return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+    return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
 
-def _refusal(command: str, output: _CommandOutput) -> SlurmRefused | Unknown:
+def _refusal(command: str, output: _Output) -> SlurmRefused | Unknown:
     """`SlurmRefused` if Slurm itself rejected the request; `Unknown` if Slurm may not have decided."""
-    message = _message_of(output) or f"{command} ended with status {output.code} and printed nothing"
-    if output.code < 0 or message.startswith(f"{command} ended"):
+    lines = [_NOISE.sub("", line.strip()) for line in (output.stderr.splitlines() or output.stdout.splitlines())]
+    message = printable("; ".join(line for line in dict.fromkeys(lines) if line))[:_MOST_SAID]
+    message = message or f"{command} ended with status {output.returncode} and printed nothing"
+    if output.returncode < 0 or message.startswith(f"{command} ended"):
         return Unknown(message, "garbage")
     return Unknown(message, "unreachable") if _UNREACHABLE.search(message) else SlurmRefused(message)
-
-
-def _message_of(output: _CommandOutput) -> str:
-    lines = [_NOISE.sub("", line.strip()) for line in (output.err.splitlines() or output.out.splitlines())]
-    return printable("; ".join(line for line in dict.fromkeys(lines) if line))[:_MOST_SAID]

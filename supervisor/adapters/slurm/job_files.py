@@ -12,8 +12,8 @@ from typing import Final
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.process import endings, limits
 from supervisor.adapters.process.processes import filled_in, make_dir, signal_number
-from supervisor.adapters.slurm.job_attempt import SubmitRequest
-from supervisor.adapters.slurm.script import Tag, batch_script
+from supervisor.adapters.slurm.jobs import SubmitRequest
+from supervisor.adapters.slurm.script import OUTPUT_FILE, Tag, batch_script
 from supervisor.files import read_bounded
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.launcher import LauncherSettings
@@ -21,7 +21,6 @@ from workers import contract, exit_record
 
 ORDER_FILE: Final = "order.json"
 SCRIPT_FILE: Final = "job.sh"
-OUTPUT_FILE: Final = "job-{}.out"  # filled with sbatch's pattern for the job id, or with the id itself
 
 
 class JobFiles:
@@ -54,18 +53,16 @@ class JobFiles:
         """Write the script of the job, and return it."""
         tag = Tag(self._mark, request.spec.name, request.attempt.number, request.attempt.token)
         directory = self._paths.attempt_dir(tag.program, tag.attempt, tag.token)
-        command = (*self._command(), f"{directory}/{ORDER_FILE}")
-        script = batch_script(request.terms, tag, command=command, output=_output(directory, "%j"))
+        command = (sys.executable, "-S", "-E", f"{self._code_dir()}/node.py", f"{directory}/{ORDER_FILE}")
+        output = f"{directory}/".replace("%", "%%") + OUTPUT_FILE.format("%j")  # a file name pattern for sbatch
+        script = batch_script(request.terms, tag, command=command, output=output)
         _write(f"{directory}/{SCRIPT_FILE}", script)
         return script
-
-    def _command(self) -> tuple[str, ...]:
-        return sys.executable, "-S", "-E", f"{self._code_dir()}/node.py"
 
     def _code_dir(self) -> str:
         """A copy of the code that runs on nodes. So a job that waits for days never runs partly upgraded code."""
         if self._code is None or not Path(self._code).is_dir():
-            self._code = _copy_code(f"{self._paths.runtime_dir}")
+            self._code = _copy_code(self._paths.runtime_dir)
         return self._code
 
     def fence(self, program: str, token: str) -> None:
@@ -95,11 +92,6 @@ def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settin
         "lead_s": settings.signal_lead_s, "time_limit_s": settings.time_limit_s,
         "witness": spec.progress is Progress.AUTO or spec.progress in SILENT,
     }  # fmt: skip
-
-
-def _output(directory: str, job: str) -> str:
-    """Path of the script's own output, as a file name pattern for sbatch."""
-    return f"{directory}/".replace("%", "%%") + OUTPUT_FILE.format(job)
 
 
 def _write(path: str, text: str) -> None:

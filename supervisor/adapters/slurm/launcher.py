@@ -24,23 +24,31 @@ import contextlib
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from supervisor.adapters.process import endings
-from supervisor.adapters.process.processes import RunningAttempt, make_dir, prune, signal_number
+from supervisor.adapters.process.processes import make_dir, prune, signal_number
 from supervisor.adapters.slurm import report
-from supervisor.adapters.slurm.client import NODE_SUSPECT_STATES, Done, Jobs, SlurmRefused, Submitted, Unknown
-from supervisor.adapters.slurm.job_attempt import JobAttempt, RequeuedJob, SubmitRequest, job_sight, token_after
-from supervisor.adapters.slurm.job_endings import JobEndings
+from supervisor.adapters.slurm.client import NODE_SUSPECT_STATES, Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown
 from supervisor.adapters.slurm.job_files import SCRIPT_FILE, JobFiles
-from supervisor.adapters.slurm.queue_state import QueueState, queue_state, row_of
+from supervisor.adapters.slurm.jobs import (
+    JobAttempt,
+    QueueState,
+    RequeuedJob,
+    SubmitRequest,
+    job_sight,
+    queue_state,
+    read_ending,
+    row_of,
+    token_after,
+)
 from supervisor.adapters.slurm.script import Tag, Terms
 from supervisor.adapters.threads import Lasting
 from supervisor.formats import span
@@ -50,8 +58,9 @@ from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker import placeholders
-from supervisor.ports import Clock, Inbox
+from supervisor.ports import Clock, Inbox, Launcher
 from workers import contract
+from workers.exit_record import ExitRecord
 
 log = structlog.get_logger()
 
@@ -66,26 +75,12 @@ _NEVER_WORKS: Final = re.compile(
     r"requested (node configuration|time limit|partition configuration) is|not permitted|unrecognized option",
     re.IGNORECASE,
 )
-_TARGET: Final = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
+_TARGET: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _HELD_BY_SYSTEM: Final = re.compile(r"launch.?fail|jobholdmaxrequeue|prolog", re.IGNORECASE)
 
 
 class _Stopped(ValueError):
     """The attempt was stopped before it was submitted."""
-
-
-class Cluster(Protocol):
-    """The methods of `adapters.slurm.client.Slurm` that the launcher needs."""
-
-    def submit(self, script: str, options: Sequence[str] = (), *, cwd: str = "/") -> Submitted | SlurmRefused | Unknown: ...
-
-    def jobs(self, wanted: Collection[str] = ()) -> Jobs | Unknown: ...
-
-    def cancel(self, targets: Collection[str]) -> Done | SlurmRefused | Unknown: ...
-
-    def signal(self, target: str, name: str) -> Done | SlurmRefused | Unknown: ...
-
-    def nodes(self) -> list[Node] | Unknown: ...
 
 
 def mark_of(state_dir: str) -> str:
@@ -101,11 +96,11 @@ def remote_paths(paths: Paths) -> Paths:
     return replace(paths, runtime_dir=f"{paths.state_dir}/slurm")
 
 
-class SlurmLauncher:
+class SlurmLauncher(Launcher):
     """`ports.Launcher` of a Slurm cluster. Calls return at once, and the launcher posts their outcomes to the inbox."""
 
     def __init__(
-        self, paths: Paths, settings: Callable[[], LauncherSettings], cluster: Cluster, inbox: Inbox, clock: Clock,
+        self, paths: Paths, settings: Callable[[], LauncherSettings], cluster: Slurm, inbox: Inbox, clock: Clock,
         last_step: Callable[[str, str], int | None] = lambda _program, _token: None,
     ) -> None:  # fmt: skip
         """`paths` is the result of `remote_paths`. `last_step` returns the newest step in an attempt's own output."""
@@ -119,7 +114,7 @@ class SlurmLauncher:
         self._requests: list[SubmitRequest] = []
         self._tasks: deque[Callable[[], None]] = deque()
         self._files = JobFiles(paths, self.mark)
-        self._endings = JobEndings(paths, clock, last_step)
+        self._last_step = last_step
         self._due_s = 0.0
         self._errors, self._heard_s = 0, clock.now_s()
         self._last: dict[str, JobSight] = {}
@@ -164,17 +159,6 @@ class SlurmLauncher:
         else:
             self._put(self._poll_now)
 
-    def gone(self, tokens: Iterable[str]) -> frozenset[str]:  # noqa: ARG002
-        """None: each poll of the queue compares all attempts with the jobs."""
-        return frozenset()
-
-    def report_end(self, program: str, number: int, token: str) -> None:
-        """Does nothing: `gone` never names an attempt."""
-
-    def no_room(self) -> str | None:
-        """Always None: a job needs no open file on this host."""
-        return None
-
     def refuse(self, program: str, token: str, error: str) -> None:
         """Report that an attempt was not submitted. Outcome: SpawnBroke."""
         with self._guard:
@@ -192,9 +176,6 @@ class SlurmLauncher:
             self._put(partial(self._continue, attempt))
             return
         log.info("signal_not_sent", program=program, token=token, signal=signal, why="its process is on another host")
-
-    def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
-        """Does nothing: no process of a job is on this host."""
 
     def ask_to_leave(self, program: str, token: str) -> None:  # noqa: ARG002
         """Ask the job to save and leave. A job that is still pending is deleted. A second call changes nothing."""
@@ -218,10 +199,6 @@ class SlurmLauncher:
             if not Path(self._paths.run_dir(program), contract.FENCE_FILE).exists():
                 self._files.fence(program, token)
 
-    def attempt(self, token: str) -> RunningAttempt | None:  # noqa: ARG002
-        """Always None: no process of a job is on this host."""
-        return None
-
     def number(self, token: str) -> int | None:
         attempt = self._of(token)
         return None if attempt is None else attempt.number
@@ -235,13 +212,6 @@ class SlurmLauncher:
         """Whether Slurm has suspended the attempt's job, as far as its last readable answer says."""
         attempt = self._of(token)
         return attempt is not None and attempt.row is not None and attempt.row.suspended
-
-    def unrecorded(self) -> str:
-        """Always empty: there are no shim records on this host."""
-        return ""
-
-    def restore_records(self) -> None:
-        """Does nothing: there are no shim records on this host."""
 
     # --- re-adoption -------------------------------------------------------------------------------------------------
 
@@ -280,7 +250,7 @@ class SlurmLauncher:
         return Survivor(token, Survival.ALIVE, latest.pid, latest.start_ticks, latest.shim_pid, latest.shim_start_ticks)
 
     def _take_job_of_report(self, attempt: JobAttempt) -> None:
-        latest = report.read(self._paths, attempt.program, attempt.number, attempt.token)
+        latest = self._report(attempt)
         if attempt.job is None and latest is not None and _TARGET.fullmatch(latest.job):
             attempt.job, attempt.restart = latest.job, latest.restart
 
@@ -296,7 +266,8 @@ class SlurmLauncher:
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """Our jobs that are missing in the journal, because it was damaged or is older than the jobs. May block."""
-        answer = self._cluster.jobs() if self._anything(programs) else None
+        fenced = any(Path(self._paths.run_dir(name), contract.FENCE_FILE).exists() for name in programs)
+        answer = self._cluster.jobs() if fenced else None
         if not isinstance(answer, Jobs):
             return {}
         wanted, found = set(programs), {}
@@ -320,9 +291,6 @@ class SlurmLauncher:
         """Note that the job has a node. A request to leave may come before the next poll, and deletes a job that waits."""
         if not (row.waiting or row.ended):
             attempt.began_s = self._clock.now_s()
-
-    def _anything(self, programs: Iterable[str]) -> bool:
-        return any(Path(self._paths.run_dir(name), contract.FENCE_FILE).exists() for name in programs)
 
     # --- the thread ----------------------------------------------------------------------------------------------------
 
@@ -403,7 +371,7 @@ class SlurmLauncher:
                 log.warning("submission_unanswered", program=name, error=answer.words)
             case _:
                 self._drop(attempt)
-                never = isinstance(answer, SlurmRefused) and _is_final(answer.words)
+                never = isinstance(answer, SlurmRefused) and _NEVER_WORKS.search(answer.words) is not None
                 self._broke(name, attempt.token, f"Slurm refuses the job of {name}: {answer.words}", refused=never)
 
     # --- ending --------------------------------------------------------------------------------------------------------
@@ -426,10 +394,7 @@ class SlurmLauncher:
             log.info("job_not_signalled", program=attempt.program, job=attempt.job, said=answer.words)
 
     def _continue(self, attempt: JobAttempt) -> None:
-        if attempt.job is None:
-            return
-        answer = self._cluster.signal(attempt.job, "CONT")
-        if not isinstance(answer, Done):
+        if attempt.job is not None and not isinstance(answer := self._cluster.signal(attempt.job, "CONT"), Done):
             log.info("job_not_continued", program=attempt.program, job=attempt.job, said=answer.words)
 
     def _cancel(self, attempt: JobAttempt) -> None:
@@ -522,7 +487,8 @@ class SlurmLauncher:
         if attempt.job is not None:
             gone = attempt.job in queue.absent or attempt.job in queue.by_target
             unread = "Slurm does not list the job, and its node still reports" if gone else queue.unread
-            if self._has_exit_record(attempt) or (gone and not self._still_reports(attempt)):
+            # The node's record of the end proves the end if the accounting gives no answer.
+            if self._exit_record(attempt) is not None or (gone and not self._still_reports(attempt)):
                 self._end(attempt, "")
             else:
                 attempt.missing_s = now_s if attempt.missing_s is None else attempt.missing_s
@@ -538,15 +504,17 @@ class SlurmLauncher:
 
     def _still_reports(self, attempt: JobAttempt) -> bool:
         """Whether its node has written a report since the last call: the job runs, whatever Slurm's answer lacks."""
-        latest = report.read(self._paths, attempt.program, attempt.number, attempt.token)
+        latest = self._report(attempt)
         if latest is None or latest.at_ns == attempt.report_ns:
             return False
         attempt.report_ns, attempt.over_s = latest.at_ns, None
         return True
 
-    def _has_exit_record(self, attempt: JobAttempt) -> bool:
-        """Whether its node has recorded the end of the worker. That proves the end if the accounting gives no answer."""
-        return endings.read_exit(self._paths, attempt.program, attempt.number, attempt.token) is not None
+    def _exit_record(self, attempt: JobAttempt) -> ExitRecord | None:
+        return endings.read_exit(self._paths, attempt.program, attempt.number, attempt.token)
+
+    def _report(self, attempt: JobAttempt) -> report.NodeReport | None:
+        return report.read(self._paths, attempt.program, attempt.number, attempt.token)
 
     def _while_waiting(self, attempt: JobAttempt, row: Job) -> None:
         if attempt.leaving or attempt.killed:
@@ -565,7 +533,7 @@ class SlurmLauncher:
             self._ask(attempt)
         if attempt.spawned:
             return
-        latest = report.read(self._paths, attempt.program, attempt.number, attempt.token)
+        latest = self._report(attempt)
         if latest is not None:
             self._spawned(attempt, latest)
         elif now_s - attempt.began_s > _NO_REPORT_S and not attempt.killed:
@@ -592,7 +560,7 @@ class SlurmLauncher:
     def _end_strays(self, queue: QueueState) -> None:
         """Delete jobs with our mark that belong to no attempt. They could not train and would only wait in the queue."""
         with self._guard:
-            now_s, claim_s = self._clock.now_s(), self._claim_s()
+            now_s, claim_s = self._clock.now_s(), max(30.0, 2 * self._settings().poll_s)
             late = [name for name, requeued in self._requeued.items() if now_s - requeued.since_s > claim_s]
             for name in late:  # no attempt continues it: its program was stopped, or lost its slot
                 del self._requeued[name]
@@ -603,19 +571,16 @@ class SlurmLauncher:
             log.warning("stray_jobs_deleted", jobs=strays)
             self._cluster.cancel(strays)
 
-    def _claim_s(self) -> float:
-        return max(30.0, 2 * self._settings().poll_s)
-
     def _end(self, attempt: JobAttempt, state: str, *, requeued: bool = False, next_token: str = "") -> None:
         """Post how the attempt ended, once no process of its job runs and its files are visible on this host."""
         now_s = self._clock.now_s()
         if attempt.over_s is None:
             attempt.over_s = now_s
-        latest = report.read(self._paths, attempt.program, attempt.number, attempt.token)
+        latest = self._report(attempt)
         # Slurm counts a restart while the node is still saving. A node that leaves no exit record is blamed, so wait for the
         # record.
         expects_record = requeued or state in {"COMPLETED", "FAILED", ""}
-        record = endings.read_exit(self._paths, attempt.program, attempt.number, attempt.token)
+        record = self._exit_record(attempt)
         if record is None and expects_record and now_s - attempt.over_s < _FILES_LEFT_S:
             return  # the next poll tries again
         if record is not None and record.spawn_error:
@@ -631,7 +596,9 @@ class SlurmLauncher:
                     attempt.job, attempt.submit_token, attempt.restart + 1, next_token, now_s
                 )
         self._drop(attempt)
-        ending = self._endings.read(attempt, state, latest, requeued, next_token)
+        ending = read_ending(
+            self._paths, self._clock, self._last_step, attempt, state, latest, requeued=requeued, next_token=next_token
+        )
         if state in NODE_SUSPECT_STATES and not attempt.leaving and ending.job is not None:
             ending = replace(ending, job=self._with_node(ending.job))
         self._inbox.post(Ended(now_s, attempt.program, attempt.token, ending))
@@ -691,8 +658,3 @@ def _takes_checkpoint(spec: ProgramSpec) -> bool:
     """
     used = () if spec.template is None else placeholders.uses([*spec.argv, *dict(spec.env).values()])
     return bool(spec.checkpoint_glob) or placeholders.RESUME in used
-
-
-def _is_final(message: str) -> bool:
-    """Whether Slurm would refuse the same request tomorrow, too."""
-    return _NEVER_WORKS.search(message) is not None

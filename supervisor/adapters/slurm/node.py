@@ -68,8 +68,7 @@ class Run:
     def __init__(self, order: Order, environ: dict[str, str], began_s: float | None = None) -> None:
         """`began_s`: when the batch script began, by CLOCK_BOOTTIME; None: at this moment."""
         self.order = order
-        array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
-        self.job = f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID", "0")
+        self.job = environ.get("SLURM_JOB_ID", "0")
         self.node = environ.get("SLURMD_NODENAME") or os.uname().nodename
         self.restart = int(environ.get("SLURM_RESTART_COUNT") or 0)
         self.family = [str(order["token"])]

@@ -34,7 +34,7 @@ from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker import absence, witness
 from supervisor.policy.worker.stall import SUSPENDED
-from supervisor.ports import Clock, Inbox
+from supervisor.ports import Clock, Inbox, Probes
 from supervisor.records import dataclass
 from workers import contract, daemon_side
 
@@ -67,7 +67,7 @@ class _Watched:
     pauses: tuple[absence.Absence, ...] = ()  # stretches in which it was suspended
 
 
-class SlurmProbes:
+class SlurmProbes(Probes):
     """`ports.Probes` of a cluster's jobs."""
 
     def __init__(
@@ -91,14 +91,6 @@ class SlurmProbes:
     def watch(self, spec: ProgramSpec, attempt: int, token: str, pid: int, *, adopted: bool = False) -> None:  # noqa: ARG002
         with self._guard:
             self._watched[spec.name] = _Watched(spec, attempt, token, seen_at_s=self._clock.now_s())
-
-    def log_taken(self, program: str, token: str, channel: str) -> None:  # noqa: ARG002
-        """Unknown: the worker's descriptors are on its node."""
-        return
-
-    def beat_defect(self, program: str, token: str) -> str:  # noqa: ARG002
-        """Always empty: a missing or stale report is not a file defect that this host could repair."""
-        return ""
 
     def forget(self, program: str, token: str) -> None:
         with self._guard:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.parts import ProgramAdapters
 from supervisor.adapters.slurm.client import Slurm
-from supervisor.adapters.slurm.controls import SlurmControls
 from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
 from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
+from supervisor.adapters.slurm.report import SlurmControls
 from supervisor.model.inputs import OwnCheckpoint
 from supervisor.model.settings import Paths
 from supervisor.policy.cluster.launcher import LauncherSettings

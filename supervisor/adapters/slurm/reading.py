@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from supervisor.policy.cluster.jobs import ENDED, Job, Node, Partition
-from supervisor.policy.cluster.node_names import MOST, BadNodes, expand
+from supervisor.policy.cluster.node_names import BadNodes, expand
 
 FIELD: Final = "\x1f"
 RECORD: Final = "\x1e"
 SQUEUE_FIELDS: Final = (
-    "JobID", "ArrayJobID", "ArrayTaskID", "Name", "Comment", "State", "Reason", "NodeList", "Partition", "Account", "QOS",
-    "SubmitTime", "StartTime", "EndTime", "exit_code", "RestartCnt", "tres-alloc", "tres-per-node", "TimeLimit",
+    "JobID", "Name", "Comment", "State", "Reason", "NodeList", "Partition", "Account", "QOS", "SubmitTime", "StartTime",
+    "EndTime", "exit_code", "RestartCnt", "tres-alloc", "tres-per-node", "TimeLimit",
 )  # fmt: skip
 SACCT_FIELDS: Final = (
     "JobID", "JobName", "Comment", "State", "NodeList", "Partition", "Account", "QOS", "Submit", "Start", "End", "ExitCode",
@@ -44,38 +44,23 @@ class ParseError(ValueError):
 
 def jobs_in_text(text: str) -> list[Job]:
     """Parse the output of `squeue -O` with SQUEUE_FIELDS."""
-    found: list[Job] = []
-    for row in _records(text, SQUEUE_FIELDS, "squeue"):
-        code, signal = _ending(row["exit_code"])
-        found.extend(
-            _job(
-                id_=_int(row["JobID"]), array_id=_int(row["ArrayJobID"]), tasks=_word(row["ArrayTaskID"]), name=row["Name"],
-                comment=_word(row["Comment"]), state=row["State"], reason=_reason(row["Reason"]), nodes=row["NodeList"],
-                partition=_word(row["Partition"]), account=_word(row["Account"]), qos=_word(row["QOS"]),
-                submitted=_int(row["SubmitTime"]), start=_int(row["StartTime"]), end=_int(row["EndTime"]), code=code,
-                signal=signal, restarts=_int(row["RestartCnt"]), gpus=_gpus_of_job(row["tres-alloc"], row["tres-per-node"]),
-                limit_s=_limit_s(row["TimeLimit"]),
-            )
-        )  # fmt: skip
-    return found
+    return [
+        _job(row, _gpus_of_job(row["tres-alloc"], row["tres-per-node"]), _limit_s(row["TimeLimit"]))
+        for row in _records(text, SQUEUE_FIELDS, "squeue")
+    ]
 
 
 def jobs_in_accounting(text: str) -> list[Job]:
     """Parse the output of `sacct -P -X` with SACCT_FIELDS: ended jobs that the controller has forgotten."""
     found: list[Job] = []
     for row in _records(text, SACCT_FIELDS, "sacct", record="\n"):
-        number, _, task = row["JobID"].partition("_")
-        code, signal = _ending(row["ExitCode"])
         minutes = _int(row["TimelimitRaw"])
-        found.extend(
-            _job(
-                id_=_int(number.partition("+")[0]), array_id=None, tasks=task.strip("[]"), name=row["JobName"],
-                comment=_word(row["Comment"]), state=row["State"].partition(" ")[0], reason="", nodes=row["NodeList"],
-                partition=_word(row["Partition"]), account=_word(row["Account"]), qos=_word(row["QOS"]),
-                submitted=_int(row["Submit"]), start=_int(row["Start"]), end=_int(row["End"]), code=code, signal=signal,
-                restarts=None, gpus=_gpus(row["AllocTRES"]), limit_s=None if minutes is None else minutes * 60.0,
-            )
-        )  # fmt: skip
+        as_squeue = row | {
+            "JobID": row["JobID"].partition("+")[0], "Name": row["JobName"], "State": row["State"].partition(" ")[0],
+            "Reason": "", "SubmitTime": row["Submit"], "StartTime": row["Start"], "EndTime": row["End"],
+            "exit_code": row["ExitCode"], "RestartCnt": "",
+        }  # fmt: skip
+        found.append(_job(as_squeue, _gpus(row["AllocTRES"]), None if minutes is None else minutes * 60.0))
     return found
 
 
@@ -114,50 +99,31 @@ def version_in(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def tasks_in(text: str) -> tuple[int, ...]:
-    """Tasks of an array: `1,3-5,9-15:3%2` is (1, 3, 4, 5, 9, 12, 15); `%2` limits how many run at once."""
-    found: list[int] = []
-    for part in filter(None, text.strip("[]").partition("%")[0].split(",")):
-        match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?", part)
-        if match is None:
-            raise ParseError(f"{text[:60]!r} are no tasks of an array")
-        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        if step == 0 or (last - first) // step + len(found) >= MOST:
-            raise ParseError(f"{text[:60]!r} are no tasks of an array")
-        found.extend(range(first, last + 1, step))
-    return tuple(found)
-
-
-def _job(
-    *, id_: int | None, array_id: int | None, tasks: str, name: str, comment: str, state: str, reason: str, nodes: str,
-    partition: str, account: str, qos: str, submitted: int | None, start: int | None, end: int | None, code: int | None,
-    signal: int | None, restarts: int | None, gpus: int | None, limit_s: float | None,
-) -> list[Job]:  # fmt: skip
-    """One job, or one for each pending task of an array. A value is kept only if it has a meaning in the job's state."""
+def _job(row: Mapping[str, str], gpus: int | None, limit_s: float | None) -> Job:
+    """A value is kept only if it has a meaning in the job's state."""
+    id_ = _int(row["JobID"])
     if id_ is None:
         raise ParseError("a job without a number")
-    each_task: Sequence[int | None] = tasks_in(tasks) or (None,)
-    state = state.strip() or "UNKNOWN"
+    state = row["State"] or "UNKNOWN"
     ended = state in ENDED
     began = ended or state in {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "CONFIGURING"}
+    submitted, start, end = (_int(row[name]) for name in ("SubmitTime", "StartTime", "EndTime"))
+    code, signal = _ending(row["exit_code"])
     try:
-        names = expand(nodes)
+        names = expand(row["NodeList"])
     except BadNodes as error:
         raise ParseError(f"job {id_}: {error}") from error
-    return [
-        Job(
-            id=id_ if task is None else array_id or id_, array_task=task, name=name, comment=comment, state=state,
-            reason=reason, nodes=names, partition=partition, account=account, qos=qos,
-            start_expected_at_wall_s=None if began or start is None else float(start),
-            submitted_at_wall_s=None if submitted is None else float(submitted),
-            started_at_wall_s=float(start) if began and start is not None else None,
-            ended_at_wall_s=float(end) if ended and end is not None else None,
-            exit_code=code if state == "COMPLETED" or (ended and code) else None, signal=signal if ended else None,
-            restarts=restarts, gpus=gpus,
-            time_limit_s=limit_s,
-        )
-        for task in each_task
-    ]  # fmt: skip
+    return Job(
+        id=id_, name=row["Name"], comment=_word(row["Comment"]),
+        state=state, reason=_reason(row["Reason"]), nodes=names, partition=_word(row["Partition"]),
+        account=_word(row["Account"]), qos=_word(row["QOS"]),
+        start_expected_at_wall_s=None if began or start is None else float(start),
+        submitted_at_wall_s=None if submitted is None else float(submitted),
+        started_at_wall_s=float(start) if began and start is not None else None,
+        ended_at_wall_s=float(end) if ended and end is not None else None,
+        exit_code=code if state == "COMPLETED" or (ended and code) else None, signal=signal if ended else None,
+        restarts=_int(row["RestartCnt"]), gpus=gpus, time_limit_s=limit_s,
+    )  # fmt: skip
 
 
 def _records(text: str, fields: Sequence[str], command: str, record: str = RECORD) -> Iterator[dict[str, str]]:
@@ -174,14 +140,10 @@ def _records(text: str, fields: Sequence[str], command: str, record: str = RECOR
 def _ending(text: str) -> tuple[int | None, int | None]:
     """`3:0` and `0:9` are exit code and signal; a bare number is a wait status."""
     code, colon, signal = text.partition(":")
-    if not colon:
-        return _from_wait_status(_int(code))
-    return (None, _int(signal)) if _int(signal) else (_int(code), None)
-
-
-def _from_wait_status(status: int | None) -> tuple[int | None, int | None]:
-    """Exit code and signal of a wait status. Slurm's own "no value", 4294967294, gives None for both."""
-    if status is None or not 0 <= status < _WAIT_STATUSES:
+    if colon:
+        return (None, _int(signal)) if _int(signal) else (_int(code), None)
+    status = _int(code)
+    if status is None or not 0 <= status < _WAIT_STATUSES:  # Slurm's own "no value" is 4294967294
         return None, None
     return (None, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else (os.WEXITSTATUS(status), None)
 

@@ -1,13 +1,16 @@
-"""The last report that a job's node wrote about its attempt (`node.py`), as the daemon's host reads it."""
+"""The files between the daemon and a job's node (`node.py`): the node's last report about its attempt, and the controls."""
 
 from __future__ import annotations
 
 import json
 import os
 import zlib
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, get_args, get_type_hints
 
+from supervisor.adapters.process.controls import Controls
 from supervisor.files import read_bounded
+from supervisor.model.commands import SetControl
 from supervisor.model.settings import Paths
 from supervisor.records import Record
 from workers import contract
@@ -47,12 +50,7 @@ class NodeReport(Record):
         return self.stdout_from, self.stderr_from
 
 
-_KINDS: Final[dict[str, tuple[type, ...]]] = {
-    "token": (str,), "job": (str,), "restart": (int,), "node": (str,), "asked": (str,), "pid": (int,), "start_ticks": (int,),
-    "shim_pid": (int,), "shim_start_ticks": (int,), "stdout_from": (int,), "stderr_from": (int,), "at_ns": (int,),
-    "wall_s": (float,), "state": (str, type(None)), "cpu_s": (float, type(None)),
-    "io_bytes": (int, type(None)),
-}  # fmt: skip
+_KINDS: Final = {name: get_args(kind) or (kind,) for name, kind in get_type_hints(NodeReport).items()}
 
 
 def read(paths: Paths, program: str, attempt: int, token: str) -> NodeReport | None:
@@ -75,3 +73,21 @@ def of_file(path: str) -> NodeReport | None:
         return None
     known: dict[str, Any] = {name: body.get(name) for name in _KINDS}
     return NodeReport(**known)
+
+
+class SlurmControls(Controls):
+    """Control records of jobs, on the shared file system. Each node copies its own from there.
+
+    Closes each record after every write, because other hosts see the new content only then.
+
+    `leave_by_s` is a stamp of this host's clock and has no meaning on another host, so it is not written. A signal asks a
+    job to leave.
+    """
+
+    def write(self, command: SetControl) -> None:
+        """Raises OSError when the shared file system cannot be written."""
+        with self._guard:
+            super().write(replace(command, leave_by_s=None))
+            writer = self._writers.pop(command.token, None)
+            if writer is not None:
+                writer.close()

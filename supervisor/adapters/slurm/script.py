@@ -34,6 +34,7 @@ from typing import Final
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.records import Record
 
+OUTPUT_FILE: Final = "job-{}.out"  # filled with sbatch's pattern for the job id, or with the id itself
 _COMMENT: Final = re.compile(r"extralife:([0-9a-f]{8}):(.{1,200}):([0-9]{1,9}):([0-9a-f]{32})", re.ASCII)
 _PART: Final = r"[^#`(){}<\\]*"
 _LIST: Final = re.compile(

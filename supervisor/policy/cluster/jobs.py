@@ -22,14 +22,13 @@ SUSPENDED: Final = frozenset({"SUSPENDED", "STOPPED"})
 
 
 class Job(Record):
-    """One job, or one task of an array: each task has a record, also tasks that still wait.
+    """One job.
 
     `state` is the single word that `squeue` prints, `COMPLETING` while its processes exit. `nodes` are single names.
     `exit_code` and `signal` are known once the job has ended. `restarts` counts how often Slurm requeued it.
     """
 
     id: int
-    array_task: int | None = None
     name: str = ""
     comment: str = ""
     state: str = "UNKNOWN"
@@ -50,8 +49,8 @@ class Job(Record):
 
     @property
     def target(self) -> str:
-        """Its name for scancel and scontrol: `17`, or `17_3` for task 3 of an array. All tasks of an array share `id`."""
-        return str(self.id) if self.array_task is None else f"{self.id}_{self.array_task}"
+        """Its name for scancel and scontrol."""
+        return str(self.id)
 
     @property
     def ended(self) -> bool:
