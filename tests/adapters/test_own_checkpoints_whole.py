@@ -565,3 +565,15 @@ def test_closing_ends_the_spare_thread(tmp_path: Path) -> None:
     own.close()
     spare.join(60.0)
     assert not spare.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("now", "same"),
+    [
+        (OwnCheckpoint("/a", 1, 10.49), True), (OwnCheckpoint("/a", 1, 9.51), True), (OwnCheckpoint("/a", 1, 10.5), False),
+        (OwnCheckpoint("/a", 1, 9.5), False), (OwnCheckpoint("/a", 2, 10.0), False), (OwnCheckpoint("/b", 1, 10.0), False),
+    ],
+)  # fmt: skip
+def test_less_than_half_a_second_is_the_clocks_and_no_news(now: OwnCheckpoint, same: bool) -> None:
+    assert own_checkpoints._is_same(OwnCheckpoint("/a", 1, 10.0), now) is same
+    assert own_checkpoints._is_same(OwnCheckpoint(), OwnCheckpoint())

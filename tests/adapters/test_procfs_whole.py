@@ -338,3 +338,15 @@ def test_several_marks_are_found_in_one_scan(monkeypatch: pytest.MonkeyPatch) ->
                 process.kill()
     monkeypatch.setattr(procfs, "pids", lambda: pytest.fail("nobody is looked for"))
     assert procfs.marked("XL_MARK", []) == {}
+
+
+@pytest.mark.parametrize(
+    ("how", "detached"),
+    [({}, False), ({"start_new_session": True}, True), ({"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}, True)],
+    ids=["in its session", "in another one", "nohup"],
+)  # fmt: skip
+def test_who_is_to_outlive_its_parent(how, detached):
+    with subprocess.Popen(["sleep", "60"], **how) as process:
+        assert procfs.is_detached(process.pid, os.getsid(0)) is detached
+        process.kill()
+    assert procfs.is_detached(process.pid, os.getsid(0)) is False

@@ -11,11 +11,6 @@ from supervisor.config import added
 PONG = "[program.Pong]\n"
 
 
-@pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path)
-
-
 def add(place: Place, name: str, text: str) -> str:
     path = place.directory / "state" / "added" / f"{name}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,18 +4,12 @@ import json
 import os
 
 import pytest
-from config_kit import Place
 
 from supervisor import config
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings
 
 PROGRAM = "[program.Pong]\n"
 SECRET = "json://me:hunter2@host/s3cret"
-
-
-@pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path)
 
 
 def test_without_the_section_nobody_is_told(place):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from config_kit import Place
@@ -23,11 +22,6 @@ lr = 1e-4
 command = "sleep 1"
 env = { A = "1" }
 """
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 @pytest.mark.parametrize(

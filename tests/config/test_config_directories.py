@@ -34,11 +34,6 @@ except config.ConfigError as error:
 """.replace("MEMORY_DIR", str(MEMORY_DIR))
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 def write(place: Place, state_dir: Path) -> None:
     place.file.write_text(f'[daemon]\nstate_dir = "{state_dir}"\n{PONG}')
 

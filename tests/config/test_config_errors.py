@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from config_kit import Place, plain_id
@@ -14,11 +13,6 @@ from supervisor.model.settings import Progress
 
 PONG = "[program.Pong]\n"
 X = '[program.x]\ncommand = "sleep 1"\n'
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 MISTAKES = {

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from config_kit import Place, plain_id
 
 from supervisor.policy.worker.figures import Sources
 
 HEAD = '[program.it]\ncommand = ["true"]\n'
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def table(count: int) -> str:

@@ -1,7 +1,5 @@
 """[gate], and what a program says of its GPU: pinning, the memory that it waits for, and what contradicts itself."""
 
-from pathlib import Path
-
 import pytest
 from config_kit import Place
 
@@ -10,11 +8,6 @@ from supervisor import config
 PONG = "[program.Pong]\n"
 SCRIPT = '[program.s]\ncommand = "true"\n'
 PINNED = {("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), ("CUDA_VISIBLE_DEVICES", "1")}
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def only(place: Place, text: str):

@@ -1,18 +1,12 @@
 """[http]: a port needs a password, the password a file of its own, and no sentence shows it."""
 
 import pytest
-from config_kit import Place
 
 from supervisor import config
 from supervisor.model.settings import HttpSettings
 
 PROGRAM = "[program.Pong]\n"
 PASSWORD = "correct horse battery"
-
-
-@pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path)
 
 
 SHORT = "FILE must hold one line of at least 12 characters; make one: head -c 18 /dev/urandom | base64 > FILE"

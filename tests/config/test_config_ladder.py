@@ -33,11 +33,6 @@ EIGHT_GAMES = "".join(
 )
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 def shapes(settings: Settings) -> list[tuple[str, str]]:
     return [(rung.level.name, rung.level.shape) for rung in settings.ladder]
 

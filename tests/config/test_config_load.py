@@ -28,11 +28,6 @@ EXAMPLES = sorted((ROOT / "deploy" / "examples").glob("*.toml"))
 TEN = "MsPacman BeamRider Asteroids Enduro Pong Freeway SpaceInvaders Seaquest Breakout Qbert".split()
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 # --- the examples and the embedded default -----------------------------------------------------------------------------
 
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from config_kit import Place
 
 from supervisor.policy.upkeep.notices import NoticeSettings
 
 HEAD = "[program.Pong]\n[notice]\n"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def test_without_the_section_it_is_the_default(place: Place) -> None:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from config_kit import Place
 
 from supervisor import config
 
 HEAD = '[program.mine]\ncommand = ["true"]\n'
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def test_all_of_them(place: Place) -> None:

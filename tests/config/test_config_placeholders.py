@@ -22,11 +22,6 @@ batch_size = 1024
 """
 
 
-@pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path)
-
-
 def started(spec: ProgramSpec, resume: str = "") -> ProgramSpec:
     """The program as its next attempt is started."""
     assert spec.template is not None

@@ -10,11 +10,6 @@ from config_kit import Place
 PLAIN = '[program.x]\ncommand = "sleep 1"\n'
 
 
-@pytest.fixture
-def place(tmp_path) -> Place:
-    return Place(tmp_path)
-
-
 def test_without_any_nothing_changes_not_even_the_digest(place: Place) -> None:
     spec = place.program("x", PLAIN)
     assert (spec.user, spec.umask, spec.stdin, spec.redirect_stderr, spec.stdout_log, spec.stderr_log) == (

@@ -12,11 +12,6 @@ from supervisor.policy.worker.service_health import HealthCheck
 SERVICE = '[program.x]\ncommand = "sleep 1"\nkind = "service"\n'
 
 
-@pytest.fixture
-def place(tmp_path) -> Place:
-    return Place(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("given", "check"),
     [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from config_kit import Place, flags_of, plain_id
 
@@ -14,11 +12,6 @@ from supervisor.config.validation import Validation
 
 PONG = "[program.Pong]\n"
 LEVEL = '[level]\nname = "heavy"\nnum_envs = 24\nbatch_size = 504\n'
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 def test_a_preset_counts_more_than_the_level_and_less_than_what_is_given(place: Place) -> None:

@@ -1,17 +1,11 @@
 """[when_done] and the limits of [cost]: every mistake at once, each with what to do."""
 
 import pytest
-from config_kit import Place
 
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.upkeep.when_done import WhenDoneSettings
 
 PROGRAM = "[program.Pong]\n"
-
-
-@pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path)
 
 
 def test_every_key(place):

@@ -22,11 +22,6 @@ PRINTS_AT_ONCE = (*CAPS, ("PYTHONUNBUFFERED", "1"))
 TWO_THREADS = "[level]\nthreads = 2\n"
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 def rows_of(loaded: config.Loaded, prefix: str) -> dict[str, tuple[object, str]]:
     """What is shown of the keys that begin so, without those at their plain default."""
     rows = {key: (value, str(origin)) for key, value, origin in config.explain(loaded) if key.startswith(prefix)}

@@ -8,7 +8,6 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO
 
 import pytest
@@ -47,13 +46,6 @@ autostart=false
 [group:back]
 programs=worker,cron
 """
-
-
-@pytest.fixture
-def box(tmp_path: Path) -> Iterator[Box]:
-    made = Box(tmp_path)
-    yield made
-    made.close()
 
 
 def move(box: Box, conf: str) -> None:
