@@ -239,3 +239,11 @@ def test_what_was_written_again_before_it_was_copied_is_not_kept(script: Script)
     with pytest.raises(kept_copy.own.Changed, match="written again"):
         KeptCopies().keep(script.place, scanned.looked[0], files, replaced=False)
     assert script.starts().put_back
+
+
+def test_the_copy_of_a_checkpoint_that_was_set_aside_itself_is_not_put_back(script: Script) -> None:
+    script.starts(killed=False)
+    saved(script.work / "last.pt")
+    script.looks_until("last.pt")
+    (script.work / "last.pt").rename(script.work / ".last.pt.bad")
+    assert not script.starts().put_back
