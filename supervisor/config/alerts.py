@@ -7,6 +7,7 @@ the whole load of the configuration.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
 from dataclasses import replace
@@ -48,8 +49,10 @@ def complete(validation: Validation, made: AlertSettings, *, read_secrets: bool 
         urls += _of_file(section, made.urls_file) if read_secrets else []
     if urls and importlib.util.find_spec("apprise") is None:
         validation.warn(section.at("urls"), _MISSING)
-    if section.body.get("urls") and _is_open(validation):
-        validation.warn(section.at("urls"), _OPEN)
+    if section.body.get("urls") and validation.source.path is not None:
+        with contextlib.suppress(OSError):
+            if Path(validation.source.path).stat().st_mode & 0o004:
+                validation.warn(section.at("urls"), _OPEN)
     if made.report_at and not (urls or made.command):
         validation.warn(section.at("report_at"), _NOBODY)
     section.note("urls", f"{len(urls)}, not shown" if urls else [])
@@ -90,10 +93,3 @@ def _of_file(section: Section, path: str) -> list[str]:
         else:
             report(f"line {number} of {path} is not a URL such as ntfy://topic (not shown)")
     return found
-
-
-def _is_open(validation: Validation) -> bool:
-    try:
-        return validation.source.path is not None and bool(Path(validation.source.path).stat().st_mode & 0o004)
-    except OSError:
-        return False
