@@ -15,7 +15,6 @@ from supervisor.model import commands, facts
 from supervisor.model.inputs import Began, BootEvidence, Ending, Survival, Survivor
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.memory import Away
-from supervisor.model.reboots import reboot_pattern
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.box import box_identity
 from supervisor.policy.box.reboot_cause import CONTAINER, WORDS
@@ -214,7 +213,7 @@ def _alert(context: DecisionContext, fact: facts.HostRebooted, ckpt_steps: dict[
         losses[name] = found if read else replace(found, bound=found.bound and ABOUT)
     waits = any(held.until_s is not None for held in context.memory.held)
     resuming = fact.programs if waits else tuple(sorted(context.state.live))
-    pattern = reboot_pattern(context.state, now_s=context.now_s)
+    pattern = context.state.reboot_pattern(context.now_s)
     context.command(commands.AlertReboot(fact, context.state.reboots_total, losses, resuming, pattern))
 
 

@@ -16,6 +16,7 @@ from supervisor.model.counts import Counts
 from supervisor.model.lifecycle import Phase
 from supervisor.model.notice_record import NoticeRecord
 from supervisor.model.offsite_record import OffsiteRecord
+from supervisor.policy.box.reboot_pattern import Struck, pattern
 from supervisor.policy.upkeep.when_done import EndRecord
 from supervisor.records import Record, dataclass
 
@@ -330,6 +331,11 @@ class State:
         """
         caps = [(levels.index(veto.cap), f"{veto.rule}: {veto.why}") for veto in self.vetoes.values() if veto.cap in levels]
         return min(caps, default=None)
+
+    def reboot_pattern(self, now_s: float) -> str:
+        """The pattern of the reboots on record, in one clause; empty when there is none."""
+        struck = [Struck(each.at_s, each.level, each.up_s) for each in self.reboots if each.cause == "unclean"]
+        return pattern(struck, now_s=now_s)
 
     @property
     def live(self) -> dict[str, Program]:

@@ -6,7 +6,6 @@ from dataclasses import asdict
 
 from supervisor.model.codec import as_fields
 from supervisor.model.memory import Memory, Trouble
-from supervisor.model.reboots import reboot_pattern
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.box import foundations as rule
@@ -141,7 +140,7 @@ def box_view(state: State, *, now_s: float, boot_at_s: float | None) -> Json:
             "ago_s": now_s - last.at_s,
         },
         "box": _box(state),
-        "reboot_pattern": reboot_pattern(state, now_s=now_s),
+        "reboot_pattern": state.reboot_pattern(now_s),
         "mtbf_s": up_s / unclean if unclean > 0 and up_s > 0.0 else None,
     }
 

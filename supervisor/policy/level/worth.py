@@ -68,8 +68,7 @@ def mtbf_bound_s(reboots: float, up_s: float, confidence: float = 0.9) -> float:
     """A lower bound of the mean time between reboots, at this confidence.
 
     It belongs to the largest rate at which so few reboots still have a probability of 1 - confidence (Poisson). Example:
-    none
-    in 27.3 h: at 90 % at least 11.9 h; one in 24 h: at least 6.2 h. A fractional count is rounded up, which is cautious.
+    none in 27.3 h: at 90 % at least 11.9 h; one in 24 h: at least 6.2 h. A fractional count is rounded up.
     """
     seen = math.ceil(reboots)
     low, high = 0.0, 4.0 * (seen + 3.0)
