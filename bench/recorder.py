@@ -162,7 +162,7 @@ class Recorded:
         self.memory = SimpleNamespace(watches={})
         self._files = StateFiles(SimpleNamespace(recording=path))
 
-    def closed(self) -> tuple[Ledger, float]:
+    def closed(self, _: Any = None) -> tuple[Ledger, float]:
         return Ledger(first_s=0.0, at_s=END_S), WALL_S + END_S
 
     def recorded(self, *asked: Any) -> Iterator[Row]:

@@ -162,7 +162,7 @@ class Weeks:
         (pong,) = (page := PAGES["curves"].of(self, {"series": "mean_return", "points": "1000", **asked}))["subjects"]  # type: ignore[arg-type]
         return {**pong, "period_s": page["period_s"]}
 
-    def closed(self) -> tuple[Ledger, float]:
+    def closed(self, _: Any = None) -> tuple[Ledger, float]:
         return Ledger(first_s=0.0, at_s=self.now_s), WALL_S + self.now_s
 
     def recorded(self, *asked: Any) -> Any:

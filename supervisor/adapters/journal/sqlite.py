@@ -367,7 +367,7 @@ def open_or_salvage(
     try:
         return *_opened(path, written), None
     except JournalDamaged as error:
-        with contextlib.suppress(JournalDamaged):
+        with contextlib.suppress(JournalDamaged, FileNotFoundError):
             _reindex(path, written, error.why)
             return *_opened(path, written), None
         found = salvage(path, wall_s=wall_s, why=error.why, seen_seq=seen_seq)

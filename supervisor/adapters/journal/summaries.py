@@ -20,13 +20,12 @@ import zlib
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 import structlog
 
 from supervisor import files
 from supervisor.adapters.durable import sync
-from supervisor.adapters.journal.schema import beside, new_file, transaction
+from supervisor.adapters.journal.schema import beside, new_file, opened, transaction
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.model.facts import JournalRestored, JournalSalvaged
 from supervisor.reports.digest import Digest
@@ -60,7 +59,6 @@ _REST: Final = 3.0  # seconds of rest for each second of work
 _LATE_S: Final = 13 * 3600.0
 _WAIT_S: Final = 20.0
 _EVERY_S: Final = 600.0
-_BUSY_S: Final = 5.0
 
 
 class _Unusable(OSError):
@@ -230,8 +228,7 @@ class _File:
     def __init__(self, path: Path, mode: str) -> None:
         with _usable():
             files.require_regular(path)
-            uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
-            self._db = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            self._db = opened(path, f"mode={mode}")
         self.floor, self.saved_seq = 0, 0
 
     @staticmethod

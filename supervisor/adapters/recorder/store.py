@@ -76,7 +76,7 @@ class Recording:
         self._db.execute(f"PRAGMA journal_size_limit = {_MOST_WAL_BYTES}")
         _make_tables(self._db)  # also adds the columns that are new in this version
         self._subjects = _Subjects.of_all(self._db)
-        newest = [self._min_or_max_time("max", sheet, TIERS[0]) for sheet in SHEETS.values()]
+        newest = [_time(self._db, "max", sheet, TIERS[0]) for sheet in SHEETS.values()]
         if any(at_s is not None and at_s > now_s + _BEGUN_ANEW_S for at_s in newest):
             raise NotUsable(f"{self._path} has rows that are newer than this journal")
 
@@ -139,13 +139,8 @@ class Recording:
 
     def _oldest(self, tier: Tier, now_s: float) -> float:
         """The time of a tier's oldest row; `now_s` if the tier has no row."""
-        known = [self._min_or_max_time("min", sheet, tier) for sheet in SHEETS.values()]
+        known = [_time(self._db, "min", sheet, tier) for sheet in SHEETS.values()]
         return min((at_s for at_s in known if at_s is not None), default=now_s)
-
-    def _min_or_max_time(self, which: str, sheet: Sheet, tier: Tier) -> float | None:
-        """The `min` or `max` of a table's times."""
-        found: float | None = self._db.execute(f"SELECT {which}(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
-        return found
 
 
 class RecordingReader:
@@ -188,7 +183,7 @@ class RecordingReader:
         where = _where(sheet, subjects)
         with _as_os_error(self._path):
             for tier in TIERS:
-                at_s = self._db.execute(f"SELECT min(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
+                at_s = _time(self._db, "min", sheet, tier)
                 newest = newest if at_s is None else at_s
                 query = f"SELECT count(*) FROM (SELECT 1 FROM {_table(sheet, tier)} WHERE {where} LIMIT ?)"  # noqa: S608
                 found.append(Held(newest, self._db.execute(query, (since_s, until_s, *subjects, enough)).fetchone()[0]))
@@ -385,9 +380,15 @@ def _packed(subjects: _Subjects, sheet: Sheet, tier: Tier, row: Row) -> list[Any
     return packed
 
 
+def _time(db: sqlite3.Connection, which: str, sheet: Sheet, tier: Tier) -> float | None:
+    """The `min` or `max` of a table's times."""
+    found: float | None = db.execute(f"SELECT {which}(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
+    return found
+
+
 def _folded_until(db: sqlite3.Connection, sheet: Sheet, tier: Tier, otherwise_s: float) -> float:
     """The end of the newest folded period."""
-    newest_s: float | None = db.execute(f"SELECT max(at_s) FROM {_table(sheet, tier)}").fetchone()[0]  # noqa: S608
+    newest_s = _time(db, "max", sheet, tier)
     return otherwise_s if newest_s is None else newest_s + tier.period_s
 
 
