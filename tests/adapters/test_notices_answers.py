@@ -130,7 +130,7 @@ def test_the_same_line_of_a_command_is_a_new_moment_only_after_another(tmp_path,
     [
         ("kill -9 $$", 60.0, "it ended with status -9"), ("exec >&-; exit 0", 60.0, ()), ("exec >&-; exit 3", 60.0, "it ended with status 3"),
         ("printf 'caf\\351'", 60.0, (EndNotice("command end", "command", END, "caf\N{REPLACEMENT CHARACTER}"),)),
-        ("echo 30; exec sleep 300", 0.25, "it took longer than 0.25 s"),
+        ("echo 30; exec sleep 300", 0.25, "it took longer than 250ms"),
         ("head -c 4095 /dev/zero | tr '\\0' '\\n'; echo ab", 60.0, (EndNotice("command end", "command", END, "a"),)),
     ],
 )  # fmt: skip
