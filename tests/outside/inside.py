@@ -29,6 +29,7 @@ from world import CALM, Ending, Verb, World
 
 from supervisor import config
 from supervisor.adapters import state_files
+from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.host import boot
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
@@ -446,7 +447,11 @@ class Application:
             "lacking": [],
         }  # fmt: skip
         host.backend = _Backend(
-            _Door(self), host.replies, _Clock(host), host.loaded, host.load, VERSION, {"backups": lambda: None},
+            _Door(self), host.replies, _Clock(host), host.loaded, host.load, VERSION,
+            {
+                "backups": lambda: None,
+                "alerts test": lambda: list(map(as_json, deliver_to_all(host.core.settings.alerts, test_notice(0.0)))),
+            },
             cgroups=lambda: cgroups,
         )  # fmt: skip
         self.within(host.run, 30.0)
