@@ -16,6 +16,7 @@ from leaks import open_files
 
 from supervisor.adapters.slurm import reading
 from supervisor.adapters.slurm.client import Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown, environment
+from supervisor.formats import span
 from supervisor.policy.cluster.jobs import Job, Node, Partition
 from workers import contract
 
@@ -296,7 +297,7 @@ def test_a_command_that_hangs_is_killed_with_its_children_and_leaves_no_descript
     ends_s = time.monotonic() + 60.0
     for timeout_s in (0.25, 1.0, 4.0, 16.0):  # a busy machine may need so long to begin it
         assert Slurm(timeout_s=timeout_s, directory=str(tmp_path)).cancel(["1"]) == Unknown(
-            f"scancel has not answered within {timeout_s:g} s", "timeout"
+            f"scancel has not answered within {span(timeout_s)}", "timeout"
         )
         if (tmp_path / "child").exists() and (tmp_path / "child").read_text():
             break

@@ -11,6 +11,7 @@ from tools import PATIENCE
 
 from supervisor.adapters.slurm import reading
 from supervisor.adapters.slurm.client import Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown
+from supervisor.formats import span
 
 HERE = Path(__file__).parent
 RECORDED = sorted(each.name for each in (HERE / "recorded").iterdir() if each.is_dir())
@@ -203,7 +204,7 @@ def test_a_submission_that_is_not_answered_in_time_is_unknown_and_may_have_happe
     slurm = Slurm(timeout_s=PATIENCE, directory=str(played.where))  # in this time it takes the script, on a busy machine too
     played.behave("late")
     answer = slurm.submit(SCRIPT.format("true"))
-    assert answer == Unknown(f"sbatch has not answered within {PATIENCE:g} s", "timeout")
+    assert answer == Unknown(f"sbatch has not answered within {span(PATIENCE)}", "timeout")
     assert (played.where / "SUBMITTED").read_text() == SCRIPT.format("true")
 
 
