@@ -40,6 +40,7 @@ export class Chart {
   #model = null;
   #shape = "";
   #size;
+  #ended = new AbortController();
   #place = null;
   #touches = new Map(); // by identifier: the x value under each finger
   #tapped_ms = 0;
@@ -53,11 +54,12 @@ export class Chart {
     this.#element = element;
     this.tell = tell;
     this.zoom = zoom;
-    element.addEventListener("keydown", (event) => this.#key(event));
-    element.addEventListener("dblclick", () => this.zoom(null));
-    element.addEventListener("mousedown", () => (this.#pressed = true), { capture: true });
+    const { signal } = this.#ended; // the element outlives its chart: the overview is only hidden behind another page
+    element.addEventListener("keydown", (event) => this.#key(event), { signal });
+    element.addEventListener("dblclick", () => this.zoom(null), { signal });
+    element.addEventListener("mousedown", () => (this.#pressed = true), { capture: true, signal });
     for (const kind of ["touchstart", "touchmove", "touchend", "touchcancel"]) {
-      element.addEventListener(kind, (event) => this.#touched(event), { passive: false });
+      element.addEventListener(kind, (event) => this.#touched(event), { passive: false, signal });
     }
     this.#size = new ResizeObserver(() => this.#fit());
     this.#size.observe(element);
@@ -103,6 +105,7 @@ export class Chart {
 
   destroy() {
     this.#size.disconnect();
+    this.#ended.abort();
     this.#plot?.destroy();
     this.#plot = null;
   }
