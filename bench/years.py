@@ -11,9 +11,10 @@ beside the median of the others, because a later one may come from what the firs
 
 CPU is that of the whole process by the kernel's clock, so that a busy machine matters little; wall time is beside it. A
 dashboard is a client that asks for what an open page asks for, as often (`dashboard/app.js`). Kill-to-replacement is the
-time from SIGKILL of a worker until its replacement runs, by the replacement's own clock: without a dashboard, with two open
-ones, and with two that never pause between two requests. "Start again" is the second start on the same directory: the first
-one makes what a journal of an older release lacks. Prints tables and writes bench/results/years.json.
+time from SIGKILL of a worker until its replacement runs, by the replacement's own clock, in pairs: without a dashboard, then
+with two that just renew their pages (or never pause); the ratio is the median of the pairs' ratios. "Start again" is the
+second start on the same directory: the first one makes what a journal of an older release lacks. Prints tables and writes
+bench/results/years.json.
 """
 
 from __future__ import annotations
@@ -45,11 +46,10 @@ sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests" / "sim")]
 from boxes import DAY_S, YEAR  # noqa: E402
 from footprint import cpu_s, memory_mib  # noqa: E402
 from sides import Ours, end, table, wait_for, write_json  # noqa: E402
-from supervisor.model.snapshot import encoded  # noqa: E402
 from world import World  # noqa: E402
 
 from supervisor.adapters.journal import schema  # noqa: E402
-from supervisor.model.codec import encode  # noqa: E402
+from supervisor.model.codec import as_text, encode  # noqa: E402
 from supervisor.model.facts import Snapshot, Stamped  # noqa: E402
 from supervisor.model.fold import fold, fold_all  # noqa: E402
 from supervisor.model.lifecycle import Phase  # noqa: E402
@@ -68,7 +68,7 @@ STEPS = {"step", "from_step", "fine_step", "checkpoint_step"}
 FRESH_S = 3 * 3600.0
 WINDOWS = ("43200s", "all")
 ROUNDS = 3
-KILLS = 15  # in each way
+KILLS = 15  # pairs, in each way
 IDLE_S = 30.0
 SOON_S = 1.5  # from a change of a program's phase until a dashboard asks for new pages
 POLL_S = 0.02
@@ -109,7 +109,7 @@ def written(path: Path, days: float, programs: int) -> int:
                 if not isinstance(fact, Snapshot):
                     fact = _moved(fact, number, number * period_s, ahead_s + number * period_s, offsets, names)
                 else:
-                    fact = replace(fact, state=encoded(state))
+                    fact = replace(fact, state=as_text(state))
                 at_s, wall_s = each.at_s + number * period_s, each.wall_s + number * period_s + ahead_s
                 boot = f"{each.boot_id}-{number}"
                 stamped = Stamped(seq, at_s, wall_s, boot, fact)
@@ -370,24 +370,26 @@ def replacement_ms(mark: Path) -> float:
 
 
 def kills(box: Years, marks: dict[str, Path], figures: dict[str, Any]) -> None:
-    """Kill workers in turn: without a dashboard, with two open ones, and with two that never pause."""
+    """Kill workers in pairs: without a dashboard, then with two open ones, or with two that never pause."""
     wait_for(lambda: all(began(mark) for mark in marks.values()), 120, 0.2)
     waiting = list(marks.values())
-    taken: dict[str, list[float]] = {"no dashboard": [], "two dashboards": [], "two without pauses": []}
-    for way in [*taken] * 3:  # in turn: the machine's speed drifts
-        open_now = [Dashboard(box, eager=way == "two without pauses") for _ in range(0 if way == "no dashboard" else 2)]
-        time.sleep(3.0)
-        for _ in range(KILLS // 3):
-            waiting.append(waiting.pop(0))
-            taken[way].append(replacement_ms(waiting[-1]))
-            time.sleep(SOON_S)
-            for each in open_now:
-                each.renew()
-            time.sleep(SOON_S / 2)
-        for each in open_now:
-            each.close()
-    for way, found_ms in taken.items():
-        figures[f"kill to replacement, {way}, ms"] = statistics.median(found_ms)
+    for way, eager in (("two dashboards", False), ("two without pauses", True)):
+        pairs = []
+        for _ in range(KILLS):  # a kill and its neighbour, because the machine's speed drifts
+            pair = []
+            for count in (0, 2):
+                open_now = [Dashboard(box, eager=eager) for _ in range(count)]
+                time.sleep(SOON_S)
+                for each in open_now:
+                    each.renew()
+                waiting.append(waiting.pop(0))
+                pair.append(replacement_ms(waiting[-1]))
+                for each in open_now:
+                    each.close()
+            pairs.append(pair)
+        alone_ms, beside_ms = (statistics.median(each) for each in zip(*pairs, strict=True))
+        ratio = statistics.median(beside / alone for alone, beside in pairs)
+        figures[f"kill to replacement, no dashboard; {way}, ms"] = f"{alone_ms:.0f}; {beside_ms:.0f} (ratio {ratio:.2f})"
 
 
 def start_again(box: Years, figures: dict[str, Any]) -> None:

@@ -2,26 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.host.clock import local_zone
+from supervisor.adapters.journal.archive import read_lasting
+from supervisor.adapters.journal.summaries import Summaries
 from supervisor.adapters.process.results_reader import survey
 from supervisor.adapters.recorder import events, store
+from supervisor.model.facts import Stamped
 from supervisor.model.recording import Drawn, Row, Sheet, Track, tracks_of
 from supervisor.model.settings import Paths
 from supervisor.policy.upkeep.resolution import Held, Tier
+from supervisor.reports.digest import Digest
+from supervisor.reports.incidents import Facts, Incident
+from supervisor.reports.lanes import Lanes
+from supervisor.reports.ledger import Ledger
 from supervisor.reports.sources import NewestResult
 
 
 class StateFiles:
     """The part of `reports.sources.Sources` that only reads files; each is read when a page needs it."""
 
-    def __init__(self, paths: Paths) -> None:
-        self.paths = paths
+    def __init__(self, paths: Paths, summaries: Summaries) -> None:
+        self.paths, self._summaries = paths, summaries
+
+    def up_to_now(self, ledger: Ledger) -> tuple[Ledger, float]:
+        """A copy of the ledger that is closed at this moment, and the wall clock's time of this moment."""
+        raise NotImplementedError
+
+    def readable(self) -> AbstractContextManager[None]:
+        """Turns the errors of an unreadable journal into those of this side."""
+        return nullcontext()
+
+    def closed(self, fill: Callable[[Ledger], object] = Ledger.must_cover) -> tuple[Ledger, float]:
+        def close(digest: Digest, _: Facts) -> tuple[Ledger, float]:
+            closed, wall_s = self.up_to_now(digest.ledger)
+            fill(closed)
+            return closed, wall_s
+
+        with self.readable():
+            return self._summaries.ask(close)
+
+    def incidents(self, since_s: float, until_s: float, program: str | None) -> list[Incident]:
+        with self.readable():
+            return self._summaries.ask(lambda digest, rows: digest.incidents(since_s, until_s, program, rows))
+
+    def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
+        with self.readable():
+            return self._summaries.ask(lambda digest, _: digest.lanes(now_s, since_s, until_s))
+
+    def facts(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> Iterator[Stamped]:
+        with self.readable(), self._summaries.reader() as reader:
+            own = reader.search(after_seq, kinds, program, limit)
+            return read_lasting(Path(self.paths.journal), own, after_seq, kinds)
 
     def zone(self, wall_s: float) -> tuple[str, float]:
         return local_zone(wall_s)

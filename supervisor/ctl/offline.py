@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any, NoReturn, TypeVar
 from supervisor import config
 from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
 from supervisor.adapters.host.boot import AliveMark, read_mark
-from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.journal.summaries import Summaries
 from supervisor.adapters.process.presence import corrected, has_rebooted, without_daemon
@@ -24,15 +23,11 @@ from supervisor.adapters.state_files import StateFiles
 from supervisor.ctl import text
 from supervisor.ctl.locate import settings as find_settings
 from supervisor.ctl.outcome import NOT_RUNNING, DaemonRefused, Failed, Options, Unreachable
-from supervisor.model.facts import Stamped
 from supervisor.model.fold import replay
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Paths, Settings
 from supervisor.model.state import Attempt, State
-from supervisor.reports.digest import Digest
 from supervisor.reports.exposition import TEXT, encoded
-from supervisor.reports.incidents import Facts, Incident
-from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES, BadQuery
@@ -48,7 +43,7 @@ class DeadDaemon(StateFiles):
     worst_gap_s = version = release = None
 
     def __init__(self, options: Options, state_dir: str, gone: Unreachable) -> None:
-        super().__init__(Paths(state_dir, ""))
+        super().__init__(paths := Paths(state_dir, ""), Summaries(paths.journal, writes=False))
         self.state_dir, self.wall_s = state_dir, text.wall_s()
         self._options, self._gone = options, gone
 
@@ -93,7 +88,7 @@ class DeadDaemon(StateFiles):
     @property
     def state(self) -> State:
         path = self.paths.journal
-        with self._readable():
+        with self.readable():
             return _folded(path, _version(path), _version(f"{path}-wal"))
 
     @cached_property
@@ -105,7 +100,7 @@ class DeadDaemon(StateFiles):
         return _moved_on(self.state.at_s, self.state.wall_s, self.wall_s)
 
     @contextlib.contextmanager
-    def _readable(self) -> Iterator[None]:
+    def readable(self) -> Iterator[None]:
         """Raises Failed if the journal cannot be read."""
         try:
             yield
@@ -114,38 +109,12 @@ class DeadDaemon(StateFiles):
         except (OSError, ValueError) as error:
             raise Failed(f"{self._gone}; and the journal cannot be read: {error}", NOT_RUNNING) from error
 
-    def closed(self, fill: Callable[[Ledger], object] = Ledger.must_cover) -> tuple[Ledger, float]:
-        """The ledger up to now. The time since the last sign of life is booked as time without a daemon."""
-
-        def close(digest: Digest, _: Facts) -> Ledger:
-            last_s, last_wall_s = digest.ledger.at_s, digest.ledger.wall_s
-            mark = self._mark
-            if mark is not None and mark.at_s >= last_s:
-                last_s, last_wall_s = mark.at_s, mark.wall_s
-            closed = digest.ledger.closed(_moved_on(last_s, last_wall_s, self.wall_s), last_s)
-            fill(closed)
-            return closed
-
-        return self._ask(close), self.wall_s
-
-    def incidents(self, since_s: float, until_s: float, program: str | None) -> list[Incident]:
-        return self._ask(lambda digest, rows: digest.incidents(since_s, until_s, program, rows))
-
-    def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
-        return self._ask(lambda digest, _: digest.lanes(now_s, since_s, until_s))
-
-    def _ask(self, question: Callable[[Digest, Facts], T]) -> T:
-        with self._readable():
-            return self._summaries.ask(question)
-
-    @cached_property
-    def _summaries(self) -> Summaries:
-        return Summaries(self.paths.journal, writes=False)
-
-    def facts(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> Iterator[Stamped]:
-        journal = Path(self.paths.journal)
-        with self._readable(), JournalReader(journal) as reader:
-            return read_lasting(journal, reader.search(after_seq, kinds, program, limit), after_seq, kinds)
+    def up_to_now(self, ledger: Ledger) -> tuple[Ledger, float]:
+        """The time since the last sign of life is booked as time without a daemon."""
+        last_s, last_wall_s, mark = ledger.at_s, ledger.wall_s, self._mark
+        if mark is not None and mark.at_s >= last_s:
+            last_s, last_wall_s = mark.at_s, mark.wall_s
+        return ledger.closed(_moved_on(last_s, last_wall_s, self.wall_s), last_s), self.wall_s
 
     def backup_progress(self) -> None:
         return None

@@ -7,17 +7,14 @@ people from them. So a turn costs nothing while nobody looks, and two requests n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
 from supervisor import config, image
-from supervisor.adapters.journal.archive import read_lasting
-from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.journal.summaries import Summaries
 from supervisor.adapters.process import stdin
 from supervisor.adapters.process.presence import corrected
@@ -25,7 +22,6 @@ from supervisor.adapters.state_files import StateFiles
 from supervisor.api.port import Json, Result
 from supervisor.formats import span
 from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NO_FILE, NOT_RUNNING, SUCCESS
-from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
@@ -35,10 +31,7 @@ from supervisor.model.state import Attempt, State
 from supervisor.ports import Clock
 from supervisor.records import Record
 from supervisor.reports import view
-from supervisor.reports.digest import Digest
 from supervisor.reports.exposition import Family
-from supervisor.reports.incidents import Facts, Incident
-from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES
@@ -310,7 +303,7 @@ class Running(StateFiles):
     release: Final = image.RELEASE
 
     def __init__(self, published: Published, daemon: DaemonBackend) -> None:
-        super().__init__(published.settings.paths)
+        super().__init__(published.settings.paths, daemon.summaries)
         self.published = published
         self.settings, self.state, self.memory = published.settings, published.state, published.memory
         self.now_s, self.wall_s, self.worst_gap_s = published.now_s, published.wall_s, published.worst_gap_s
@@ -324,24 +317,8 @@ class Running(StateFiles):
         """The view of a program, corrected while the journal cannot be written: no end of a worker is recorded then."""
         return program if self.memory.trouble is None else corrected(program, attempt, rebooted=False)
 
-    def closed(self, fill: Callable[[Ledger], object] = Ledger.must_cover) -> tuple[Ledger, float]:
-        def close(digest: Digest, _: Facts) -> Ledger:
-            closed = digest.ledger.closed(self._daemon.clock.now_s())
-            fill(closed)
-            return closed
-
-        return self._daemon.summaries.ask(close), self._daemon.clock.wall_s()
-
-    def incidents(self, since_s: float, until_s: float, program: str | None) -> list[Incident]:
-        return self._daemon.summaries.ask(lambda digest, rows: digest.incidents(since_s, until_s, program, rows))
-
-    def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
-        return self._daemon.summaries.ask(lambda digest, _: digest.lanes(now_s, since_s, until_s))
-
-    def facts(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> Iterator[Stamped]:
-        journal = Path(self.paths.journal)
-        with JournalReader(journal, may_copy=False) as reader:
-            return read_lasting(journal, reader.search(after_seq, kinds, program, limit), after_seq, kinds)
+    def up_to_now(self, ledger: Ledger) -> tuple[Ledger, float]:
+        return ledger.closed(self._daemon.clock.now_s()), self._daemon.clock.wall_s()
 
     def backup_progress(self) -> Json | None:
         progress: Json | None = self._daemon.shows.get("backups", lambda: None)()

@@ -87,7 +87,7 @@ class Summaries:
         While the thread makes the folds, those of the newest facts answer. If `question` raises NotCovered on them, it
         waits for the others; after a while it raises OSError.
         """
-        with self._lock, self._reader() as reader:
+        with self._lock, self.reader() as reader:
             try:
                 if (digest := self._whole(reader)) is not None:
                     return question(digest, reader.rows)
@@ -102,7 +102,8 @@ class Summaries:
             return self.ask(question)
         raise OSError("the record is still being read: windows of up to 12 hours are answered now, longer ones in a minute")
 
-    def _reader(self) -> JournalReader:
+    def reader(self) -> JournalReader:
+        """A reader of the journal; close it soon."""
         return JournalReader(self._journal, may_copy=not self._writes)
 
     def _whole(self, reader: JournalReader) -> Digest | None:
@@ -194,7 +195,7 @@ class Summaries:
                 self._file, self._digest, self._opened = None, None, False
 
     def _save(self) -> None:
-        with self._lock, self._reader() as reader:
+        with self._lock, self.reader() as reader:
             try:
                 digest = self._whole(reader)
             except _Unusable as error:
@@ -206,7 +207,7 @@ class Summaries:
     def _renew(self) -> None:
         """Make a new file while the old one, or the newest facts, answer."""
         self._outdated.clear()
-        with self._reader() as reader:
+        with self.reader() as reader:
             found = self._made(reader)
         with self._lock:
             self._use(*found)
