@@ -15,10 +15,9 @@ from math import fsum
 from operator import attrgetter
 from typing import Final
 
-from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep.accounting import COMPUTING, Account
 from supervisor.records import Record
-from supervisor.reports.ledger import ROUNDING_S, Interruption, Ledger, ProgramTimeline, Slice, fold_accounts
+from supervisor.reports.ledger import ROUNDING_S, Interruption, Ledger, ProgramTimeline, Slice
 
 Seconds = dict[Account, float]
 
@@ -278,40 +277,3 @@ def _stays(timeline: ProgramTimeline, since_s: float, until_s: float) -> Iterato
         end_s = piece.end_s
     if now:
         yield begin_s, end_s, now
-
-
-# --- does it add up? ---------------------------------------------------------------------------------------------------
-
-
-def check(stamped: Iterable[Stamped], now_s: float) -> list[str]:
-    """The errors in the accounts of a journal at `now_s`, one sentence each; empty if everything adds up."""
-    return faults(fold_accounts(stamped), now_s)
-
-
-def faults(ledger: Ledger, now_s: float) -> list[str]:
-    """The same for a ledger that is already folded, for a caller that checks it after every fact."""
-    closed = ledger.closed(now_s)
-    errors = [sentence for timeline in closed.all_timelines() for sentence in _timeline_faults(timeline, closed)]
-    found = summary(closed)
-    for sheet in (found.slots, *found.programs):
-        total_s = fsum(sheet.seconds.values())
-        if abs(total_s - sheet.wall_s) > ROUNDING_S * max(1, len(closed.all_timelines())):
-            errors.append(f"{sheet.name}: the accounts add up to {total_s!r} s, paid were {sheet.wall_s!r} s")
-        if sheet.seconds.get(Account.UNKNOWN, 0.0) > ROUNDING_S:
-            errors.append(f"{sheet.name}: {sheet.seconds[Account.UNKNOWN]:.6f} s belong to no known account")
-    return errors
-
-
-def _timeline_faults(timeline: ProgramTimeline, ledger: Ledger) -> Iterator[str]:
-    """Check that the slices are end to end, that no time is negative, and that each slice is as long as its seconds."""
-    end_s = timeline.from_s
-    for piece in timeline.slices:
-        if abs(piece.start_s - end_s) > ROUNDING_S:
-            yield f"{timeline.name}: nothing is booked from {end_s!r} to {piece.start_s!r}"
-        if abs(fsum(piece.seconds.values()) - (piece.end_s - piece.start_s)) > ROUNDING_S:
-            yield f"{timeline.name}: {dict(piece.seconds)} are booked from {piece.start_s!r} to {piece.end_s!r}"
-        if min(piece.seconds.values()) < -ROUNDING_S:
-            yield f"{timeline.name}: negative time is booked from {piece.start_s!r} on: {dict(piece.seconds)}"
-        end_s = piece.end_s
-    if ledger.timelines.get(timeline.name) is timeline and abs(end_s - ledger.at_s) > ROUNDING_S:
-        yield f"{timeline.name}: nothing is booked from {end_s!r} to {ledger.at_s!r}"

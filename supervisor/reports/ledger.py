@@ -6,8 +6,8 @@
     at_now = ledger.closed(now_s)        # a copy, booked up to this moment
     reports/accounts.py                     # totals, windows and figures drawn from it
 
-Used by the daemon's API, by `supervisorctl accounts` on the journal of a dead daemon, and by the simulator, which asks
-`accounts.check` whether everything adds up.
+Used by the daemon's API, by `supervisorctl accounts` on the journal of a dead daemon, and by the simulator, which checks
+whether everything adds up (`tests/adding_up.py`).
 
 How it works. A program's timeline is a sequence of *slices*, end to end from the moment of its configuration. Each has a
 start, an end and the seconds by account that add up to its length. A fact closes the open slice and opens the next one. Some

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from adding_up import account_errors, ledger_errors
 from core_kit import Core, settings, spec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +60,7 @@ class Story:
         return self.at(at_s, gone, then)
 
     def summary(self, now_s, since=None, until=None):
-        assert accounts.check(self.rows, now_s) == []
+        assert account_errors(self.rows, now_s) == []
         return accounts.summary(fold_accounts(self.rows).closed(now_s), since_s=since, until_s=until)
 
     def booked(self, now_s, name="P", **window):
@@ -465,7 +466,7 @@ def test_resumes_at_any_step_leave_no_slice_without_length(begin_s, attempts):
         story.saved(at_s + took_s / 3, step + gained).dies(at_s + took_s, steps=step + gained)
         at_s, step = at_s + took_s, max(0, step + gained - back)
     slices = fold_accounts(story.rows).closed(at_s).timelines["P"].slices
-    assert accounts.check(story.rows, at_s) == []
+    assert account_errors(story.rows, at_s) == []
     assert [piece for piece in slices if piece.end_s <= piece.start_s] == []
     assert bool(slices) == (at_s > 0)
 
@@ -501,7 +502,7 @@ def test_a_snapshot_of_a_stalled_program():
 def test_facts_that_are_missing_leave_seconds_that_nobody_can_book():
     story = Story("P").start(0, trains=10)
     story.at(50, facts.Exited("gone", "P", "P1", "killed", None, 9, None, None))
-    assert accounts.check(story.rows, 60.0) == [
+    assert account_errors(story.rows, 60.0) == [
         "slots: 10.000000 s belong to no known account",
         "P: 10.000000 s belong to no known account",
     ]
@@ -527,18 +528,18 @@ def test_check_finds_what_does_not_add_up():
         ),
     ):
         book.slices = wrong
-        assert accounts.faults(ledger, 120.0) == said
+        assert ledger_errors(ledger, 120.0) == said
     book.slices = [first, second, *rest]
-    assert accounts.faults(ledger, 120.0) == []
+    assert ledger_errors(ledger, 120.0) == []
     book.since_s = 500.0  # as if it were booked already
-    assert accounts.faults(ledger, 120.0) == ["P: nothing is booked from 100.0 to 120.0"]
+    assert ledger_errors(ledger, 120.0) == ["P: nothing is booked from 100.0 to 120.0"]
 
 
 # --- from the core, and to people ----------------------------------------------------------------------------------------
 
 
 def sheets(core):
-    assert accounts.check(core.journal, core.now_s) == []
+    assert account_errors(core.journal, core.now_s) == []
     found = accounts.summary(fold_accounts(core.journal).closed(core.now_s))
     return {sheet.name: {str(a): round(s, 6) for a, s in sheet.seconds.items()} for sheet in (*found.programs, found.slots)}
 

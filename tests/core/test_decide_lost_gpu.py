@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from adding_up import account_errors
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
 
 from supervisor.model.lifecycle import Phase
@@ -17,6 +18,7 @@ from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.when_done import Outlook
 from supervisor.reports import accounts
 from supervisor.reports.incidents import incidents
+from supervisor.reports.ledger import fold_accounts
 
 NO_LIBRARY = Gpus((), "this box has no NVIDIA driver", absent=True)
 ERROR_9 = Gpus(None, "NVML: Driver Not Loaded")
@@ -60,9 +62,9 @@ def test_the_hours_are_lost_by_the_box_and_the_incident_says_why():
     core.reboot("boot-2")
     core.later(1.0).see(NO_LIBRARY)
     core.later(3600.0).see(gpus(gpu(free_mb=70_000), gpu(1)))
-    ledger = accounts.fold_accounts(core.journal).closed(core.now_s)
+    ledger = fold_accounts(core.journal).closed(core.now_s)
     found = accounts.summary(ledger)
-    assert not accounts.check(core.journal, core.now_s)
+    assert not account_errors(core.journal, core.now_s)
     assert found.slots.seconds[Account.HOST_DOWN] == pytest.approx(3600.0, abs=62.0)
     assert found.programs[0].seconds[Account.HOST_DOWN] == pytest.approx(3600.0, abs=62.0)
     assert "its GPU was missing" in [each.what for each in incidents(core.journal)]

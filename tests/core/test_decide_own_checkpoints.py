@@ -1,6 +1,7 @@
 """Checkpoints that a script writes itself: what a start begins with, what a restart cost, age, and what is set aside."""
 
 import pytest
+from adding_up import account_errors
 from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
@@ -8,7 +9,6 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.worker.figures import Sources
-from supervisor.reports import accounts
 from supervisor.reports.ledger import fold_accounts
 from supervisor.reports.view import program_view
 
@@ -567,4 +567,4 @@ def test_the_accounts_add_up_after_all_of_it():
     dies(core)
     starts(core, own(900, core=core))
     trains(core, 100.0, steps=1_500)
-    assert accounts.check(core.journal, core.now_s) == []
+    assert account_errors(core.journal, core.now_s) == []

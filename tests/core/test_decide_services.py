@@ -1,6 +1,7 @@
 """Services beside the trainings: no slot, no judgement by progress, restarted as they ask for."""
 
 import pytest
+from adding_up import account_errors
 from core_kit import Core, GateSettings, commands, facts, gpu, gpus, of, settings, spec
 
 from supervisor.model.inputs import Verb
@@ -78,7 +79,7 @@ def test_its_time_is_its_own_and_no_slots():
     core.ended("board", signal=9)
     found = accounts.summary(fold_accounts(core.journal).closed(core.now_s))
     assert found.slots.failures == 0
-    assert not accounts.check(core.journal, core.now_s)
+    assert not account_errors(core.journal, core.now_s)
     again = Core(core.settings, checks=1000)
     again.journal, again.state = list(core.journal), core.state
     assert again.state.programs["board"].service

@@ -8,6 +8,7 @@ looked at whenever it has doubled, and at the end of a story.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from adding_up import account_errors
 from core_kit import check_program, facts
 
 from supervisor.deciding.context import Decision, kill_due_s
@@ -16,7 +17,6 @@ from supervisor.model import commands
 from supervisor.model.fold import fold_all
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.policy.worker.absence import SETTLE_S
-from supervisor.reports import accounts
 
 HOLDS_SLOT_S = 30.0
 ASKED_TWICE_EVERY = 17  # turns
@@ -338,7 +338,7 @@ def the_whole_journal_gives_the_state(world):
 
 def accounts_sum_to_wall_time(world):
     """Every second of every program and slot is booked once, by the whole journal so far (docs/accounts.md)."""
-    said = accounts.check(world.core.journal, world.core.state.at_s)
+    said = account_errors(world.core.journal, world.core.state.at_s)
     return "; ".join(said[:3]) or None
 
 

@@ -9,6 +9,7 @@ import os
 from math import fsum
 
 import pytest
+from adding_up import account_errors, ledger_errors
 from boxes import HOUR_S, night
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -37,7 +38,7 @@ class AnyInputsAddUp(AnyInputs):
         if hasattr(self, "core"):
             for stamped in self.core.journal[self.ledger.seq :]:
                 self.ledger.add(stamped)
-            assert accounts.faults(self.ledger, self.core.now_s) == []
+            assert ledger_errors(self.ledger, self.core.now_s) == []
 
     def teardown(self):
         super().teardown()
@@ -79,7 +80,7 @@ def totals(ledger, **window):
 def test_a_night_adds_up_and_is_near_the_truth(box, seed):
     """What is kept, by the books, is what the workers' positions are worth; looks are 20 s apart here."""
     told, now_s, true_steps = journal(box, seed)
-    assert accounts.check(told, now_s) == []
+    assert account_errors(told, now_s) == []
     found = accounts.summary(fold_accounts(told).closed(now_s))
     kept_s = sum(s.seconds.get(Account.PRODUCTIVE, 0.0) + s.seconds.get(Account.SLOW, 0.0) for s in found.programs)
     true_s = sum(true_steps[sheet.name] for sheet in found.programs) / STEPS_PER_S
@@ -100,7 +101,7 @@ def test_a_journal_in_two_parts_gives_the_same_books(which, share):
     assert part == kept
     assert fold_accounts(told[cut:], part) == fold_accounts(told)
     assert part.closed(now_s) == fold_accounts(told).closed(now_s)
-    assert accounts.faults(kept, told[cut - 1].at_s if cut else 0.0) == [], "and adds up at every moment"
+    assert ledger_errors(kept, told[cut - 1].at_s if cut else 0.0) == [], "and adds up at every moment"
 
 
 @given(nights, st.lists(shares, min_size=1, max_size=4))
@@ -127,7 +128,7 @@ def test_a_journal_that_lost_facts_still_adds_up_to_the_wall(which, chance):
     """What nobody can tell any more is UNKNOWN then; it is not lost, and nothing stumbles over it."""
     told, now_s, _ = journal(*which)
     left = [stamped for stamped in told if chance.random() < 0.9]
-    said = accounts.check(left, now_s)
+    said = account_errors(left, now_s)
     assert all("belong to no known account" in sentence for sentence in said), said
 
 
