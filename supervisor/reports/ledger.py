@@ -142,7 +142,7 @@ class ProgramTimeline:
         over = {
             "slices": min(bisect_right(self.slices, before_s, key=lambda each: each.end_s), len(self.slices) - 1),
             "marks": min(bisect_right(self.marks, before_s, key=lambda each: each[0]), len(self.marks) - 2),
-            "incidents": self.ended_incidents, "losses": len(self.losses),
+            "losses": bisect_right(self.losses, before_s, key=lambda each: each.at_s), "incidents": self.ended_incidents,
         }  # fmt: skip
         self.ended_incidents = 0
         for kind, count in over.items():
@@ -167,9 +167,13 @@ class ProgramTimeline:
         """Put the items of a window in front of the lists, and the marks on both sides of each moment."""
         if self.store is None:
             return
+        moments = {since_s, until_s, *moments}
         for kind, below in self.kept.items():
+            known, from_s = getattr(self, kind), min(moments) if kind == "marks" else since_s
+            if kind != "incidents" and known and _ITEMS[kind][1](known[0]) <= from_s:  # incidents are not quite in order
+                continue
             chunks = self.store.overlapping(kind, self.key, since_s, until_s, below)
-            for at_s in {since_s, until_s, *moments} if kind == "marks" else ():
+            for at_s in moments if kind == "marks" else ():
                 chunks += self.store.beside(kind, self.key, at_s, below)
             by_number = {chunk.number: chunk for chunk in chunks}
             getattr(self, kind)[:0] = [_ITEMS[kind][0](item) for n in sorted(by_number) for item in by_number[n].items]
