@@ -109,7 +109,15 @@ def test_every_window_is_the_same(journal, every, monkeypatch):
     assert found.seq == journal[-1].seq
     assert pile.taken_back > 2, "work was lost that had left the memory"
     now_s, rows = journal[-1].at_s + 9.0, rows_of(journal)
-    for begin_s, end_s in [(0.0, now_s), (now_s - HOUR_S, now_s), (HOUR_S, 2 * HOUR_S), (HOUR_S, HOUR_S), (-5.0, -1.0)]:
+    windows = [
+        (0.0, now_s),
+        (now_s - HOUR_S, now_s),
+        (HOUR_S, 2 * HOUR_S),
+        (HOUR_S, HOUR_S),
+        (-5.0, -1.0),
+        (now_s - 5.0, now_s),
+    ]
+    for begin_s, end_s in windows:
         closed, all_ = found.ledger.closed(now_s), whole.ledger.closed(now_s)
         moments = [at_s for at_s, _, _ in closed.levels]
         closed.fill(begin_s, end_s, [*moments, 100.0])
