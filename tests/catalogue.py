@@ -798,7 +798,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "`summaries.sqlite` is missing, damaged, or of another version or journal",
-            "it is made again in the background, and the main log says so; meanwhile pages of up to 12 hours are answered, longer ones wait",
+            "it is made again in the background (the main log says why, unless it was missing); meanwhile pages of up to 12 hours are answered, longer ones wait",
             "supervisor/adapters/journal/summaries.py",
             "sim/test_pages_of_windows.py::test_while_the_whole_is_made_a_window_of_12_hours_is_answered_and_equals_that_of_the_whole",
         ),

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from adding_up import ledger_errors
 from structlog.testing import capture_logs
 
 from supervisor.adapters.host.clock import SystemClock
@@ -26,7 +27,6 @@ from supervisor.model.facts import Finished, HostRebooted, Snapshot, Stamped
 from supervisor.model.fold import fold_all, replay
 from supervisor.model.inputs import SnapshotDue
 from supervisor.model.settings import JournalSettings, Paths, Settings
-from supervisor.reports.accounts import faults
 from supervisor.reports.ledger import Ledger
 from supervisor.shell.inbox import Inbox
 
@@ -113,7 +113,7 @@ def test_accounts_begin_where_the_journal_does(night, tmp_path):
     for item in kept:
         rest.add(item)
     now_s = night[-1].at_s + 10.0
-    assert faults(rest, now_s) == faults(whole, now_s) == []
+    assert ledger_errors(rest, now_s) == ledger_errors(whole, now_s) == []
     assert set(rest.timelines) == set(whole.timelines)
     for name, book in rest.closed(now_s).timelines.items():
         assert sum(sum(piece.seconds.values()) for piece in book.slices) == pytest.approx(now_s - book.from_s)
@@ -227,7 +227,7 @@ def test_a_compaction_killed_at_any_moment_loses_nothing(night, tmp_path):
 
 def test_the_deciding_thread_does_not_wait_long(night, tmp_path, monkeypatch):
     """It commits all the while; its slowest commit is one slice's, not the compaction's."""
-    monkeypatch.setattr(journal_sqlite, "_BUSY_TIMEOUT_S", 60.0)  # a slice of a thread that stands still takes long too
+    monkeypatch.setattr(schema, "_BUSY_S", 60.0)  # a slice of a thread that stands still takes long too
     many = [
         type(item)(n * len(night) + item.seq, item.at_s, item.wall_s, item.boot_id, item.fact)
         for n in range(8)
