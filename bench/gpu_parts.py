@@ -121,7 +121,10 @@ def sb3(options: PartOptions) -> dict[str, Any]:
     settle_s, seconds = (0.5, 0.5) if options.tiny else (2.0, max(3.0, min(options.left_s() / 3, 10.0)))
     command = [ENVS / "peers" / "bin" / "python", "-W", "ignore", ROOT / "bench" / "peer_sb3.py", algo, envs]
     command += [_batch(int(envs)), _RATIO if algo == "dqn" else _EPOCHS, settle_s, seconds]
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise (Absent if "not installed" in last else Wrong)(f"Stable-Baselines3: {last}")  # it needs OpenCV
     result: throughput.Measured = json.loads(done.stdout.strip().splitlines()[-1])
     return {"steps/s": result["steps_per_s"], "steps/CPU s": result["steps_per_cpu_s"]}
 
