@@ -160,7 +160,7 @@ class Recorded:
     def __init__(self, path: Path, names: list[str]) -> None:
         self.path, self.state = path, SimpleNamespace(programs=dict.fromkeys(names))
         self.memory = SimpleNamespace(watches={})
-        self._files = StateFiles(SimpleNamespace(recording=path))
+        self._files = StateFiles(SimpleNamespace(recording=path), SimpleNamespace())
 
     def closed(self, _: Any = None) -> tuple[Ledger, float]:
         return Ledger(first_s=0.0, at_s=END_S), WALL_S + END_S

@@ -230,7 +230,7 @@ def test_a_damaged_list_is_left_and_counts_for_none_of_those_that_are_kept(box):
 def test_the_page_of_backups(box):
     box.does(Backup("b1", "Before Friday", "operator", ("Pong",)))
     (box.root / "bad").mkdir()
-    shown = StateFiles(SimpleNamespace(backups=box.root))
+    shown = StateFiles(SimpleNamespace(backups=box.root), SimpleNamespace())
     rows = shown.backups()
     (whole,) = [each for each in rows if each["name"] == "b1"]
     (damaged,) = [each for each in rows if each["name"] == "bad"]

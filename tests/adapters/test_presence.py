@@ -128,7 +128,7 @@ def test_a_live_daemon_looks_itself_while_it_cannot_record_an_end(attempt: Attem
     state = State(at_s=1.0, level="light", programs={"a": program})
     settings = Settings(Paths("/state", "/run"), programs=(ProgramSpec("a", ("sleep",), "d"),))
     published = Published(settings, state, Memory(trouble=trouble), 2.0, 2.0)
-    daemon = cast("DaemonBackend", SimpleNamespace(version="1", cgroups=dict, http=lambda: None))
+    daemon = cast("DaemonBackend", SimpleNamespace(version="1", cgroups=dict, http=lambda: None, summaries=None))
 
     def phase() -> str:
         (view,) = PAGES["status"].of(Running(published, daemon), {})["programs"]

@@ -53,7 +53,7 @@ def recording(path: Path) -> Iterator[Recording]:
 
 
 def held(path: Path) -> StateFiles:
-    return StateFiles(SimpleNamespace(recording=path))  # type: ignore[arg-type]
+    return StateFiles(SimpleNamespace(recording=path), SimpleNamespace())  # type: ignore[arg-type]
 
 
 def rows(path: Path, tier: store.Tier = TEN_S, since_s: float = 0.0, until_s: float = 1e12, *names: str) -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -88,7 +89,7 @@ def test_the_last_end_is_saved_copied_verified_told_and_then_the_command_runs_on
     assert step(box, "run")["at_s"] - finished["at_s"] <= (60.0 + copy["took_s"]) * PATIENCE
     told = [json.loads(line) for line in (tmp_path / "alerts").read_text().splitlines() if line]
     assert [each["kind"] for each in told] == ["done"]
-    assert "all is done (it); $0." in told[0]["text"]
+    assert re.search(r"all is done \(it\); <?\$0\.\d+ so far", told[0]["text"])
     assert told[0]["text"].endswith("; this box is now told to stop")
     assert "sh has succeeded, and this box should end now" in box.ctl("status").stdout
     lived = step(box, "ended", 2)

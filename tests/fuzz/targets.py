@@ -508,9 +508,7 @@ def check_written(data: bytes) -> None:
         for part in parts:
             with path.open("ab") as file:
                 file.write(part)
-            answer = json.loads(
-                json.dumps(reading.as_json(reading.read_once({**asked, "cursors": cursors})), allow_nan=False)
-            )
+            answer = json.loads(reading.as_json(reading.read_once({**asked, "cursors": cursors})))
             cursors = answer["cursors"]
             rows = [
                 figures.FigureRow(rank, 1.0, {k: float(v) for k, v in found.items()}) for rank, _, _, found in answer["rows"]
