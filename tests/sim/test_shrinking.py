@@ -79,6 +79,7 @@ def test_a_kill_that_nothing_wakes_the_loop_for(monkeypatch):
     assert len(kinds(found)) == 1
 
 
+@pytest.mark.slow  # half a minute, most of it to make the story short
 def test_an_end_that_is_not_heard(monkeypatch):
     """An exit is ignored once SIGKILL was sent: its program would wait for ever."""
     on_ended = decide.on_ended
