@@ -23,7 +23,7 @@ def leave(*_): raise SystemExit(0)
 signal.signal(signal.SIGTERM, leave)
 try:
     open(sys.argv[1] + ".up", "w").close()
-    while True: signal.pause()
+    while True: time.sleep(0.1)  # pause() would miss a signal that comes just before it
 finally:
     for part in range(15):
         time.sleep(0.1)

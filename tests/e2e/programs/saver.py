@@ -24,7 +24,7 @@ def main(name: str) -> None:
     try:
         Path(f"{name}.up").touch()
         while True:
-            signal.pause()
+            time.sleep(0.1)  # pause() would miss a signal that comes just before it
     finally:
         Path(f"{name}.saving").touch()
         for part in range(10):
