@@ -222,8 +222,8 @@ def waits(pid):
 
 @pytest.mark.parametrize("asked", [True, False], ids=["the shim is asked", "the worker leaves"])
 def test_a_lack_of_descriptors_costs_neither_the_request_to_save_nor_the_exit_code(start, asked):
-    waits = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('up', flush=True)"
-    shim = start(python(f"{waits}\nwhile True: time.sleep(0.1)"))
+    program = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('up', flush=True)"
+    shim = start(python(f"{program}\nwhile True: time.sleep(0.1)"))
     worker = shim.answer()["pid"]
     assert eventually(lambda: Path(shim.order["stdout"]).read_text() == "up\n")
     with no_descriptors(shim.process.pid):
