@@ -166,7 +166,7 @@ def _moved(fact: Any, number: int, later_s: float, ahead_s: float, offsets: Any,
         elif key in STEPS:
             changed[key] = value + number * steps
         elif key == "steps" and isinstance(value, dict):
-            changed[key] = {name: step and step + number * offsets[name][0] for name, step in value.items()}
+            changed[key] = {name: step and step + number * offsets.get(name, (0, 0))[0] for name, step in value.items()}
         elif key == "steps":
             changed[key] = value + number * steps
         elif key == "attempt":
