@@ -31,7 +31,7 @@ class StateFiles:
         self.paths, self._summaries = paths, summaries
 
     def up_to_now(self, ledger: Ledger) -> tuple[Ledger, float]:
-        """A copy of the ledger that is closed at this moment, and the wall clock's time of this moment."""
+        """A copy of the ledger that is closed now, and the wall clock's time: only a side with a clock has it."""
         raise NotImplementedError
 
     def readable(self) -> AbstractContextManager[None]:

@@ -24,7 +24,6 @@ from supervisor.shell.inbox import Inbox
 
 Asked = list[tuple[str, str, dict[str, str]]]
 AT = "2027-01-15T08:01:00Z"  # a minute after WALL_S
-TOKEN_HEADER = "X-aws-ec2-metadata-token"
 ACTION, REBALANCE = "/latest/meta-data/spot/instance-action", "/latest/meta-data/events/recommendations/rebalance"
 NAME = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
 EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"

@@ -23,7 +23,6 @@ from supervisor.reports import accounts
 from supervisor.reports.ledger import Ledger, fold_accounts
 
 EXAMPLES = 10 * int(os.environ.get("SIM_SEEDS", "2"))
-COUNTED = 1e-6
 
 
 class AnyInputsAddUp(AnyInputs):

@@ -235,13 +235,8 @@ def test_the_journal_of_the_first_release_has_pages_of_all_windows(tmp_path):
         journal = list(reader.read())
     state, end = fold_all(journal), journal[-1]
     more = {
-        "state": state,
-        "settings": None,
-        "memory": Memory(),
-        "journal": journal,
-        "now_s": end.at_s,
-        "wall_s": end.wall_s,
-    }
+        "state": state, "settings": None, "memory": Memory(), "journal": journal, "now_s": end.at_s, "wall_s": end.wall_s,
+    }  # fmt: skip
     for page in PAGES_OF_WINDOWS:
         for query in ({}, {"since": "43200s"}, {"since": "boot"}):
             assert answer(OverAJournal(started(path), **more), page, query) == answer(FakeSources(**more), page, query)
@@ -339,15 +334,20 @@ def test_without_room_for_the_file_the_pages_are_made_in_memory(short, tmp_path,
     assert path_of(path).exists()
 
 
-def test_a_write_that_fails_loses_nothing_of_what_had_left_the_memory(short, journal_of):
-    path, journal = journal_of
+def behind(path, journal):
+    """Summaries that are in use and 60 facts long, of a journal that has gone on."""
     path_of(path).unlink()
-    whole = path.with_name("whole.sqlite")
-    path.rename(whole)
+    path.unlink()
     schema.build(path, list(map(rowed, journal[:60])))
     summary = started(path)
     summary.ask(lambda *_: None)
     append(path, journal[60:])
+    return summary
+
+
+def test_a_write_that_fails_loses_nothing_of_what_had_left_the_memory(short, journal_of):
+    path, journal = journal_of
+    summary = behind(path, journal)
     with contextlib.closing(sqlite3.connect(path_of(path), isolation_level=None)) as db:
         db.execute("CREATE TRIGGER full BEFORE INSERT ON rest BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END")
         with capture_logs() as said:
@@ -355,3 +355,16 @@ def test_a_write_that_fails_loses_nothing_of_what_had_left_the_memory(short, jou
         db.execute("DROP TRIGGER full")
     assert [each["event"] for each in said] == ["summaries_not_written"]
     compare(summary, short, journal, random.Random(6), 0)
+
+
+def test_after_the_removal_of_the_file_a_page_waits_until_it_is_made_again(short, journal_of, monkeypatch):
+    monkeypatch.setattr(summaries, "_WAIT_S", 0.0)
+    path, journal = journal_of
+    summary = behind(path, journal)
+    path_of(path).unlink()
+    summary._tended = True
+    summary._care()
+    with pytest.raises(OSError, match="still being read"):
+        summary.ask(lambda found, _: found.ledger.must_cover(float("-inf")))
+    summary._care()
+    compare(summary, short, journal, random.Random(7), 0)

@@ -182,7 +182,7 @@ class Summaries:
     def _tend(self) -> None:
         while True:
             self._care()
-            self._outdated.wait(_EVERY_S)
+            self._outdated.wait(_EVERY_S if self._known.is_set() else _WAIT_S)
 
     def _care(self) -> None:
         try:
@@ -193,16 +193,16 @@ class Summaries:
             log.warning("summaries_not_written", error=str(error))
             with self._lock:  # items that have left the memory may not be in the file
                 self._file, self._digest, self._opened = None, None, False
+                self._known.clear()
 
     def _save(self) -> None:
         with self._lock, self.reader() as reader:
             try:
                 digest = self._whole(reader)
-            except _Unusable as error:
-                self._lose(str(error))
-            else:
                 if digest and self._file and digest.seq >= self._file.saved_seq + _EVERY_FACTS:
                     self._file.save(digest, reader)
+            except _Unusable as error:
+                self._lose(str(error))
 
     def _renew(self) -> None:
         """Make a new file while the old one, or the newest facts, answer."""
