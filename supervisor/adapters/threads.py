@@ -31,10 +31,13 @@ log = structlog.get_logger()
 
 _START_S: Final = 2.0  # a new thread needs less than a millisecond
 _PAUSES_S: Final = (0.1, 0.5, 1.0, 2.0)  # before each next try; the last one from then on
+_HEAL_S: Final = 0.1  # from the end of a worker until its replacement runs, also on a busy box
+_MOST_WAIT_S: Final = 1.0  # of one page, while one worker after the other ends
 
 _guard = threading.Lock()
 _failures: dict[str, tuple[int, float, str, bool]] = {}  # by thread: failures in a row, since when, the newest error, vital
 _lasting: weakref.WeakSet[Lasting] = weakref.WeakSet()
+_healed_s = 0.0  # until then, the interpreter belongs to the threads that replace a worker
 
 
 def begun(threads: int, name: str) -> ThreadPoolExecutor:
@@ -43,6 +46,23 @@ def begun(threads: int, name: str) -> ThreadPoolExecutor:
     for _ in range(threads):
         pool.submit(all_there.wait)
     return pool
+
+
+def worker_ended() -> None:
+    """A worker's end was noticed: threads that call `give_way` wait while it is replaced."""
+    global _healed_s  # noqa: PLW0603  as there is one interpreter
+    _healed_s = time.monotonic() + _HEAL_S
+
+
+def give_way() -> None:
+    """Wait while a worker is being replaced, but not for long.
+
+    A death is handled in dozens of system calls, and after each of them its thread would wait for the interpreter. A lower
+    priority for pages would be worse: their threads would keep the interpreter while they wait for a processor.
+    """
+    end_s = time.monotonic() + _MOST_WAIT_S
+    while (now_s := time.monotonic()) < (until_s := min(_healed_s, end_s)):
+        time.sleep(until_s - now_s)
 
 
 def failing() -> tuple[Failing, ...]:

@@ -11,7 +11,7 @@ from supervisor.reports.kept import Chunk, Kept
 from supervisor.reports.lanes import LaneReading, Lanes
 from supervisor.reports.ledger import Ledger
 
-_KEEP_S: Final = 86_400.0  # later facts seldom change older slices
+_KEEP_S: Final = 86_400.0  # later facts seldom change older slices, and open pages ask for newer incidents all the time
 
 
 class Digest:
@@ -47,7 +47,8 @@ class Digest:
 
     def seal(self) -> list[Chunk]:
         """Give away what is over. The caller keeps it."""
-        return [*self.ledger.seal(self.ledger.at_s - _KEEP_S), *self._grouping.seal(), *self._lanes.seal()]
+        before_s = self.ledger.at_s - _KEEP_S
+        return [*self.ledger.seal(before_s), *self._grouping.seal(before_s), *self._lanes.seal()]
 
     def as_json(self) -> dict[str, Any]:
         """The folds as values for `json.dumps`, after `seal`."""

@@ -155,14 +155,15 @@ class Grouping:
         rows = facts_of([seq for item in items for seq in item[-1]])
         older = [_of_json(item, rows) for item in items if item[2] in rows]
         going = {each.number for (kind, *_), each in self._held.items() if kind in {"box", "down"}}
-        live = (replace(each, rows=[*each.rows], goes_on=each.number in going) for each in self.found)
-        live = (each for each in live if program is None or program in each.programs())
-        found = [*older, *(each for each in live if _overlaps(_span(each), since_s, until_s))]
+        live = (each for each in self.found if program is None or program in each.programs())
+        live = (each for each in live if _overlaps(_span(each), since_s, until_s))
+        found = [*older, *(replace(each, rows=[*each.rows], goes_on=each.number in going) for each in live)]
         return sorted(found, key=lambda each: each.number)
 
-    def seal(self) -> Iterator[Chunk]:
-        """Give away the incidents that no later fact can change."""
-        over = {each.number for each in self.found} - {each.number for each in self._held.values()}
+    def seal(self, before_s: float) -> Iterator[Chunk]:
+        """Give away the incidents before a moment that no later fact can change."""
+        over = {each.number for each in self.found if _span(each)[1] <= before_s}
+        over -= {each.number for each in self._held.values()}
         items = [(*_span(each), _as_json(each)) for each in self.found if each.number in over]
         self.found = [each for each in self.found if each.number not in over]
         self._attempts = dict([*self._attempts.items()][-_MOST_ATTEMPTS:])

@@ -65,7 +65,7 @@ def left(tmp_path: Path) -> Left:
 
 
 def test_an_ending_has_all_that_the_attempt_left(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endings.kernel_log, "oom_kill_of", "Killed process {}".format)
+    monkeypatch.setattr(endings._KERNEL_LOG, "oom_kill_of", "Killed process {}".format, raising=False)
     monkeypatch.setattr(endings.procfs, "contained", lambda: False)
     left.exit()
     left.beat(env_steps=44, ckpt_step=40, ckpt_ns=80_000_000_000, batch_size=512)

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -57,6 +58,16 @@ def test_an_attempt_starts_runs_and_ends(world):
     assert ending.max_rss_bytes > 0
     assert (ending.steps, ending.ckpt_step) == (None, None)
     assert 0 < started.now_s <= ended.now_s
+
+
+def test_after_a_workers_end_pages_give_way_but_not_for_long(world, monkeypatch):
+    world.run(["true"])
+    world.inbox.expect(Ended)
+    threads.give_way()
+    assert time.monotonic() >= threads._healed_s > 0.0
+    monkeypatch.setattr(threads, "_healed_s", time.monotonic() + 3600.0)  # as if one worker after the other ended
+    monkeypatch.setattr(threads, "_MOST_WAIT_S", 0.05)
+    threads.give_way()
 
 
 def test_an_end_that_cannot_be_read_for_lack_of_descriptors_is_read_after_it(world):

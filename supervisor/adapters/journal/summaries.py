@@ -27,6 +27,7 @@ from supervisor import files
 from supervisor.adapters.durable import sync
 from supervisor.adapters.journal.schema import beside, new_file, opened, transaction
 from supervisor.adapters.journal.sqlite import JournalReader
+from supervisor.adapters.threads import give_way
 from supervisor.model.facts import JournalRestored, JournalSalvaged
 from supervisor.reports.digest import Digest
 from supervisor.reports.incidents import Facts
@@ -87,6 +88,7 @@ class Summaries:
         While the thread makes the folds, those of the newest facts answer. If `question` raises NotCovered on them, it
         waits for the others; after a while it raises OSError.
         """
+        give_way()
         with self._lock, self.reader() as reader:
             try:
                 if (digest := self._whole(reader)) is not None:
@@ -175,6 +177,7 @@ class Summaries:
                 file.save(digest, reader)
             if self._tended and number % _SLICE_FACTS == 0:
                 time.sleep(_REST * (time.thread_time() - began_s))
+                give_way()
                 began_s = time.thread_time()
 
     # --- the daemon's thread -----------------------------------------------------------------------------------------

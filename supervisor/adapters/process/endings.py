@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.adapters import procfs
-from supervisor.adapters.host import kernel_log
+from supervisor.adapters.host.kernel_log import KernelLog
 from supervisor.adapters.process import cgroups
 from supervisor.files import read_bounded
 from supervisor.model.inputs import Ending, Report
@@ -42,6 +42,7 @@ _REPORTS_BYTES: Final = 512 * 1024
 _MAX_REPORTS: Final = 1000
 _MAX_LEFTOVERS: Final = 200
 _NAME_CHARS: Final = 60
+_KERNEL_LOG: Final = KernelLog()
 
 
 def note_logs(paths: Paths, spec: ProgramSpec, attempt: int, token: str) -> None:
@@ -153,7 +154,7 @@ def read_ending(
         oom_kills=record.oom_kills,
         oom_own=confined is not None and confined.counts_oom,
         memory_max_bytes=None if confined is None else confined.limits.memory_max_bytes,
-        oom_line=kernel_log.oom_kill_of(record.pid) if record.signal == signal.SIGKILL and not procfs.contained() else "",
+        oom_line=_KERNEL_LOG.oom_kill_of(record.pid) if record.signal == signal.SIGKILL and not procfs.contained() else "",
         ended_at_s=None if journal_s is None else journal_s(record.ended_ns),
     )
 

@@ -38,7 +38,7 @@ from supervisor import files, lack, users
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.process import cgroups, checkpoints, endings, limits, marks, orphans
 from supervisor.adapters.process.shim_code import ShimCode
-from supervisor.adapters.threads import Lasting, Tasks, Thread
+from supervisor.adapters.threads import Lasting, Tasks, Thread, worker_ended
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.placeholders import RESUME
@@ -600,6 +600,7 @@ class LocalLauncher:
             with self._guard:
                 live = self._live.get(self._watched.get(fd, ""))
                 if live is not None:
+                    worker_ended()
                     self._begin_end(live)
                 self._epoll.unregister(fd)
                 self._watched.pop(fd, None)
