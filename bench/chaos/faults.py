@@ -27,7 +27,7 @@ import preload
 from box import PATIENCE
 
 from chaos import ROOT
-from chaos.invariants import ACKNOWLEDGED_S, Checker, Scoreboard
+from chaos.invariants import ACKNOWLEDGED_S, LACK, Checker, Scoreboard
 from chaos.world import WATCHDOG_S, World, configuration
 
 
@@ -332,9 +332,10 @@ def _refused(scene: Scene, limit: int, lowest: Callable[[int], int]) -> None:
     pid, worker = scene.daemon(), scene.main()
     seconds = scene.dice.uniform(10.0, 20.0)
     scene.board.exempt("status", "daemon", seconds + 10.0 * PATIENCE)
-    scene.board.exempt(
-        "traceback", "daemon", seconds + 10.0 * PATIENCE
-    )  # asyncio logs each connection that it cannot accept
+    # asyncio logs each connection that it cannot accept
+    scene.board.exempt("traceback", "daemon", seconds + 10.0 * PATIENCE)
+    # a worker that starts meanwhile has the same limit, and the time to die of it
+    scene.board.exempt(LACK, "", seconds + 40.0 * PATIENCE)
     before = resource.prlimit(pid, limit)
     resource.prlimit(pid, limit, (lowest(pid), before[1]))
     try:

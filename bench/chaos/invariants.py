@@ -21,6 +21,7 @@ from box import PATIENCE
 from chaos.truth import Program, Truth, daemon_figures
 from chaos.world import CHECKPOINT_MAX_S, SCRIPT, SCRIPT_BEHIND, World
 from supervisor.files import open_regular
+from supervisor.lack import is_named
 
 PERIOD_S = 0.2
 UNSUPERVISED_S = 25.0 * PATIENCE
@@ -31,6 +32,7 @@ ACKNOWLEDGED_S = 12.0 * PATIENCE  # stop_grace_s of the configuration, and a mar
 INTERVAL_S = (3 * CHECKPOINT_MAX_S + 6.0) * PATIENCE  # an interval, the save itself, and a margin for a busy machine
 WARM_UP_S = 45.0
 MORE_RSS_KIB, MORE_DESCRIPTORS, MORE_THREADS = 40 * 1024, 24, 12
+LACK = "traceback for lack"  # exempt: a worker's traceback that names a lack of memory or descriptors
 TRACEBACKS = ("Traceback (most recent call last)", "--- Logging error ---")
 
 INVARIANTS = {
@@ -277,7 +279,8 @@ class Checker(threading.Thread):
         for path, subject in logs:
             text = self._new_text(path)
             at = min((text.index(mark) for mark in TRACEBACKS if mark in text), default=None)
-            if at is not None:
+            lacked = subject != "daemon" and self._board.is_exempt(LACK, subject) and is_named(text[at:])
+            if at is not None and not lacked:
                 self._board.breaks("traceback", subject, f"{path.name}: {text[at : at + 1500]}")
 
     def _new_text(self, path: Path) -> str:

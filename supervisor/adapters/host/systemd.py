@@ -10,66 +10,35 @@ import contextlib
 import os
 import select
 import socket
+import struct
 import time
+import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Final
 
 _FIRST_FD: Final = 3  # SD_LISTEN_FDS_START
-_PATIENCE_S: Final = 2.0  # a service manager that does not read must not block the deciding thread
-
-
-def sender(environ: Mapping[str, str]) -> Callable[[str], None]:
-    """A function that sends one message to the service manager."""
-    address = environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return lambda _text: None
-    try:
-        from systemd import daemon
-    except ImportError:
-        return lambda text: _send(address, text)
-    return lambda text: _notify(daemon.notify, address, text)
-
-
-def _notify(notify: Callable[[str], bool], address: str, text: str) -> None:
-    """Send with the library if it would not block: it blocks without a limit, and holds the GIL meanwhile."""
-    try:
-        sent = _has_room(address) and notify(text)
-    except OSError:
-        sent = False
-    if not sent:
-        _send(address, text)
-
-
-def _has_room(address: str) -> bool:
-    """Whether a datagram would be accepted at once: queues hold some ten of them until the receiver reads."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.connect(_path(address))
-        poller = select.poll()
-        poller.register(sock, select.POLLOUT)
-        return bool(poller.poll(0))
-
-
-def _send(address: str, text: str, patience_s: float = _PATIENCE_S) -> None:
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(patience_s)
-        sock.sendto(text.encode(), _path(address))
-
-
-def _path(address: str) -> str:
-    return "\0" + address[1:] if address.startswith("@") else address
+_PATIENCE_S: Final = 2  # a service manager that does not read must not block the deciding thread
 
 
 class Notifier:
-    """Sends READY, STATUS, WATCHDOG, RELOADING, STOPPING, and descriptors that outlive this process."""
+    """Sends READY, STATUS, WATCHDOG, RELOADING, STOPPING, and descriptors that outlive this process.
+
+    Its socket is opened once: a daemon that lacks descriptors for a minute must not look like one that hangs. Each message
+    has the address, so the next one reaches a service manager that has begun anew.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._send, self._address = sender(environ), environ.get("NOTIFY_SOCKET", "")
+        """Raises OSError for lack of descriptors or memory."""
+        address = environ.get("NOTIFY_SOCKET", "")
+        self._path = "\0" + address[1:] if address.startswith("@") else address
+        self._sock = _opened(self) if address else None
+        self._library = _library() if address else None
         self.watchdog_period_s = watchdog_period_s(environ, os.getpid())
 
     @property
     def has_service_manager(self) -> bool:
         """Whether there is a service manager."""
-        return bool(self._address)
+        return self._sock is not None
 
     def busy(self, status: str, extend_s: float) -> None:
         """The start takes longer: ask for up to `extend_s` more."""
@@ -77,19 +46,11 @@ class Notifier:
 
     def store_fd(self, fd: int, name: str) -> None:
         """Let the service manager hold a descriptor: the next daemon gets it back, however this one ends."""
-        self._with_descriptor(f"FDSTORE=1\nFDNAME={name}", fd)
+        self._send_own(f"FDSTORE=1\nFDNAME={name}", fd=fd)
 
     def remove_fd(self, name: str) -> None:
         """Remove a descriptor from the store: the next daemon must not get it."""
         self._send(f"FDSTOREREMOVE=1\nFDNAME={name}")
-
-    def _with_descriptor(self, text: str, fd: int) -> None:
-        if not self._address:
-            return
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-            sock.settimeout(_PATIENCE_S)
-            sock.connect(_path(self._address))
-            socket.send_fds(sock, [text.encode()], [fd])
 
     def ready(self, status: str) -> None:
         self._send(f"READY=1\nSTATUS={_line(status)}")
@@ -103,8 +64,8 @@ class Notifier:
         It does not wait. If the queue is full of earlier pings, one more adds nothing. A service manager that does not read
         at the moment must not stop the healing (libsystemd's own call would wait forever).
         """
-        if self.watchdog_period_s is not None and self._address:
-            _send(self._address, "WATCHDOG=1", patience_s=0.0)
+        if self.watchdog_period_s is not None:
+            self._send_own("WATCHDOG=1", socket.MSG_DONTWAIT)
 
     def reloading(self) -> None:
         """Call before the re-execution. READY=1 of the new image ends it (Type=notify-reload needs the time)."""
@@ -114,6 +75,46 @@ class Notifier:
     def stopping(self, extend_s: float) -> None:
         """Announce an orderly end that may take `extend_s`: workers are writing checkpoints."""
         self._send(f"STOPPING=1\nEXTEND_TIMEOUT_USEC={int(extend_s * 1e6)}")
+
+    def _send(self, text: str) -> None:
+        """Send with the library if it would not block: it blocks without a limit, and holds the GIL meanwhile."""
+        sent = False
+        if self._library is not None:
+            with contextlib.suppress(OSError):
+                sent = self._has_room() and self._library(text)
+        if not sent:
+            self._send_own(text)
+
+    def _has_room(self) -> bool:
+        """Whether a datagram would be accepted at once: queues hold some ten of them until the receiver reads."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.connect(self._path)
+            poller = select.poll()
+            poller.register(sock, select.POLLOUT)
+            return bool(poller.poll(0))
+
+    def _send_own(self, text: str, flags: int = 0, fd: int | None = None) -> None:
+        if self._sock is not None:
+            rights = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", fd))]
+            with contextlib.suppress(OSError):
+                self._sock.sendmsg([text.encode()], rights, flags, self._path)
+
+
+def _opened(notifier: Notifier) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    weakref.finalize(notifier, sock.close)
+    # The kernel's own limit. With Python's, MSG_DONTWAIT would wait too, and a full queue would be tried again all the time.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _PATIENCE_S, 0))
+    return sock
+
+
+def _library() -> Callable[[str], bool] | None:
+    try:
+        from systemd import daemon
+    except ImportError:
+        return None
+    notify: Callable[[str], bool] = daemon.notify
+    return notify
 
 
 def passed_fds(environ: MutableMapping[str, str], pid: int) -> dict[str, int]:
