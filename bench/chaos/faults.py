@@ -28,7 +28,7 @@ from box import PATIENCE
 
 from chaos import ROOT
 from chaos.invariants import ACKNOWLEDGED_S, LACK, Checker, Scoreboard
-from chaos.world import WATCHDOG_S, World, configuration
+from chaos.world import SCRIPT, WATCHDOG_S, World, configuration
 
 
 class NotPossible(Exception):
@@ -352,6 +352,8 @@ def descriptors_refused(scene: Scene) -> None:
     if "LD_PRELOAD" not in scene.world.env or number == errno.EMFILE:
         _refused(scene, resource.RLIMIT_NOFILE, lambda pid: len(os.listdir(f"/proc/{pid}/fd")))
         return
+    for name in (*scene.world.programs, SCRIPT):  # workers load the same library
+        scene.board.cause(name, "descriptors refused to every process")
     preload.no_opens(scene.world.directory, number)
     try:
         _refused(scene, resource.RLIMIT_NOFILE, lambda pid: resource.prlimit(pid, resource.RLIMIT_NOFILE)[0])

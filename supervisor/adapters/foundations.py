@@ -96,14 +96,12 @@ class Remembered:
             os.close(old)
 
     def close(self) -> None:
-        """Close the descriptor, when the file is no longer watched."""
+        """Close the descriptor: the file is no longer watched, or its row is forgotten and the last round over."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    def __del__(self) -> None:
-        """Close the descriptor of a forgotten row, after the last round that checks it."""
-        self.close()
+    __del__ = close
 
 
 class Watched(Record):

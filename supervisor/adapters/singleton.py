@@ -96,7 +96,7 @@ def claim(state_dir: str) -> socket.socket | None:
         pid = _holder(name)
         if pid is None:
             return None
-        raise Taken(_taken(str(pid or "unknown"), state_dir)) from None
+        raise taken(f"pid {pid or 'unknown'}", state_dir) from None
     return witness
 
 
@@ -127,16 +127,15 @@ def hold(path: str, witness: socket.socket | None = None) -> Singleton:
     try:
         return Singleton(_locked(Path(path)), path, witness)
     except _Held as held:
-        raise Taken(_taken(held.pid, str(parent))) from None
+        raise taken(f"pid {held.pid if held.pid.isdigit() else 'unknown'}", str(parent)) from None
     except OSError as error:
         raise OSError(
             error.errno, f"cannot use {parent} as state directory: {error.strerror}; create it or choose another state_dir"
         ) from error
 
 
-def _taken(pid: str, state_dir: str) -> str:
-    who = f"pid {pid}" if pid.isdigit() else "pid unknown"
-    return f"another supervisord ({who}) runs on {state_dir}: stop that one first, or choose another state_dir"
+def taken(who: str, state_dir: str) -> Taken:
+    return Taken(f"another supervisord ({who}) runs on {state_dir}: stop that one first, or choose another state_dir")
 
 
 class _Held(OSError):

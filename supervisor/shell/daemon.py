@@ -54,6 +54,7 @@ from supervisor.adapters.process.share import Share
 from supervisor.adapters.recorder.thread import Recorder
 from supervisor.adapters.when_done import logged_in
 from supervisor.api.listener import Listener, listen, take_over
+from supervisor.api.night import daily_report
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.fold import replay
 from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, OwnCheckpoint, SupervisionLooked, Terminated, Verb
@@ -288,7 +289,7 @@ class Daemon:
         )  # fmt: skip
         world = World(
             paths, lambda: loop.settings, inbox, system_clock, self._start.version, lambda: _box_name(loop.state),
-            Share(groups), os.environ, lambda: _daily_report(backend),
+            Share(groups), os.environ, lambda: daily_report(backend),
         )  # fmt: skip
         parts = make_parts(world)
         log_origin(Path(paths.state_dir))
@@ -321,7 +322,7 @@ class Daemon:
             Path(paths.alive),
             lambda: self._mark(this_boot, system_clock, loop, journal.last_seq, reported),
             settings.daemon.alive_period_s,
-            _alive_failed,
+            lambda error: log.error("sign_of_life_failed", error=error),
         )
         recorder = Recorder(
             Path(paths.recording), backend.readings, lambda: loop.settings.recorder.max_mb, system_clock
@@ -669,16 +670,6 @@ def _reported_before(mark: AliveMark, state: State) -> Reported:
         {token: mark.steps[name] for name, token in live.items() if name in mark.steps},
         {token: mark.ckpt_steps[name] for name, token in live.items() if name in mark.ckpt_steps},
     )
-
-
-def _daily_report(backend: DaemonBackend) -> str:
-    from supervisor.api.night import daily_report
-
-    return daily_report(backend)
-
-
-def _alive_failed(error: str) -> None:
-    log.error("sign_of_life_failed", error=error)
 
 
 def _longest_wait_s(notifier: Notifier) -> float:

@@ -12,6 +12,7 @@ wait for the journal: after 5 s the daemon exits as if killed, and the next one 
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from dataclasses import field, replace
@@ -107,16 +108,20 @@ class Loop:
     def run(self) -> None:
         """Take inputs and handle them until `decide` has ended the daemon."""
         while not self.memory.ended:
-            try:
-                self._next()
-            except Exception as error:
-                log.exception("turn_failed", input=type(self.pending).__name__)
-                if not is_lack(error):
-                    self.pending = None
-                self.pause(_JOURNAL_RETRY_S)
-            self.watchdog()
-            if self.memory.trouble is not None:  # the same input comes again: give the disk time to recover
-                self.pause(_JOURNAL_RETRY_S)
+            with contextlib.suppress(MemoryError):  # of the answer to an error
+                self._try_next()
+                self.watchdog()
+                if self.memory.trouble is not None:  # the same input comes again: give the disk time to recover
+                    self.pause(_JOURNAL_RETRY_S)
+
+    def _try_next(self) -> None:
+        try:
+            self._next()
+        except Exception as error:
+            self.pause(_JOURNAL_RETRY_S)
+            log.exception("turn_failed", input=type(self.pending).__name__)
+            if not is_lack(error):
+                self.pending = None
 
     def _next(self) -> None:
         """Look at the threads if that is due, then handle one input."""

@@ -77,14 +77,14 @@ def next_daemon(path):
 
 
 def test_a_lack_of_memory_loses_neither_an_input_nor_its_commands(loop):
-    rest = iter([MemoryError(), MemoryError()])
+    rest = iter([MemoryError(), MemoryError(), MemoryError()])
 
     def short_once(*_args):
         for error in rest:
             raise error
 
     loop.look = lambda state: short_once() or SupervisionLooked(0.0)
-    loop.publish = short_once
+    loop.publish = loop.pause = short_once  # also when it answers an error
     loop.inbox.post(Asked(loop.clock.now_s(), Verb.STOP, 1, ("Pong",)))
     loop.inbox.post(Asked(loop.clock.now_s(), Verb.RELOAD, 2))  # ends the loop
     loop.run()

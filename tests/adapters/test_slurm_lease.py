@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 from structlog.testing import capture_logs
+from tools import no_descriptors
 
 from supervisor.adapters.singleton import Taken
 from supervisor.adapters.slurm import lease as leases
@@ -136,6 +137,21 @@ def test_a_reader_in_the_middle_of_a_write_back_waits_for_its_end(tmp_path):
     with pytest.raises(Taken, match="login2"):
         on(tmp_path, "login1", wait).take()
     assert len(waits) == 2
+
+
+def test_a_daemon_that_lacks_descriptors_for_a_minute_keeps_it(tmp_path):
+    first, seen = on(tmp_path, "login1"), []
+    first.take()
+
+    def renew_in_vain(wait_s):
+        seen.append(wait_s)
+        if len(seen) % round(leases.RENEW_S / wait_s):
+            return
+        with no_descriptors():
+            assert first.renew()
+
+    with pytest.raises(Taken, match="login1"):
+        on(tmp_path, "login2", renew_in_vain).take()
 
 
 def test_losing_it_is_told_once(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from leaks import nothing_stays_open
-from tools import PATIENCE, needs
+from tools import PATIENCE, needs, no_descriptors
 
 from supervisor.adapters.host.systemd import Notifier, passed_fds, watchdog_period_s
 
@@ -90,13 +90,18 @@ def test_without_a_service_manager_nothing_happens(monkeypatch):
     notifier.watchdog()
     notifier.reloading()
     notifier.stopping(1.0)
+    notifier.store_fd(0, "control")
     assert notifier.watchdog_period_s is None
+    assert not notifier.has_service_manager
 
 
 @pytest.mark.usefixtures("_library")
 def test_a_service_manager_that_is_gone_is_no_trouble(tmp_path, monkeypatch):
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
-    Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready("x")
+    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")})
+    assert notifier.has_service_manager
+    notifier.ready("x")
+    notifier.store_fd(0, "control")
 
 
 def test_the_watchdog_is_only_fed_when_somebody_wants_it(manager):
@@ -177,26 +182,27 @@ def test_a_descriptor_is_handed_to_the_manager_and_taken_back(manager, tmp_path)
     assert manager.told() == ["FDSTOREREMOVE=1", "FDNAME=control"]
 
 
-def test_without_a_manager_nothing_is_handed_over():
-    notifier = Notifier({})
-    assert not notifier.has_service_manager
-    notifier.store_fd(0, "control")
-    assert Notifier({"NOTIFY_SOCKET": "/nowhere"}).has_service_manager
-    Notifier({"NOTIFY_SOCKET": "/nowhere"}).store_fd(0, "control")
+def test_a_notifier_without_descriptors_reaches_a_manager_that_has_begun_anew(manager, monkeypatch):
+    """The library cannot open its socket then."""
+    notifier, address = Notifier({**manager.environ, "WATCHDOG_USEC": "30000000"}), manager.environ["NOTIFY_SOCKET"]
+    manager.sock.close()
+    notifier.watchdog()  # nobody listens: the next one is sent all the same
+    Path(address).unlink(missing_ok=True)
+    monkeypatch.setattr(manager, "sock", Manager(address).sock)
+    with no_descriptors():
+        notifier.watchdog()
+        notifier.status("x")
+        notifier.store_fd(0, "control")
+    assert [manager.told() for _ in range(3)] == [["WATCHDOG=1"], ["STATUS=x"], ["FDSTORE=1", "FDNAME=control"]]
 
 
 def test_a_message_leaves_nothing_open(manager, tmp_path):
     notifier = Notifier({**manager.environ, "WATCHDOG_USEC": "30000000"})
-    for send in (
-        lambda: notifier.status("x"),
-        notifier.watchdog,
-        lambda: notifier.remove_fd("x"),
-        lambda: notifier.busy("x", 1.0),
-    ):
-        with nothing_stays_open():
-            send()
-            assert manager.told()
     with nothing_stays_open(), (tmp_path / "kept").open("w") as file:
+        notifier.status("x")
+        notifier.watchdog()
+        notifier.remove_fd("x")
+        assert [manager.told()[0] for _ in range(3)] == ["STATUS=x", "WATCHDOG=1", "FDSTOREREMOVE=1"]
         notifier.store_fd(file.fileno(), "control")
         _, fds, _, _ = socket.recv_fds(manager.sock, 4096, 4)
         os.close(fds[0])

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -58,6 +59,25 @@ def remove(directory: Path) -> None:
         return True
 
     until(removed, 10, f"{directory} to be removed")
+
+
+def service_manager(box: Box) -> socket.socket:
+    """The end of a service manager whose watchdog wants a ping of the next daemon every three seconds."""
+    systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    systemd.bind(str(box.runtime / "systemd"))
+    box.env |= {"NOTIFY_SOCKET": str(box.runtime / "systemd"), "WATCHDOG_USEC": "3000000"}
+    return systemd
+
+
+def await_ping(systemd: socket.socket) -> None:
+    """Wait for a ping after those that are waiting to be read."""
+    systemd.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            systemd.recv(4096)
+    systemd.settimeout(20.0)
+    while b"WATCHDOG=1" not in systemd.recv(4096):
+        pass
 
 
 class Box:

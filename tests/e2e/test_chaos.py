@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from box import ROOT
 sys.path.insert(0, str(ROOT / "bench"))
 
 from chaos import report, table
-from chaos.invariants import Checker, Scoreboard
 from chaos.run import plan
 
 SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
@@ -47,26 +45,6 @@ def test_a_minute_of_random_faults_breaks_nothing(tmp_path: Path) -> None:
 def test_ten_minutes_of_random_faults_break_nothing(tmp_path: Path) -> None:
     found = chaos(tmp_path / "found.json", "--minutes", "10", timeout_s=1400)
     assert found["injected"] >= 20
-
-
-def test_a_traceback_in_a_workers_log_is_found_once(tmp_path: Path) -> None:
-    (tmp_path / "Pong").mkdir()
-    log = tmp_path / "Pong" / "stderr.log"
-    world: Any = SimpleNamespace(
-        daemon_log=tmp_path / "daemon.log", state=tmp_path, programs=("Pong",), run_dir=lambda name: tmp_path / name,
-        started_s=0.0, event=lambda _text: None,
-    )  # fmt: skip
-    board = Scoreboard(world)
-    checker = Checker(board)
-    log.write_text("workers: an error in one line\n")
-    checker.tracebacks()
-    assert not board.broken
-    with log.open("a") as file:
-        file.write("Traceback (most recent call last):\n  somewhere\nKeyError: 1\n")
-    checker.tracebacks()
-    checker.tracebacks()
-    assert [(each.invariant, each.subject) for each in board.broken] == [("traceback", "Pong")]
-    assert "KeyError: 1" in board.broken[0].text
 
 
 def test_a_seed_gives_the_same_plan_again() -> None:

@@ -236,15 +236,27 @@ def test_a_wanted_program_that_does_not_train_is_seen(
     assert broken(board) == ["trains", "trains"], "the game and the script"
 
 
-def test_a_traceback_in_the_daemons_log_is_seen(world: World, board: Scoreboard) -> None:
-    checker = Checker(board)
-    checker.tracebacks()
-    assert not board.broken
-    with world.daemon_log.open("a") as log:
-        log.write("Traceback (most recent call last):\n  File ...\nValueError: wrong\n")
-    checker.tracebacks()
-    assert broken(board) == ["traceback"]
-    assert "ValueError: wrong" in board.broken[0].text
+def test_a_traceback_is_seen_once_and_a_workers_is_exempt_for_the_lack_that_was_injected(
+    world: World, board: Scoreboard
+) -> None:
+    checker, log = Checker(board), world.run_dir("Pong") / "stderr.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("workers: an error in one line\n")
+
+    def seen(log: Path, error: str) -> list[str]:
+        board.broken.clear()
+        with log.open("a") as file:
+            file.write(f"Traceback (most recent call last):\n  File ...\n{error}\n")
+        for _ in range(2):
+            checker.tracebacks()
+        return [f"{each.invariant} of {each.subject}" for each in board.broken if error in each.text]
+
+    assert seen(log, "OSError: [Errno 24] Too many open files") == ["traceback of Pong"]
+    board.exempt(invariants.LACK, "", 3600.0)
+    assert not seen(log, "OSError: [Errno 24] Too many open files")
+    assert not seen(log, "MemoryError")
+    assert seen(log, "ValueError: wrong") == ["traceback of Pong"]
+    assert seen(world.daemon_log, "MemoryError") == ["traceback of daemon"]
 
 
 def test_words_that_a_report_must_hold_are_the_products_own() -> None:

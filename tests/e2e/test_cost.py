@@ -11,7 +11,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from box import Box, until
+from box import Box, await_ping, service_manager, until
 from tools import no_descriptors
 
 PROGRAMS = 30
@@ -101,6 +101,7 @@ def test_a_reload_that_lacks_descriptors_waits_for_them(box: Box) -> None:
 def test_after_a_lack_of_descriptors_every_end_is_noticed_and_healthz_is_not_200_meanwhile(box: Box) -> None:
     """A worker ends while the daemon can open no file, not even /proc; another one after that."""
     box.config(sleeper("during") + sleeper("after"), slots=2)
+    systemd = service_manager(box)
     daemon = box.start()
     pids = {name: box.wait_phase(name, "RUNNING")["pid"] for name in ("during", "after")}
     with no_descriptors(daemon.pid):
@@ -108,6 +109,8 @@ def test_after_a_lack_of_descriptors_every_end_is_noticed_and_healthz_is_not_200
         os.kill(pids["during"], signal.SIGKILL)
         until(lambda: "thread=end-during" in box.log.read_text(), 20, "its end to be read in vain")
         assert health(box) != b"200"
+        with systemd:
+            await_ping(systemd)
     until(lambda: box.program("during")["pid"] not in {None, pids["during"]}, 10, "the end during the lack to be noticed")
     assert box.facts("Exited", "during")[0]["signal"] == signal.SIGKILL
     os.kill(pids["after"], signal.SIGKILL)

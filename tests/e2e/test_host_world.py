@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import preload
 import pytest
-from box import FLOOR_S, ROOT, Box, until
+from box import FLOOR_S, ROOT, Box, await_ping, service_manager, until
 
 from supervisor.adapters.host import boot
 from supervisor.formats import span
@@ -31,28 +30,15 @@ def away(seconds: float) -> None:
 
 def frozen(box: Box, seconds: float) -> None:
     """Two workers train, one of them hangs while the daemon is stopped: the other one must not pay for that."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(box.runtime / "systemd"))
-        systemd.settimeout(20.0)
-        box.env = {"NOTIFY_SOCKET": str(box.runtime / "systemd"), "WATCHDOG_USEC": "3000000"}
+    with service_manager(box) as systemd:
         box.config(box.trainer("a") + box.trainer("b"), floor_s=FLOOR_S)
         daemon = box.start()
         before = {name: box.wait_phase(name, "RUNNING")["pid"] for name in "ab"}
         began_s = time.monotonic()
         daemon.send_signal(signal.SIGSTOP)
-        try:
-            systemd.setblocking(False)
-            while True:  # what it had said until then
-                try:
-                    systemd.recv(4096)
-                except BlockingIOError:
-                    break
-            away(seconds)
-        finally:
-            daemon.send_signal(signal.SIGCONT)
-        systemd.settimeout(20.0)
-        while b"WATCHDOG=1" not in systemd.recv(4096):
-            pass
+        away(seconds)
+        daemon.send_signal(signal.SIGCONT)
+        await_ping(systemd)
     suspended = box.wait_fact("DaemonSuspended")
     assert seconds - 3.0 < suspended["gap_s"] < time.monotonic() - began_s + 5.0
     os.kill(before["b"], signal.SIGKILL)

@@ -285,12 +285,10 @@ class AliveWriter:
         newest = _newest(path)
         self._sequence = newest[0] if newest is not None else 0
         self._failed = False
-        self._begun = False
         self._over = threading.Event()
         self._thread = Lasting("alive", self._turn, self._over.is_set)
 
     def start(self) -> None:
-        self._begun = True
         self._thread.start()
 
     def stop(self) -> None:
@@ -299,7 +297,7 @@ class AliveWriter:
         Writes nothing if the thread was never started: a mark of this boot, written before the reboot is in the journal,
         would hide the reboot from the next daemon.
         """
-        if not self._begun:
+        if self._thread.ident is None:
             return
         self._over.set()
         self._thread.join(5.0)

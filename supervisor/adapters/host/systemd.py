@@ -31,14 +31,10 @@ class Notifier:
         """Raises OSError for lack of descriptors or memory."""
         address = environ.get("NOTIFY_SOCKET", "")
         self._path = "\0" + address[1:] if address.startswith("@") else address
+        self.has_service_manager = bool(address)
         self._sock = _opened(self) if address else None
         self._library = _library() if address else None
         self.watchdog_period_s = watchdog_period_s(environ, os.getpid())
-
-    @property
-    def has_service_manager(self) -> bool:
-        """Whether there is a service manager."""
-        return self._sock is not None
 
     def busy(self, status: str, extend_s: float) -> None:
         """The start takes longer: ask for up to `extend_s` more."""

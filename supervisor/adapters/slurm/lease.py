@@ -36,9 +36,10 @@ import structlog
 
 from supervisor import files
 from supervisor.adapters.process.processes import make_dir
-from supervisor.adapters.singleton import Taken
+from supervisor.adapters.singleton import Taken, taken
 from supervisor.adapters.slurm.node import write_in_place
 from supervisor.adapters.threads import Lasting
+from supervisor.lack import is_lack
 from supervisor.records import Record
 
 log = structlog.get_logger()
@@ -78,6 +79,7 @@ class DaemonLease:
         self._path, self._state_dir = Path(state_dir, "slurm", "lease"), state_dir
         self._mine = DaemonClaim(socket.gethostname(), boot_id, os.getpid(), secrets.token_hex(8))
         self._unclear = False  # the last look
+        self._fd = -1  # of the lease, for a lack of descriptors
         self._over = threading.Event()
         self._wait = wait or threading.Event().wait
 
@@ -92,7 +94,8 @@ class DaemonLease:
         self._wait(_SETTLE_S)
         found = self._read_back()
         if found is not None and found.token != self._mine.token:
-            raise Taken(self._taken_message(found))
+            raise self._taken_by(found)
+        self._fd = files.open_regular(self._path, os.O_WRONLY | os.O_CREAT)
 
     def keep(self, lost: Callable[[], None]) -> None:
         """Renew the lease in a separate thread, which calls `lost` when another daemon has taken it."""
@@ -140,7 +143,7 @@ class DaemonLease:
             if now is UNCLEAR or now == found:
                 continue
             if found is not UNCLEAR:
-                raise Taken(self._taken_message(now))
+                raise self._taken_by(now)
             found, unmoved_s = now, 0.0  # the first look that shows whose lease it is
         log.warning("lease_taken_over", owner=found, unmoved_s=unmoved_s)
 
@@ -158,11 +161,17 @@ class DaemonLease:
         return isinstance(found, DaemonClaim) and (found.host, found.boot_id) == (self._mine.host, self._mine.boot_id)
 
     def _write(self) -> None:
-        write_in_place(self._path, (json.dumps(asdict(self._mine)) + "\n").encode())
+        data = (json.dumps(asdict(self._mine)) + "\n").encode()
+        try:
+            write_in_place(self._path, data)
+        except OSError as error:
+            if self._fd < 0 or not is_lack(error):
+                raise
+            os.pwrite(self._fd, data, 0)
+            os.fsync(self._fd)
 
-    def _taken_message(self, other: DaemonClaim) -> str:
-        who = f"pid {other.pid} on {other.host}"
-        return f"another supervisord ({who}) runs on {self._state_dir}: stop that one first, or choose another state_dir"
+    def _taken_by(self, other: DaemonClaim) -> Taken:
+        return taken(f"pid {other.pid} on {other.host}", self._state_dir)
 
 
 def read(path: Path) -> DaemonClaim | Unclear | None:
