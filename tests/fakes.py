@@ -123,7 +123,7 @@ class FakeSources:
         reading = LaneReading()
         for stamped in self.journal:
             reading.add(stamped)
-        return reading.lanes(now_s, None, since_s, until_s)
+        return reading.lanes(now_s, None, since_s, until_s)()
 
     def facts(self, after_seq: int, *_: Any) -> list[Stamped]:
         return [item for item in self.journal if item.seq > after_seq]

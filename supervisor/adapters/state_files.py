@@ -17,7 +17,7 @@ from supervisor.model.facts import Stamped
 from supervisor.model.recording import Drawn, Row, Sheet, Track, tracks_of
 from supervisor.model.settings import Paths
 from supervisor.policy.upkeep.resolution import Held, Tier
-from supervisor.reports.digest import Digest
+from supervisor.reports.digest import Digest, Later
 from supervisor.reports.incidents import Facts, Incident
 from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
@@ -39,10 +39,9 @@ class StateFiles:
         return nullcontext()
 
     def closed(self, fill: Callable[[Ledger], object] = Ledger.must_cover) -> tuple[Ledger, float]:
-        def close(digest: Digest, _: Facts) -> tuple[Ledger, float]:
-            closed, wall_s = self.up_to_now(digest.ledger)
-            fill(closed)
-            return closed, wall_s
+        def close(digest: Digest, _: Facts) -> Later[tuple[Ledger, float]]:
+            closed = self.up_to_now(digest.ledger)
+            return lambda: (fill(closed[0]), closed)[1]
 
         with self.readable():
             return self._summaries.ask(close)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from supervisor.model.facts import Stamped
 from supervisor.reports.incidents import Facts, Grouping, Incident
@@ -11,11 +11,17 @@ from supervisor.reports.kept import Chunk, Kept
 from supervisor.reports.lanes import LaneReading, Lanes
 from supervisor.reports.ledger import Ledger
 
+T = TypeVar("T")
+Later = Callable[[], T]
+
 _KEEP_S: Final = 86_400.0  # later facts seldom change older slices, and open pages ask for newer incidents all the time
 
 
 class Digest:
     """The folds after the fact `seq`. With `kept`, that is where the items that are over go.
+
+    An answer has two steps. The first needs the folds as they are now. It returns a function for the rest, which takes
+    longer, and during which more facts may be added.
 
     `late`: they begin at a snapshot in the middle of the journal. They raise NotCovered for a window before it.
     """
@@ -35,12 +41,12 @@ class Digest:
         self._grouping.add(stamped)
         self._lanes.add(stamped)
 
-    def incidents(self, since_s: float, until_s: float, program: str | None, facts_of: Facts) -> list[Incident]:
+    def incidents(self, since_s: float, until_s: float, program: str | None, facts_of: Facts) -> Later[list[Incident]]:
         """The incidents that begin, or whose cause was recorded, between two moments; with a program, only its own."""
         self.ledger.must_cover(since_s)
         return self._grouping.between(self._kept, since_s, until_s, facts_of, program)
 
-    def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
+    def lanes(self, now_s: float, since_s: float, until_s: float) -> Later[Lanes]:
         """The lanes of the page `timeline` between two moments, and more."""
         self.ledger.must_cover(since_s)
         return self._lanes.lanes(now_s, self._kept, since_s, until_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, Final
 
@@ -64,16 +64,21 @@ class LaneReading:
         self._add(stamped, stamped.fact)
         self._last_s = stamped.at_s
 
-    def lanes(self, now_s: float, kept: Kept | None, since_s: float, until_s: float) -> Lanes:
-        """Everything between two moments, and more. What goes on ends now."""
-        out = Lanes()
-        chunks = [] if kept is None else kept.overlapping(_KIND, _OWNER, since_s, until_s, self._chunks)
-        older = ((lane, name, Span(*span)) for chunk in chunks for lane, name, *span in chunk.items)
+    def lanes(self, now_s: float, kept: Kept | None, since_s: float, until_s: float) -> Callable[[], Lanes]:
+        """Everything between two moments, and more. What goes on ends now. The caller reads what has left the memory."""
         live = ((lane, name, Span(at_s, max(at_s, now_s), keys)) for (lane, name), (at_s, keys) in self._open.items())
-        for lane, name, span in (*older, *self._over, *live):
-            spans = out.programs.setdefault(name, []) if lane == "programs" else getattr(out, lane)
-            spans.append(span)
-        return out
+        newest, below = [*self._over, *live], self._chunks
+
+        def with_older() -> Lanes:
+            out = Lanes()
+            chunks = [] if kept is None else kept.overlapping(_KIND, _OWNER, since_s, until_s, below)
+            older = ((lane, name, Span(*span)) for chunk in chunks for lane, name, *span in chunk.items)
+            for lane, name, span in (*older, *newest):
+                spans = out.programs.setdefault(name, []) if lane == "programs" else getattr(out, lane)
+                spans.append(span)
+            return out
+
+        return with_older
 
     def seal(self) -> Iterator[Chunk]:
         """Give away the spans that are over, and the marks."""

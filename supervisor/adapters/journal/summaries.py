@@ -29,7 +29,7 @@ from supervisor.adapters.journal.schema import beside, new_file, opened, transac
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.threads import give_way
 from supervisor.model.facts import JournalRestored, JournalSalvaged
-from supervisor.reports.digest import Digest
+from supervisor.reports.digest import Digest, Later
 from supervisor.reports.incidents import Facts
 from supervisor.reports.kept import Chunk
 from supervisor.reports.ledger import NotCovered
@@ -67,7 +67,7 @@ class _Unusable(OSError):
 
 
 class Summaries:
-    """The folds of one journal. Any thread may ask; one at a time gets an answer."""
+    """The folds of one journal. Any thread may ask; no answer waits for the reading of another one's window."""
 
     def __init__(self, journal: str | Path, *, writes: bool) -> None:
         self._journal, self._writes = Path(journal), writes
@@ -82,24 +82,32 @@ class Summaries:
         self._tended = True
         threading.Thread(target=self._tend, name="summaries", daemon=True).start()
 
-    def ask(self, question: Callable[[Digest, Facts], T]) -> T:
+    def ask(self, question: Callable[[Digest, Facts], Later[T]]) -> T:
         """The answer of the folds up to the newest fact. Raises OSError if the journal cannot be read.
 
         While the thread makes the folds, those of the newest facts answer. If `question` raises NotCovered on them, it
         waits for the others; after a while it raises OSError.
         """
         give_way()
-        with self._lock, self.reader() as reader:
-            try:
-                if (digest := self._whole(reader)) is not None:
-                    return question(digest, reader.rows)
-            except _Unusable as error:
-                self._lose(str(error))
-            with contextlib.suppress(NotCovered):
-                if (late := self._newest(reader)) is not None:
-                    return question(late, reader.rows)
-            if not self._tended:
-                return question(self._use(*self._made(reader)), reader.rows)
+        with self.reader() as reader:
+            for folds in (self._whole, self._newest, self._made_now):
+                file = self._file
+                try:
+                    with self._lock:
+                        digest, file = folds(reader), self._file
+                        later = digest and question(digest, reader.rows)
+                        taken_back = file and file.taken_back
+                    if later:
+                        found = later()
+                        if not file or file.taken_back == taken_back:
+                            return found
+                        return self.ask(question)  # a part of what `later` has read may be of other facts
+                except NotCovered:
+                    continue
+                except _Unusable as error:
+                    with self._lock:
+                        if self._file is file:
+                            self._lose(str(error))
         if self._known.wait(_WAIT_S):
             return self.ask(question)
         raise OSError("the record is still being read: windows of up to 12 hours are answered now, longer ones in a minute")
@@ -133,6 +141,9 @@ class Summaries:
         except _Unusable:
             self._late = None
             return None
+
+    def _made_now(self, reader: JournalReader) -> Digest | None:
+        return None if self._tended else self._use(*self._made(reader))
 
     def _use(self, file: _File | None, digest: Digest) -> Digest:
         self._file, self._digest, self._late = file, digest, None
@@ -233,7 +244,7 @@ class _File:
         with _usable():
             files.require_regular(path)
             self._db = opened(path, f"mode={mode}")
-        self.floor, self.saved_seq = 0, 0
+        self.floor = self.saved_seq = self.taken_back = 0
 
     @staticmethod
     def new(path: Path, floor: int) -> _File:
@@ -285,12 +296,14 @@ class _File:
         return last + self._chunks(kind, owner, below, "to_s > ? ORDER BY to_s, number LIMIT 1", at_s)
 
     def newest(self, kind: str, owner: str, below: int) -> Chunk:
+        self.taken_back += 1
         for chunk in self._chunks(kind, owner, below, "number = ?", below - 1):
             return chunk
         raise _Unusable("a part is missing")
 
     def _chunks(self, kind: str, owner: str, below: int, where: str, *values: float) -> list[Chunk]:
         query = f"SELECT * FROM chunk WHERE kind = ? AND owner = ? AND +number < ? AND {where}"  # noqa: S608  constants
+        give_way()
         with _usable():
             rows = self._db.execute(query, (kind, owner, below, *values)).fetchall()
         return [_chunk(row) for row in rows]
