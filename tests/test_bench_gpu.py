@@ -13,7 +13,7 @@ from tools import needs
 
 ROOT = Path(__file__).resolve().parents[1]
 ABSENT = {"gate", "hidden GPU", "NVML by phase"} | {
-    f"{algo}, 4 envs, {what}" for algo in ("dqn", "ppo", "pqn") for what in ("CUDA graphs", "fp16")
+    f"{algo}, 4 envs, {what}" for algo in ("dqn", "ppo", "pqn") for what in ("without CUDA graphs", "fp16")
 }
 # What a part may do: gpu_parts.py's place is taken by this. The one that hangs leaves a process in a session of its own.
 PARTS = """

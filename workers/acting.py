@@ -1,7 +1,8 @@
 """A copy of a network for acting: its weights are cast to the compute format once per update, not for each action.
 
 Autocast casts every weight at each call of a network. For the few rows of a vector step this takes a quarter of the time
-(measured, bf16). The copy gives bit-identical results, because the casts are the same.
+(measured, bf16). The copy gives bit-identical results, because the casts are the same. `plain`: without a copy, as for a
+network that is compiled, or whose launches are recorded (`graphs.py`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ class Actor:
     """Call it like the network, under the same autocast. It detects changed weights by itself."""
 
     def __init__(
-        self, net: nn.Module, precision: Precision, optimizer: torch.optim.Optimizer, *, compiled: bool = False
+        self, net: nn.Module, precision: Precision, optimizer: torch.optim.Optimizer, *, plain: bool = False
     ) -> None:
         self._net = net
-        self._copy = None if compiled or precision.dtype is torch.float32 else _cast(net, precision.dtype)
+        self._copy = None if plain or precision.dtype is torch.float32 else _cast(net, precision.dtype)
         self._versions: tuple[int, ...] = ()
         if self._copy is not None:
             optimizer.register_step_post_hook(self._updated)

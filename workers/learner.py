@@ -8,7 +8,6 @@ interrupted (on the same machine, with the same number of threads, if both begin
 
 from __future__ import annotations
 
-import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections import deque
@@ -18,11 +17,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from workers import schedules, stopwatch
+from workers import graphs, schedules, stopwatch
 from workers.precision import only_if_finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -75,6 +74,8 @@ class Learner(ABC):
         self._grad_norm, self._policy_entropy = (torch.full((), math.nan, device=precision.device) for _ in range(2))
         self._estimates = torch.full((1,), math.nan, device=precision.device)
         self._aside: dict[str, torch.Tensor] = {}
+        recorded = graphs.wanted(args, precision)
+        self._graded, self._looked = (graphs.Graphed(precision, wanted=recorded) for _ in range(2))
         self.watch = stopwatch.timed_on(precision.device.type)
 
     def reserve(self) -> None:
@@ -92,20 +93,25 @@ class Learner(ABC):
         for group in self.optimizer.param_groups:
             group["lr"] = schedules.learning_rate(self.args, self.env_steps)
 
-    def descend(self, loss: torch.Tensor) -> None:
-        """One step of the optimizer. If the loss or its gradient is not finite, the step is skipped and counted."""
+    def update(self, **batch: torch.Tensor) -> None:
+        """One step of the optimizer on a batch. If the loss or its gradient is not finite, it is skipped and counted."""
+        self._loss, self._grad_norm = self._graded(self._gradients, **batch)
+        bad = only_if_finite(self.optimizer, self._loss, self._grad_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.updates += 1
+        self._not_finite += bad.long()
+        self._in_a_row = (self._in_a_row + 1) * bad.long()
+
+    def _gradients(self, **batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss, and the norm of its gradient, which is clipped afterwards."""
+        loss = self.loss(**batch)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self.scaler.unscale_(self.optimizer)
         parameters = self.networks()[0][1].parameters()
         norm = nn.utils.clip_grad_norm_(parameters, self.args.max_grad_norm or math.inf)
-        bad = only_if_finite(self.optimizer, loss, norm)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.updates += 1
-        self._loss, self._grad_norm = loss.detach(), norm.detach()
-        self._not_finite += bad.long()
-        self._in_a_row = (self._in_a_row + 1) * bad.long()
+        return loss.detach(), norm.detach()
 
     def look(self) -> tuple[float, int]:
         """(last loss, number of non-finite, skipped updates). Waits for the device. Raises Diverged if training is lost."""
@@ -154,18 +160,15 @@ class Learner(ABC):
         if self.last_update_not_finite():
             raise Diverged(f"diverged at step {self.env_steps}: the newest updates were not finite", self._last_finite_step)
 
-    def begin_step(self) -> None:
-        """Call it before each act and each update: from here on CUDA graphs may overwrite their earlier results."""
-        if self.args.cuda_graphs:
-            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+    def seen(self, step: Step) -> NDArray[Any]:
+        """`acting` on the newest observations."""
+        found: NDArray[Any] = self._looked(self._look, obs=torch.from_numpy(step.obs)).cpu().numpy()
+        return found
 
-    @contextlib.contextmanager
-    def looking(self, step: Step) -> Iterator[torch.Tensor]:
-        """The newest observations as the acting network takes them, for a block without gradients."""
-        self.begin_step()
-        obs = torch.from_numpy(step.obs).to(self.precision.device, non_blocking=True)
-        with torch.no_grad(), self.precision.autocast():
-            yield self.networks()[0][1].to_blocks(obs)  # type: ignore[operator]  # every network of ours has it
+    @torch.no_grad()
+    def _look(self, obs: torch.Tensor) -> torch.Tensor:
+        with self.precision.autocast():
+            return self.acting(self.networks()[0][1].to_blocks(obs))  # type: ignore[operator]  # every network of ours has it
 
     # for each algorithm to implement
 
@@ -200,6 +203,14 @@ class Learner(ABC):
     @abstractmethod
     def networks(self) -> tuple[tuple[str, nn.Module], ...]:
         """(name in the checkpoint, network) of each network."""
+
+    @abstractmethod
+    def loss(self, *args: Any, **batch: Any) -> torch.Tensor:
+        """The loss of a batch, under autocast where the networks compute. It waits for nothing (`graphs.py`)."""
+
+    @abstractmethod
+    def acting(self, frames: torch.Tensor) -> torch.Tensor:
+        """What choosing actions needs to know of observations, one row each; `frames` are the output of `to_blocks`."""
 
     @abstractmethod
     def greedy(self, step: Step) -> NDArray[np.int64]:

@@ -217,7 +217,9 @@ class Settings:
         "auto", "autocast type; auto: bf16 where the device has it, else fp16 on CUDA, fp32 on CPU", choices=DTYPES
     )
     compile: bool = _option(False, "torch.compile the networks; a start takes minutes longer")
-    cuda_graphs: bool = _option(False, "CUDA: record the networks' launches once and replay them; compiles them too")
+    cuda_graphs: bool = _option(
+        True, "CUDA: record the launches of an update and of an action, and replay them; never for fp16"
+    )
     # learning
     replay_ratio: float = _option(8.0, "transitions learned per environment step made", low=0.0, high=512.0)
     replay_size: int = _option(1_000_000, "transitions kept (7.1 kB each at 84x84)", low=1_000)

@@ -53,7 +53,7 @@ import weakref
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -116,8 +116,7 @@ class NothingToSample(ReplayError):
     """No complete transition is stored yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Transitions. y = returns + discounts * value(next_obs).
 
     The tensors are buffers that the second-next `sample` reuses: copy data that must live longer. New memory for every

@@ -162,7 +162,7 @@ def _restore_and_train(
         else:
             if client.leave_wanted:
                 return EXIT_LEFT
-            if compiling.wanted(args):
+            if args.compile:
                 client.phase(WorkerPhase.COMPILING)
                 session.say("compiling the networks")
                 compiling.warm_up(learner)

@@ -59,7 +59,7 @@ def test_it_says_what_the_network_says(kind, head, dtype):
 def test_only_another_format_needs_a_copy():
     net = network("nature", "policy")
     assert acting(net, choose("cpu", "fp32"))._copy is None
-    assert acting(net, choose("cpu", "bf16"), compiled=True)._copy is None
+    assert acting(net, choose("cpu", "bf16"), plain=True)._copy is None
     copied = acting(net, choose("cpu", "bf16"))._copy
     assert copied is not None
     assert copied.conv1.weight.dtype is copied.fc.bias.dtype is torch.bfloat16
@@ -73,9 +73,9 @@ def test_it_notices_what_the_optimizers_do(algo):
     _, net = one.networks()[0]
     step, checked, update = games(one).reset(), [], one.update
 
-    def watched(batch):
+    def watched(**batch):
         before = one._look_at(step)
-        told = update(batch)
+        update(**batch)
         after = one._look_at(step)
         fresh = acting(net, one.precision)
         kept, one._actor = one._actor, fresh
@@ -83,7 +83,6 @@ def test_it_notices_what_the_optimizers_do(algo):
         assert all(np.array_equal(mine, theirs) for mine, theirs in zip(after, one._look_at(step), strict=True))
         one._actor = kept
         checked.append(any(not np.array_equal(mine, theirs) for mine, theirs in zip(before, after, strict=True)))
-        return told
 
     one.update = watched
     one.train(games(one), lambda: one.env_steps < 8 * 16 * 3, lambda: None)

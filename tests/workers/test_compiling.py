@@ -1,7 +1,4 @@
-"""Compiled networks compute what the others do, keep their names, and are compiled before anything is learned.
-
-CUDA graphs take the same path; on a CPU, `reduce-overhead` only compiles.
-"""
+"""Compiled networks compute what the others do, keep their names, and are compiled before anything is learned."""
 
 import os
 import subprocess
@@ -22,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 def trained(algo, **changes):
     made = learner(settings(algo=algo, num_envs=8, batch_size=32, n_steps=8, learning_starts=64, **changes))
-    if compiling.wanted(made.args):
+    if made.args.compile:
         before = {name: tensor.clone() for name, tensor in made.snapshot()[0].items()}
         compiling.warm_up(made)
         after, state = made.snapshot()
@@ -35,14 +32,13 @@ def trained(algo, **changes):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("setting", ["compile", "cuda_graphs"])
 @pytest.mark.parametrize("algo", ["dqn", "pqn", "ppo"])
-def test_compiled_it_learns_the_same(algo, setting):
+def test_compiled_it_learns_the_same(algo):
     needs("g++")
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         pytest.skip("Python's headers are not installed (apt-get install python3-dev)")
     torch.compiler.reset()
-    plain, fast = trained(algo), trained(algo, **{setting: True})
+    plain, fast = trained(algo), trained(algo, compile=True)
     assert fast.updates == plain.updates > 0
     ours, theirs = fast.networks()[0][1].state_dict(), plain.networks()[0][1].state_dict()
     assert ours.keys() == theirs.keys()

@@ -1,7 +1,6 @@
 """The update is the one of the papers, and the counters say what was done."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,14 +45,14 @@ def test_the_loss_is_the_one_of_the_paper(double):
     assert (online.argmax(1) != target.argmax(1)).any()
     error = batch.returns + batch.discounts * target[rows, best] - q[rows, batch.actions]
     huber = torch.where(error.abs() < 1, error**2 / 2, error.abs() - 0.5).mean()
-    made.update(batch)
+    made.update(**batch._asdict())
     assert made.look() == (pytest.approx(huber.item(), rel=1e-5), 0)
 
 
 def test_only_the_online_network_learns_until_the_target_is_copied():
     made = learner(settings(target_period=320))
     before = {name: value.clone() for name, value in made.target.state_dict().items()}
-    made.update(batch_of(made))
+    made.update(**batch_of(made)._asdict())
     for _ in range(9):
         made.count(step_of(made))
     assert made.env_steps == 288
@@ -68,7 +67,7 @@ def test_the_gradient_is_clipped_and_the_rate_scheduled():
         made = learner(settings(lr_scheduler="step", step_lr_step_size=1, learning_starts=0, **changes))
         made.optimizer = torch.optim.SGD(made.online.parameters(), 1.0)  # its step is the gradient itself
         before = torch.cat([p.detach().flatten() for p in made.online.parameters()])
-        made.update(replace(batch_of(made), returns=torch.full((16,), 1e3)))
+        made.update(**batch_of(made)._replace(returns=torch.full((16,), 1e3))._asdict())
         return (torch.cat([p.detach().flatten() for p in made.online.parameters()]) - before).norm().item()
 
     free = moved(max_grad_norm=0.0)
@@ -80,10 +79,10 @@ def test_the_gradient_is_clipped_and_the_rate_scheduled():
 def test_it_learns_in_every_number_format(dtype):
     """A fixed target is approached: the loss falls, and nothing overflows."""
     made = learner(settings(batch_size=64, gamma=0.0), dtype=dtype)
-    batch = replace(batch_of(made, 64), discounts=torch.zeros(64), returns=torch.linspace(-1, 1, 64))
+    batch = batch_of(made, 64)._replace(discounts=torch.zeros(64), returns=torch.linspace(-1, 1, 64))
     losses = []
     for _ in range(60):
-        made.update(batch)
+        made.update(**batch._asdict())
         losses.append(made.look()[0])
     assert losses[-1] < 0.1 * losses[0]
     assert made.look()[1] == 0
@@ -93,13 +92,13 @@ def test_it_learns_in_every_number_format(dtype):
 def test_an_overflow_in_fp16_skips_the_step_and_lowers_the_scale():
     made = learner(settings(), dtype="fp16")
     batch = batch_of(made)
-    made.update(batch)
+    made.update(**batch._asdict())
     before, scale = made.online.out.weight.clone(), made.scaler.get_scale()
-    made.update(replace(batch, returns=torch.full((16,), math.nan)))
+    made.update(**batch._replace(returns=torch.full((16,), math.nan))._asdict())
     assert torch.equal(made.online.out.weight, before)
     assert made.scaler.get_scale() < scale
     assert made.look()[1] == 1, "it is counted"
-    made.update(batch)
+    made.update(**batch._asdict())
     assert made.look()[0] < math.inf
 
 
@@ -109,20 +108,20 @@ def test_an_overflow_in_fp16_skips_the_step_and_lowers_the_scale():
 def test_an_update_that_is_not_finite_changes_nothing_and_a_hundred_in_a_row_end_the_training(bad, max_grad_norm):
     made = learner(settings(max_grad_norm=max_grad_norm))
     batch = batch_of(made)
-    made.update(batch)
+    made.update(**batch._asdict())
     before = {name: tensor.clone() for name, tensor in made.snapshot()[0].items() if not name.startswith("rng")}
-    worse = replace(batch, returns=torch.full((16,), bad))
+    worse = batch._replace(returns=torch.full((16,), bad))
     for _ in range(LOST_UPDATES - 1):
-        made.update(worse)
+        made.update(**worse._asdict())
     assert all(torch.equal(tensor, before[name]) for name, tensor in made.snapshot()[0].items() if name in before)
     assert made.last_update_not_finite()
     assert made.look()[1] == LOST_UPDATES - 1
-    made.update(batch)
+    made.update(**batch._asdict())
     assert not made.last_update_not_finite(), "one good one, and it goes on"
     made.env_steps += 50
     made.look()
     for _ in range(LOST_UPDATES):
-        made.update(worse)
+        made.update(**worse._asdict())
     made.env_steps += 100
     with pytest.raises(Diverged, match="diverged at step 150: the last 100 updates were not finite") as raised:
         made.look()
@@ -133,7 +132,7 @@ def test_weights_that_are_not_finite_end_the_training():
     made = learner(settings())
     with torch.no_grad():
         made.online.out.weight.fill_(math.nan)
-    made.update(batch_of(made))
+    made.update(**batch_of(made)._asdict())
     with pytest.raises(Diverged, match="diverged at step 0: after 1 updates the weights are not finite"):
         made.look()
 
@@ -236,10 +235,10 @@ def test_exploration_is_full_at_first_and_rare_at_last():
 
 def test_a_snapshot_is_a_copy():
     made = learner(settings())
-    made.update(batch_of(made))
+    made.update(**batch_of(made)._asdict())
     tensors, state = made.snapshot()
     kept = {name: tensor.clone() for name, tensor in tensors.items()}
-    made.update(batch_of(made))
+    made.update(**batch_of(made)._asdict())
     made.count(step_of(made, over=[0]))
     assert all(torch.equal(tensor, kept[name]) for name, tensor in tensors.items())
     assert (state["updates"], state["episodes"], state["recent_returns"]) == (1, 0, [])

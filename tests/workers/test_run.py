@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -216,9 +215,8 @@ def alone(monkeypatch, tmp_path, program="Catch", client=None, **values):
 
 def test_alone_it_works_in_a_directory_of_its_own_and_resumes(monkeypatch, tmp_path, capfd):
     with monkeypatch.context() as patch:
-        none = {"wanted": lambda _: True, "warm_up": lambda _: None}  # to compile takes a minute
-        patch.setattr(run, "compiling", SimpleNamespace(CannotCompile=run.compiling.CannotCompile, **none))
-        assert alone(monkeypatch, tmp_path, steps=400) == contract.EXIT_DONE
+        patch.setattr(run.compiling, "warm_up", lambda _: None)  # to compile takes a minute
+        assert alone(monkeypatch, tmp_path, steps=400, compile=True) == contract.EXIT_DONE
     assert (tmp_path / "runs" / "Catch" / contract.CHECKPOINTS_DIR).is_dir()
     assert alone(monkeypatch, tmp_path, steps=800) == contract.EXIT_DONE
     out = capfd.readouterr().out
@@ -303,7 +301,7 @@ def test_a_device_that_is_not_there(monkeypatch, tmp_path, capfd):
 
 
 def test_weights_gone_bad_end_the_attempt_before_they_are_saved(monkeypatch, tmp_path, capfd):
-    def poison(learner, _batch):
+    def poison(learner, **_batch):
         learner.updates += 1
         learner._loss.fill_(float("nan"))
         learner._in_a_row += 1

@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import nn
 
-from workers import compiling, networks, optimizers, schedules
 from workers import learner as common
+from workers import networks, optimizers, schedules
 from workers.replay import NothingToSample, Replay
 from workers.stopwatch import ACT, COPY, ENV, LEARN
 
@@ -90,9 +90,10 @@ class Learner(common.Learner):
         return actions if exploring.all() else np.where(exploring, actions, self.greedy(step))
 
     def greedy(self, step: Step) -> NDArray[np.int64]:
-        with self.looking(step) as obs:
-            best: NDArray[np.int64] = self.online(obs).argmax(1).cpu().numpy()
-        return best
+        return self.seen(step)
+
+    def acting(self, frames: torch.Tensor) -> torch.Tensor:
+        return self.online(frames).argmax(1)  # type: ignore[no-any-return]
 
     # learning
 
@@ -116,27 +117,28 @@ class Learner(common.Learner):
                 self.owed = min(self.owed, 1.0)  # without complete transitions: prevent a burst of updates later
                 return
             self.watch.to(LEARN)
-            self.update(batch)
+            self.update(**batch._asdict())
             self.owed -= 1.0
             after_update()
 
-    def update(self, batch: Batch) -> None:
-        """One step of Adam on the Huber loss between Q(s, a) and the n-step Double DQN target y."""
-        self.begin_step()
+    def loss(
+        self, obs: torch.Tensor, actions: torch.Tensor, returns: torch.Tensor, next_obs: torch.Tensor,
+        discounts: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """The Huber loss between Q(s, a) and the n-step Double DQN target y."""
         with torch.no_grad(), self.precision.autocast():
             # A compiled network was compiled for the output of `to_blocks`.
-            prepare = self.target.to_blocks if compiling.wanted(self.args) else self.target.to_input
-            ahead = prepare(batch.next_obs)
+            prepare = self.target.to_blocks if self.args.compile else self.target.to_input
+            ahead = prepare(next_obs)
             next_q = self.target(ahead)
             chooser = self.online(ahead) if self.args.use_double_dqn else next_q
             del ahead  # four times the size of the frames: free it, because the gradients need the memory
             next_value = next_q.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
-            y = batch.returns + batch.discounts * next_value.float()
+            y = returns + discounts * next_value.float()
         with self.precision.autocast():
-            q = self.online(self.online.to_blocks(batch.obs)).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+            q = self.online(self.online.to_blocks(obs)).gather(1, actions.unsqueeze(1)).squeeze(1)
         self._estimates = q.detach()
-        loss = F.huber_loss(q.float(), y)
-        self.descend(loss)
+        return F.huber_loss(q.float(), y)
 
     def _sample(self) -> Batch:
         """A batch on the device. The replay alternates between two pinned buffers: wait until the other one is copied."""
@@ -144,10 +146,7 @@ class Learner(common.Learner):
         if not self._copied:
             return batch
         device = self.precision.device
-        moved = type(batch)(
-            *(getattr(batch, name).to(device, non_blocking=True)
-              for name in ("obs", "actions", "returns", "next_obs", "discounts"))
-        )  # fmt: skip
+        moved = type(batch)(*(part.to(device, non_blocking=True) for part in batch))
         self._copied.reverse()
         self._copied[0].record()
         self._copied[1].synchronize()  # wait for the previous copy: the next sample overwrites its buffer

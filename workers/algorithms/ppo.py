@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from workers import compiling, networks, on_policy, optimizers
+from workers import networks, on_policy, optimizers
 from workers.acting import Actor
 from workers.on_policy import Rollout
 
@@ -46,10 +46,11 @@ class Learner(on_policy.Learner):
         super().__init__(args, spec, precision)
         self.policy = networks.build(spec, args.network, networks.POLICY).to(precision.device)
         self.optimizer = optimizers.Adam(self.policy.parameters(), args.lr, eps=1e-5, fused=True)
-        self._actor = Actor(self.policy, precision, self.optimizer, compiled=compiling.wanted(args))
+        self._actor = Actor(self.policy, precision, self.optimizer, plain=args.compile or self._looked.wanted)
         self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.policy.to_blocks)
         self._log_probs = np.zeros((args.n_steps, args.num_envs), np.float32)
         self._values = np.zeros((args.n_steps + 1, args.num_envs), np.float32)
+        self._statistics = torch.zeros(3, device=precision.device)  # of the newest update: entropy, KL, share clipped
         self._entropy = self._kl = self._clipped = float("nan")  # of the last rollout, for the log line
         self.reserve()
 
@@ -79,10 +80,12 @@ class Learner(on_policy.Learner):
 
     def _look_at(self, step: Step) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(log-probabilities [N, heads], values [N])."""
-        with self.looking(step) as obs:
-            logits, values = self._actor(obs)
-            both = torch.cat([logits.float().log_softmax(1), values.float().unsqueeze(1)], 1).cpu().numpy()
+        both = self.seen(step)
         return both[:, :-1], both[:, -1]
+
+    def acting(self, frames: torch.Tensor) -> torch.Tensor:
+        logits, values = self._actor(frames)
+        return torch.cat([logits.float().log_softmax(1), values.float().unsqueeze(1)], 1)
 
     # learning
 
@@ -106,7 +109,8 @@ class Learner(on_policy.Learner):
         for _ in range(args.epochs):
             statistics, late = [], False
             for batch in self.minibatches(data):
-                statistics.append(self.update(batch))
+                self.update(**batch)
+                statistics.append(self._statistics.clone())
                 if late := bool(after_update()):
                     break
             # Read the device once per epoch.
@@ -114,33 +118,33 @@ class Learner(on_policy.Learner):
             if late or (args.target_kl and self._kl > args.target_kl):
                 break
 
-    def update(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """One step of Adam on one minibatch. Returns (entropy, approximate KL, share clipped), on the device."""
-        self.begin_step()
-        args = self.args
-        real, advantages = batch["real"], batch["advantages"]
+    def loss(
+        self, stacks: torch.Tensor, actions: torch.Tensor, log_probs: torch.Tensor, values: torch.Tensor,
+        advantages: torch.Tensor, real: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """The clipped surrogate, the value's error and the entropy of one minibatch."""
+        args, returns = self.args, values + advantages
         weight = real / real.sum().clamp(min=1.0)
         mean = (weight * advantages).sum()
         spread = (weight * (advantages - mean).square()).sum().sqrt()
         advantages = (advantages - mean) / (spread + 1e-8)
         with self.precision.autocast():
-            logits, values = self.policy(self.rollout.observations(batch["stacks"]))
-        self._estimates = values.detach().clone()  # a copy: CUDA graphs overwrite the output of a network
+            logits, estimates = self.policy(self.rollout.observations(stacks))
+        self._estimates = estimates.detach()
         log_all = logits.float().log_softmax(1)
-        log_ratio = log_all.gather(1, batch["actions"].unsqueeze(1)).squeeze(1) - batch["log_probs"]
+        log_ratio = log_all.gather(1, actions.unsqueeze(1)).squeeze(1) - log_probs
         ratio = log_ratio.exp()
         surrogate = torch.min(ratio * advantages, ratio.clamp(1.0 - args.clip, 1.0 + args.clip) * advantages)
         entropy = -(log_all.exp() * log_all).sum(1)
-        value_loss = self._value_loss(values.float(), batch["values"], batch["values"] + batch["advantages"])
+        value_loss = self._value_loss(estimates.float(), values, returns)
         loss = (weight * (-surrogate + args.vf_coef * value_loss - args.ent_coef * entropy)).sum()
-        self.descend(loss)
         with torch.no_grad():
             # Schulman's k3 estimator (joschu.net/blog/kl-approx.html): never negative, and of low variance.
             kl = ((ratio - 1.0) - log_ratio).detach()
             outside = ((ratio.detach() - 1.0).abs() > args.clip).float()
-            statistics = torch.stack([(weight * part).sum() for part in (entropy.detach(), kl, outside)])
-        self._policy_entropy = statistics[0]
-        return statistics
+            self._statistics = torch.stack([(weight * part).sum() for part in (entropy.detach(), kl, outside)])
+        self._policy_entropy = self._statistics[0]
+        return loss  # type: ignore[no-any-return]
 
     def _value_loss(self, values: torch.Tensor, before: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
         """Half the squared error of the value, or of the value clipped to a move of `clip`, whichever is larger."""

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from workers import compiling, networks, on_policy, optimizers, schedules
+from workers import networks, on_policy, optimizers, schedules
 from workers.acting import Actor
 from workers.on_policy import Rollout
 
@@ -42,7 +42,7 @@ class Learner(on_policy.Learner):
         super().__init__(args, spec, precision)
         self.online = networks.build(spec, args.network, normed=True).to(precision.device)
         self.optimizer = optimizers.RAdam(self.online.parameters(), args.lr, foreach=True)
-        self._actor = Actor(self.online, precision, self.optimizer, compiled=compiling.wanted(args))
+        self._actor = Actor(self.online, precision, self.optimizer, plain=args.compile or self._looked.wanted)
         self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.online.to_blocks)
         self._best = np.zeros((args.n_steps + 1, args.num_envs), np.float32)  # max_a Q of each observation
         self.reserve()
@@ -67,9 +67,11 @@ class Learner(on_policy.Learner):
 
     def _look_at(self, step: Step) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """(best actions [N], their values [N])."""
-        with self.looking(step) as obs:
-            values = self._actor(obs).float().cpu().numpy()
+        values = self.seen(step)
         return values.argmax(1), values.max(1)
+
+    def acting(self, frames: torch.Tensor) -> torch.Tensor:
+        return self._actor(frames).float()  # type: ignore[no-any-return]
 
     # learning
 
@@ -88,20 +90,17 @@ class Learner(on_policy.Learner):
         self.set_learning_rate()
         for _ in range(args.epochs):
             for batch in self.minibatches(data):
-                self.update(batch)
+                self.update(**batch)
                 if after_update():
                     return
 
-    def update(self, batch: dict[str, torch.Tensor]) -> None:
-        """One step of RAdam on one minibatch."""
-        self.begin_step()
-        real = batch["real"]
+    def loss(self, stacks: torch.Tensor, actions: torch.Tensor, returns: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        """Half the mean squared error of one minibatch."""
         with self.precision.autocast():
-            q = self.online(self.rollout.observations(batch["stacks"]))
-        q = q.float().gather(1, batch["actions"].unsqueeze(1)).squeeze(1)
+            q = self.online(self.rollout.observations(stacks))
+        q = q.float().gather(1, actions.unsqueeze(1)).squeeze(1)
         self._estimates = q.detach()
-        loss = 0.5 * (real * (q - batch["returns"]).square()).sum() / real.sum().clamp(min=1.0)
-        self.descend(loss)
+        return 0.5 * (real * (q - returns).square()).sum() / real.sum().clamp(min=1.0)  # type: ignore[no-any-return]
 
 
 def lambda_returns(
