@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import AlertTried, Input, Sample
@@ -77,6 +77,9 @@ class ListInbox:
         self.items.append(item)
 
 
+T = TypeVar("T")
+
+
 @dataclass
 class FakeSources:
     """`reports.sources.Sources` of a state and a journal that a test has, with one backup and one run on its disk."""
@@ -111,13 +114,11 @@ class FakeSources:
     def corrected(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
         return program if self.alive or attempt is None else {**program, "phase": "GONE"}
 
-    def closed(self, fill: Callable[[Ledger], object] = Ledger.must_cover) -> tuple[Ledger, float]:
-        closed = fold_accounts(self.journal).closed(self.now_s)
-        fill(closed)
-        return closed, self.wall_s
+    def closed(self, figures: Callable[[Ledger, float], Any] = lambda *both: both) -> Any:
+        return figures(fold_accounts(self.journal).closed(self.now_s), self.wall_s)
 
-    def incidents(self, since_s: float, until_s: float, program: str | None) -> list[Incident]:
-        return [each for each in incidents(self.journal) if program is None or program in each.programs()]
+    def incidents(self, since_s: float, until_s: float, program: str | None, view: Callable[[Iterable[Incident]], T]) -> T:
+        return view([each for each in incidents(self.journal) if program is None or program in each.programs()])
 
     def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
         reading = LaneReading()

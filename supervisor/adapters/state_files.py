@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.host.clock import local_zone
@@ -23,6 +24,8 @@ from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.sources import NewestResult
 
+T = TypeVar("T")
+
 
 class StateFiles:
     """The part of `reports.sources.Sources` that only reads files; each is read when a page needs it."""
@@ -38,17 +41,22 @@ class StateFiles:
         """Turns the errors of an unreadable journal into those of this side."""
         return nullcontext()
 
-    def closed(self, fill: Callable[[Ledger], object] = Ledger.must_cover) -> tuple[Ledger, float]:
-        def close(digest: Digest, _: Facts) -> Later[tuple[Ledger, float]]:
-            closed = self.up_to_now(digest.ledger)
-            return lambda: (fill(closed[0]), closed)[1]
+    def closed(self, figures: Callable[[Ledger, float], T]) -> T:
+        def close(digest: Digest, _: Facts) -> Later[T]:
+            return partial(figures, *self.up_to_now(digest.ledger))
 
         with self.readable():
             return self._summaries.ask(close)
 
-    def incidents(self, since_s: float, until_s: float, program: str | None) -> list[Incident]:
+    def incidents(
+        self, since_s: float, until_s: float, program: str | None, view: Callable[[Iterable[Incident]], T]
+    ) -> T:  # fmt: skip
+        def question(digest: Digest, rows: Facts) -> Later[T]:
+            found = digest.incidents(since_s, until_s, program, rows)
+            return lambda: view(found())
+
         with self.readable():
-            return self._summaries.ask(lambda digest, rows: digest.incidents(since_s, until_s, program, rows))
+            return self._summaries.ask(question)
 
     def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
         with self.readable():

@@ -8,16 +8,19 @@ Unknown is None: a mean of nothing, an MTBF without a failure.
 
 from __future__ import annotations
 
+import heapq
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
+from itertools import chain
 from math import fsum
-from operator import attrgetter
+from operator import itemgetter
 from typing import Final
 
 from supervisor.policy.upkeep.accounting import COMPUTING, Account
-from supervisor.records import Record
-from supervisor.reports.ledger import ROUNDING_S, Interruption, Ledger, ProgramTimeline, Slice
+from supervisor.records import Record, dataclass
+from supervisor.reports.ledger import ROUNDING_S, Ledger, ProgramTimeline, Slice
 
 Seconds = dict[Account, float]
 
@@ -25,7 +28,7 @@ _FREE: Final = (  # reasons why nothing runs in a free slot, by priority
     Account.HOST_DOWN, Account.DAEMON_DOWN, Account.BACKOFF, Account.NOTICE, Account.ADMISSION, Account.UNKNOWN,
 )  # fmt: skip
 _TRAINS: Final = COMPUTING | {Account.LOST, Account.UNPROVEN, Account.CHECKPOINT_STALL, Account.EVALUATE}
-_BY_END: Final = attrgetter("end_s")
+_Stay = tuple[float, float, str]  # from, to, `workers` or the account in which it waits (empty: neither); neighbours joined
 
 
 class LevelFigures(Record):
@@ -76,6 +79,21 @@ class AccountSheet(Record):
         return _share(self.wall_s - self.seconds.get(Account.HOST_DOWN, 0.0), self.wall_s)
 
 
+class PaidSlots(Record):
+    """The slot-seconds that were paid since the beginning of a window, at the moments between which they grow evenly."""
+
+    moments_s: array[float]
+    slot_s: array[float]
+
+    def until(self, at_s: float) -> float:
+        """Those until a moment."""
+        place = bisect_right(self.moments_s, at_s)
+        if not 0 < place < len(self.moments_s):
+            return self.slot_s[0 if place == 0 else -1]
+        (from_s, to_s), (low, high) = self.moments_s[place - 1 : place + 1], self.slot_s[place - 1 : place + 1]
+        return low + (high - low) * (at_s - from_s) / (to_s - from_s)
+
+
 class Summary(Record):
     """The figures of one window: of all slots together, of each program, of each level."""
 
@@ -83,6 +101,7 @@ class Summary(Record):
     until_s: float
     slots: AccountSheet
     programs: tuple[AccountSheet, ...]
+    paid: PaidSlots
     levels: dict[str, LevelFigures] = field(default_factory=dict)
 
 
@@ -97,82 +116,119 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
     until_s = ledger.at_s if until_s is None else min(until_s, ledger.at_s)
     until_s = max(since_s, until_s)
     by_name: dict[str, list[ProgramTimeline]] = {}
+    booked: dict[str, _Booked] = {}
+    of_slots = _Booked()
     for timeline in ledger.all_timelines():
         by_name.setdefault(timeline.name, []).append(timeline)
+        _book(ledger, timeline, since_s, until_s, booked.setdefault(timeline.name, _Booked()), of_slots)
     sheets = []
     trained: dict[str, float] = {}
     for name, timelines in sorted(by_name.items()):
-        pieces = [piece for timeline in timelines for piece in within(timeline, since_s, until_s)]
+        own = booked[name]
+        seconds = {account: own.seconds[account] for account in Account if account in own.seconds}
+        sheets.append(_with_figures(name, timelines, since_s, until_s, fsum(own.lengths_s), seconds))
         if not any(timeline.service for timeline in timelines):
-            _train(ledger, pieces, trained)
-        sheets.append(_sheet(name, timelines, pieces, since_s, until_s))
-    slots = slots_in(ledger, since_s, until_s)
-    return Summary(since_s, until_s, slots, tuple(sheets), _levels(ledger, trained, since_s, until_s))
+            for level, trained_s in own.trained_s.items():
+                trained[level] = trained.get(level, 0.0) + trained_s
+    slots, paid = _slots(ledger, of_slots, since_s, until_s)
+    return Summary(since_s, until_s, slots, tuple(sheets), paid, _levels(ledger, trained, since_s, until_s))
 
 
 def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
     """The sheet of all slots in a window inside the ledger: the `slots` of `summary`."""
-    found: Seconds = {}
+    of_slots = _Booked()
     for timeline in ledger.all_timelines():
-        _add(found, (piece for piece in within(timeline, since_s, until_s) if piece.holds))
-    paid_s = 0.0
-    for from_s, to_s, paid, free in paid_slots(ledger, since_s, until_s):
-        paid_s += paid * (to_s - from_s)
-        for account, count in free.items():
-            found[account] = found.get(account, 0.0) + count * (to_s - from_s)
-    seconds = {account: found[account] for account in Account if account in found}
-    return _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, seconds)
+        _book(ledger, timeline, since_s, until_s, _Booked(), of_slots)
+    return _slots(ledger, of_slots, since_s, until_s)[0]
 
 
 def within(timeline: ProgramTimeline, since_s: float, until_s: float) -> Iterator[Slice]:
     """The slices of a window, cut at its ends."""
-    slices = timeline.slices
-    for place in range(bisect_right(slices, since_s, key=_BY_END), len(slices)):
-        piece = slices[place]
-        if piece.start_s >= until_s:
+    for each in timeline.items("slices", since_s, until_s):
+        if each.end_s <= since_s:
+            continue
+        if each.start_s >= until_s:
             return
-        if piece.start_s < since_s:
-            piece = piece.cut(since_s)[1]
-        if piece.end_s > until_s:
-            piece = piece.cut(until_s)[0]
-        yield piece
+        piece = each.cut(since_s)[1] if each.start_s < since_s else each
+        yield piece.cut(until_s)[0] if piece.end_s > until_s else piece
 
 
-def _add(into: Seconds, pieces: Iterable[Slice]) -> None:
-    for piece in pieces:
+@dataclass(slots=True)
+class _Booked:
+    """The time of a window: of one program, or of all slots."""
+
+    seconds: Seconds = field(default_factory=dict)
+    lengths_s: array[float] = field(default_factory=lambda: array("d"))
+    trained_s: dict[str, float] = field(default_factory=dict)  # by level; a slice belongs to the level at its start
+    stays: list[list[_Stay]] = field(default_factory=list)  # of each training
+
+    def add(self, piece: Slice) -> None:
         for account, seconds in piece.seconds.items():
-            into[account] = into.get(account, 0.0) + seconds
+            self.seconds[account] = self.seconds.get(account, 0.0) + seconds
 
 
-def _sheet(name: str, timelines: list[ProgramTimeline], pieces: list[Slice], since_s: float, until_s: float) -> AccountSheet:
-    seconds: Seconds = {}
-    _add(seconds, pieces)
-    wall_s = fsum(piece.end_s - piece.start_s for piece in pieces)
-    return _with_figures(name, timelines, since_s, until_s, wall_s, {a: seconds[a] for a in Account if a in seconds})
+def _book(
+    ledger: Ledger, timeline: ProgramTimeline, since_s: float, until_s: float, own: _Booked, of_slots: _Booked
+) -> None:  # fmt: skip
+    """Add the time of one timeline. Each of its slices is read once, because a year of them is not in the memory."""
+    starts: list[float] = [at_s for at_s, _, _ in ledger.levels]
+    stays: list[_Stay] = []
+    for piece in within(timeline, since_s, until_s):
+        own.add(piece)
+        own.lengths_s.append(piece.end_s - piece.start_s)
+        if piece.holds:
+            of_slots.add(piece)
+        trained_s = sum(seconds for account, seconds in piece.seconds.items() if account in _TRAINS)
+        if trained_s:
+            place = bisect_right(starts, piece.start_s) - 1
+            level = ledger.levels[place][1] if place >= 0 else ""
+            own.trained_s[level] = own.trained_s.get(level, 0.0) + trained_s
+        waits = next((account.value for account in _FREE if account in piece.seconds), "")
+        begin_s, kind = piece.start_s, "workers" if piece.holds else waits
+        if stays and stays[-1][2] == kind and begin_s <= stays[-1][1] + ROUNDING_S:
+            begin_s = stays.pop()[0]
+        stays.append((begin_s, piece.end_s, kind))
+    if not timeline.service:
+        of_slots.stays.append(stays)
+
+
+def _slots(ledger: Ledger, booked: _Booked, since_s: float, until_s: float) -> tuple[AccountSheet, PaidSlots]:
+    paid = PaidSlots(array("d", [since_s]), array("d", [0.0]))
+    found = booked.seconds
+    for from_s, to_s, slots, free in paid_slots(ledger, booked.stays, since_s, until_s):
+        paid.moments_s.append(to_s)
+        paid.slot_s.append(paid.slot_s[-1] + slots * (to_s - from_s))
+        for account, count in free.items():
+            found[account] = found.get(account, 0.0) + count * (to_s - from_s)
+    seconds = {account: found[account] for account in Account if account in found}
+    return _with_figures("slots", ledger.trainings(), since_s, until_s, paid.slot_s[-1], seconds), paid
 
 
 def _with_figures(
     name: str, timelines: list[ProgramTimeline], since_s: float, until_s: float, wall_s: float, seconds: Seconds
 ) -> AccountSheet:  # fmt: skip
     """An incident counts at the time at which it began, a loss at the time at which it was recorded."""
-    incidents = [item for timeline in timelines for item in timeline.incidents if since_s <= item.failed_at_s < until_s]
-    failures = [item for item in incidents if item.kind != "reboot"]
-    losses = [loss for timeline in timelines for loss in timeline.losses if since_s <= loss.at_s < until_s]
+    detected_s, reboots, steps, unknown, unknown_s = array("d"), 0, 0, 0, 0
+    ends: dict[float, float] = {}  # when it trained again -> the first failure before that: without training, one outage
+    for timeline in timelines:
+        for item in timeline.items("incidents", since_s, until_s):
+            if not since_s <= item.failed_at_s < until_s:
+                continue
+            if item.kind == "reboot":
+                reboots += 1
+            else:
+                detected_s.append(item.detected_at_s - item.failed_at_s)
+            if item.trains_at_s is not None:
+                ends[item.trains_at_s] = min(ends.get(item.trains_at_s, item.failed_at_s), item.failed_at_s)
+        for loss in timeline.items("losses", since_s, until_s):
+            if since_s <= loss.at_s < until_s:
+                steps += loss.steps or 0
+                unknown += loss.steps is None and loss.again
+                unknown_s += loss.seconds is None
     return AccountSheet(
-        name, wall_s, seconds, len(failures), len(incidents) - len(failures),
-        _mean(item.detected_at_s - item.failed_at_s for item in failures), _mean(_repairs(incidents)),
-        sum(loss.steps or 0 for loss in losses), sum(1 for loss in losses if loss.steps is None and loss.again),
-        sum(1 for loss in losses if loss.seconds is None),
+        name, wall_s, seconds, len(detected_s), reboots, _mean(detected_s),
+        _mean(trains_s - failed_s for trains_s, failed_s in ends.items()), steps, unknown, unknown_s,
     )  # fmt: skip
-
-
-def _repairs(incidents: list[Interruption]) -> Iterator[float]:
-    """Seconds from failure to training again. Failures without training between them are one outage, from the first on."""
-    ends: dict[float, float] = {}
-    for item in incidents:
-        if item.trains_at_s is not None:
-            ends[item.trains_at_s] = min(ends.get(item.trains_at_s, item.failed_at_s), item.failed_at_s)
-    yield from (trains_s - failed_s for trains_s, failed_s in ends.items())
 
 
 def _mean(values: Iterable[float]) -> float | None:
@@ -189,17 +245,6 @@ def level_stretches(ledger: Ledger) -> list[tuple[float, float, str, int]]:
     return [(at_s, end_s, name, slots) for (at_s, name, slots), end_s in zip(ledger.levels, ends, strict=True)]
 
 
-def _train(ledger: Ledger, pieces: list[Slice], into: dict[str, float]) -> None:
-    """Seconds of training by level. A slice belongs to the level at its start."""
-    starts = [at_s for at_s, _, _ in ledger.levels]
-    for piece in pieces:
-        trained_s = sum(seconds for account, seconds in piece.seconds.items() if account in _TRAINS)
-        if trained_s:
-            place = bisect_right(starts, piece.start_s) - 1
-            level = ledger.levels[place][1] if place >= 0 else ""
-            into[level] = into.get(level, 0.0) + trained_s
-
-
 def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_s: float) -> dict[str, LevelFigures]:
     up: dict[str, float] = {}
     for from_s, to_s, level, _ in level_stretches(ledger):
@@ -213,7 +258,7 @@ def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_
     failures = [
         item.level
         for timeline in ledger.trainings()
-        for item in timeline.incidents
+        for item in timeline.items("incidents", since_s, until_s)
         if item.kind != "reboot" and since_s <= item.failed_at_s < until_s
     ]
     names = sorted({*up, *trained, *reboots, *failures})
@@ -226,14 +271,16 @@ def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_
 # --- slots -------------------------------------------------------------------------------------------------------------
 
 
-def paid_slots(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[float, float, int, dict[Account, int]]]:
+def paid_slots(
+    ledger: Ledger, stays: Iterable[Iterable[_Stay]], since_s: float, until_s: float
+) -> Iterator[tuple[float, float, int, dict[Account, int]]]:
     """(From, to, paid slots, those of them without a worker by account), end to end.
 
     An empty slot is paid for only while something waits for it; if no slot is used or wanted, all of them are.
     """
     at_s, slots, workers = since_s, 0, 0
     waiting = dict.fromkeys(_FREE, 0)
-    for moment_s, kind, change in [*sorted(_changes(ledger, since_s, until_s)), (until_s, "workers", 0)]:
+    for moment_s, kind, change in chain(_changes(ledger, stays, since_s, until_s), [(until_s, "workers", 0)]):
         if moment_s > at_s:
             used, free = workers, {}
             for account in _FREE:
@@ -252,28 +299,18 @@ def paid_slots(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple
             waiting[Account(kind)] += change
 
 
-def _changes(ledger: Ledger, since_s: float, until_s: float) -> Iterator[tuple[float, str, int]]:
-    """(time, kind, difference): changes in the number of slots, workers and waiting programs."""
-    stretches = [(from_s, to_s, "slots", slots) for from_s, to_s, _, slots in level_stretches(ledger)]
-    for timeline in ledger.trainings():
-        stretches += [(from_s, to_s, kind, 1) for from_s, to_s, kind in _stays(timeline, since_s, until_s)]
-    for from_s, to_s, kind, how_many in stretches:
-        begin_s, end_s = max(from_s, since_s), min(to_s, until_s)
-        if begin_s < end_s:
-            yield begin_s, kind, how_many
-            yield end_s, kind, -how_many
+def _changes(
+    ledger: Ledger, stays: Iterable[Iterable[_Stay]], since_s: float, until_s: float
+) -> Iterator[tuple[float, str, int]]:
+    """(time, kind, difference), in order of time: changes in the number of slots, workers and waiting programs."""
 
+    def edges(stretches: Iterable[tuple[float, float, str, int]]) -> Iterator[tuple[float, str, int]]:
+        for from_s, to_s, kind, how_many in stretches:
+            begin_s, end_s = max(from_s, since_s), min(to_s, until_s)
+            if kind and begin_s < end_s:
+                yield begin_s, kind, how_many
+                yield end_s, kind, -how_many
 
-def _stays(timeline: ProgramTimeline, since_s: float, until_s: float) -> Iterator[tuple[float, float, str]]:
-    """(from, to, `workers` or the account in which it waits), neighbours joined."""
-    begin_s, end_s, now = since_s, since_s, ""
-    for piece in within(timeline, since_s, until_s):
-        waits = next((account.value for account in _FREE if account in piece.seconds), "")
-        kind = "workers" if piece.holds else waits
-        if kind != now or piece.start_s > end_s + ROUNDING_S:
-            if now:
-                yield begin_s, end_s, now
-            begin_s, now = piece.start_s, kind
-        end_s = piece.end_s
-    if now:
-        yield begin_s, end_s, now
+    levels = edges((from_s, to_s, "slots", slots) for from_s, to_s, _, slots in level_stretches(ledger))
+    programs = [edges((*stay, 1) for stay in own) for own in stays]
+    return heapq.merge(levels, *programs, key=itemgetter(0))

@@ -15,7 +15,12 @@ from supervisor.reports.sources import Json, Sources
 
 def accounts(sources: Sources, since: Since, until: Since) -> Json:
     """The account of every second of every program and slot, in a window."""
-    return accounts_view(*summary_of(sources, since, until))
+
+    def figures(closed: Ledger, wall_s: float) -> Json:
+        begin_s, end_s = window(closed, since, until)
+        return accounts_view(closed, summary(closed, since_s=begin_s, until_s=end_s), wall_s)
+
+    return sources.closed(figures)
 
 
 def window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
@@ -27,26 +32,16 @@ def window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
     return begin_s, end_s
 
 
-def filled(
-    sources: Sources, since: Since, until: Since, *, levels: bool = False
-) -> tuple[Ledger, float, float, float]:  # fmt: skip
-    """The closed ledger with what the figures of a window need, the window, and the present time of the wall clock.
-
-    `levels`: the steps at every change of the level are needed, too.
-    """
-
-    def fill(closed: Ledger) -> None:
-        moments = [closed.first_s or 0.0, *(at_s for at_s, _, _ in closed.levels)] if levels else ()
-        closed.fill(*window(closed, since, until), moments)
-
-    closed, wall_s = sources.closed(fill)
-    return closed, *window(closed, since, until), wall_s
+def placed(sources: Sources, since: Since, until: Since) -> tuple[Ledger, float, float, float]:
+    """The closed ledger, the begin and the end of a window in it, and the present time of the wall clock."""
+    return sources.closed(lambda closed, wall_s: (closed, *window(closed, since, until), wall_s))
 
 
-def summary_of(sources: Sources, since: Since, until: Since, *, levels: bool = False) -> tuple[Ledger, Summary, float]:
-    """The closed ledger, the figures of a window, and the present time of the wall clock."""
-    closed, begin_s, end_s, wall_s = filled(sources, since, until, levels=levels)
-    return closed, summary(closed, since_s=begin_s, until_s=end_s), wall_s
+def summary_of(closed: Ledger, since: Since, until: Since, *, levels: bool = False) -> Summary:
+    """The figures of a window. Its steps are then known, with `levels` also those at every change of the level."""
+    begin_s, end_s = window(closed, since, until)
+    closed.fill(begin_s, end_s, [closed.first_s or 0.0, *(at_s for at_s, _, _ in closed.levels)] if levels else ())
+    return summary(closed, since_s=begin_s, until_s=end_s)
 
 
 def since_s(ledger: Ledger, since: Since) -> float:

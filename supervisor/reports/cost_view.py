@@ -20,7 +20,7 @@ from supervisor.model.settings import ProgramSpec, Settings
 from supervisor.model.state import Program, State
 from supervisor.policy.upkeep import cost as rule
 from supervisor.records import Record
-from supervisor.reports.accounts import Summary, level_stretches, paid_slots
+from supervisor.reports.accounts import Summary, level_stretches
 from supervisor.reports.accounts_view import summary_of
 from supervisor.reports.cluster_view import jobs_on
 from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline
@@ -66,9 +66,12 @@ def games_of(sources: Sources) -> tuple[Games, float | None]:
 
 def cost(sources: Sources, since: Since, until: Since) -> Json:
     """The bill of a window."""
-    closed, found, wall_s = summary_of(sources, since, until)
     games, price = games_of(sources)
-    return cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
+
+    def figures(closed: Ledger, wall_s: float) -> Json:
+        return cost_view(closed, games, summary_of(closed, since, until), wall_s=wall_s, usd_per_hour=price)
+
+    return sources.closed(figures)
 
 
 def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, usd_per_hour: float | None) -> Json:
@@ -97,7 +100,7 @@ def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, us
         "usd_per_million_frames": rule.usd_per_million(bill.usd, frames),
         "left": [asdict(each) for each in left],
         "left_out": left_out,
-        "levels": _levels(closed, games, left, begin_s, end_s, usd_per_hour),
+        "levels": _levels(closed, games, left, found, usd_per_hour),
         **({"jobs": jobs_by_account(closed, begin_s, end_s)} if jobs_on(games.settings) or closed.all_jobs() else {}),
     }
 
@@ -194,25 +197,22 @@ def frames_per_step(name: str, games: Games) -> float | None:
 
 
 def _levels(
-    ledger: Ledger, games: Games, left: list[RemainingWork], from_s: float, to_s: float, usd_per_hour: float | None
-) -> list[Json]:
+    ledger: Ledger, games: Games, left: list[RemainingWork], found: Summary, usd_per_hour: float | None
+) -> list[Json]:  # fmt: skip
     """Every level that was in force or is configured, in that order, with its measured rate per paid slot."""
     slots = {name: count for _, name, count in ledger.levels}
     slots |= {rung.level.name: rung.level.slots for rung in (() if games.settings is None else games.settings.rungs)}
-    paid = [(from_s, 0.0)]  # (moment, slot-seconds paid so far)
-    for begin_s, stop_s, count, _ in paid_slots(ledger, from_s, to_s):
-        paid.append((stop_s, paid[-1][1] + count * (stop_s - begin_s)))
 
     def rate_of(stretches: list[_Stretch]) -> float | None:
-        slot_s = fsum(_position(paid, stop_s) - _position(paid, begin_s) for begin_s, stop_s in stretches)
+        slot_s = fsum(found.paid.until(stop_s) - found.paid.until(begin_s) for begin_s, stop_s in stretches)
         return rule.slot_rate(
             _kept(ledger, games, stretches), slot_s, fsum(stop_s - begin_s for begin_s, stop_s in stretches)
         )
 
     out = []
     for name, count in slots.items():
-        paid_s, kept = at_level(ledger, games, name, from_s, to_s)
-        stretches = _stretches(ledger, name, from_s, to_s)
+        paid_s, kept = at_level(ledger, games, name, found.since_s, found.until_s)
+        stretches = _stretches(ledger, name, found.since_s, found.until_s)
         rate = rate_of(stretches)
         hours = rule.hours_to_finish([each.length_s(rate) for each in left], count)
         blocks = [] if rate is None else _cut(stretches, rule.blocks(paid_s))

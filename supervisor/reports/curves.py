@@ -35,7 +35,7 @@ from supervisor.model.recording import (
 )  # fmt: skip
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import MANY_SUBJECTS, ONE_POINT, TIERS, Tier, bucket_of, points_for, rows_for
-from supervisor.reports.accounts_view import journal_s, since_s, wall_clock_of, window
+from supervisor.reports.accounts_view import journal_s, placed, wall_clock_of
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import BadQuery, Since
 from supervisor.reports.sources import Json, Sources
@@ -43,6 +43,7 @@ from supervisor.reports.sources import Json, Sources
 Tracks = Mapping[tuple[str, ...], Track]
 
 MOST_SERIES: Final = 20
+_NOW: Final = Since(ago_s=0.0)
 _FILE: Final = "file "  # prefix for the token of an attempt that is known only from event files
 _ATTEMPT, _STEPS, _RESUMED = "attempt", "env_steps", "resumed_step"
 _LATE_S: Final = 20.0  # a reading is on disk at the latest this long after its moment
@@ -64,8 +65,7 @@ def curves(
     series, known = series or [*sheet.usual], [each.name for each in sheet.series]
     own = [name for name in series if name not in known]  # figures of the scripts' own names
     _must_be_series(sheet, series, MOST_SERIES, [*known, *(own if sheet is PROGRAMS else [])])
-    closed, wall_s = sources.closed(lambda closed: window(closed, since, until))
-    begun_s, end_s = window(closed, since, until)
+    closed, begun_s, end_s, wall_s = placed(sources, since, until)
     begun_s = max(begun_s, min(end_s, closed.at_s - TIERS[-1].keep_s))
     places = _places_of_names(sources, sheet, series, own)
     count = len(subjects) or (max(1, len(sources.state.programs)) if sheet is PROGRAMS else MANY_SUBJECTS)
@@ -140,7 +140,7 @@ def recorded(
     program's workers from before its first recorded row.
     """
     tier = next(tier for tier in TIERS if tier.period_s == period_s)
-    since_at_s = since_s(sources.closed()[0], since) if since != Since() else 0.0
+    since_at_s = placed(sources, since, _NOW)[1] if since != Since() else 0.0
     table = ONE_BY_ONE if sheet is FIGURES_OF_ITS_OWN else sheet
     names = columns(table)
     limit = min(limit, _MOST_CELLS // len(names))
@@ -161,7 +161,7 @@ def _rows_of_files(sources: Sources, name: str, tier: Tier, since_s: float, afte
     """The first `limit` points of a program's event files after a moment, and the others of the last period, as rows."""
     if name not in sources.state.programs:
         return []
-    closed, wall_s = sources.closed()
+    closed, _, _, wall_s = placed(sources, Since(), _NOW)
     wall, until_s = wall_clock_of(closed, wall_s), _recorded_from(sources, name, tier, closed.at_s)
     taken: list[Drawn] = []
     newest_s = inf

@@ -15,7 +15,7 @@ from typing import Final
 
 from supervisor.policy.upkeep import cost
 from supervisor.reports.accounts import slots_in
-from supervisor.reports.accounts_view import filled, journal_s, wall_clock_of
+from supervisor.reports.accounts_view import journal_s, wall_clock_of, window
 from supervisor.reports.cost_view import NO_PRICE, Games, frames_in, games_of, kept_in
 from supervisor.reports.incidents import cause_in_words
 from supervisor.reports.ledger import Ledger
@@ -30,9 +30,14 @@ _DAY_S: Final = 86_400
 
 def days(sources: Sources, since: Since, until: Since) -> Json:
     """Computed, kept and lost steps, hours and dollars, by local day."""
-    closed, begin_s, end_s, wall_s = filled(sources, since, until)
     games, price = games_of(sources)
-    return days_view(closed, games, begin_s, end_s, zone=sources.zone, wall_s=wall_s, usd_per_hour=price)
+
+    def figures(closed: Ledger, wall_s: float) -> Json:
+        begin_s, end_s = window(closed, since, until)
+        closed.fill(begin_s, end_s)
+        return days_view(closed, games, begin_s, end_s, zone=sources.zone, wall_s=wall_s, usd_per_hour=price)
+
+    return sources.closed(figures)
 
 
 def days_view(
@@ -97,8 +102,8 @@ def _row(
 def _lost(closed: Ledger, from_s: float, to_s: float) -> list[Json]:
     """Lost steps by the cause of the previous attempt's end, the largest loss first."""
     found: dict[str, Json] = {}
-    losses = (loss for timeline in closed.trainings() for loss in timeline.losses if from_s <= loss.at_s < to_s)
-    for loss in losses:
+    every = (loss for timeline in closed.trainings() for loss in timeline.items("losses", from_s, to_s))
+    for loss in (loss for loss in every if from_s <= loss.at_s < to_s):
         if loss.steps or (loss.steps is None and loss.again):
             words = cause_in_words(loss.cause)
             group = found.setdefault(words, {"cause": words, "steps": 0, "resumes": 0, "unknown": 0})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from supervisor.model.facts import Stamped
@@ -41,7 +41,7 @@ class Digest:
         self._grouping.add(stamped)
         self._lanes.add(stamped)
 
-    def incidents(self, since_s: float, until_s: float, program: str | None, facts_of: Facts) -> Later[list[Incident]]:
+    def incidents(self, since_s: float, until_s: float, program: str | None, facts_of: Facts) -> Later[Iterator[Incident]]:
         """The incidents that begin, or whose cause was recorded, between two moments; with a program, only its own."""
         self.ledger.must_cover(since_s)
         return self._grouping.between(self._kept, since_s, until_s, facts_of, program)

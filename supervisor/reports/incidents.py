@@ -109,7 +109,7 @@ def incidents(journal: Iterable[Stamped]) -> list[Incident]:
     grouping = Grouping()
     for stamped in journal:
         grouping.add(stamped)
-    return grouping.between(None, float("-inf"), float("inf"), lambda _: {})()
+    return sorted(grouping.between(None, float("-inf"), float("inf"), lambda _: {})(), key=lambda each: each.number)
 
 
 class Grouping:
@@ -147,23 +147,23 @@ class Grouping:
 
     def between(
         self, kept: Kept | None, since_s: float, until_s: float, facts_of: Facts, program: str | None = None
-    ) -> Callable[[], list[Incident]]:  # fmt: skip
+    ) -> Callable[[], Iterator[Incident]]:  # fmt: skip
         """The incidents that begin, or whose cause was recorded, between two moments; with a program, only its own.
 
-        Reading those that have left the memory takes long, so the caller does it: later facts do not change them.
+        Reading those that have left the memory takes long, so the caller does it, one after the other.
         """
         going = {each.number for (kind, *_), each in self._held.items() if kind in {"box", "down"}}
         live = (each for each in self.found if program is None or program in each.programs())
         live = (each for each in live if _overlaps(_span(each), since_s, until_s))
         newest, below = [replace(each, rows=[*each.rows], goes_on=each.number in going) for each in live], self._chunks
 
-        def with_older() -> list[Incident]:
-            chunks = [] if kept is None else kept.overlapping(_KIND, "", since_s, until_s, below)
-            items = [item for chunk in chunks for item in chunk.items if program is None or program in item[3]]
-            items = [item for item in items if _overlaps(item[:2], since_s, until_s)]
-            rows = facts_of([seq for item in items for seq in item[-1]])
-            older = [_of_json(item, rows) for item in items if item[2] in rows]
-            return sorted([*older, *newest], key=lambda each: each.number)
+        def with_older() -> Iterator[Incident]:
+            for chunk in () if kept is None else kept.overlapping(_KIND, "", since_s, until_s, below):
+                items = [item for item in chunk.items if program is None or program in item[3]]
+                items = [item for item in items if _overlaps(item[:2], since_s, until_s)]
+                rows = facts_of([seq for item in items for seq in item[-1]])
+                yield from (_of_json(item, rows) for item in items if item[2] in rows)
+            yield from newest
 
         return with_older
 

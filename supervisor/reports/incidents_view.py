@@ -7,13 +7,17 @@ escape it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from bisect import insort
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from math import fsum
+from operator import attrgetter
 from typing import Final
 
 from supervisor import wall_clock
 from supervisor.model.facts import Stamped
-from supervisor.reports.accounts_view import window
+from supervisor.reports.accounts_view import placed
 from supervisor.reports.incidents import Incident
 from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
@@ -33,22 +37,23 @@ _DECISIONS: Final = frozenset({
     "CheckpointsPutBack", "NotRestarted", "RebootJudged", "LevelChosen",
 })  # fmt: skip
 _MOST_ROWS: Final = 60  # of one incident
+_NUMBER: Final = attrgetter("number")
 _VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")  # parts of an error's text that differ from one crash to the next
 
 
 def incidents(sources: Sources, since: Since, until: Since, program: str | None, limit: int, chars: int, seq: int) -> Json:
     """Incidents by cause, with the evidence of the newest `limit` of each. `seq`: only the incident of this fact."""
-    closed, wall_s = sources.closed(lambda closed: window(closed, since, until))
-    begin_s, end_s = window(closed, since, until)
-    found = [
-        each
-        for each in sources.incidents(begin_s, end_s, program)
-        if begin_s <= each.cause.at_s <= end_s
-        if not seq or any(row.seq == seq for row in each.rows)
-    ]
+    closed, begin_s, end_s, wall_s = placed(sources, since, until)
+
+    def view(found: Iterable[Incident]) -> list[Json]:
+        found = (each for each in found if begin_s <= each.cause.at_s <= end_s)
+        wanted = (each for each in found if not seq or any(row.seq == seq for row in each.rows))
+        return incidents_view(wanted, sources.state.clock_steps, limit=limit, chars=chars)
+
+    found = sources.incidents(begin_s, end_s, program, view)
     return {
-        "since_s": begin_s, "until_s": end_s, "until_wall_s": wall_s - (closed.at_s - end_s), "count": len(found),
-        "causes": incidents_view(found, sources.state.clock_steps, limit=limit, chars=chars),
+        "since_s": begin_s, "until_s": end_s, "until_wall_s": wall_s - (closed.at_s - end_s),
+        "count": sum(each["count"] for each in found), "causes": found,
     }  # fmt: skip
 
 
@@ -57,13 +62,36 @@ def incidents_view(found: Iterable[Incident], clock_steps: Mapping[str, float], 
 
     The gravest: what still keeps a program from training, then by the time without training and the steps that were lost.
     """
-    by_cause: dict[tuple[str, str], list[Incident]] = {}
+    by_cause: dict[tuple[str, str], _Cause] = {}
     for each in found:
-        by_cause.setdefault((each.what, error_of(each)), []).append(each)
+        by_cause.setdefault((each.what, error_of(each)), _Cause(each, max(1, limit))).add(each)
+    ordered = sorted(by_cause.items(), key=lambda item: item[1].first.number)
     groups = [_group(what, error, each, clock_steps) | {"incidents": [
-        incident_view(one, clock_steps, chars=chars) for one in each[: -limit - 1 : -1]
-    ]} for (what, error), each in by_cause.items()]  # fmt: skip
+        incident_view(one, clock_steps, chars=chars) for one in each.newest[: -limit - 1 : -1]
+    ]} for (what, error), each in ordered]  # fmt: skip
     return sorted(groups, key=_order)
+
+
+class _Cause:
+    """The incidents of one cause. Only the newest ones stay whole, because those of a year would fill the memory."""
+
+    def __init__(self, first: Incident, most: int) -> None:
+        self.first, self._most = first, most
+        self.newest: list[Incident] = []
+        self.count, self.goes_on, self.outages_s = 0, False, array("d")
+        self.lost_steps: int | None = None
+        self.programs: set[str] = set()
+
+    def add(self, each: Incident) -> None:
+        self.count += 1
+        self.first = min(self.first, each, key=_NUMBER)
+        insort(self.newest, each, key=_NUMBER)
+        del self.newest[: -self._most]
+        self.goes_on = self.goes_on or each.goes_on
+        self.outages_s.append((_outage_s(each) or 0.0) * max(1, len(each.programs())))  # of all programs
+        self.programs.update(each.programs())
+        if (steps := _lost_steps(each)) is not None:
+            self.lost_steps = steps + (self.lost_steps or 0)
 
 
 def error_of(found: Incident) -> str:
@@ -85,19 +113,19 @@ def _order(group: Json) -> tuple[float, ...]:
     return (not group["goes_on"], *(-each for each in lost))
 
 
-def _group(what: str, error: str, found: Sequence[Incident], clock_steps: Mapping[str, float]) -> Json:
-    known = [steps for each in found if (steps := _lost_steps(each)) is not None]
+def _group(what: str, error: str, found: _Cause, clock_steps: Mapping[str, float]) -> Json:
+    newest = found.newest[-1].cause
     return {
         "what": what,
         "error": error,
-        "count": len(found),
-        "goes_on": any(each.goes_on for each in found),
-        "outage_s": sum((_outage_s(each) or 0.0) * max(1, len(each.programs())) for each in found),  # of all programs
-        "programs": sorted({name for each in found for name in each.programs()}),
-        "first_wall_s": _wall_s(found[0].cause, clock_steps),
-        "newest_wall_s": _wall_s(found[-1].cause, clock_steps),
-        "why": found[-1].cause.fact.why,
-        "lost_steps": sum(known) if known else None,
+        "count": found.count,
+        "goes_on": found.goes_on,
+        "outage_s": fsum(found.outages_s),
+        "programs": sorted(found.programs),
+        "first_wall_s": _wall_s(found.first.cause, clock_steps),
+        "newest_wall_s": _wall_s(newest, clock_steps),
+        "why": newest.fact.why,
+        "lost_steps": found.lost_steps,
     }
 
 

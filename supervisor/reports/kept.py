@@ -6,7 +6,7 @@ ones back because a later fact changes them. `adapters/journal/summaries.py` kee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 _CHUNK: Final = 100
@@ -37,8 +37,8 @@ def chunked(kind: str, owner: str, first: int, items: Sequence[Span]) -> Iterato
 class Kept(Protocol):
     """Where the chunks are. Only chunks with a number below `below` count: the others were taken back."""
 
-    def overlapping(self, kind: str, owner: str, since_s: float, until_s: float, below: int) -> list[Chunk]:
-        """The chunks with any moment in the window, in their order."""
+    def overlapping(self, kind: str, owner: str, since_s: float, until_s: float, below: int) -> Iterable[Chunk]:
+        """The chunks with any moment in the window, in their order, each read when it is wanted."""
 
     def beside(self, kind: str, owner: str, at_s: float, below: int) -> list[Chunk]:
         """The last chunk that ends at this moment or before it, and the first one that ends after it."""

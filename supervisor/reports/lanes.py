@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
+from itertools import chain
 from typing import Any, Final
 
 from supervisor.model import facts
@@ -11,7 +12,7 @@ from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
-from supervisor.records import Record, dataclass
+from supervisor.records import dataclass
 from supervisor.reports.kept import Chunk, Kept, chunked
 
 Json = dict[str, Any]
@@ -27,7 +28,8 @@ _PHASES: Final[dict[type[facts.Fact], Phase]] = {
 }  # fmt: skip
 
 
-class Span(Record):
+@dataclass(slots=True)
+class Span:
     """A stretch of a lane. `fields` holds further keys of its JSON."""
 
     from_s: float
@@ -71,9 +73,12 @@ class LaneReading:
 
         def with_older() -> Lanes:
             out = Lanes()
-            chunks = [] if kept is None else kept.overlapping(_KIND, _OWNER, since_s, until_s, below)
+            chunks = () if kept is None else kept.overlapping(_KIND, _OWNER, since_s, until_s, below)
             older = ((lane, name, Span(*span)) for chunk in chunks for lane, name, *span in chunk.items)
-            for lane, name, span in (*older, *newest):
+            phases: dict[str, Json] = {}  # there are many spans, and few phases
+            for lane, name, span in chain(older, newest):
+                if lane == "programs":
+                    span.fields = phases.setdefault(span.fields["phase"], span.fields)
                 spans = out.programs.setdefault(name, []) if lane == "programs" else getattr(out, lane)
                 spans.append(span)
             return out

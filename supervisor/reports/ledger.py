@@ -22,14 +22,15 @@ The ledger is changed in place, for speed: a journal of three weeks is folded in
 the same facts give the same ledger, in one call or in several.
 
 Items older than a day may leave the memory (`seal`, `reports/kept.py`). A fact that changes older ones takes them back.
-`fill` adds those of a window to a closed ledger. Its figures for this window are then those of a ledger that has everything.
+A closed ledger reads those of a window (`items`, `fill`). Its figures are then those of a ledger that has everything.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, fields, replace
+from itertools import islice
 from math import fsum
 from typing import Any, Final, NamedTuple
 
@@ -163,20 +164,27 @@ class ProgramTimeline:
             self.kept[kind] = chunk.number
         return found
 
+    def items(self, kind: str, since_s: float, until_s: float) -> Iterator[Any]:
+        """The items of the list `kind` in a window, and more, oldest first. A year of them never is in the memory."""
+        make, begin, end = _ITEMS[kind]
+        known, below, place = getattr(self, kind), self.kept.get(kind, 0), 0
+        if kind != "incidents" and known and begin(known[0]) <= since_s:  # incidents are not quite in order
+            below, place = 0, bisect_left(known, since_s, key=end)
+        if self.store is not None and below:
+            for chunk in self.store.overlapping(kind, self.key, since_s, until_s, below):
+                yield from map(make, chunk.items)
+        yield from islice(known, place, None)
+
     def fill(self, since_s: float, until_s: float, moments: Iterable[float]) -> None:
-        """Put the items of a window in front of the lists, and the marks on both sides of each moment."""
-        if self.store is None:
+        """Put the marks of a window in front of the list, and those on both sides of each moment."""
+        moments, below = {since_s, until_s, *moments}, self.kept.get("marks", 0)
+        if self.store is None or not below or (self.marks and self.marks[0][0] <= min(moments)):
             return
-        moments = {since_s, until_s, *moments}
-        for kind, below in self.kept.items():
-            known, from_s = getattr(self, kind), min(moments) if kind == "marks" else since_s
-            if kind != "incidents" and known and _ITEMS[kind][1](known[0]) <= from_s:  # incidents are not quite in order
-                continue
-            chunks = self.store.overlapping(kind, self.key, since_s, until_s, below)
-            for at_s in moments if kind == "marks" else ():
-                chunks += self.store.beside(kind, self.key, at_s, below)
-            by_number = {chunk.number: chunk for chunk in chunks}
-            getattr(self, kind)[:0] = [_ITEMS[kind][0](item) for n in sorted(by_number) for item in by_number[n].items]
+        chunks = [*self.store.overlapping("marks", self.key, since_s, until_s, below)]
+        for at_s in moments:
+            chunks += self.store.beside("marks", self.key, at_s, below)
+        by_number = {chunk.number: chunk for chunk in chunks}
+        self.marks[:0] = [tuple(item) for n in sorted(by_number) for item in by_number[n].items]
 
     # --- booking -----------------------------------------------------------------------------------------------------
 
@@ -417,7 +425,7 @@ class Ledger:
         return [chunk for timeline in self.all_timelines() for chunk in timeline.seal(before_s)]
 
     def fill(self, since_s: float, until_s: float, moments: Iterable[float] = ()) -> None:
-        """Add everything that the figures of a window need. Steps are then known at the other moments, too."""
+        """Let the steps be known at every moment of a window, and at some other moments."""
         for timeline in self.all_timelines():
             timeline.fill(since_s, until_s, moments)
 

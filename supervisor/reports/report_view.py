@@ -34,8 +34,11 @@ _BROKEN: Final = {"FATAL": 0, "EXITED": 0, "BACKOFF": 1}  # shown first
 
 def report(sources: Sources, since: Since, until: Since) -> Json:
     """Training, results, incidents and costs of a window, and the work that remains."""
-    closed, found, wall_s = summary_of(sources, since, until, levels=True)
-    return report_view(sources, closed, found, wall_s=wall_s)
+
+    def figures(closed: Ledger, wall_s: float) -> Json:
+        return report_view(sources, closed, summary_of(closed, since, until, levels=True), wall_s=wall_s)
+
+    return sources.closed(figures)
 
 
 def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: float) -> Json:
@@ -54,7 +57,9 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "until_wall_s": bill["until_wall_s"],
         "length_s": end_s - begun_s,
         "programs": rows,
-        "broke": broke(sources.incidents(begun_s, end_s, None), begun_s, end_s, sources.state.clock_steps),
+        "broke": sources.incidents(
+            begun_s, end_s, None, lambda found: broke(found, begun_s, end_s, sources.state.clock_steps)
+        ),
         "reboots": sum(begun_s <= reboot.boot_s <= end_s for reboot in closed.reboots),
         "kept_steps": sum(row["kept_steps"] for row in rows),
         "useful_share": bill["useful_share"],
@@ -101,7 +106,7 @@ def first_and_newest(sources: Sources, begun_s: float, end_s: float) -> dict[str
 
 def broke(found: Iterable[Incident], begun_s: float, end_s: float, clock_steps: Mapping[str, float]) -> list[Json]:
     """The incidents of a window by cause, the gravest first: number, programs, and the newest reason."""
-    return causes([each for each in found if begun_s <= each.cause.at_s <= end_s], clock_steps)
+    return causes((each for each in found if begun_s <= each.cause.at_s <= end_s), clock_steps)
 
 
 def _next(bill: Json, line: str) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
@@ -17,6 +17,7 @@ from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 class NewestResult(Record):
@@ -95,14 +96,19 @@ class Sources(Protocol):
     def corrected(self, program: Json, attempt: Attempt | None) -> Json:
         """A program's view, corrected by its processes while the record cannot be up to date."""
 
-    def closed(self, fill: Callable[[Ledger], object] = Ledger.must_cover) -> tuple[Ledger, float]:
-        """The ledger, closed at this moment, and the wall clock's time of this moment in seconds.
+    def closed(self, figures: Callable[[Ledger, float], T]) -> T:
+        """What `figures` makes of the ledger, closed at this moment, and of the wall clock's time of this moment.
 
-        `fill` gets the closed ledger first, and calls its `must_cover` and `fill` for the windows whose figures are wanted.
+        `figures` calls `must_cover` or `fill` of the ledger for the window whose figures are wanted. It may be called again.
         """
 
-    def incidents(self, since_s: float, until_s: float, program: str | None) -> list[Incident]:
-        """The incidents that begin, or whose cause was recorded, between two moments; with a program, only its own."""
+    def incidents(
+        self, since_s: float, until_s: float, program: str | None, view: Callable[[Iterable[Incident]], T]
+    ) -> T:  # fmt: skip
+        """What `view` makes of the incidents that begin, or whose cause was recorded, between two moments.
+
+        With a program, only its own. They are read while `view` runs, in any order. It may be called again.
+        """
 
     def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
         """The lanes of the page `timeline` between two moments, and more. What goes on ends at `now_s`."""

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from supervisor.model import facts
-from supervisor.reports.accounts_view import wall_clock_of, window
+from supervisor.reports.accounts_view import placed, wall_clock_of
 from supervisor.reports.incidents import Incident
 from supervisor.reports.lanes import Lanes, Span
 from supervisor.reports.ledger import Ledger
@@ -37,17 +37,16 @@ _KINDS: Final[dict[type[facts.Fact], str]] = {
 
 def timeline(sources: Sources, since: Since, until: Since) -> Json:
     """Levels, reboots, backups, programs' states and incidents, in time order."""
-    closed, wall_s = sources.closed(lambda closed: window(closed, since, until))
-    begin_s, end_s = window(closed, since, until)
-    lanes, found = sources.lanes(closed.at_s, begin_s, end_s), sources.incidents(begin_s, end_s, None)
-    return timeline_view(closed, lanes, found, begin_s, end_s, wall_s=wall_s)
+    closed, begin_s, end_s, wall_s = placed(sources, since, until)
+    lanes = sources.lanes(closed.at_s, begin_s, end_s)
+    marks = sources.incidents(begin_s, end_s, None, marks_of)
+    return timeline_view(closed, lanes, marks, begin_s, end_s, wall_s=wall_s)
 
 
 def timeline_view(
-    closed: Ledger, lanes: Lanes, found: Iterable[Incident], begin_s: float, end_s: float, *, wall_s: float
+    closed: Ledger, lanes: Lanes, marks: list[Span], begin_s: float, end_s: float, *, wall_s: float
 ) -> Json:  # fmt: skip
     """Everything between two moments. `wall_s` is the wall clock's time of `closed.at_s`."""
-    lanes.marks += [_mark(each) for each in found]
     part_s = (end_s - begin_s) / _PARTS
     shown = {name: inside for name, spans in lanes.programs.items() if (inside := _inside(spans, begin_s, end_s))}
     parts = min(_PARTS, max(_FEWEST_PARTS, _ALL_PARTS // max(1, len(shown))))
@@ -58,7 +57,7 @@ def timeline_view(
         inside = sorted(_inside(spans, begin_s, end_s), key=lambda span: span.from_s)
         return [_span(each, wall) for each in merged(inside, longest_s)]
 
-    marks = [each for each in lanes.marks if begin_s <= each.from_s <= end_s]
+    marks = [each for each in (*lanes.marks, *marks) if begin_s <= each.from_s <= end_s]
     return {
         "since_s": begin_s, "until_s": end_s, "since_wall_s": wall(begin_s), "until_wall_s": wall(end_s),
         "levels": lane_json(lanes.levels, part_s), "box": lane_json(lanes.box, part_s),
@@ -98,12 +97,15 @@ def _span(each: Span, wall: Callable[[float], float]) -> Json:
 # --- marks -------------------------------------------------------------------------------------------------------------
 
 
-def _mark(each: Incident) -> Span:
-    cause = each.cause
-    return Span(each.began_s, each.began_s, {
-        "kind": _KINDS.get(type(cause.fact), "trouble"), "what": each.what, "program": each.program or None,
-        "seq": cause.seq, "why": cause.fact.why,
-    })  # fmt: skip
+def marks_of(found: Iterable[Incident]) -> list[Span]:
+    """The marks of incidents."""
+    return [
+        Span(each.began_s, each.began_s, {
+            "kind": _KINDS.get(type(each.cause.fact), "trouble"), "what": each.what, "program": each.program or None,
+            "seq": each.cause.seq, "why": each.cause.fact.why,
+        })
+        for each in found
+    ]  # fmt: skip
 
 
 def _marks(marks: Iterable[Span], part_s: float, wall: Callable[[float], float]) -> list[Json]:

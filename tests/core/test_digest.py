@@ -15,7 +15,7 @@ from supervisor.reports.incidents import incidents
 from supervisor.reports.incidents_view import incidents_view
 from supervisor.reports.kept import Chunk
 from supervisor.reports.ledger import NotCovered
-from supervisor.reports.timeline import timeline_view
+from supervisor.reports.timeline import marks_of, timeline_view
 
 HOUR_S = 3600.0
 
@@ -128,10 +128,10 @@ def test_every_window_is_the_same(journal, every, monkeypatch):
             for stretch in ((begin_s, end_s), *((at_s, 100.0) for at_s in moments)):
                 assert kept_steps(mine, *stretch) == kept_steps(other, *stretch)
         for program in (None, "P0"):
-            expected = whole.incidents(begin_s, end_s, program, rows)()
+            expected = list(whole.incidents(begin_s, end_s, program, rows)())
             assert shown(found.incidents(begin_s, end_s, program, rows)()) == shown(expected)
         pages = [
-            timeline_view(closed, each.lanes(now_s, begin_s, end_s)(), expected, begin_s, end_s, wall_s=1e9)
+            timeline_view(closed, each.lanes(now_s, begin_s, end_s)(), marks_of(expected), begin_s, end_s, wall_s=1e9)
             for each in (found, whole)
         ]
         assert pages[0] == pages[1]
@@ -144,7 +144,7 @@ def test_an_incident_whose_facts_were_archived_is_left_out(journal, monkeypatch)
     every = incidents(journal)
     expected = [each.cause.seq for each in every if each.cause.seq > 100]
     assert 0 < len(expected) < len(every)
-    assert [each.cause.seq for each in found.incidents(0.0, 1e9, None, rows_of(later))()] == expected
+    assert sorted(each.cause.seq for each in found.incidents(0.0, 1e9, None, rows_of(later))()) == sorted(expected)
 
 
 def test_folds_that_begin_in_the_middle_refuse_a_window_that_may_need_what_was_before(journal):
@@ -154,7 +154,7 @@ def test_folds_that_begin_in_the_middle_refuse_a_window_that_may_need_what_was_b
     begin_s, end_s = journal[50].at_s, journal[-1].at_s
     closed = found.ledger.closed(end_s)
     closed.must_cover(begin_s + 0.1)
-    assert found.incidents(begin_s + 0.1, end_s, None, rows_of(journal))() != []
+    assert [*found.incidents(begin_s + 0.1, end_s, None, rows_of(journal))()]
     asked = (
         closed.must_cover, lambda: closed.must_cover(begin_s), lambda: found.lanes(end_s, begin_s, end_s),
         lambda: found.incidents(begin_s, end_s, None, rows_of(journal)),

@@ -9,6 +9,7 @@ import json
 import random
 import sqlite3
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,6 @@ from supervisor.model.fold import fold_all
 from supervisor.model.inputs import SnapshotDue
 from supervisor.model.memory import Memory
 from supervisor.reports import digest
-from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import PAGES, BadQuery
 
 NIGHTS = [("rough", 3, 2 * HOUR_S), ("reboots", 1, 2 * HOUR_S), ("mixed", 7, DAY_S)]
@@ -55,15 +55,15 @@ class OverAJournal(FakeSources):
         super().__init__(**more)
         self.summaries = summary
 
-    def closed(self, fill=Ledger.must_cover):
-        def close(found, _):
-            closed = found.ledger.closed(self.now_s)
-            return lambda: (fill(closed), closed)[1]
+    def closed(self, figures):
+        return self.summaries.ask(lambda found, _: partial(figures, found.ledger.closed(self.now_s), self.wall_s))
 
-        return self.summaries.ask(close), self.wall_s
+    def incidents(self, since_s, until_s, program, view):
+        def question(found, rows):
+            later = found.incidents(since_s, until_s, program, rows)
+            return lambda: view(later())
 
-    def incidents(self, since_s, until_s, program):
-        return self.summaries.ask(lambda found, rows: found.incidents(since_s, until_s, program, rows))
+        return self.summaries.ask(question)
 
     def lanes(self, now_s, since_s, until_s):
         return self.summaries.ask(lambda found, _: found.lanes(now_s, since_s, until_s))

@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -288,8 +288,12 @@ class _File:
 
     # --- `Kept` ------------------------------------------------------------------------------------------------------
 
-    def overlapping(self, kind: str, owner: str, since_s: float, until_s: float, below: int) -> list[Chunk]:
-        return self._chunks(kind, owner, below, "to_s >= ? AND from_s <= ? ORDER BY +number", since_s, until_s)
+    def overlapping(self, kind: str, owner: str, since_s: float, until_s: float, below: int) -> Iterator[Chunk]:
+        query = "SELECT number FROM chunk WHERE kind = ? AND owner = ? AND +number < ? AND to_s >= ? AND from_s <= ?"
+        with _usable():
+            numbers = self._db.execute(query, (kind, owner, below, since_s, until_s)).fetchall()
+        for (number,) in sorted(numbers):
+            yield from self._chunks(kind, owner, below, "number = ?", number)
 
     def beside(self, kind: str, owner: str, at_s: float, below: int) -> list[Chunk]:
         last = self._chunks(kind, owner, below, "to_s <= ? ORDER BY to_s DESC, number DESC LIMIT 1", at_s)
