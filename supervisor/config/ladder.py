@@ -22,8 +22,9 @@ from supervisor.config import launcher
 from supervisor.config.cores import usable_cores, usable_memory_mb
 from supervisor.config.tables import OF_LEVEL, given, refuse_unknown
 from supervisor.config.validation import DEFAULT, DERIVED, FILE, Origin, Section, Validation, label, shown
-from supervisor.model.settings import A_NAME_OF_LEVEL, CLIMB, FIXED, NAME_OF_LEVEL, Level, LoadSettings, Rung
+from supervisor.model.settings import A_NAME_OF_LEVEL, NAME_OF_LEVEL, Level, Rung
 from supervisor.policy.cluster.launcher import JobResources
+from supervisor.policy.level.load import CLIMB, FIXED, LoadSettings
 from workers.options import nearest
 
 DEFAULT_LADDER: Final = (

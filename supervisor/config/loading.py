@@ -39,7 +39,8 @@ from supervisor.config.validation import (
 )
 from supervisor.config.whole_input import OVERRIDES, PREFIX, VARIABLES, ConfigInput, is_override
 from supervisor.keys import declared
-from supervisor.model.settings import CLIMB, SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
+from supervisor.model.settings import SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
+from supervisor.policy.level.load import CLIMB
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.records import Record, replace
 from workers.options import AUTO, OPTIONS, from_environment, nearest

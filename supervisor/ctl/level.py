@@ -86,10 +86,6 @@ def head(view: dict[str, Any]) -> list[str]:
     out = [f"level {level}{how}{since}: {why}"]
     if view["said"]:
         out.append(f"now: {text.printable(view['said'])}")
-    bad = view.get("bad_hours")
-    if bad is not None:
-        when = f"{'are over' if bad['now'] else 'begin'} in {text.duration(bad['changes_in_s'])}"
-        out.append(f"bad hours, {text.duration(bad['for_s'])} a day: they {when}; levels have a separate record for them")
     pin = view["pin"]
     if pin is not None:
         left = "until further notice" if pin["left_s"] is None else f"for another {text.duration(pin['left_s'])}"

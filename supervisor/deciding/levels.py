@@ -218,9 +218,9 @@ def _review(context: DecisionContext, tenure: Tenure) -> None:
     if remembered is None:
         return
     reading = _reading(context, tenure)
-    rule = context.settings.load.rule(names(context))
+    rule = replace(context.settings.load, names=names(context))
     if context.state.climb.pin is not None:
-        after = load.pinned(remembered, at_s=context.now_s, up_s=tenure.up_s, reading=reading)
+        after = load.learned(remembered, at_s=context.now_s, up_s=tenure.up_s, reading=reading)
         verdict = LoadVerdict(
             after.level, trial=False, why=f"{tenure.level} is pinned: extralife measures it and tries no other level"
         )
@@ -297,7 +297,7 @@ def on_reboot(context: DecisionContext, reboot: facts.HostRebooted, before: Runn
         share=_beyond(context, remembered, place, up_s) if reboot.end == CONTAINER else None,
     )  # fmt: skip
     charged = left if found.left and left is not None else place
-    rule = context.settings.load.rule(names(context))
+    rule = replace(context.settings.load, names=names(context))
     after, verdict = load.rebooted(
         rule,
         costs(context.state),

@@ -15,7 +15,7 @@ from supervisor.policy.box.gate import GateSettings
 from supervisor.policy.box.lost_gpu import CPU, WHEN_NO_GPU
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
-from supervisor.policy.level import load
+from supervisor.policy.level.load import CLIMB, LoadSettings
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.cost import CostSettings
@@ -81,55 +81,11 @@ class Level(Record):
         return f"{self.slots} x {self.num_envs}, batch {self.batch_size}{resources}"
 
 
-_RULE: Final = load.LoadSettings()
 LOG_AUTO, LOG_NONE = "AUTO", "NONE"  # Supervisor's spelling: a log in the state directory; no log
 NAME: Final = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"  # of a program or a group
 A_NAME: Final = "1 to 64 letters, digits, _ . -, not beginning with . or -"
 A_COMMAND: Final = "a string or a list of strings"
-FIXED: Final = "fixed"
-CLIMB: Final = "climb"
 TRAINING, SERVICE = "training", "service"
-
-
-class LoadSettings(Record):
-    """How the level is chosen: the rule itself is `policy/level/load.py`."""
-
-    mode: str | None = key(
-        None, "`fixed`: the configured level; `climb`: the level that keeps the most work on this box, found by trials",
-        choices=(FIXED, CLIMB), unset="`climb` where the file has [levels], else `fixed`",
-    )  # fmt: skip
-    start: str | None = key(
-        None, 'level that a new box begins with; with `mode = "fixed"`: the level that it keeps', unset="the lowest"
-    )
-    rotation_h: float = key(
-        0.0, "hours after which a program gives its slot to an equal one that has waited as long; 0: never", low=0, high=8784
-    )
-    stagger_s: float = key(
-        2.0, "time between two starts after a change of level, so that games are built one by one; not for jobs",
-        low=0, high=600,
-    )  # fmt: skip
-    review_s: float = key(600.0, "time of training between two reviews of the level in force")
-    reboot_penalty_min: float = key(
-        _RULE.reboot_penalty_min,
-        "minutes of training that a reboot costs you, beside downtime and lost work: your preference",
-        low=0, high=1440,
-    )  # fmt: skip
-    dwell_s: float = key(_RULE.dwell_s, "time without change or reboot before the next higher level is tried")
-    trial_s: float = key(_RULE.trial_s, "least time of a trial")
-    climb_s: float = key(_RULE.climb_s, "least time of a trial on a box that has never rebooted under load")
-    cool_s: float = key(
-        _RULE.cool_s, "wait before a level whose trial ended in a reboot is tried again; doubled after each further one",
-        up_to="cool_max_s",
-    )  # fmt: skip
-    cool_max_s: float = key(_RULE.cool_max_s, "longest wait before a level whose trial ended in a reboot is tried again")
-    rest_s: float = key(_RULE.rest_s, "wait before a level that was not faster is tried again")
-
-    def rule(self, names: tuple[str, ...]) -> load.LoadSettings:
-        """The settings in the form of the rule, for a ladder of these levels."""
-        return load.LoadSettings(
-            names=names, reboot_penalty_min=self.reboot_penalty_min, dwell_s=self.dwell_s, trial_s=self.trial_s,
-            climb_s=self.climb_s, cool_s=self.cool_s, cool_max_s=self.cool_max_s, rest_s=self.rest_s,
-        )  # fmt: skip
 
 
 class CommandKeys(Record):

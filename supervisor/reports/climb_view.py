@@ -9,10 +9,10 @@ import math
 
 from supervisor.formats import duration, number
 from supervisor.model.level_memory import costs, known
-from supervisor.model.settings import FIXED, Level, Rung, Settings
+from supervisor.model.settings import Level, Rung, Settings
 from supervisor.model.state import LevelRecord, State
-from supervisor.policy.level import hours, load
-from supervisor.policy.level.load import LevelShown, LoadState
+from supervisor.policy.level import load
+from supervisor.policy.level.load import FIXED, LevelShown, LoadState
 from supervisor.policy.level.worth import mtbf_bound_s
 from supervisor.reports.sources import Json, Sources
 
@@ -41,28 +41,15 @@ def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json
         },
         "reboot_penalty_min": settings.load.reboot_penalty_min if settings is not None else None,
         "change_cost_s": costs(state).change_s if climb.costs_s else None,
-        "bad_hours": None if remembered is None else _bad_hours(remembered, now_s),
         "levels": _levels(state, settings, remembered, now_s),
     }  # fmt: skip
     return view | {"line": _line(view)}
 
 
-def _bad_hours(remembered: LoadState, now_s: float) -> Json | None:
-    """Hours of the day in which the box reboots far more often: how long they are, and when they begin or end next."""
-    bad = remembered.hours.bad
-    if bad is None:
-        return None
-    return {
-        "now": hours.are_bad(remembered.hours, now_s),
-        "for_s": (bad[1] - bad[0]) % hours.DAY_S,
-        "changes_in_s": hours.changes_in_s(remembered.hours, now_s),
-    }
-
-
 def _levels(state: State, settings: Settings | None, remembered: LoadState | None, now_s: float) -> list[Json]:
     ladder = [name for name, _ in state.climb.ladder]
     rungs = settings.rungs if settings is not None else [Rung(Level(name), ()) for name in ladder or [state.level]]
-    rule = load.LoadSettings() if settings is None else settings.load.rule(())
+    rule = load.LoadSettings() if settings is None else settings.load
     cap, why = (None if remembered is None else state.cap(ladder)) or (len(rungs), "")  # without the rule: as configured
     if remembered is None or len(remembered.known) != len(rungs):
         return [_level(state, rung, why if place > cap else "") for place, rung in enumerate(rungs)]

@@ -56,7 +56,7 @@ def test_a_field_of_a_section_is_a_key_unless_it_is_computed() -> None:
         for field in fields(cls)
         if field.name not in declared(cls)
     }
-    assert others == {"http.host", "http.port", "http.password", "level.launcher"}
+    assert others == {"http.host", "http.port", "http.password", "level.launcher", "load.names"}
 
 
 def test_every_option_is_told() -> None:

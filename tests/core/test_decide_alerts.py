@@ -17,10 +17,11 @@ from supervisor.model.fold import fold, fold_all
 from supervisor.model.inputs import AlertTried, ReportDue, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
-from supervisor.model.settings import Level, LoadSettings, Rung
+from supervisor.model.settings import Level, Rung
 from supervisor.model.state import State
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.box.readings import Host
+from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.upkeep.alerting import AlertSettings, Notice
 from supervisor.reports.alerts_view import alerts_view
 

@@ -16,11 +16,12 @@ from supervisor.model.inputs import (
     Terminated,
 )
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import CLIMB, DaemonSettings, Level, LoadSettings, Progress, Rung
+from supervisor.model.settings import DaemonSettings, Level, Progress, Rung
 from supervisor.policy.box.readings import Gpus
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
 from supervisor.policy.cluster.nodes import KEPT
+from supervisor.policy.level.load import CLIMB, LoadSettings
 
 ONE = LauncherSettings(kind="slurm", node_faults=2, node_exclude_s=3600.0)
 

@@ -15,7 +15,8 @@ from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold, fold_all
 from supervisor.model.inputs import Asked, BackupMade, Sampled, Verb
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import CLIMB, FIXED, DaemonSettings, Level, LoadSettings, Progress, Rung
+from supervisor.model.settings import DaemonSettings, Level, Progress, Rung
+from supervisor.policy.level.load import CLIMB, FIXED, LoadSettings
 from supervisor.reports.climb_view import climb_view
 
 LEVELS = (Level("light", 2, 8, 64), Level("wide", 3, 8, 64), Level("heavy", 4, 16, 128))
@@ -668,22 +669,6 @@ def test_a_level_of_another_shape_has_a_first_trial_of_its_own():
     core.load(ladder(levels=(LEVELS[0], replace(LEVELS[1], num_envs=12), LEVELS[2])))
     core.until_level("wide")
     assert "before wide" in backed_up(core, core.told(facts.BackupIntended)[count:])
-
-
-def test_bad_hours_of_the_day_are_shown():
-    core = climbed()
-    assert core.view()["bad_hours"] is None
-    phase_s = core.now_s % 86_400.0
-    memory = level_memory.known(core.state)
-    bad = ((phase_s + 3600.0) % 86_400.0, (phase_s + 3 * 3600.0) % 86_400.0)
-    text = as_text(memory._replace(hours=memory.hours._replace(bad=bad)))
-    core.state = fold(
-        core.state, Stamped(0, core.now_s, 0.0, "boot-1", facts.Reviewed("so it is", "light", 0.0, None, text))
-    )
-    shown = core.view()["bad_hours"]
-    assert shown == {"now": False, "for_s": pytest.approx(7200.0), "changes_in_s": pytest.approx(3600.0)}
-    later = climb_view(core.state, core.settings, now_s=core.now_s + 2 * 3600.0)["bad_hours"]
-    assert later == {"now": True, "for_s": pytest.approx(7200.0), "changes_in_s": pytest.approx(3600.0)}
 
 
 def test_another_ladder_is_read_anew_and_its_speeds_with_it():

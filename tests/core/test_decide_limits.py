@@ -5,8 +5,9 @@ from core_kit import Core, commands, facts, gpu, gpus, of, settings, spec
 
 from supervisor.model.inputs import Asked, EndNoticesRead, Halted, OwnCheckpoint, Verb
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import LoadSettings, Progress
+from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Xid
+from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.upkeep.notices import END, EndNotice
 from supervisor.policy.worker.divergence import DivergenceSettings
 from supervisor.policy.worker.figures import Sources

@@ -7,12 +7,13 @@ from adding_up import account_errors
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
 
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import Level, LoadSettings, Rung
+from supervisor.model.settings import Level, Rung
 from supervisor.model.work import outlooks
 from supervisor.policy.box.gate import MB, GateSettings
 from supervisor.policy.box.lost_gpu import RETRY_S
 from supervisor.policy.box.readings import Gpus
 from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.when_done import Outlook

@@ -6,7 +6,8 @@ from core_kit import Core, GateSettings, commands, facts, gpu, gpus, of, setting
 
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import LoadSettings, Progress
+from supervisor.model.settings import Progress
+from supervisor.policy.level.load import LoadSettings
 from supervisor.reports import accounts
 from supervisor.reports.ledger import fold_accounts
 

@@ -127,11 +127,3 @@ def test_spans_of_a_pin() -> None:
     for said in ("all", "boot", "0s", "2026-11-21", "x"):
         with pytest.raises(Failed, match="--for takes a span"):
             span_s(said)
-
-
-def test_bad_hours_have_a_line_of_their_own(api: Path, shown: FakeBackend) -> None:
-    shown.ladder = {**VIEW, "bad_hours": {"now": False, "for_s": 36_000.0, "changes_in_s": 5400.0}}
-    lines = ctl("level", socket=api).stdout.splitlines()
-    assert lines[2] == "bad hours, 10h a day: they begin in 1h 30m; levels have a separate record for them"
-    shown.ladder = {**VIEW, "bad_hours": {"now": True, "for_s": 36_000.0, "changes_in_s": 5400.0}}
-    assert "they are over in 1h 30m" in ctl("level", "why", socket=api).stdout

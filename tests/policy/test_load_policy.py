@@ -158,7 +158,7 @@ def test_an_alarm_dies_down_in_quiet_time():
 def test_a_cluster_never_makes_a_record_better():
     box = Box().holds(HEAVY, up_h=0.5)
     state = box.state._replace(cluster=load.RebootCluster(HEAVY, 3.0, 0.5, 90 * 3600.0))
-    worse = load._charged(S, state, HEAVY, 1.0, 60.0)
+    worse = load._charged(state, HEAVY, 1.0, 60.0)
     assert load.rate(worse, HEAVY) > load.rate(state, HEAVY)
 
 
@@ -378,19 +378,6 @@ def test_after_a_burst_every_level_above_the_lowest_and_none_above_the_one_in_fo
     assert rests_s == [0.0, now_s + S.cool_s, later_s, now_s + S.cool_s, 0.0, 0.0], "medium rested longer already"
     assert verdict == load.LoadVerdict(LIGHT, trial=False, why="down to light: 3 reboots within 45m")
     assert (state.trial, state.recent_s) == (None, ())
-
-
-def test_what_was_seen_before_the_bad_hours_were_told_apart_goes_with_the_record():
-    state = load.begin(6)
-    known = state.known[THREE]._replace(reboots_ever=3.0, next_look_s=77.0, shortest_s=120.0)
-    state = load._with(state, THREE, known)._replace(
-        home=MEDIUM, trial=FIVE, stretch_s=500.0, cluster=load.RebootCluster(THREE, alarm=1.0)
-    )
-    turned = load._turned(state)
-    for record in (turned.known, turned.other.known):
-        assert (record[THREE].reboots_ever, record[THREE].next_look_s, record[THREE].shortest_s) == (3.0, 77.0, 120.0)
-    assert (turned.trial, turned.stretch_s, turned.cluster) == (None, 0.0, load.RebootCluster())
-    assert turned.bad is not state.bad
 
 
 def test_a_step_back_says_how_often_it_reboots_and_what_less_load_is_worth():

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from supervisor.model.settings import CLIMB, Level, LoadSettings, Rung
+from supervisor.model.settings import Level, Rung
+from supervisor.policy.level.load import CLIMB, LoadSettings
 
 NAMES = ("light", "medium", "heavy")
 

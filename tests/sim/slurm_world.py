@@ -21,9 +21,10 @@ from supervisor.adapters.slurm import node
 from supervisor.adapters.slurm.client import Done, Jobs, Submitted, Unknown
 from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
 from supervisor.model.inputs import Asked, Verb, Woke
-from supervisor.model.settings import FIXED, Level, LoadSettings, Paths, Rung
+from supervisor.model.settings import Level, Paths, Rung
 from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
+from supervisor.policy.level.load import FIXED, LoadSettings
 from workers import contract
 from workers.exit_record import ExitRecord
 

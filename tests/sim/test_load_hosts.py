@@ -108,26 +108,7 @@ def test_fresh_boxes_differ_and_come_back():
     assert all(hours > 0 for box in boxes for regime in box.regimes for hours in (*regime.mtbf_h, *regime.wear_min))
 
 
-# --- bad hours, and readings of the GPU -------------------------------------------------------------------------------------
-
-
-def test_bad_hours_of_every_day_are_known_after_a_few_and_cost_little_from_then_on():
-    """Four per cent below the oracle in each week, where each afternoon is found out anew."""
-    host, marks_s = ARCHETYPES["diurnal"], (5 * DAY_S, 15 * DAY_S)
-    held = PolicyPlayer()
-    played, known = Play(host, held, 1, World()).run(marks_s), oracle(host, 1, World(), marks_s)
-    later = (played.work[1] - played.work[0]) / (known.work[1] - known.work[0])
-    assert later > 0.98
-    begin_s, end_s = held.state.hours.bad
-    assert begin_s / 3600 == pytest.approx(10, abs=1.5)
-    assert end_s / 3600 == pytest.approx(20, abs=2.5)
-
-
-@pytest.mark.parametrize("name", ["seed", "smooth"])
-def test_a_box_without_bad_hours_is_given_none(name):
-    held = PolicyPlayer()
-    Play(ARCHETYPES[name], held, 3, World()).run((20 * DAY_S,))
-    assert held.state.hours.bad is None
+# --- readings of the GPU --------------------------------------------------------------------------------------------------
 
 
 def watched(name, sensors, days=3, seeds=(1, 2)):
