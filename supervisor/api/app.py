@@ -145,13 +145,13 @@ class Api:
             ("/api/v1/remove", self.remove),
             ("/api/v1/stdin", self.send_stdin),
             ("/api/v1/level", self.pin),
-            ("/api/v1/alerts/test", self.test_alerts),
             ("/RPC2", self._rpc.post),
             ("/RPC2/", self._rpc.post),
         ]
         routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
         routes += [Route(f"/api/v1/{name}", _guarded(self._page(name)), methods=["GET"], middleware=_GZIP) for name in PAGES]
         routes += [Route("/api/v1/stream", _guarded(self._stream.answer), methods=["GET"], middleware=_GZIP_STREAM)]
+        post += [(f"/api/v1/{name}", self._act(act)) for name, act in self._backend.acts.items()]
         routes += [Route(path, _guarded(handler), methods=["POST"]) for path, handler in post]
         pages = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
         return read_body_first(passwords.wrap(same_site(pages, host_names)))
@@ -308,7 +308,7 @@ class Api:
             if name not in known:
                 raise RequestRefused(404, f"no such program: {name!r}")
         by, uid = caller(request.scope)
-        return _result(await self._wait(self._backend.ask_backups, verb, text, wanted, by, uid, ASK_WAIT_S, *more))
+        return _result(await self._wait(self._backend.request, verb, text, wanted, by, uid, ASK_WAIT_S, *more))
 
     async def reread(self, request: Request) -> Response:
         await _body(request)
@@ -347,14 +347,20 @@ class Api:
             raise RequestRefused(400, "give pin, a level's name, or unpin, true")
         if for_s is not None and not is_span(for_s):
             raise RequestRefused(400, f"for_s must be {_SPAN}")
-        by, uid = caller(request.scope)
+        verb, names = (Verb.UNPIN, []) if level is None else (Verb.PIN, [level])
         for_s = None if for_s is None else float(for_s)
-        return _result(await self._wait(self._backend.pin, level, for_s, by, uid, ASK_WAIT_S), bad=409)
+        return _result(
+            await self._wait(self._backend.request, verb, "", names, *caller(request.scope), ASK_WAIT_S, for_s), bad=409
+        )
 
-    async def test_alerts(self, request: Request) -> Response:
-        """{} -> {"tried": [{"target", "ok", "error", "took_s"}]}, once all targets have answered or timed out."""
-        await _body(request)
-        return answer({"tried": await self._wait(self._backend.test_alerts)})
+    def _act(self, act: Callable[[], Json]) -> Handler:
+        """A feature's own act: {} -> its answer."""
+
+        async def acted(request: Request) -> Response:
+            await _body(request)
+            return answer(await self._wait(act))
+
+        return acted
 
     # --- threads -----------------------------------------------------------------------------------------------------
 

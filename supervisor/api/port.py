@@ -6,7 +6,7 @@ half of a turn. Every request that changes something goes through `Backend.ask` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from supervisor.model.inputs import Verb
@@ -34,6 +34,8 @@ class StatusPage:
 
 class Backend(Protocol):
     """The daemon's side. Only instant pages are made in the server's own thread; everything else may block for a while."""
+
+    acts: Mapping[str, Callable[[], Json]]  # what features do at a request, by its page: `alerts/test`
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
         """A page of `reports.pages.PAGES`. Raises BadQuery, and any error from reading its sources.
@@ -82,26 +84,18 @@ class Backend(Protocol):
         """The settings by name of every program of the file. If the file is invalid: of every supervised program."""
         ...
 
-    def ask_backups(
+    def request(
         self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float,
         for_s: float | None = None,
     ) -> Result:  # fmt: skip
-        """BACKUP with a label, ROLLBACK with a backup's name, OFFSITE or WHEN_DONE with an action. No names: all programs.
+        """A request with one result, once the work has begun or is refused.
 
-        Returns once the work has begun, or is refused.
-
-        The page of backups later shows the outcome under the result's name; for a rollback, under the result's text.
+        BACKUP with a label, ROLLBACK with a backup's name; no names: all programs. The page of backups later shows the
+        outcome under the result's name; for a rollback, under the result's text. OFFSITE or WHEN_DONE with an action. PIN
+        with a level as its name, for `for_s` (None: until further notice); UNPIN.
         """
-        ...
-
-    def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
-        """Pin a level for `for_s` (None: until further notice); level None ends the pin. Returns (level, code, text)."""
         ...
 
     def send_stdin(self, name: str, data: bytes) -> Result:
         """Write to a program's standard input: (name, code, text). May take seconds if the program does not read."""
-        ...
-
-    def test_alerts(self) -> list[Json]:
-        """Send a test alert to every target: {"target", "ok", "error", "took_s"} of each, within `alerts.timeout_s`."""
         ...

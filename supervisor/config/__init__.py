@@ -6,7 +6,7 @@ everything is valid, so a bad edit does not change the running configuration. do
 """
 
 from supervisor.config.changes import Changes, applicable, diff, explain, summary
-from supervisor.config.loading import Loaded, alerts_alone, load, load_input
+from supervisor.config.loading import Loaded, load, load_input
 from supervisor.config.source import DEFAULT_TOML
 from supervisor.config.validation import ConfigError, Origin
 from supervisor.places import find_config, runtime_dir_for, state_dir_for
@@ -17,7 +17,6 @@ __all__ = [
     "ConfigError",
     "Loaded",
     "Origin",
-    "alerts_alone",
     "applicable",
     "diff",
     "explain",

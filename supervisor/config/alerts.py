@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from supervisor.config import secrets
+from supervisor import places
+from supervisor.config import secrets, source
 from supervisor.config.tables import Parsers, check_command, choices, given, settings_of
 from supervisor.config.validation import Section, Validation
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings
@@ -33,8 +35,18 @@ _NOBODY: Final = (
 )
 
 
-def complete(validation: Validation, made: AlertSettings, *, read_secrets: bool = True) -> AlertSettings:
-    """`made` (the plain keys), checked. `read_secrets` is False if the caller may not read the daemon's secrets."""
+def alone(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
+    """The usable part of [alerts] in a file that may be wrong elsewhere: the operator must be alerted about that.
+
+    Raises ConfigError when the file cannot be read at all.
+    """
+    validation = Validation(source.read(path or places.find_config(environ)))
+    keys = given(validation.section("alerts"), settings_of(AlertSettings), PARSERS)
+    return complete(validation, AlertSettings(**keys))
+
+
+def complete(validation: Validation, made: AlertSettings, _: object = None) -> AlertSettings:
+    """[alerts], checked, with the URLs of its file."""
     section = validation.section("alerts")
     for number, url in enumerate(made.urls, 1):
         if not _is_url(url):
@@ -46,7 +58,7 @@ def complete(validation: Validation, made: AlertSettings, *, read_secrets: bool 
     urls = [url for url in made.urls if _is_url(url)]
     if made.urls_file:
         made = replace(made, urls_file=secrets.beside(validation, made.urls_file))
-        urls += _of_file(section, made.urls_file) if read_secrets else []
+        urls += _of_file(section, made.urls_file) if validation.look else []
     if urls and importlib.util.find_spec("apprise") is None:
         validation.warn(section.at("urls"), _MISSING)
     if section.body.get("urls") and validation.source.path is not None:
@@ -58,11 +70,6 @@ def complete(validation: Validation, made: AlertSettings, *, read_secrets: bool 
     section.note("urls", f"{len(urls)}, not shown" if urls else [])
     section.note("kinds", kinds)
     return replace(made, urls=tuple(dict.fromkeys(urls)), kinds=kinds)
-
-
-def usable_part(validation: Validation) -> AlertSettings:
-    """The usable part of [alerts] in a file that may be wrong elsewhere: the operator must be alerted about that."""
-    return complete(validation, AlertSettings(**given(validation.section("alerts"), settings_of(AlertSettings), PARSERS)))
 
 
 def _urls(value: object) -> tuple[object, ...]:

@@ -13,8 +13,8 @@ from supervisor.model.settings import HttpSettings
 _LEAST_LENGTH: Final = 12  # nobody guesses 12 random characters at ten guesses a minute for each address
 
 
-def complete(validation: Validation, made: HttpSettings, *, read_secrets: bool = True) -> HttpSettings:
-    """`made` (the plain keys) with the password. `read_secrets` is False if the caller may not read the daemon's secrets."""
+def complete(validation: Validation, made: HttpSettings, _: object) -> HttpSettings:
+    """[http], checked, with the password of its file."""
     if made.password_file:
         made = replace(made, password_file=secrets.beside(validation, made.password_file))
     if not made.listen:
@@ -31,9 +31,8 @@ def complete(validation: Validation, made: HttpSettings, *, read_secrets: bool =
     if not ipaddress.ip_address(address[0]).is_loopback:
         why = f"{made.listen} is not encrypted, and the password crosses the network with every request"
         section.warn("listen", f"{why}: listen on 127.0.0.1 behind a proxy with TLS, or use ssh -L")
-    return replace(
-        made, host=address[0], port=address[1], password=_password(section, made.password_file) if read_secrets else ""
-    )
+    password = _password(section, made.password_file) if validation.look else ""
+    return replace(made, host=address[0], port=address[1], password=password)
 
 
 def _password(section: Section, path: str) -> str:

@@ -48,8 +48,8 @@ _NO_NOTIFICATIONS: Final = (
 )
 
 
-def complete(validation: Validation, made: LauncherSettings) -> LauncherSettings:
-    """`made` (the plain keys), checked as a whole. Without [launcher], no page lists its keys."""
+def complete(validation: Validation, made: LauncherSettings, sections: Mapping[str, Any]) -> LauncherSettings:
+    """[launcher], checked, and what jobs need of other sections. Without [launcher], no page lists its keys."""
     if "launcher" not in validation.source.body:
         validation.forget("launcher.")
         return made
@@ -65,10 +65,13 @@ def complete(validation: Validation, made: LauncherSettings) -> LauncherSettings
         validation.error(validation.at("notice"), "[notice] is about the end of this host, which ends no job; remove it")
     if not made.remote and section.body.keys() - {"kind"}:
         validation.error(section.at(), '[launcher] has settings of a cluster; add kind = "slurm", or remove them')
+    if made.remote:
+        _check_patience(validation, sections["stall"])
+        _check_programs(validation)
     return made
 
 
-def check_patience(validation: Validation, made: LauncherSettings, stall: StallSettings) -> None:
+def _check_patience(validation: Validation, stall: StallSettings) -> None:
     """Refuse limits on progress that are too short for a job's beats, which arrive late through the shared file system."""
     limits: list[tuple[tuple[str, ...], float]] = [(("stall", "floor_s"), stall.floor_s)]
     for name, table in validation.section("program").body.items():
@@ -76,7 +79,7 @@ def check_patience(validation: Validation, made: LauncherSettings, stall: StallS
         if isinstance(given, int | float) and given > 0:
             limits.append((("program", name, "stall_timeout_s"), given))
     for path, given_s in limits:
-        if made.remote and given_s < LEAST_PATIENCE_S:
+        if given_s < LEAST_PATIENCE_S:
             message = f"must be at least {LEAST_PATIENCE_S:g} for jobs of a cluster, not {given_s:g}"
             why = "their beats come through the shared file system, some seconds late"
             validation.refuse(path, f"{message}: {why}, and training jobs would be called stalled")
@@ -124,11 +127,9 @@ def _given(spec: ProgramSpec, job: JobResources) -> ProgramSpec:
     return replace(spec, job=job, digest=digest, own_digest=spec.own_digest or spec.digest)
 
 
-def check_programs(validation: Validation, made: LauncherSettings, tables: Mapping[str, Any]) -> None:
+def _check_programs(validation: Validation) -> None:
     """Refuse each key that works for a program on this machine, but not for a job of a cluster."""
-    if not made.remote:
-        return
-    for name, table in tables.items():
+    for name, table in validation.section("program").body.items():
         if not isinstance(table, dict):
             continue
         for key, why in _OF_ONE_MACHINE.items():

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from importlib.util import find_spec
 from typing import Any, Final
 
 from supervisor import membership, places
-from supervisor.config import (
-    added,
-    alerts,
-    directories,
-    foreign_names,
-    http,
-    ladder,
-    launcher,
-    notice,
-    offsite,
-    source,
-    when_done,
-)
+from supervisor.config import added, directories, foreign_names, ladder, launcher, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.programs import SET_BY_US, Defaults, options, programs, rl_overrides
 from supervisor.config.scripts import Options
@@ -41,11 +31,14 @@ from supervisor.config.whole_input import OVERRIDES, PREFIX, VARIABLES, ConfigIn
 from supervisor.keys import declared
 from supervisor.model.settings import SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.level.load import CLIMB
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.records import Record, replace
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
 _LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")
+# Sections with a module of their name here. Its `complete` returns the section, checked as a whole.
+_MODULES: Final = {
+    name: importlib.import_module(f"{__package__}.{name}") for name in SECTIONS if find_spec(f"{__package__}.{name}")
+}
 _SYSTEMD: Final = {"state_dir": "STATE_DIRECTORY", "runtime_dir": "RUNTIME_DIRECTORY"}  # systemd.exec(5)
 
 Overrides = dict[tuple[str, str], tuple[object, Origin]]  # (section, key) -> a value of the environment or a flag
@@ -76,8 +69,7 @@ def load(
     first = Validation(file)  # its state directory has the added programs; the next check reports its mistakes
     paths = _paths(first, environ, _overrides(first, environ, flags or {}, {}))
     whole, left_out = added.merged(file, None if paths is None else paths.state_dir)
-    validation = Validation(whole, warnings=left_out)
-    return _checked(validation, environ, flags or {}, look=look, starting=starting, as_owner=as_owner)
+    return _checked(Validation(whole, look, starting, warnings=left_out), environ, flags or {}, as_owner=as_owner)
 
 
 def load_input(given: ConfigInput, environ: Mapping[str, str], where: str) -> Loaded:
@@ -86,14 +78,13 @@ def load_input(given: ConfigInput, environ: Mapping[str, str], where: str) -> Lo
     From `environ`, only variables that are not settings are used, such as systemd's directories.
     """
     others = {key: value for key, value in environ.items() if not is_override(key)}
-    validation = Validation(source.parsed(where, given.path, given.text, is_kept=True))
-    return _checked(validation, others | given.environ, given.flags, starting=True)
+    validation = Validation(source.parsed(where, given.path, given.text, is_kept=True), starting=True)
+    return _checked(validation, others | given.environ, given.flags)
 
 
 def _checked(
-    validation: Validation, environ: Mapping[str, str], flags: Mapping[str, object], *, look: bool = True,
-    starting: bool = False, as_owner: bool = False,
-) -> Loaded:  # fmt: skip
+    validation: Validation, environ: Mapping[str, str], flags: Mapping[str, object], *, as_owner: bool = False
+) -> Loaded:
     for key in validation.source.body:
         if key not in TOP:
             known = foreign_names.hint(key, TOP, f"the sections are {', '.join(TOP)}")
@@ -103,15 +94,8 @@ def _checked(
     rl = rl_overrides(validation, *from_environment(environ)) if has_builtin else {}
     overrides = _overrides(validation, environ, flags, rl)
     made = {name: _section(validation, name, overrides) for name in SECTIONS}
-    made["alerts"] = alerts.complete(validation, made["alerts"], read_secrets=look)
-    made["offsite"] = offsite.complete(validation, made["offsite"], read_secrets=look, starting=starting)
-    made["notice"] = notice.complete(validation, made["notice"])
-    made["cost"] = when_done.limits(validation, made["cost"])
-    made["when_done"] = when_done.complete(validation, made["when_done"], made["cost"], starting=starting)
-    made["http"] = http.complete(validation, made["http"], read_secrets=look)
-    made["launcher"] = launcher.complete(validation, made["launcher"])
-    launcher.check_patience(validation, made["launcher"], made["stall"])
-    launcher.check_programs(validation, made["launcher"], tables)
+    for name, module in _MODULES.items():
+        made[name] = module.complete(validation, made[name], made)
     paths = _paths(validation, environ, overrides)
     levels, made["load"] = ladder.levels(validation, made["load"], overrides)
 
@@ -133,24 +117,19 @@ def _checked(
             validation.warn(validation.at("level", "memory_mb"), f"level.memory_mb: {short}")
     if not tables and validation.source.body.get("program", {}) == {}:
         validation.error(validation.at("program"), "there is no program; add a section such as [program.Pong]")
-    if look and paths is not None:
+    if validation.look and paths is not None:
         runtime, state = (validation.origins[f"daemon.{key}"] for key in ("runtime_dir", "state_dir"))
         uid = directories.user_of(paths) if as_owner else None
         names, cluster = [spec.name for spec in specs], made["launcher"].remote
         directories.check(validation, paths, state, runtime, names, uid, cluster=cluster)
         directories.check_file(validation, uid)
     if paths is not None:
-        _check_group(validation, made["daemon"].socket_group, paths.state_dir, look=look, starting=starting)
+        _check_group(validation, made["daemon"].socket_group, paths.state_dir)
     if validation.errors or paths is None:
         raise ConfigError(validation.errors)
     settings = Settings(paths, programs=specs, **made)
     whole = ConfigInput.of(validation, environ, flags)
     return Loaded(settings, validation.origins, validation.values, tuple(validation.warnings), whole)
-
-
-def alerts_alone(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
-    """[alerts] of a file, even if the rest of it is wrong. Raises ConfigError when the file cannot be read at all."""
-    return alerts.usable_part(Validation(source.read(path or places.find_config(environ))))
 
 
 # --- environment and flags -------------------------------------------------------------------------------------------------
@@ -187,7 +166,8 @@ def _section(validation: Validation, name: str, overrides: Overrides) -> Any:
     """A dataclass from its table, the environment and the flags. A wrong value is an error, and keeps its default."""
     section, settings = validation.section(name), settings_of(SECTIONS[name])
     refuse_unknown(section, (*settings, *(DIRECTORIES if name == "daemon" else ())))
-    values = read(section, settings, alerts.PARSERS if name == "alerts" else {}) | _overridden(section, settings, overrides)
+    parsers = getattr(_MODULES.get(name), "PARSERS", {})
+    values = read(section, settings, parsers) | _overridden(section, settings, overrides)
     for low, declaration in declared(SECTIONS[name]).items():
         if (high := declaration.up_to) and values[low] > values[high]:
             first, second = f"{values[low]:g}", f"{name}.{high}, {values[high]:g}"
@@ -211,7 +191,7 @@ def _overridden(section: Section, settings: Mapping[str, Setting], overrides: Ov
     return values
 
 
-def _check_group(validation: Validation, group: str, state_dir: str, *, look: bool, starting: bool) -> None:
+def _check_group(validation: Validation, group: str, state_dir: str) -> None:
     """Check that the group exists, and that the daemon's user can give the socket to it.
 
     That user is the current one, or the owner of the state directory if root calls. A wrong group does not prevent a start:
@@ -221,10 +201,10 @@ def _check_group(validation: Validation, group: str, state_dir: str, *, look: bo
     if uid == 0 and os.path.isdir(state_dir):  # noqa: PTH112  Path's raises where it cannot look
         uid = os.stat(state_dir).st_uid  # noqa: PTH116
     why = membership.outside(group, uid) if group else ""
-    if not why or not (look or why.startswith(membership.NO_GROUP)):
+    if not why or not (validation.look or why.startswith(membership.NO_GROUP)):
         return
     do = "create it" if why.startswith(membership.NO_GROUP) else f"add the user to it (usermod -aG {group} USER)"
-    report = validation.warn if starting else validation.error
+    report = validation.warn if validation.starting else validation.error
     report(validation.origins["daemon.socket_group"], f"daemon.socket_group: {why}; {do}, or leave it empty")
 
 

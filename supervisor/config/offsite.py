@@ -48,10 +48,8 @@ def unfit() -> str:
     return f"restic {found[1]}.{found[2]} is too old: install {least} or newer (`restic self-update`, or restic.net)"
 
 
-def complete(
-    validation: Validation, made: OffsiteSettings, *, read_secrets: bool = True, starting: bool = False
-) -> OffsiteSettings:
-    """`made` (the plain keys), checked. `read_secrets` is False if the caller may not read the daemon's secrets."""
+def complete(validation: Validation, made: OffsiteSettings, _: object) -> OffsiteSettings:
+    """[offsite] and the files that it names, checked."""
     if not made.on:
         return made
     section = validation.section("offsite")
@@ -66,8 +64,8 @@ def complete(
     files = {
         key: secrets.beside(validation, getattr(made, key)) for key in ("password_file", "env_file") if getattr(made, key)
     }
-    if read_secrets:
-        _check_files(section, files, gently=starting or validation.source.is_kept)
+    if validation.look:
+        _check_files(section, files)
     return replace(
         made, password_file=files.get("password_file", ""), env_file=files.get("env_file", "")
     )  # fmt: skip
@@ -88,8 +86,8 @@ def _check_repository(section: Section, made: OffsiteSettings) -> None:
         section.refuse("sftp_command", "is of no use without an sftp: repository")
 
 
-def _check_files(section: Section, files: dict[str, str], *, gently: bool) -> None:
-    problems: list[str] = []
+def _check_files(section: Section, files: dict[str, str]) -> None:
+    problems, gently = list[str](), section.validation.starting
     if path := files.get("password_file"):
         password = secrets.text(problems.append, path, "the repository's password")
         if not password.strip() and not problems:

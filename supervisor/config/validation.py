@@ -75,6 +75,8 @@ class Validation:
     """The results of one load so far. The default replaces a refused value, so that the check can continue."""
 
     source: Source
+    look: bool = True  # whether files that the configuration names are read and checked: other users may not read them
+    starting: bool = False  # at the daemon's own start, mistakes that cost no training are warnings
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     origins: dict[str, Origin] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from supervisor.config.tables import check_command, choices
 from supervisor.config.validation import Validation, shown
@@ -12,8 +13,7 @@ from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.upkeep.when_done import BUDGET, CAUSES, WhenDoneSettings
 
 
-def limits(validation: Validation, made: CostSettings) -> CostSettings:
-    """[cost] (the plain keys), checked."""
+def _limits(validation: Validation, made: CostSettings) -> CostSettings:
     section = validation.section("cost")
     if made.budget_usd is not None and made.usd_per_hour is None:
         section.refuse("budget_usd", "needs cost.usd_per_hour, the price of an hour of this box")
@@ -25,10 +25,11 @@ def limits(validation: Validation, made: CostSettings) -> CostSettings:
     return replace(made, until="")
 
 
-def complete(validation: Validation, made: WhenDoneSettings, cost: CostSettings, *, starting: bool) -> WhenDoneSettings:
-    """[when_done], checked. `starting`: a missing program is only a warning, as programs train."""
-    section, gently = validation.section("when_done"), starting or validation.source.is_kept
-    absent = validation.warn if gently else validation.error
+def complete(validation: Validation, made: WhenDoneSettings, sections: dict[str, Any]) -> WhenDoneSettings:
+    """[when_done], checked, and the limits of [cost] that it uses."""
+    cost = sections["cost"] = _limits(validation, sections["cost"])
+    section = validation.section("when_done")
+    absent = validation.warn if validation.starting else validation.error
     check_command(section, made.command, '["vastai", "stop", "instance", "1234"]', absent)
     when = choices(section, "when", made.when, CAUSES, "cause of an end")
     at, limited = section.at("when"), cost.budget_usd is not None or bool(cost.until)

@@ -7,9 +7,10 @@ import errno
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,7 @@ from supervisor.users import name_of
 _TOOL_S: Final = 10.0
 _TIMEX_BYTES: Final = 256  # larger than the kernel's struct timex; all zero: adjtimex only reads
 _TIME_ERROR: Final = 5
+_HOMES: Final = ("/home/", "/root/", "/run/user/")  # directories that ProtectHome= of the unit hides (systemd.exec(5))
 
 
 class Finding(Record):
@@ -280,3 +282,40 @@ def probed(probe: str, *args: str, timeout_s: float, given: str = "") -> Any:
         return json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
+
+
+def command_findings(section: str, command: Sequence[str], user: int, root: str) -> Iterator[Finding]:
+    """Why the daemon cannot run the command of a section."""
+    if not command:
+        return
+    name, what = command[0], f"{section}.command: {command[0]}"
+    path = shutil.which(name) or (name if os.path.lexists(name) else "")
+    if not path:
+        yield Finding(section, "bad", f"{what} does not exist", f"correct {section}.command")
+    elif not _may_execute(Path(path), user):
+        yield Finding(section, "bad", f"{what} may not be executed by the daemon, user {user}", f"chmod 755 {path}")
+    elif str(Path(path).resolve()).startswith(_HOMES) and Path(f"{root}/etc/systemd/system/extralife.service").exists():
+        what = f"{what} lies in a home directory, which the service does not see"
+        yield Finding(section, "bad", what, "put it into /usr/local/bin, /srv or /etc/extralife")
+
+
+def _may_execute(path: Path, user: int) -> bool:
+    """Judge by mode and owner only: the daemon's groups are unknown here."""
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    return bool(status.st_mode & (0o111 if user == 0 else 0o100 if status.st_uid == user else 0o011))
+
+
+def daemon_user(state_dir: str) -> int:
+    """User id of the daemon: the owner of its state directory; without one, the current user."""
+    try:
+        return Path(state_dir).stat().st_uid
+    except OSError:
+        return os.geteuid()
+
+
+CHECKS = (settings, directories, boot_enabled_watchdog, previous_boots, clock)

@@ -240,3 +240,6 @@ def quota(installation: Installation) -> Iterator[Finding]:
             )
         else:
             yield Finding("quota", "ok" if used < 0.8 * limit else "warn", told)
+
+
+CHECKS = (cluster, setup, shared_files, quota)

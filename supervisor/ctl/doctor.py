@@ -6,32 +6,17 @@ reports `unknown`, never `ok`. If one check fails, or hangs on a driver, the oth
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from supervisor.ctl import (
-    checks,
-    checks_disk,
-    checks_gpu,
-    checks_service,
-    checks_slurm,
-    checks_training,
-    checks_upkeep,
-    text,
-)
+from supervisor.ctl import checks, text
 from supervisor.ctl.checks import Finding, Installation, NoSettings, unknown_finding
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session, parse_options
 
 LEVELS = ("bad", "warn", "unknown", "ok")
-_CHECKS = (
-    checks.settings, checks.directories, checks.boot_enabled_watchdog, checks.previous_boots, checks.clock,
-    checks_disk.fsync, checks_disk.disk_speed, checks_disk.room,
-    checks_service.systemd, checks_service.service, checks_service.cgroups, checks_service.environment,
-    checks_service.other_supervisors,
-    checks_training.packages_and_games, checks_gpu.gpu_memory,
-    checks_upkeep.alerts, checks_upkeep.when_done, checks_upkeep.copies, checks_upkeep.notices,
-    checks_slurm.cluster, checks_slurm.setup, checks_slurm.shared_files, checks_slurm.quota,
-)  # fmt: skip
 
 
 def doctor(session: Session, args: list[str]) -> int:
@@ -52,12 +37,18 @@ def examine(session: Session, skip: str = "") -> list[Finding]:
     """Every finding, the worst first. Raises Failed if no check is called `skip`."""
     installation = checks.load_installation(session.options)
     found: list[Finding] = []
-    all_checks = {_name(check): check for check in _CHECKS}
+    all_checks = {_name(check): check for check in _checks()}
     if skip and all_checks.pop(skip, None) is None:
         raise Failed(f"Error: doctor has no check {text.printable(skip)!r}; there are {', '.join(sorted(all_checks))}")
     for check in all_checks.values():
         found += _try(check, installation)
     return sorted(found, key=lambda each: LEVELS.index(each.level))
+
+
+def _checks() -> list[Callable[[Installation], Iterable[Finding]]]:
+    """The checks of all modules `checks*.py`."""
+    names = [each.name for each in pkgutil.iter_modules([str(Path(__file__).parent)]) if each.name.startswith("checks")]
+    return [check for name in names for check in importlib.import_module(f"supervisor.ctl.{name}").CHECKS]
 
 
 def _name(check: Callable[[Installation], Iterable[Finding]]) -> str:

@@ -31,20 +31,20 @@ def state_dir(options: Options) -> str | None:
     return _directories(options)[0]
 
 
-def load(options: Options) -> Loaded:
-    """The whole configuration, read as by a client. Raises ConfigError."""
+def load(options: Options, *, secrets: bool = False) -> Loaded:
+    """The whole configuration, as by a client; `secrets`: with the files of secrets that it names. Raises ConfigError."""
     from supervisor import config
 
     flags = {"state_dir": options.state_dir} if options.state_dir is not None else {}
-    return config.load(options.config_file, os.environ, flags, look=False)
+    return config.load(options.config_file, os.environ, flags, look=secrets)
 
 
-def settings(options: Options) -> Settings | None:
+def settings(options: Options, *, secrets: bool = False) -> Settings | None:
     """All settings; None if they cannot be read, and then there is less to show."""
     from supervisor.config import ConfigError
 
     try:
-        return load(options).settings
+        return load(options, secrets=secrets).settings
     except ConfigError:
         return None
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from supervisor import config
-from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
 from supervisor.adapters.host.boot import AliveMark, read_mark
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.journal.summaries import Summaries
@@ -60,14 +57,6 @@ class DeadDaemon(StateFiles):
         """The metrics as text."""
         return encoded(metrics_view(self), TEXT).decode()
 
-    def test_alerts(self) -> list[dict[str, Any]]:
-        """The result of /api/v1/alerts/test. This process sends the alerts, with the configuration as it is now."""
-        try:
-            rules = config.alerts_alone(self._options.config_file, os.environ)
-        except config.ConfigError as error:
-            raise Failed(str(error)) from error
-        return [as_json(tried) for tried in deliver_to_all(rules, test_notice(text.wall_s()))]
-
     def log_path(self, name: str | None, channel: str) -> str:
         """Path of a log: the daemon's own if `name` is None. Raises FileNotFoundError if the name is a path."""
         if name is None:
@@ -78,12 +67,9 @@ class DeadDaemon(StateFiles):
 
     @cached_property
     def settings(self) -> Settings | None:
-        """The settings, with the file of secrets if this user may read it: else its alert targets would look removed."""
-        found = find_settings(self._options)
-        if found is None:
-            return None
-        alerts = config.alerts_alone(self._options.config_file, os.environ)
-        return replace(found.at(self.state.level), alerts=alerts)
+        """The settings, with those of the files of secrets if this user may read them: else targets would look removed."""
+        found = find_settings(self._options, secrets=True) or find_settings(self._options)
+        return None if found is None else found.at(self.state.level)
 
     @property
     def state(self) -> State:

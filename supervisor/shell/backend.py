@@ -95,6 +95,7 @@ class DaemonBackend:
         reload: Callable[[], config.Loaded],
         version: str,
         shows: Mapping[str, Callable[[], Any]] | None = None,
+        acts: Mapping[str, Callable[[], Json]] | None = None,
         cgroups: Callable[[], Json] = dict,
         next_image: Callable[[], list[str]] = list,
         keep_config: Callable[[config.Loaded], None] = lambda _: None,
@@ -109,7 +110,7 @@ class DaemonBackend:
         self._next_image, self._keep_config = next_image, keep_config
         self._published: Published | None = None
         self._gaps = Gaps()
-        self.shows, self.cgroups = shows or {}, cgroups
+        self.shows, self.acts, self.cgroups = shows or {}, acts or {}, cgroups
         self.http: Callable[[], Json | None] = lambda: None  # set later: the API is opened last
         self.summaries = Summaries(loaded.settings.paths.journal, writes=True)
 
@@ -158,17 +159,13 @@ class DaemonBackend:
             return [("", CANT_REREAD, "; ".join(errors))]
         return self._answer(Asked(self.clock.now_s(), verb, 0, tuple(names), signal, by, uid), names, timeout_s)
 
-    def ask_backups(
+    def request(
         self, verb: Verb, text: str, names: Sequence[str], by: str, uid: int | None, timeout_s: float,
         for_s: float | None = None,
     ) -> Result:  # fmt: skip
         request = Asked(self.clock.now_s(), verb, 0, tuple(names), "", by, uid, text, for_s)
-        return self._only(self._answer(request, [text], timeout_s), text)
-
-    def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
-        verb, names = (Verb.UNPIN, ()) if level is None else (Verb.PIN, (level,))
-        request = Asked(self.clock.now_s(), verb, 0, names, by=by, uid=uid, for_s=for_s)
-        return self._only(self._answer(request, [level or ""], timeout_s), level or "")
+        about = names[0] if verb is Verb.PIN else text
+        return self._only(self._answer(request, [about], timeout_s), about)
 
     def _answer(self, request: Asked | ConfigLoaded, about: Sequence[str], timeout_s: float) -> list[Result]:
         """The deciding thread's answer. At a timeout, each name of `about` has failed. Empty if the thread has ended."""
@@ -290,10 +287,6 @@ class DaemonBackend:
         except OSError as error:
             return name, FAILED, f"cannot write to the standard input of {name}: {error.strerror or error}"
         return name, SUCCESS, "sent"
-
-    def test_alerts(self) -> list[Json]:
-        tried: list[Json] = self.shows.get("alerts test", list)()
-        return tried
 
 
 class Running(StateFiles):

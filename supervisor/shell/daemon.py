@@ -301,6 +301,7 @@ class Daemon:
             self._reload,
             self._start.version,
             {name: show for part in parts for name, show in part.shows.items()},
+            {page: act for part in parts for page, act in part.acts.items()},
             groups.view,
             self._next_image,
             self._keep_config,

@@ -428,16 +428,20 @@ def test_an_alarm_reaches_everybody_who_wants_it_without_a_record(tmp_path):
         worker.join(30.0)
 
 
-def test_the_notice_of_a_test():
-    notice = alert_delivery.test_notice(5.0)
-    assert re.fullmatch("[0-9a-f]{16}", notice.id)
-    assert replace(notice, id="") == Notice("", "test", "info", "a test: extralife's alerts arrive here", 5.0)
+def test_a_test_sends_one_notice_to_every_target(monkeypatch):
+    sent = []
 
+    def deliver_to_all(_rules, notice):
+        sent.append(notice)
+        return [alert_delivery.DeliveryResult("command", "no route", 1.23456), alert_delivery.DeliveryResult("x", "", 0.0)]
 
-def test_an_outcome_as_json():
-    tried = alert_delivery.DeliveryResult("command", "no route", 1.23456)
-    assert alert_delivery.as_json(tried) == {"target": "command", "ok": False, "error": "no route", "took_s": 1.235}
-    assert alert_delivery.as_json(replace(tried, error=""))["ok"] is True
+    monkeypatch.setattr(alert_delivery, "deliver_to_all", deliver_to_all)
+    assert alert_delivery.tested(AlertSettings(), 5.0) == {"tried": [
+        {"target": "command", "ok": False, "error": "no route", "took_s": 1.235},
+        {"target": "x", "ok": True, "error": "", "took_s": 0.0},
+    ]}  # fmt: skip
+    assert re.fullmatch("[0-9a-f]{16}", sent[0].id)
+    assert replace(sent[0], id="") == Notice("", "test", "info", "a test: extralife's alerts arrive here", 5.0)
 
 
 def test_an_alarm_is_told_to_systemds_journal_and_to_those_who_want_its_severity(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,10 @@ class Current:
     """Whatever backend the running test uses: one server serves them all, because starting one takes a while."""
 
     backend = FakeBackend()
+
+    @property
+    def acts(self) -> dict[str, Callable[[], Any]]:
+        return {"alerts/test": lambda: self.backend.test_alerts()}  # noqa: PLW0108  the backend changes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)

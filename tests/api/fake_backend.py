@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -153,9 +154,11 @@ class FakeBackend:
             case _:
                 return (name, SUCCESS, "signalled")
 
-    def ask_backups(
+    def request(
         self, verb: Verb, text: str, names: Any, by: str, uid: int | None, timeout_s: float, for_s: float | None = None
     ) -> Result:  # fmt: skip
+        if verb in {Verb.PIN, Verb.UNPIN}:
+            return self._pin(names[0] if names else None, for_s, by, uid)
         self.asked.append((verb, tuple(names), text, by, uid))
         if verb is Verb.ROLLBACK and text == "busy":
             return (text, FAILED, "a rollback to b is under way; wait for its end")
@@ -219,7 +222,7 @@ class FakeBackend:
     def page_level(self) -> Json:
         return self.ladder
 
-    def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Result:
+    def _pin(self, level: str | None, for_s: float | None, by: str, uid: int | None) -> Result:
         if self.error is not None:
             raise self.error
         if level not in {None, "light", "heavy"}:
@@ -244,10 +247,14 @@ class FakeBackend:
     def page_alerts(self) -> Json:
         return self.alerted
 
-    def test_alerts(self) -> list[Json]:
+    @property
+    def acts(self) -> dict[str, Callable[[], Json]]:
+        return {"alerts/test": lambda: self.test_alerts()}  # noqa: PLW0108  tests replace it later
+
+    def test_alerts(self) -> Json:
         if self.error is not None:
             raise self.error
-        return self.tried
+        return {"tried": self.tried}
 
     def page_results(self) -> Json:
         return results_view(self.tested)

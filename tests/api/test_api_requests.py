@@ -43,12 +43,8 @@ class Noting(FakeBackend):
         self.note("ask", *given)
         return self.results
 
-    def ask_backups(self, *given: Any) -> Result:
-        self.note("ask_backups", *given)
-        return self.result
-
-    def pin(self, *given: Any) -> Result:
-        self.note("pin", *given)
+    def request(self, *given: Any) -> Result:
+        self.note("request", *given)
         return self.result
 
     def remove(self, *given: Any) -> Result:
@@ -69,7 +65,7 @@ class Noting(FakeBackend):
 
     def test_alerts(self) -> Any:
         self.note("test_alerts")
-        return [{"target": "x"}]
+        return {"tried": [{"target": "x"}]}
 
 
 @pytest.fixture
@@ -148,19 +144,19 @@ def test_a_daemon_that_does_not_end_says_why(api: Path, backend: Noting, verb: s
 
 OFFSITE = "do must be one of now, check, forget, take-over"
 ROUTES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
-    ("backup", {}, ("ask_backups", Verb.BACKUP, "", [], ME, UID, 600.0)),
-    ("backup", {"names": ["Pong:*"], "label": "x" * 100}, ("ask_backups", Verb.BACKUP, "x" * 100, ["Pong"], ME, UID, 600.0)),
-    ("backup", {"names": ["Pong", "all"]}, ("ask_backups", Verb.BACKUP, "", [], ME, UID, 600.0)),
-    ("rollback", {"backup": "b", "names": ["Pong"]}, ("ask_backups", Verb.ROLLBACK, "b", ["Pong"], ME, UID, 600.0)),
-    *(("offsite", {"do": do}, ("ask_backups", Verb.OFFSITE, do, [], ME, UID, 600.0))
+    ("backup", {}, ("request", Verb.BACKUP, "", [], ME, UID, 600.0)),
+    ("backup", {"names": ["Pong:*"], "label": "x" * 100}, ("request", Verb.BACKUP, "x" * 100, ["Pong"], ME, UID, 600.0)),
+    ("backup", {"names": ["Pong", "all"]}, ("request", Verb.BACKUP, "", [], ME, UID, 600.0)),
+    ("rollback", {"backup": "b", "names": ["Pong"]}, ("request", Verb.ROLLBACK, "b", ["Pong"], ME, UID, 600.0)),
+    *(("offsite", {"do": do}, ("request", Verb.OFFSITE, do, [], ME, UID, 600.0))
       for do in ("now", "check", "forget", "take-over")),
-    ("when-done", {"do": "delay", "for_s": 5}, ("ask_backups", Verb.WHEN_DONE, "delay", [], ME, UID, 600.0, 5)),
-    ("when-done", {"do": "now"}, ("ask_backups", Verb.WHEN_DONE, "now", [], ME, UID, 600.0)),
+    ("when-done", {"do": "delay", "for_s": 5}, ("request", Verb.WHEN_DONE, "delay", [], ME, UID, 600.0, 5)),
+    ("when-done", {"do": "now"}, ("request", Verb.WHEN_DONE, "now", [], ME, UID, 600.0)),
     ("remove", {"name": "Pong:Pong"}, ("remove", "Pong", ME, UID)),
     ("stdin", {"name": "any:any", "text": "ä\ud800\n"}, ("send_stdin", "any", b"\xc3\xa4\xed\xa0\x80\n")),
-    ("level", {"pin": "light"}, ("pin", "light", None, ME, UID, 600.0)),
-    ("level", {"pin": "light", "for_s": 5, "unpin": False}, ("pin", "light", 5.0, ME, UID, 600.0)),
-    ("level", {"unpin": True}, ("pin", None, None, ME, UID, 600.0)),
+    ("level", {"pin": "light"}, ("request", Verb.PIN, "", ["light"], ME, UID, 600.0, None)),
+    ("level", {"pin": "light", "for_s": 5, "unpin": False}, ("request", Verb.PIN, "", ["light"], ME, UID, 600.0, 5.0)),
+    ("level", {"unpin": True}, ("request", Verb.UNPIN, "", [], ME, UID, 600.0, None)),
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from supervisor import config
+from supervisor.config.alerts import alone
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings
 
 PROGRAM = "[program.Pong]\n"
@@ -183,14 +184,14 @@ def test_a_change_of_urls_is_told_by_its_key(place):
 
 def test_a_file_that_is_wrong_elsewhere_still_says_whom_to_tell(place):
     place.file.write_text(f'[zzz]\n[daemon]\nstate_dir = 5\n[alerts]\nurls = ["{SECRET}"]\ntimeout_s = "soon"\n')
-    found = config.alerts_alone(str(place.file), {})
+    found = alone(str(place.file), {})
     assert (found.urls, found.timeout_s) == ((SECRET,), AlertSettings().timeout_s)
     bad = (
         'urls = ["ntfy://x", 5]\ncommand = 5\nkinds = 7\nreport_at = "8:00"\nmin_severity = "grave"\n'
         "at_most_per_h = 7\ntimeout_s = 0\nkeep_days = 3\nzzz = 1\n"
     )
     place.file.write_text(f"[alerts]\n{bad}")
-    assert config.alerts_alone(str(place.file), {}) == AlertSettings(("ntfy://x",), at_most_per_h=7, keep_days=3)
+    assert alone(str(place.file), {}) == AlertSettings(("ntfy://x",), at_most_per_h=7, keep_days=3)
     place.file.write_text("[alerts\n")
     with pytest.raises(config.ConfigError):
-        config.alerts_alone(str(place.file), {})
+        alone(str(place.file), {})

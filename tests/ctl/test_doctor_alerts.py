@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from patients import levels, make, told
 
-from supervisor.ctl import checks_upkeep
+from supervisor.ctl import checks_alerts
 
 SECRET = "hunter2-and-more"
 
@@ -29,7 +29,7 @@ def hook(path: Path, mode: int = 0o755) -> Path:
 
 
 def test_nobody_is_told(tmp_path: Path) -> None:
-    (found,) = checks_upkeep.alerts(make(tmp_path))
+    (found,) = checks_alerts.alerts(make(tmp_path))
     assert (found.level, found.do.startswith("set [alerts]")) == ("warn", True)
 
 
@@ -40,7 +40,7 @@ def test_urls_and_a_command_that_can_be_used_are_well_and_nothing_is_sent(tmp_pa
     urls.write_text(f"# mine\njson://me:{SECRET}@127.0.0.1:{port}/x\n")
     urls.chmod(0o600)
     installation = make(tmp_path, f'[alerts]\nurls_file = "{urls}"\ncommand = ["{hook(tmp_path / "hook")}"]\n')
-    found = list(checks_upkeep.alerts(installation))
+    found = list(checks_alerts.alerts(installation))
     assert levels(found) == ["ok"], found
     with pytest.raises(BlockingIOError):
         listener.accept()
@@ -49,7 +49,7 @@ def test_urls_and_a_command_that_can_be_used_are_well_and_nothing_is_sent(tmp_pa
 def test_a_url_that_apprise_does_not_understand_is_told_and_not_shown(tmp_path: Path) -> None:
     pytest.importorskip("apprise")
     installation = make(tmp_path, f'[alerts]\nurls = ["json://127.0.0.1/x", "nosuchservice://{SECRET}"]\n')
-    found = list(checks_upkeep.alerts(installation))
+    found = list(checks_alerts.alerts(installation))
     assert levels(found) == ["bad"]
     assert "URL 2 (nosuchservice-" in found[0].what
     assert SECRET not in told(found)
@@ -59,13 +59,13 @@ def test_the_file_of_urls_is_there_and_shut(tmp_path: Path) -> None:
     pytest.importorskip("apprise")
     urls = tmp_path / "urls"
     installation = make(tmp_path, f'[alerts]\nurls_file = "{urls}"\n')
-    assert "No such file" in told(checks_upkeep.alerts(installation))
+    assert "No such file" in told(checks_alerts.alerts(installation))
     urls.write_text(f"json://me:{SECRET}@127.0.0.1/x\n")
     urls.chmod(0o644)
-    (found,) = checks_upkeep.alerts(installation)
+    (found,) = checks_alerts.alerts(installation)
     assert (found.level, found.do) == ("bad", f"chmod 600 {urls}")
     urls.chmod(0o600)
-    assert levels(checks_upkeep.alerts(installation)) == ["ok"]
+    assert levels(checks_alerts.alerts(installation)) == ["ok"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
@@ -75,42 +75,28 @@ def test_the_file_of_urls_has_to_be_the_daemons(tmp_path: Path) -> None:
     urls.chmod(0o600)
     installation = make(tmp_path, f'[alerts]\nurls_file = "{urls}"\n')
     os.chown(installation.settings.paths.state_dir, 12345, 12345)
-    (found,) = checks_upkeep.alerts(installation)
+    (found,) = checks_alerts.alerts(installation)
     assert (found.level, found.do) == ("bad", f"chown 12345 {urls}")
 
 
 def test_the_command_is_there_and_may_be_executed(tmp_path: Path) -> None:
     path = tmp_path / "hook"
     installation = make(tmp_path, f'[alerts]\ncommand = ["{path}", "--now"]\n')
-    (found,) = checks_upkeep.alerts(installation)
+    (found,) = checks_alerts.alerts(installation)
     assert (found.level, "does not exist" in found.what) == ("bad", True)
     hook(path, 0o644)
-    (found,) = checks_upkeep.alerts(installation)
+    (found,) = checks_alerts.alerts(installation)
     assert (found.level, found.do) == ("bad", f"chmod 755 {path}")
     path.chmod(0o755)
-    assert levels(checks_upkeep.alerts(installation)) == ["ok"]
+    assert levels(checks_alerts.alerts(installation)) == ["ok"]
     path.unlink()
     path.mkdir()
-    assert levels(checks_upkeep.alerts(installation)) == ["bad"], "a directory is no program"
+    assert levels(checks_alerts.alerts(installation)) == ["bad"], "a directory is no program"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the daemon of this test is another user")
 def test_a_command_that_only_root_may_execute_is_none_for_the_daemon(tmp_path: Path) -> None:
     installation = make(tmp_path, f'[alerts]\ncommand = ["{hook(tmp_path / "hook", 0o700)}"]\n')
     os.chown(installation.settings.paths.state_dir, 12345, 12345)
-    (found,) = checks_upkeep.alerts(installation)
+    (found,) = checks_alerts.alerts(installation)
     assert (found.level, "may not be executed by the daemon, user 12345" in found.what) == ("bad", True)
-
-
-def test_the_command_that_stops_this_box(tmp_path: Path) -> None:
-    assert list(checks_upkeep.when_done(make(tmp_path))) == []
-    script = hook(tmp_path / "stop")
-    installation = make(tmp_path, f'[when_done]\ncommand = ["{script}"]\n')
-    (found,) = checks_upkeep.when_done(installation)
-    assert (found.level, found.what) == ("ok", f"{script} stops this box; causes: done")
-    script.chmod(0o644)
-    (found,) = checks_upkeep.when_done(installation)
-    assert (found.level, "may not be executed by the daemon" in found.what) == ("bad", True)
-    script.unlink()
-    (found,) = checks_upkeep.when_done(installation)
-    assert (found.level, found.do) == ("bad", "correct when_done.command")

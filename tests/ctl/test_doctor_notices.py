@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.ctl import checks_upkeep
+from supervisor.ctl import checks_notices
 from supervisor.ctl.checks import Installation
 from supervisor.ctl.status_page import _notices
 from supervisor.model.settings import Paths, Settings
@@ -12,7 +12,7 @@ from supervisor.policy.upkeep.notices import NoticeSettings
 
 
 def look(rules):
-    found = checks_upkeep.notices(Installation(Settings(Paths("/s", "/r"), notice=rules)))
+    found = checks_notices.notices(Installation(Settings(Paths("/s", "/r"), notice=rules)))
     return [(each.level, each.what) for each in found]
 
 
@@ -22,7 +22,7 @@ def test_every_source_is_asked_once_and_the_program_for_this_box_is_named(tmp_pa
         ("ok", "no source of notices is configured: this box ends without notice (docs/offsite.md)")
     ]
     (tmp_path / "sys_vendor").write_text("Amazon EC2")
-    (found,) = checks_upkeep.notices(Installation(Settings(Paths("/s", "/r"))))
+    (found,) = checks_notices.notices(Installation(Settings(Paths("/s", "/r"))))
     assert (found.level, found.what) == ("warn", "this box is of aws, and nothing asks aws for notices of its end")
     program = Path(__file__).parents[2] / "deploy" / "notices" / "aws"
     assert found.do == f'[notice] command = "{program}"'

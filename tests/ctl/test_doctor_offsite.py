@@ -10,14 +10,14 @@ import pytest
 from cheap_restic import make_cheap
 
 from supervisor.adapters.offsite.restic import Restic
-from supervisor.ctl import checks_upkeep
+from supervisor.ctl import checks_offsite
 from supervisor.ctl.checks import Installation
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.offsite import OffsiteSettings
 
 
 def look(tmp_path, rules):
-    (found,) = checks_upkeep.copies(Installation(Settings(Paths(str(tmp_path), str(tmp_path)), offsite=rules)))
+    (found,) = checks_offsite.copies(Installation(Settings(Paths(str(tmp_path), str(tmp_path)), offsite=rules)))
     return found.level, found.what, found.do
 
 

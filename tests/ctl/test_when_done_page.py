@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend
+from patients import make
 from running import ctl
 
+from supervisor.ctl import checks_when_done
 from supervisor.model.codes import FAILED
 from supervisor.model.inputs import Verb
 
@@ -34,7 +36,7 @@ def test_a_word_reaches_the_daemon_and_its_answer_is_shown(api: Path, backend: F
 
 
 def test_a_refusal_is_an_error(api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(backend), "ask_backups", lambda *_: ("now", FAILED, "the command runs already"))
+    monkeypatch.setattr(type(backend), "request", lambda *_: ("now", FAILED, "the command runs already"))
     refused = ctl("when-done", "now", socket=api)
     assert (refused.returncode, refused.stdout) == (1, "when-done now: ERROR (the command runs already)\n")
 
@@ -50,3 +52,19 @@ def test_a_refusal_is_an_error(api: Path, backend: FakeBackend, monkeypatch: pyt
 def test_what_is_no_request(api: Path, args: tuple[str, ...], told: str) -> None:
     done = ctl("when-done", *args, socket=api)
     assert (done.returncode, done.stdout) == (2, f"Error: {told}\n")
+
+
+def test_the_command_that_stops_this_box(tmp_path: Path) -> None:
+    assert list(checks_when_done.when_done(make(tmp_path))) == []
+    script = tmp_path / "stop"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    installation = make(tmp_path, f'[when_done]\ncommand = ["{script}"]\n')
+    (found,) = checks_when_done.when_done(installation)
+    assert (found.level, found.what) == ("ok", f"{script} stops this box; causes: done")
+    script.chmod(0o644)
+    (found,) = checks_when_done.when_done(installation)
+    assert (found.level, "may not be executed by the daemon" in found.what) == ("bad", True)
+    script.unlink()
+    (found,) = checks_when_done.when_done(installation)
+    assert (found.level, found.do) == ("bad", "correct when_done.command")

@@ -29,7 +29,7 @@ from world import CALM, Ending, Verb, World
 
 from supervisor import config
 from supervisor.adapters import state_files
-from supervisor.adapters.alerts.delivery import as_json, deliver_to_all, test_notice
+from supervisor.adapters.alerts.delivery import tested
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.host import boot
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
@@ -388,13 +388,10 @@ class _Backend(DaemonBackend):
     def remove(self, name: str, by: str, uid: int | None) -> Any:
         return super().remove(name, OPERATOR, OPERATOR_UID)
 
-    def ask_backups(
+    def request(
         self, verb: Any, text: str, names: Any, by: str, uid: int | None, timeout_s: float, for_s: float | None = None
     ) -> Any:  # fmt: skip
-        return super().ask_backups(verb, text, names, OPERATOR, OPERATOR_UID, timeout_s, for_s)
-
-    def pin(self, level: str | None, for_s: float | None, by: str, uid: int | None, timeout_s: float) -> Any:
-        return super().pin(level, for_s, OPERATOR, OPERATOR_UID, timeout_s)
+        return super().request(verb, text, names, OPERATOR, OPERATOR_UID, timeout_s, for_s)
 
 
 class _Door:
@@ -448,10 +445,7 @@ class Application:
         }  # fmt: skip
         host.backend = _Backend(
             _Door(self), host.replies, _Clock(host), host.loaded, host.load, VERSION,
-            {
-                "backups": lambda: None,
-                "alerts test": lambda: list(map(as_json, deliver_to_all(host.core.settings.alerts, test_notice(0.0)))),
-            },
+            {"backups": lambda: None}, {"alerts/test": lambda: tested(host.core.settings.alerts, 0.0)},
             cgroups=lambda: cgroups,
         )  # fmt: skip
         self.within(host.run, 30.0)

@@ -101,9 +101,13 @@ def deliver_to_all(rules: AlertSettings, notice: Notice) -> list[DeliveryResult]
         return list(pool.map(one, rules.targets))
 
 
-def test_notice(wall_s: float) -> Notice:
-    """The notice that `supervisorctl alerts test` sends."""
-    return Notice(uuid.uuid4().hex[:16], "test", "info", "a test: extralife's alerts arrive here", wall_s)
+def tested(rules: AlertSettings, wall_s: float) -> dict[str, Any]:
+    """The answer of `supervisorctl alerts test`: one alert to every target, and the result of each."""
+    notice = Notice(uuid.uuid4().hex[:16], "test", "info", "a test: extralife's alerts arrive here", wall_s)
+    return {"tried": [
+        {"target": each.target, "ok": not each.error, "error": each.error, "took_s": round(each.took_s, 3)}
+        for each in deliver_to_all(rules, notice)
+    ]}  # fmt: skip
 
 
 def write_to_systemd_journal(notice: Notice) -> None:
@@ -135,10 +139,6 @@ def _run_hook(rules: AlertSettings, notice: Notice, host: str, stop_fd: int | No
     }  # fmt: skip
     env = hooks.environ() | _fields(notice) | {_ENV + "TEXT": notice.text, _ENV + "HOST": host}
     return hooks.attempt(rules.command, json.dumps(event), rules.timeout_s, env=env, stop_fd=stop_fd)[0]
-
-
-def as_json(tried: DeliveryResult) -> dict[str, Any]:
-    return {"target": tried.target, "ok": not tried.error, "error": tried.error, "took_s": round(tried.took_s, 3)}
 
 
 # --- the threads -------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Final
 from supervisor import config
 from supervisor.adapters import last_config
 from supervisor.adapters.alerts.delivery import DeliveryResult, deliver_to_all, write_to_systemd_journal
+from supervisor.config.alerts import alone
 from supervisor.policy.upkeep.alarm import CRITICAL, Notice
 from supervisor.policy.upkeep.alerting import AlertSettings, wanted
 from supervisor.printable import printable
@@ -71,7 +72,7 @@ def tell(
 def _rules(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
     """[alerts] of the file, or of the last good configuration if the file cannot be read. Raises ConfigError."""
     try:
-        return config.alerts_alone(path, environ)
+        return alone(path, environ)
     except config.ConfigError:
         kept = last_config.find(path, environ, {})
         if kept is None:

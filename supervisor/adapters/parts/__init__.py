@@ -47,7 +47,8 @@ class Part(Record):
     performs: Mapping[type[Command], Callable[[Any], None]] = field(default_factory=dict)
     start: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
-    shows: Mapping[str, Callable[[], Any]] = field(default_factory=dict)  # its own answers to requests of the API, by name
+    shows: Mapping[str, Callable[[], Any]] = field(default_factory=dict)  # its present values, by the name of its page
+    acts: Mapping[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)  # by the API's page that requests it
     calendar: Callable[[], Iterable[CalendarWork]] = tuple
     alarm: Callable[[Notice], None] = lambda _: None  # sends an alert although nothing can be recorded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from supervisor.adapters.alerts.delivery import AlertCourier, as_json, deliver_to_all, test_notice
+from supervisor.adapters.alerts.delivery import AlertCourier, tested
 from supervisor.adapters.parts import Part, World
 from supervisor.model import commands
 from supervisor.model.inputs import ReportDue
@@ -24,9 +24,7 @@ def part(world: World) -> Part:
             commands.WriteAlert: lambda command: courier.tell(command.notice),
         },
         stop=courier.stop,
-        shows={"alerts test": lambda: [
-            as_json(tried) for tried in deliver_to_all(world.settings().alerts, test_notice(world.clock.wall_s()))
-        ]},
+        acts={"alerts/test": lambda: tested(world.settings().alerts, world.clock.wall_s())},
         calendar=calendar,
         alarm=courier.alarm,
     )  # fmt: skip

@@ -7,7 +7,7 @@ import signal as signals
 from typing import Any, Final
 
 from supervisor.api.inputs import MOST_PIN_S, is_span
-from supervisor.api.port import ASK_WAIT_S, Json, Result
+from supervisor.api.port import ASK_WAIT_S, Json
 from supervisor.api.rpc.calls import Call, Table, method, of_group
 from supervisor.api.rpc.wire import Fault
 from supervisor.model import codes
@@ -188,14 +188,14 @@ async def pin_level(call: Call, level: str, seconds: int = 0) -> str:
     call.changing()
     if seconds != 0 and not is_span(seconds):
         raise Fault(codes.INCORRECT_PARAMETERS, f"seconds must be 0 to {MOST_PIN_S:.0f}")
-    return await _pin(call, level, float(seconds) or None)
+    return await _request(call, Verb.PIN, "", [level], float(seconds))
 
 
 @method(TABLE, "extralife.unpinLevel", result="what was done")
 async def unpin_level(call: Call) -> str:
     """End the pin; the climbing rule continues from that level."""
     call.changing()
-    return await _pin(call, None, None)
+    return await _request(call, Verb.UNPIN, "", [])
 
 
 @method(
@@ -207,16 +207,12 @@ async def when_done(call: Call, action: str, seconds: int = 0) -> str:
     call.changing()
     if action not in ACTIONS or (action == DELAY) != is_span(seconds):
         raise Fault(codes.INCORRECT_PARAMETERS, f"action must be one of {', '.join(ACTIONS)}, and only delay has seconds")
-    ask, for_s = call.backend.ask_backups, float(seconds) or None
-    return _text(await call.wait(ask, Verb.WHEN_DONE, action, [], call.by, call.uid, ASK_WAIT_S, for_s))
+    return await _request(call, Verb.WHEN_DONE, action, [], float(seconds))
 
 
-async def _pin(call: Call, level: str | None, for_s: float | None) -> str:
-    return _text(await call.wait(call.backend.pin, level, for_s, call.by, call.uid, ASK_WAIT_S))
-
-
-def _text(result: Result) -> str:
-    _, code, text = result
+async def _request(call: Call, verb: Verb, text: str, names: list[str], for_s: float = 0.0) -> str:
+    request, by, uid = call.backend.request, call.by, call.uid
+    _, code, text = await call.wait(request, verb, text, names, by, uid, ASK_WAIT_S, for_s or None)
     if code != codes.SUCCESS:
         raise Fault(code, text)
     return str(text)
