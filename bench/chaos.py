@@ -115,7 +115,7 @@ def put_away(world: World, disk: Path | None, *, keep: bool) -> None:
     if keep:
         (world.directory / "events.txt").write_text("".join(f"{at:9.1f} {text}\n" for at, text in world.events))
         if disk is not None:
-            shutil.copytree(disk / "state", world.directory / "state.copy", ignore=shutil.ignore_patterns("replay"))
+            subprocess.run(["cp", "-a", str(disk / "state"), str(world.directory / "state.copy")], check=False)
         print(f"kept: {world.directory}")
     if disk is not None:
         subprocess.run(["umount", "-l", str(disk)], check=False)

@@ -332,8 +332,6 @@ def _refused(scene: Scene, limit: int, lowest: Callable[[int], int]) -> None:
     pid, worker = scene.daemon(), scene.main()
     seconds = scene.dice.uniform(10.0, 20.0)
     scene.board.exempt("status", "daemon", seconds + 10.0 * PATIENCE)
-    # asyncio logs each connection that it cannot accept
-    scene.board.exempt("traceback", "daemon", seconds + 10.0 * PATIENCE)
     # a worker that starts meanwhile has the same limit, and the time to die of it
     scene.board.exempt(LACK, "", seconds + 40.0 * PATIENCE)
     before = resource.prlimit(pid, limit)
@@ -459,7 +457,8 @@ def stopped_by_operator(scene: Scene) -> None:
 
     def start() -> None:
         board.want(program, True)  # before the request: it may be carried out although its answer is lost or late
-        for _ in range(20):
+        until_s = time.monotonic() + 20.0 * PATIENCE
+        while time.monotonic() < until_s:
             life = world.systemd.alive()
             if life is not None and world.ask("start", program)[0]:
                 board.cause(program, "started by the operator")
@@ -467,7 +466,7 @@ def stopped_by_operator(scene: Scene) -> None:
                 board.cause("daemon", "killed after the start was acknowledged")
                 return
             time.sleep(1.0)  # no answer until the daemon runs again, and it may refuse requests while it starts
-        board.breaks("acknowledged", program, "no start was accepted for 20 s")
+        board.breaks("acknowledged", program, f"no start was accepted for {20 * PATIENCE:g} s")
 
     scene.later.append((ACKNOWLEDGED_S + 4.0, start))
 

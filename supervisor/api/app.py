@@ -71,10 +71,6 @@ _GZIP: Final = [Middleware(GZipMiddleware, minimum_size=1024, compresslevel=4)]
 _GZIP_STREAM: Final = [Middleware(GZipMiddleware, compresslevel=4, exclude_content_types=())]
 
 
-def _is_number(value: object, most: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
-
-
 def _is_words(value: object) -> bool:
     return isinstance(value, str) and len(value) <= MOST_TEXT and value.isprintable()
 
@@ -89,7 +85,7 @@ _SPAN: Final = f"a number of seconds, more than 0 and at most {MOST_PIN_S:.0f}"
 _KEYS: Final[dict[str, tuple[Any, Callable[[Any], bool], str]]] = {
     "verb": ("", lambda value: str(value) in _VERBS, f"one of {', '.join(_VERBS)}"),
     "names": ([], _is_names, "a list of program names"),
-    "timeout_s": (ASK_WAIT_S, lambda value: _is_number(value, MOST_WAIT_S), f"a number of seconds up to {MOST_WAIT_S:.0f}"),
+    "timeout_s": (ASK_WAIT_S, lambda value: is_span(value, MOST_WAIT_S), f"a number of seconds up to {MOST_WAIT_S:.0f}"),
     **dict.fromkeys(("label", "backup", "do"), _WORDS),
     "wait": (True, lambda value: isinstance(value, bool), "true or false"),
     **dict.fromkeys(("dry_run", "unpin"), (False, lambda value: isinstance(value, bool), "true or false")),

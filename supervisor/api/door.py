@@ -27,7 +27,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from supervisor.api.encoding import answer
-from supervisor.api.peer import BY_KEY, address_of, is_tcp
+from supervisor.api.peer import BY_KEY, address_of
 from supervisor.api.rest import REST_KEY
 from supervisor.formats import span
 from supervisor.model.settings import HttpSettings
@@ -64,7 +64,8 @@ class PasswordCheck:
         """`app` behind this check: only authorised requests reach it."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-            refusal = self._refusal(scope) if is_tcp(scope) else None
+            address = address_of(scope)
+            refusal = None if address is None else self._refusal(scope, address)
             if refusal is None:
                 await app(scope, receive, send)
                 return
@@ -74,9 +75,8 @@ class PasswordCheck:
 
         return guarded
 
-    def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
-        address, now_s = address_of(scope), self._clock_s()
-        key = _guess_key(address)
+    def _refusal(self, scope: Scope, address: str) -> tuple[int, str, dict[str, str]] | None:
+        key, now_s = _guess_key(address), self._clock_s()
         wait_s = self._debts_s.get(key, 0.0) - now_s - (GUESSES - 1) * GUESS_S
         given = Headers(scope=scope).getlist("authorization")
         if given and wait_s > 0:

@@ -30,9 +30,9 @@ async def body_of(request: Request) -> bytes:
     return data
 
 
-def is_span(value: object) -> bool:
+def is_span(value: object, most_s: float = MOST_PIN_S) -> bool:
     """Whether `value` is a valid duration of a pin or a delay in seconds."""
-    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value <= MOST_PIN_S
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value <= most_s
 
 
 def signal_name(value: object) -> str | None:

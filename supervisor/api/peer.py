@@ -61,14 +61,9 @@ def with_peer(app: Any, transport: asyncio.Transport) -> ASGIApp:
     return known
 
 
-def is_tcp(scope: Scope) -> bool:
-    """Whether the request came over TCP, where the kernel cannot identify the client."""
-    return scope.get(_ADDRESS_KEY) is not None
-
-
-def address_of(scope: Scope) -> str:
-    """The client's address, for a request over TCP."""
-    return str(scope[_ADDRESS_KEY])
+def address_of(scope: Scope) -> str | None:
+    """The client's address; None for a connection of the control socket, whose client the kernel identifies."""
+    return scope.get(_ADDRESS_KEY)
 
 
 def caller(scope: Scope) -> tuple[str, int | None]:

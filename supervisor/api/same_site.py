@@ -33,7 +33,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from supervisor.api.encoding import answer
-from supervisor.api.peer import is_tcp
+from supervisor.api.peer import address_of
 
 _OURS: Final = frozenset({"", "localhost", "127.0.0.1", "[::1]"})
 _READS: Final = frozenset({"GET", "HEAD"})
@@ -52,7 +52,7 @@ def same_site(app: ASGIApp, host_names: Iterable[str] = ()) -> ASGIApp:
         refused = None
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            refused = objection(scope["method"], scope["path"], headers, names, any_address=is_tcp(scope))
+            refused = objection(scope["method"], scope["path"], headers, names, any_address=address_of(scope) is not None)
         if refused is None:
             await app(scope, receive, send)
             return

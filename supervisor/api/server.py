@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import uvicorn
@@ -25,6 +25,7 @@ from supervisor.api.limits import ACCEPTED_AT_ONCE, MOST_HEAD_BYTES, BoundedProt
 from supervisor.api.listener import QUEUE, Listener
 from supervisor.api.port import Backend
 from supervisor.api.tcp import TcpPort
+from supervisor.lack import is_lack
 
 log = structlog.get_logger()
 
@@ -113,6 +114,7 @@ class _Uvicorn(uvicorn.Server):
 
     async def main_loop(self) -> None:
         self._serving, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        self._serving.set_exception_handler(_on_loop_error)
         await self.on_tick(0)  # sets the headers that every answer has
         self.then(self._serving)
         self.ready.set()
@@ -167,6 +169,15 @@ class _Uvicorn(uvicorn.Server):
         if self._serving is not None and self._ended is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended already
                 self._serving.call_soon_threadsafe(self._ended.set)
+
+
+def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Without descriptors, asyncio tries to accept each connection 16 times a second: a warning without a traceback."""
+    error = context.get("exception")
+    if error is None or not is_lack(error):
+        loop.default_exception_handler(context)
+    else:
+        logging.getLogger("uvicorn").warning(context["message"], exc_info=error)
 
 
 class _ToStructlog(logging.Handler):

@@ -117,4 +117,5 @@ def test_after_a_lack_of_descriptors_every_end_is_noticed_and_healthz_is_not_200
     until(lambda: box.program("after")["pid"] not in {None, pids["after"]}, 10, "the end after the lack to be noticed")
     until(lambda: health(box) == b"200", 10, "the trouble to be over")
     assert box.facts("FoundationRestored"), "the trouble of the threads is on record"
+    assert "Traceback" not in box.log.read_text(), "asyncio has one for each try to accept a connection"
     assert len(box.facts("DaemonStarted")) == 1
