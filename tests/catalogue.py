@@ -816,6 +816,12 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "runtime-removed",
         ),
         Row(
+            "the runtime directory's file system is full or read-only",
+            "no worker is started meanwhile; workers train on; `status`, an alert and a 503 of `/healthz`",
+            "supervisor/policy/box/foundations.py",
+            "e2e/test_runtime_lost.py::test_a_start_waits_while_the_runtime_directory_has_no_room",
+        ),
+        Row(
             "state directory, runtime directory, journal, lock or several of them vanish while no daemon runs",
             "the next daemon finds the living workers by their marks in /proc and adopts them",
             "supervisor/adapters/process/marks.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from chaos import faults
 from chaos.faults import Scene
 from chaos.reports import View
+from supervisor.policy.worker.absence import TOLD_AGAIN_S
 from workers import daemon_side
 
 Expected = Callable[[View], "str | None"]
@@ -88,6 +90,13 @@ def _beats_again(view: View) -> str | None:
     if any(daemon_side.read_beat(path) for path in paths):
         return "restored: its beat"
     return view.fact("FoundationLost", of_program=False, why="beat")
+
+
+def _suspended_before(view: View) -> str | None:
+    """After an absence, the next one is recorded only after a quiet minute."""
+    since_s = time.monotonic() - TOLD_AGAIN_S - 20.0
+    recent = [row for row in view.reports.rows if row["kind"] == "DaemonSuspended" and row["received_s"] > since_s]
+    return f"less than a minute after {recent[-1]['why']}" if recent else None
 
 
 _JOURNAL = _of_box("JournalSalvaged")
@@ -221,7 +230,7 @@ FAULTS: tuple[Fault, ...] = (
         faults.daemon_frozen,
         "daemon",
         "DaemonSuspended",
-        _of_box("DaemonSuspended"),
+        _first(_of_box("DaemonSuspended"), _suspended_before),
     ),
     Fault(
         "daemon-hangs",

@@ -28,6 +28,8 @@ from supervisor.policy.box.foundations import JOURNAL
 from supervisor.ports import Launcher
 from workers.contract import CHECKPOINTS_DIR
 
+_LEAST_BYTES: Final = 64 * 1024  # room for the records of ten starts
+
 
 def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> tuple[Watched, ...]:
     """The files and directories that every daemon relies on, from its start to its end."""
@@ -36,7 +38,8 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
     whole_state.renew()  # now, because at the first check it may already be another directory
     return (
         Watched(
-            "state directory", state_dir, whole_state, check=lambda: read_only(state_dir), holds_starts=True,
+            "state directory", state_dir, whole_state, holds_starts=True,
+            check=lambda: unwritable(state_dir, "its file system"),
             consequence="no worker is started and nothing can be recorded; workers that run train on",
             remedy=(
                 "put it back, or mount its file system again; if the directory that is there now is the right one, restart "
@@ -80,17 +83,19 @@ def make_room(paths: Paths) -> None:
     schema.make_room(Path(paths.journal))
 
 
-def read_only(directory: str) -> str:
-    """A clause that says that nothing can be written there; empty if writing works. Raises OSError if that is unknown.
+def unwritable(directory: str, what: str, least_bytes: int = 0) -> str:
+    """A clause that says that no file can be created there; empty if one can be. Raises OSError if that is unknown.
 
     The kernel makes a file system read-only when its disk fails (ext4's `errors=remount-ro`). While there is nothing to
     record, no write would show it.
     """
     try:
-        flags = os.statvfs(directory).f_flag
+        found = os.statvfs(directory)
     except (FileNotFoundError, NotADirectoryError):
         return ""  # missing is another finding
-    return "its file system is mounted read-only" if flags & os.ST_RDONLY else ""
+    if found.f_flag & os.ST_RDONLY:
+        return f"{what} is mounted read-only"
+    return f"{what} is full" if found.f_bavail * found.f_frsize < least_bytes else ""
 
 
 def runtime_rows(
@@ -125,6 +130,11 @@ def runtime_rows(
         Watched(
             "runtime directory", paths.runtime_dir, whole, restore=remake(whole, paths.runtime_dir), holds_starts=True,
             consequence="no client can connect and no worker is started; workers that run train on", remedy=_remedy(paths),
+        ),
+        Watched(
+            "runtime directory's file system", paths.runtime_dir, lambda: None,
+            check=lambda: unwritable(paths.runtime_dir, "it", _LEAST_BYTES), holds_starts=True,
+            consequence="no worker is started; workers that run train on", remedy="make room there",
         ),
         Watched(
             "control socket", paths.socket, listener.identity, restore=lambda: listener.restore(group()),

@@ -70,6 +70,8 @@ class Performer:
                 if is_lack(error):
                     log.warning("command_waits", command=type(command).__name__, error=str(error))
                     self.again = (*self.again, command)
+                elif isinstance(error, OSError):  # a full or read-only directory needs no traceback
+                    log.error("command_failed", command=type(command).__name__, error=str(error))  # noqa: TRY400
                 else:
                     log.exception("command_failed", command=type(command).__name__)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
+import pytest
 from leaks import open_below
 
 from supervisor.adapters import procfs
@@ -73,6 +75,24 @@ def test_a_record_that_is_gone_is_named_and_written_anew(tmp_path):
     assert Path(paths.control("Pong", 3)).parent.stat().st_mode & 0o777 == 0o700
     controls.end("Pong", TOKEN)
     assert (controls.missing(), open_below(tmp_path)) == ("", [])
+
+
+def test_a_record_that_could_not_be_written_is_written_once_it_can_be(tmp_path):
+    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
+    controls = Controls(paths, SystemClock(0.0))
+    controls.begin(TOKEN, 3)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            controls.write(SetControl("Pong", TOKEN, 1.0, 0.0, save_now=7))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert open_below(tmp_path) == []
+    assert controls.missing() == "the control record of Pong is gone"
+    controls.restore()
+    assert ControlReader(paths.control("Pong", 3), TOKEN).read() == Control(TOKEN, 1_000, 0, 7, UNKNOWN)
+    assert controls.missing() == ""
 
 
 def test_each_worker_has_its_own_record(tmp_path):

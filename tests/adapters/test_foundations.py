@@ -448,24 +448,28 @@ def test_the_thread_goes_on_by_itself_after_an_error_and_ends_when_it_is_stopped
     assert (logged[0]["event"], logged[0]["thread"]) == ("thread_failed", "foundations")
 
 
-_SEEN_READ_ONLY = """
+_SEEN = """
 import pathlib, subprocess, sys
-from supervisor.shell.foundations import read_only
+from supervisor.shell.foundations import unwritable
 path = sys.argv[1]
-print(read_only(path) or "writable")
+print(unwritable(path, "it") or "writable")
 subprocess.run(["mount", "--bind", path, path], check=True)
 subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
-print(read_only(path))
-print(read_only(path + "/missing") or "another finding")
+print(unwritable(path, "it"))
+print(unwritable(path + "/missing", "it") or "another finding")
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8192", "tmpfs", path], check=True)
+print(unwritable(path, "it", 8192) or "writable")
+pathlib.Path(path, "file").write_bytes(b"x")
+print(unwritable(path, "it", 8192))
 """
 
 
 @pytest.mark.root
-def test_a_file_system_that_has_become_read_only_is_seen_without_a_write(tmp_path):
+def test_a_file_system_that_is_full_or_read_only_is_seen_without_a_write(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root may mount")
     done = subprocess.run(
-        ["unshare", "--mount", sys.executable, "-c", _SEEN_READ_ONLY, str(tmp_path)],
+        ["unshare", "--mount", sys.executable, "-c", _SEEN, str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
@@ -474,7 +478,9 @@ def test_a_file_system_that_has_become_read_only_is_seen_without_a_write(tmp_pat
     if done.returncode != 0 and any(each in done.stderr for each in ("unshare: ", "not permitted", "denied")):
         pytest.skip(f"root may not mount in a namespace here: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["writable", "its file system is mounted read-only", "another finding"]
+    assert done.stdout.splitlines() == [
+        "writable", "it is mounted read-only", "another finding", "writable", "it is full",
+    ]  # fmt: skip
 
 
 def test_a_log_that_was_taken_away_under_its_worker_is_a_trouble_with_its_remedy(tmp_path):

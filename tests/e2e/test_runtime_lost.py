@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,30 @@ def test_a_removed_control_socket_is_listened_on_again_and_another_ones_file_is_
     box.kill_daemon()
     box.start()
     assert box.program("a")["restarts"] == 0
+
+
+def test_a_start_waits_while_the_runtime_directory_has_no_room(box: Box) -> None:
+    """Its worker could not make its beat file: eight such deaths would be a slow retry."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(box.runtime)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system cannot be mounted here: that needs root")
+    try:
+        box.config(box.trainer("a"))
+        box.start()
+        worker = box.wait_phase("a", "RUNNING")["pid"]
+        ballast = box.runtime / "ballast"
+        with pytest.raises(OSError, match="No space left on device"):
+            ballast.write_bytes(bytes(1 << 20))
+        full = f"the runtime directory's file system {box.runtime} is damaged (it is full); no worker is started"
+        until(lambda: any(full in each["why"] for each in box.status()["daemon"]["held"]), 20, "it to hold all starts")
+        os.kill(worker, signal.SIGKILL)
+        box.wait_fact("Exited", "a")
+        ballast.unlink()
+        until(lambda: box.program("a")["phase"] == "RUNNING", 20, "the next attempt")
+        assert [each["signal"] for each in box.facts("Exited")] == [signal.SIGKILL]
+    finally:
+        box.close()
+        subprocess.run(["umount", "-l", str(box.runtime)], check=True)
 
 
 @pytest.mark.fault("runtime-removed")

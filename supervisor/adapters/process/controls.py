@@ -29,33 +29,39 @@ class Controls:
         self._attempts[token] = attempt
 
     def write(self, command: SetControl) -> None:
-        """Raises OSError when the runtime directory cannot be written."""
+        """Raises OSError when the runtime directory cannot be written; `restore` tries again."""
         with self._guard:
             attempt = self._attempts.get(command.token)
             if attempt is None:
                 return
-            writer = self._writers.get(command.token)
-            if writer is None:
-                path = Path(self._paths.control(command.program, attempt))
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                writer = self._writers[command.token] = ControlWriter(path)
-            writer.write(
-                Control(
-                    token=command.token,
-                    interval_ms=UNKNOWN if command.interval_s is None else int(command.interval_s * 1e3),
-                    offset_ms=int(command.offset_s * 1e3),
-                    save_now=command.save_now,
-                    leave_by_ns=UNKNOWN if command.leave_by_s is None else self._clock.to_boot_ns(command.leave_by_s),
-                )
-            )
             self._last[command.token] = command
+            control = Control(
+                token=command.token,
+                interval_ms=UNKNOWN if command.interval_s is None else int(command.interval_s * 1e3),
+                offset_ms=int(command.offset_s * 1e3),
+                save_now=command.save_now,
+                leave_by_ns=UNKNOWN if command.leave_by_s is None else self._clock.to_boot_ns(command.leave_by_s),
+            )
+            path = Path(self._paths.control(command.program, attempt))
+            try:
+                if command.token not in self._writers:
+                    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    self._writers[command.token] = ControlWriter(path)
+                self._writers[command.token].write(control)
+            except OSError:
+                self._close(command.token)
+                path.unlink(missing_ok=True)
+                raise
+
+    def _close(self, token: str) -> None:
+        if (writer := self._writers.pop(token, None)) is not None:
+            writer.close()
 
     def restore(self) -> None:
         """Write again every record whose file is gone; its worker opens the new file. Raises OSError."""
         with self._guard:
             for command in self._gone():
-                if (writer := self._writers.pop(command.token, None)) is not None:
-                    writer.close()
+                self._close(command.token)
                 self.write(command)
 
     def missing(self) -> str:
@@ -87,9 +93,7 @@ class Controls:
     def end(self, program: str, token: str) -> None:
         """Remove the records on tmpfs of an attempt that is over."""
         with self._guard:
-            writer = self._writers.pop(token, None)
-            if writer is not None:
-                writer.close()
+            self._close(token)
             self._last.pop(token, None)
             attempt = self._attempts.pop(token, None)
         if attempt is not None:

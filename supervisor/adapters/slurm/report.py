@@ -88,6 +88,4 @@ class SlurmControls(Controls):
         """Raises OSError when the shared file system cannot be written."""
         with self._guard:
             super().write(replace(command, leave_by_s=None))
-            writer = self._writers.pop(command.token, None)
-            if writer is not None:
-                writer.close()
+            self._close(command.token)
