@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -53,6 +54,9 @@ MOST_TEXT: Final = 100  # characters of a label
 _READERS: Final = 4
 _LONG_S: Final = 2 * 86_400.0  # pages of longer windows are made one at a time, so that they keep no short one waiting
 _MOST_LONG: Final = 8  # of them, waiting ones included
+_COSTLY_S: Final = 0.25  # of CPU: the answer of such a page of a long window is given again for ...
+_SHARE: Final = 0.02  # ... so long that making it takes this part of a core ...
+_OLDEST_S: Final = 300.0  # ... but no longer than this
 _LONG: Final = "check"  # this query reads every byte of a backup, so it must not use one of the few reader threads
 _ASKERS: Final = 16
 
@@ -106,6 +110,7 @@ class Api:
         self._assets = Assets()
         self._stream, self._encoded_pages = Stream(backend), EncodedPages()
         self._making: dict[tuple[object, ...], asyncio.Future[bytes]] = {}
+        self._costly: dict[tuple[str, str], tuple[float, bytes]] = {}  # (until when it is given again, answer)
 
     def end(self) -> None:
         """The server stops: followers of logs and of the stream are disconnected."""
@@ -203,15 +208,30 @@ class Api:
         return page
 
     async def _shared(self, name: str, query: Mapping[str, str]) -> bytes:
-        """A page, made in another thread. If it is being made already, and no fact has been recorded since, that one."""
+        """A page, made in another thread. If it is being made already, and no fact has been recorded since, that one.
+
+        An open dashboard asks for five pages every half a minute: of a year, that would be half of a core for ever.
+        """
+        until_s, kept = self._costly.get((name, str(query)), (0.0, b""))
+        if self._now_s() < until_s:
+            return kept
         key = name, str(query), self._backend.newest_fact()
         making = self._making.get(key)
         if making is None:
             thread = self._wait if _LONG in query else self._read_long if _is_long(name, query) else self._read
-            making = asyncio.ensure_future(thread(lambda: encoded(self._backend.page(name, query))))
+            making = asyncio.ensure_future(thread(self._made, name, query, thread == self._read_long))
             self._making[key] = making
             making.add_done_callback(lambda _: self._making.pop(key))
         return await asyncio.shield(making)  # a client that leaves ends no other's answer
+
+    def _made(self, name: str, query: Mapping[str, str], is_long: bool) -> bytes:
+        began_s = time.thread_time()
+        found = encoded(self._backend.page(name, query))
+        took_s = time.thread_time() - began_s
+        if is_long and took_s >= _COSTLY_S:
+            newest = [*self._costly.items()][1 - _MOST_LONG :]
+            self._costly = {**dict(newest), (name, str(query)): (self._now_s() + min(_OLDEST_S, took_s / _SHARE), found)}
+        return found
 
     async def program_log(self, request: Request) -> Response:
         name, channel = request.path_params["name"], request.path_params["channel"]

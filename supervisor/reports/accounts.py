@@ -79,21 +79,6 @@ class AccountSheet(Record):
         return _share(self.wall_s - self.seconds.get(Account.HOST_DOWN, 0.0), self.wall_s)
 
 
-class PaidSlots(Record):
-    """The slot-seconds that were paid since the beginning of a window, at the moments between which they grow evenly."""
-
-    moments_s: array[float]
-    slot_s: array[float]
-
-    def until(self, at_s: float) -> float:
-        """Those until a moment."""
-        place = bisect_right(self.moments_s, at_s)
-        if not 0 < place < len(self.moments_s):
-            return self.slot_s[0 if place == 0 else -1]
-        (from_s, to_s), (low, high) = self.moments_s[place - 1 : place + 1], self.slot_s[place - 1 : place + 1]
-        return low + (high - low) * (at_s - from_s) / (to_s - from_s)
-
-
 class Summary(Record):
     """The figures of one window: of all slots together, of each program, of each level."""
 
@@ -101,7 +86,7 @@ class Summary(Record):
     until_s: float
     slots: AccountSheet
     programs: tuple[AccountSheet, ...]
-    paid: PaidSlots
+    paid: list[tuple[float, float]]  # (moment, slot-seconds paid until then); between the moments they grow evenly
     levels: dict[str, LevelFigures] = field(default_factory=dict)
 
 
@@ -192,16 +177,20 @@ def _book(
         of_slots.stays.append(stays)
 
 
-def _slots(ledger: Ledger, booked: _Booked, since_s: float, until_s: float) -> tuple[AccountSheet, PaidSlots]:
-    paid = PaidSlots(array("d", [since_s]), array("d", [0.0]))
-    found = booked.seconds
+def _slots(
+    ledger: Ledger, booked: _Booked, since_s: float, until_s: float
+) -> tuple[AccountSheet, list[tuple[float, float]]]:  # fmt: skip
+    found, paid, before = booked.seconds, [(since_s, 0.0)], None
     for from_s, to_s, slots, free in paid_slots(ledger, booked.stays, since_s, until_s):
-        paid.moments_s.append(to_s)
-        paid.slot_s.append(paid.slot_s[-1] + slots * (to_s - from_s))
+        slot_s = paid[-1][1] + slots * (to_s - from_s)
+        if slots == before:
+            paid.pop()
+        paid.append((to_s, slot_s))
+        before = slots
         for account, count in free.items():
             found[account] = found.get(account, 0.0) + count * (to_s - from_s)
     seconds = {account: found[account] for account in Account if account in found}
-    return _with_figures("slots", ledger.trainings(), since_s, until_s, paid.slot_s[-1], seconds), paid
+    return _with_figures("slots", ledger.trainings(), since_s, until_s, paid[-1][1], seconds), paid
 
 
 def _with_figures(

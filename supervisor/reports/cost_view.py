@@ -204,7 +204,7 @@ def _levels(
     slots |= {rung.level.name: rung.level.slots for rung in (() if games.settings is None else games.settings.rungs)}
 
     def rate_of(stretches: list[_Stretch]) -> float | None:
-        slot_s = fsum(found.paid.until(stop_s) - found.paid.until(begin_s) for begin_s, stop_s in stretches)
+        slot_s = fsum(_position(found.paid, stop_s) - _position(found.paid, begin_s) for begin_s, stop_s in stretches)
         return rule.slot_rate(
             _kept(ledger, games, stretches), slot_s, fsum(stop_s - begin_s for begin_s, stop_s in stretches)
         )

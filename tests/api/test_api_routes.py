@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import pwd
 import threading
@@ -127,6 +128,23 @@ def test_only_a_page_that_may_take_long_leaves_the_threads_of_the_readers(asked:
         (slow, {"since": "60s"}, "api-read"), (slow, {}, "api-long"), (slow, {"check": "x"}, "api-ask"),
         (instant, {"check": "x"}, ""),
     ]  # fmt: skip
+
+
+def test_a_costly_page_of_a_long_window_is_given_again_for_a_while(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, now_s = itertools.count(1), [0.0]
+    asked.backend.page = lambda *_: {"made": next(made)}  # type: ignore[method-assign]
+    api = Api(asked.backend, lambda: now_s[0])
+
+    def twice(**query: str) -> list[int]:
+        return [json.loads(asyncio.run(api._shared("accounts", query)))["made"] for _ in range(2)]
+
+    assert twice() == [1, 2]
+    monkeypatch.setattr(apps, "_COSTLY_S", 0.0)
+    monkeypatch.setattr(apps, "_SHARE", 1e-9)
+    assert (twice(since="60s"), twice(), twice(since="200000s")) == ([3, 4], [5, 5], [6, 6])
+    now_s[0] = apps._OLDEST_S
+    assert twice() == [7, 7]
+    api.close()
 
 
 @pytest.mark.parametrize(
