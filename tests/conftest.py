@@ -43,6 +43,7 @@ def pytest_configure(config):
     # Daemons of tests note the mount point of their state directory there, and not in the user's own cache.
     os.environ["XDG_CACHE_HOME"] = f"{tempfile.gettempdir()}/extralife-tests-{os.geteuid()}"
     os.environ["EXTRALIFE_BOOT_FILES"] = str(boot_files(Path(os.environ["XDG_CACHE_HOME"])))
+    os.environ["PATH"] = f"{TESTS / 'bin'}:{os.environ['PATH']}"
 
 
 def limit_waits_for_children():
@@ -153,18 +154,19 @@ def spread(items, processes):
     core is idle while all of them wait.
 
     xdist gives each process one part of the list to begin with, of the sizes below. Files with long tests are dealt to the
-    beginnings of the parts: none of these may be the one that all others have to wait for at the end.
+    beginnings of half of the parts: none of these may be the one that all others have to wait for at the end, and most of
+    them wait, so the other half computes meanwhile.
     """
     long = {}
     for item in items:
         if item.get_closest_marker("long"):
             long.setdefault(item.path, []).append(item)
     others = mixed([item for item in items if not item.get_closest_marker("long")])
-    ordered, left = [], len(items)
+    ordered, left, half = [], len(items), (processes + 1) // 2
     for number in range(processes):
         size = left // (processes - number)
         left -= size
-        own = [item for file in list(long.values())[number::processes] for item in file]
+        own = [item for file in list(long.values())[number::half] for item in file] if number < half else []
         rest = max(0, size - len(own))
         ordered += own + others[:rest]
         del others[:rest]

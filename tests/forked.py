@@ -1,17 +1,22 @@
-"""supervisorctl as a process that is forked from one with all modules imported, which saves nine tenths of its time.
+"""supervisord and supervisorctl as processes that are forked from one with all modules imported, which saves nine tenths of
+their time.
 
-It has its own arguments, environment, directory, pipes and exit code. What differs from `python -m supervisor.ctl` is the
-start of the interpreter: whoever tests that, a terminal, a signal or a module in PYTHONPATH starts it for real.
+Each has its own arguments, environment, directory, files and exit code, and the daemon its own session and command line. What
+differs from `python -m supervisor` is the start of the interpreter: whoever tests that, a terminal, a signal or a module in
+PYTHONPATH starts it for real. A daemon that reloads starts for real, too.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
+import gc
 import importlib
 import json
 import os
 import pkgutil
+import select
 import signal
 import socket
 import subprocess
@@ -21,9 +26,17 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parents[1]
-ARGV = [sys.executable, "-m", "supervisor.ctl"]
+MODULES = {"ctl": "supervisor.ctl", "daemon": "supervisor"}
+ROOMS = {"ctl": ("supervisor.ctl",), "daemon": ("supervisor.shell", "supervisor.adapters", "supervisor.api")}
+DRAWS = ("pictures", "terminal_plot")
+ROOM_FOR_ARGUMENTS = "-" * 500
+
+
+def argv(kind: str) -> list[str]:
+    return [sys.executable, "-m", MODULES[kind]]
 
 
 def ctl(
@@ -35,11 +48,10 @@ def ctl(
         read, write = os.pipe()
         theirs.append(read if reads else write)
         ours.append(write if reads else read)
-    order = json.dumps([args, dict(env), str(cwd)]).encode("utf-8", "surrogateescape")
     with contextlib.ExitStack() as opened:
         given, said, warned, ended = (opened.enter_context(open(fd, "rb" if n else "wb")) for n, fd in enumerate(ours))
         try:
-            socket.send_fds(_server(), [order], theirs)
+            _order("ctl", args, env, cwd, theirs)
         finally:
             for each in theirs:
                 os.close(each)
@@ -52,16 +64,59 @@ def ctl(
                 out, err, status = (each.result(timeout_s) for each in answers)
             except TimeoutError:
                 os.kill(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired([*ARGV, *args], timeout_s) from None
-    return subprocess.CompletedProcess([*ARGV, *args], os.waitstatus_to_exitcode(int(status)), out.decode(), err.decode())
+                raise subprocess.TimeoutExpired([*argv("ctl"), *args], timeout_s) from None
+    code = os.waitstatus_to_exitcode(int(status))
+    return subprocess.CompletedProcess([*argv("ctl"), *args], code, out.decode(), err.decode())
+
+
+class Daemon:
+    """A `supervisord` in a session of its own, with the methods of `subprocess.Popen`."""
+
+    def __init__(self, args: list[str], *, env: Mapping[str, str], cwd: Path, log: IO[bytes]) -> None:
+        self.returncode: int | None = None
+        self._args = [*argv("daemon"), *args]
+        ended, theirs = os.pipe()
+        self._ended = open(ended, "rb")  # noqa: SIM115  as long as the daemon
+        try:
+            with open(os.devnull, "rb") as nothing:
+                _order("daemon", args, env, cwd, [nothing.fileno(), log.fileno(), log.fileno(), theirs])
+        finally:
+            os.close(theirs)
+        self.pid = int(self._ended.readline())
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._ended], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self._args, timeout or 0.0)
+            self.returncode = os.waitstatus_to_exitcode(int(self._ended.read()))
+            self._ended.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _order(kind: str, args: list[str], env: Mapping[str, str], cwd: Path, fds: list[int]) -> None:
+    order = json.dumps([args, dict(env), str(cwd)]).encode("utf-8", "surrogateescape")
+    socket.send_fds(_server(kind), [order], fds)
 
 
 @cache
-def _server() -> socket.socket:
+def _server(kind: str) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", "TZ": "UTC"}
     process = subprocess.Popen(
-        [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], env=env, cwd="/",
+        [sys.executable, __file__, kind, str(theirs.fileno()), ROOM_FOR_ARGUMENTS],
+        pass_fds=[theirs.fileno()], env=env, cwd="/",
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,  # no files, as what they are replaced by
     )  # fmt: skip
     theirs.close()
@@ -69,22 +124,29 @@ def _server() -> socket.socket:
     return ours
 
 
-def _serve(orders: socket.socket) -> None:
-    for each in pkgutil.iter_modules([str(ROOT / "supervisor" / "ctl")]):
-        if each.name not in {"__main__", "pictures", "terminal_plot"}:  # these draw
-            importlib.import_module(f"supervisor.ctl.{each.name}")
+def _serve(kind: str, orders: socket.socket) -> int:
+    sys.path[0] = str(ROOT)
+    if kind == "daemon":
+        importlib.import_module("supervisor.__main__")  # first: it leaves out a package
+    for room in ROOMS[kind]:
+        for each in pkgutil.walk_packages(importlib.import_module(room).__path__, f"{room}."):
+            if not each.name.endswith(("__main__", *DRAWS)):
+                importlib.import_module(each.name)
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         order, fds, _, _ = socket.recv_fds(orders, 1 << 20, 4)
         if not order:
-            return
+            return 0
         if os.fork() == 0:
-            _keep(json.loads(order.decode("utf-8", "surrogateescape")), *fds)
+            orders.close()
+            return _keep(kind, json.loads(order.decode("utf-8", "surrogateescape")), *fds)
         for each in fds:
             os.close(each)
 
 
-def _keep(order: tuple[list[str], dict[str, str], str], stdin: int, stdout: int, stderr: int, ended: int) -> None:
+def _keep(kind: str, order: tuple[list[str], dict[str, str], str], stdin: int, stdout: int, stderr: int, ended: int) -> int:
     """Run one and tell its process id and what it ended with."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
@@ -92,7 +154,7 @@ def _keep(order: tuple[list[str], dict[str, str], str], stdin: int, stdout: int,
         for number, each in enumerate((stdin, stdout, stderr)):
             os.dup2(each, number)
         os.closerange(3, 64)
-        os._exit(_run(*order))
+        return _run(kind, *order)
     for each in (stdin, stdout, stderr):
         os.close(each)
     os.write(ended, f"{pid}\n".encode())
@@ -100,26 +162,29 @@ def _keep(order: tuple[list[str], dict[str, str], str], stdin: int, stdout: int,
     os._exit(0)
 
 
-def _run(args: list[str], env: dict[str, str], cwd: str) -> int:
-    from supervisor.ctl.__main__ import main
-
+def _run(kind: str, args: list[str], env: dict[str, str], cwd: str) -> int:
+    module = importlib.import_module(f"{MODULES[kind]}.__main__")
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
-    sys.argv = ["supervisorctl", *args]
-    code: object = 1
-    try:
-        code = main()
-    except SystemExit as left:
-        code = left.code
-    except BaseException:  # as the interpreter does
-        sys.excepthook(*sys.exc_info())
+    sys.argv = [f"supervisor{'d' if kind == 'daemon' else 'ctl'}", *args]
+    if kind == "daemon":
+        os.setsid()
+        gc.unfreeze()
+        _show([*argv(kind), *args])
+        return module.main()
+    code = module.main()
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    sys.stderr.flush()
-    return code if isinstance(code, int) else 0 if code is None else 1
+    os._exit(code)  # an interpreter takes as long for its end as a command
+
+
+def _show(words: list[str]) -> None:
+    """The command line that others see, in the place of this process' own."""
+    first, last = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
+    ctypes.memmove(first, os.fsencode("\0".join(words)).ljust(last - first, b"\0"), last - first)
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.exit(_serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2]))))

@@ -23,7 +23,7 @@ from supervisor.policy.worker.figures import Sources
 TOKEN = "ab" * 16
 # It writes what each line of its input says, again and again: a row of its own, and as much elsewhere, like a line of a log.
 WRITER = """
-import json, os, random, select, sys
+import json, os, random, select, sys, time
 told, file, step = {}, None, 0
 while True:
     if select.select([0], [], [], random.uniform(0.01, 0.04))[0]:
@@ -41,6 +41,8 @@ while True:
         elif told["how"] == "each":
             with open(told["path"], "a") as file_of_row:
                 file_of_row.write(row)
+                file_of_row.flush()
+                time.sleep(0.0005)  # as a slow disk: the watch meets it open sooner, with fewer looks
         else:
             text = open(told["path"]).read() if os.path.exists(told["path"]) else ""
             with open(told["path"] + "~", "w") as aside:

@@ -393,7 +393,7 @@ def test_a_reader_never_finds_half_a_file(path: Path) -> None:
         assert child.stdout.readline() == "ready\n"
         made = 0
         # A busy machine may leave the reader behind: it goes on until that one has found a file, or has ended.
-        while made < 30 or (child.poll() is None and not Path(f"{path}.found").exists()):
+        while made < 12 or (child.poll() is None and not Path(f"{path}.found").exists()):
             made += 1
             recording = Recording(path, now_s=0.0)
             recording.add({"programs": [row(10.0)]})

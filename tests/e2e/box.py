@@ -92,11 +92,11 @@ class Box:
         self.set_boot(uuid.uuid4())
         self.config_file = directory / "extralife.toml"
         self.log = directory / "daemon.log"
-        self.daemon: subprocess.Popen[bytes] | None = None
+        self.daemon: subprocess.Popen[bytes] | forked.Daemon | None = None
         self.home = {"XDG_STATE_HOME": str(directory / "home")}  # the user's own is left alone
         self.env: dict[str, str] = {}  # of the daemon, besides what it needs
         self.under: list[str] = []  # a command that executes the daemon, such as one that takes rights away
-        self.daemons: list[subprocess.Popen[bytes]] = []
+        self.daemons: list[subprocess.Popen[bytes] | forked.Daemon] = []
 
     # the world
 
@@ -147,13 +147,17 @@ settle_s = 0.0
 
     # the daemon
 
-    def start(self, *, wait: bool = True) -> subprocess.Popen[bytes]:
+    def start(self, *, wait: bool = True) -> subprocess.Popen[bytes] | forked.Daemon:
         env = {**os.environ, "EXTRALIFE_BOOT_FILES": str(self.boot_files), "PYTHONPATH": str(ROOT), **self.home, **self.env}
+        args = ["-c", str(self.config_file)]
         with self.log.open("ab") as log:
-            self.daemon = subprocess.Popen(
-                [*self.under, sys.executable, "-m", "supervisor", "-c", str(self.config_file)],
-                cwd=ROOT, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+            if self.under or any(key.startswith(("LD_", "GLIBC_")) for key in self.env):  # it needs an image of its own
+                self.daemon = subprocess.Popen(
+                    [*self.under, sys.executable, "-m", "supervisor", *args],
+                    cwd=ROOT, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+                )  # fmt: skip
+            else:
+                self.daemon = forked.Daemon(args, env=env, cwd=ROOT, log=log)
         self.daemons.append(self.daemon)
         if wait:
             until(self._serves, 30, f"the daemon to serve; its log: {self.log.read_text()[-3000:]}")
