@@ -61,8 +61,7 @@ class Server:
     def start(self) -> None:
         """Start the thread; return once requests are served. Raises RuntimeError when the server could not start."""
         logger = logging.getLogger("uvicorn")
-        if not any(isinstance(handler, _ToStructlog) for handler in logger.handlers):
-            logger.addHandler(_ToStructlog())
+        logger.handlers = [_ToStructlog()]
         logger.propagate = False
         self._thread.start()
         if not self._uvicorn.ready.wait(_START_S) or not self._uvicorn.started:

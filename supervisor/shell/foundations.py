@@ -28,6 +28,7 @@ from supervisor.policy.box.foundations import JOURNAL
 from supervisor.ports import Launcher
 from workers.contract import CHECKPOINTS_DIR
 
+_AT_LOGOUT: Final = "the system removes it when you log out, unless you switch lingering on: loginctl enable-linger"
 _LEAST_BYTES: Final = 64 * 1024  # room for the records of ten starts
 
 
@@ -58,7 +59,7 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
             minor=True,
         ),
         # The deciding thread restores it before it handles any other input: only that thread may use the connection.
-        Watched(JOURNAL, journal_file, journal.identity, check=journal.moved, restore=_by_the_loop),
+        Watched(JOURNAL, journal_file, journal.identity, check=journal.moved, restore=lambda: None),
     )  # fmt: skip
 
 
@@ -129,7 +130,8 @@ def runtime_rows(
     return (
         Watched(
             "runtime directory", paths.runtime_dir, whole, restore=remake(whole, paths.runtime_dir), holds_starts=True,
-            consequence="no client can connect and no worker is started; workers that run train on", remedy=_remedy(paths),
+            consequence="no client can connect and no worker is started; workers that run train on",
+            remedy=_AT_LOGOUT if paths.runtime_dir.startswith("/run/user/") else "",
         ),
         Watched(
             "runtime directory's file system", paths.runtime_dir, lambda: None,
@@ -201,19 +203,8 @@ def beat_row(program: str, path: str, defect: Callable[[], str]) -> Watched:
 _NO_FILE: Final = Identity(0, 0, "file")
 
 
-def _remedy(paths: Paths) -> str:
-    """Logind removes the directory of a user who has logged out, and that user's daemon cannot create it again."""
-    if not paths.runtime_dir.startswith("/run/user/"):
-        return ""
-    return "the system removes it when you log out, unless you switch lingering on: loginctl enable-linger"
-
-
 def make_trusted(directory: str) -> None:
     """Check that only this user can change the directory; create it if it is missing. Raises OSError."""
     make_dir(directory)
     if why := trust.why_untrusted(directory):
         raise PermissionError(errno.EPERM, f"daemon.runtime_dir: {refusal(directory, why)}")
-
-
-def _by_the_loop() -> None:
-    """Does nothing: `Loop.turn` has already restored the journal, or has failed and tries again itself."""

@@ -80,6 +80,7 @@ def test_all_that_a_first_message_changes(message: dict[str, str], after: dict[s
         ({"X_EXTRALIFE_STEPS": "11"}, {"steps": 11, "progress_ns": 500}),
         ({"X_EXTRALIFE_STEPS": "10", "WATCHDOG": "1"}, {}),
         ({"X_EXTRALIFE_STEPS": "9"}, {"steps": 9}),
+        ({"X_EXTRALIFE_STEPS": "9", "STATUS": "on"}, {"steps": 9, "status": "on", "progress_ns": 500}),
         ({"X_EXTRALIFE_CHECKPOINT": "8"}, {"ckpt_ns": 500, "ckpt_count": 4}),
         ({"EXTEND_TIMEOUT_USEC": "1"}, {"deadline_ns": 1_500}),
     ],

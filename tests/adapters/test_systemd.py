@@ -77,12 +77,6 @@ def test_what_is_told(manager):
     assert before_us <= int(value) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
 
 
-def test_a_library_that_knows_of_no_socket_does_not_swallow_the_message(manager, monkeypatch):
-    monkeypatch.delenv("NOTIFY_SOCKET")
-    Notifier(manager.environ).status("heard all the same")
-    assert manager.told() == ["STATUS=heard all the same"]
-
-
 def test_without_a_service_manager_nothing_happens(monkeypatch):
     monkeypatch.setattr(socket, "socket", None)
     notifier = Notifier({})

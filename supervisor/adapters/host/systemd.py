@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Final
 
-_FIRST_FD: Final = 3  # SD_LISTEN_FDS_START
 _PATIENCE_S: Final = 2  # a service manager that does not read must not block the deciding thread
 
 
@@ -123,7 +122,7 @@ def passed_fds(environ: MutableMapping[str, str], pid: int) -> dict[str, int]:
     if values[0] != str(pid) or not values[1].isdigit():
         return {}
     names = values[2].split(":")
-    return {name: _FIRST_FD + number for number, name in zip(range(int(values[1])), names, strict=False)}
+    return dict(zip(names, range(3, 3 + int(values[1])), strict=False))  # SD_LISTEN_FDS_START is 3
 
 
 def _line(text: str) -> str:

@@ -97,6 +97,5 @@ class Controls:
             self._last.pop(token, None)
             attempt = self._attempts.pop(token, None)
         if attempt is not None:
-            own = self._paths.control, self._paths.beat, self._paths.leave_by
-            for path in (each(program, attempt) for each in own):
-                Path(path).unlink(missing_ok=True)
+            for path_of in (self._paths.control, self._paths.beat, self._paths.leave_by):
+                Path(path_of(program, attempt)).unlink(missing_ok=True)
