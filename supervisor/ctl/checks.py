@@ -189,11 +189,11 @@ def boot_enabled_watchdog(installation: Installation) -> Iterator[Finding]:
         what = "kernel.panic is 0: after a kernel panic the box hangs until somebody resets it"
         yield Finding("kernel panic", "warn", what, keep)
     else:
-        told = f"the box reboots {'at once' if panic < 0 else f'{span(panic)}'} after a kernel panic"
+        what = f"the box reboots {'at once' if panic < 0 else f'{span(panic)}'} after a kernel panic"
         if _panic_is_persistent(installation.root):
-            yield Finding("kernel panic", "ok", told)
+            yield Finding("kernel panic", "ok", what)
         else:
-            yield Finding("kernel panic", "warn", f"{told}, but no file sets this again at the next boot", keep)
+            yield Finding("kernel panic", "warn", f"{what}, but no file sets this again at the next boot", keep)
     if not list(Path(f"{installation.root}/dev").glob("watchdog[0-9]")):
         what = "there is no /dev/watchdog0: nothing reboots a kernel that hangs"
         do = "modprobe iTCO_wdt, sp5100_tco or ipmi_watchdog (servers), i6300esb (guests); rented boxes may have none"

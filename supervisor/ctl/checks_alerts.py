@@ -35,9 +35,9 @@ def alerts(installation: Installation) -> Iterator[Finding]:
     found = [*_urls(rules, user), *command_findings("alerts", rules.command, user, installation.root)]
     yield from found
     if not found:
-        told = f"{len(rules.urls)} URLs" if rules.urls else ""
-        told = " and ".join(filter(None, (told, "a command" if rules.command else "")))
-        yield Finding("alerts", "ok", f"{told} can be used; to see whether alerts arrive: supervisorctl alerts test")
+        targets = f"{len(rules.urls)} URLs" if rules.urls else ""
+        targets = " and ".join(filter(None, (targets, "a command" if rules.command else "")))
+        yield Finding("alerts", "ok", f"{targets} can be used; to see whether alerts arrive: supervisorctl alerts test")
 
 
 def _urls(rules: AlertSettings, user: int) -> Iterator[Finding]:

@@ -148,13 +148,13 @@ def room(installation: Installation) -> Iterator[Finding]:
     there = sum(_used(Path(installation.settings.paths.run_dir(spec.name))) for spec in installation.settings.programs)
     needed = sum(needs_bytes(spec) for spec in installation.settings.programs)
     free, whole, full, exist = map(formats.size, (disk.free, disk.total, needed, there))
-    told = f"{free} free of {whole}; the full state needs {full}, of which {exist} exist"
+    what = f"{free} free of {whole}; the full state needs {full}, of which {exist} exist"
     if disk.free < needed - there:
-        yield Finding("room", "bad", told, "a bigger disk, a smaller replay_size, or fewer programs")
+        yield Finding("room", "bad", what, "a bigger disk, a smaller replay_size, or fewer programs")
     elif disk.free - (needed - there) < _LEAST_FREE * disk.total:
-        yield Finding("room", "warn", f"{told}: less than a tenth will be free", "make room before it is full")
+        yield Finding("room", "warn", f"{what}: less than a tenth will be free", "make room before it is full")
     else:
-        yield Finding("room", "ok", told)
+        yield Finding("room", "ok", what)
 
 
 def needs_bytes(spec: ProgramSpec) -> int:

@@ -200,22 +200,22 @@ def _memory(name: str, gpu: Gpu, needs: list[tuple[str, int]], ours: set[int]) -
     hidden = [size for pid, size in holders if not _is_here(pid)]
     unseen = sum(size or 0 for size in hidden)
     mine = sum(size or 0 for pid, size in gpu.processes or () if pid in ours)
-    told = f"{mib(free)} of {mib(total)} are free"
+    room = f"{mib(free)} of {mib(total)} are free"
     if strange:
-        told += f"; {', '.join(f'{_who(pid)} holds {_held(size)}' for pid, size in strange)}, outside of extralife"
+        room += f"; {', '.join(f'{_who(pid)} holds {_held(size)}' for pid, size in strange)}, outside of extralife"
     if hidden:  # in a container the driver may report the host's pids, even for our own workers
-        told += f"; {_held(unseen or None)} {'are' if unseen else 'is'} held by processes that cannot be seen from here"
+        room += f"; {_held(unseen or None)} {'are' if unseen else 'is'} held by processes that cannot be seen from here"
         mine += unseen
-    told += "".join(f"; level {level} needs {mib(need)}" for level, need in needs[-1:])
+    room += "".join(f"; level {level} needs {mib(need)}" for level, need in needs[-1:])
     beyond = next(((level, need) for level, need in needs if need > total), None)
     tight = next(((level, need) for level, need in needs if need > free + mine), None)
     if beyond is not None:
-        what = f"{told}: level {beyond[0]} cannot fit" if beyond == needs[-1] else f"{told}; level {beyond[0]} cannot fit"
+        what = f"{room}: level {beyond[0]} cannot fit" if beyond == needs[-1] else f"{room}; level {beyond[0]} cannot fit"
         return Finding(name, "bad" if beyond == needs[0] else "warn", what, "fewer slots, a smaller batch, or another GPU")
     if tight is not None:
-        what = f"{told}; at level {tight[0]} programs wait for {mib(tight[1] - free - mine)} more"
+        what = f"{room}; at level {tight[0]} programs wait for {mib(tight[1] - free - mine)} more"
         return Finding(name, "warn", what, "end the other programs on this GPU, or pin programs to another one (gpu = N)")
-    return Finding(name, "ok", told)
+    return Finding(name, "ok", room)
 
 
 def _held(size_bytes: int | None) -> str:

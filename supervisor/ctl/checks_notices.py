@@ -25,8 +25,8 @@ def notices(installation: Installation) -> Iterator[Finding]:
     program = detect.command(BootFiles.of(os.environ))
     if program and COMMAND not in asked and not installation.settings.remote:
         provider = program.rpartition("/")[2]
-        told = f"this box is of {provider}, and nothing asks {provider} for notices of its end"
-        yield Finding(_NOTICES, "warn", told, f'[notice] command = "{program}"')
+        what = f"this box is of {provider}, and nothing asks {provider} for notices of its end"
+        yield Finding(_NOTICES, "warn", what, f'[notice] command = "{program}"')
     elif not asked:
         yield Finding(_NOTICES, "ok", "no source of notices is configured: this box ends without notice (docs/offsite.md)")
     for name, made in asked.items():
@@ -38,9 +38,9 @@ def _asked(name: str, source: Command | File) -> Finding:
         found = source.read()
     except Unreadable as error:
         return Finding(_NOTICES, "bad", f"{name}: {text.printable(str(error))}", "docs/offsite.md, notices of the end")
-    told = "; ".join(f"THIS BOX ENDS: {each.what}" for each in found) or "no end is announced"
+    what = "; ".join(f"THIS BOX ENDS: {each.what}" for each in found) or "no end is announced"
     return Finding(
-        _NOTICES, "bad" if found else "ok", f"{name}: {text.printable(told)}", "let it save and copy" if found else ""
+        _NOTICES, "bad" if found else "ok", f"{name}: {text.printable(what)}", "let it save and copy" if found else ""
     )
 
 

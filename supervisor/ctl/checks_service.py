@@ -172,8 +172,8 @@ def other_supervisors(installation: Installation) -> Iterator[Finding]:
     places += [each.config for each in running if each.config is not None]
     same = _same_programs(installation, places)
     if same:
-        told = "; ".join(f"{path} starts {', '.join(names)}" for path, names in same.items())
-        what = f"Supervisor's configuration has the same trainings: {told}"
+        same_names = "; ".join(f"{path} starts {', '.join(names)}" for path, names in same.items())
+        what = f"Supervisor's configuration has the same trainings: {same_names}"
         do = "take these sections out of it (supervisorctl of that package: reread, update): two supervisors destroy a run"
         yield Finding("other supervisors", "bad", what, do)
     foreign = [each for each in running if not each.extralife]

@@ -49,14 +49,14 @@ def cluster(installation: Installation) -> Iterator[Finding]:
         yield Finding("slurm", level, text.printable(version.words), "run doctor where sbatch works: on a login node")
         return
     if version < _OLDEST:
-        yield Finding("slurm", "bad", f"Slurm {_told(version)} is older than {_told(_OLDEST)}: its jobs cannot be read")
+        yield Finding("slurm", "bad", f"Slurm {_dotted(version)} is older than {_dotted(_OLDEST)}: its jobs cannot be read")
         return
     partitions = slurm.partitions()
     if isinstance(partitions, Unknown):
         what = f"the controller does not answer: {text.printable(partitions.words)}"
         yield Finding("slurm", "unknown", what, "try again later; trainings that run are not touched meanwhile")
         return
-    yield Finding("slurm", "ok", f"Slurm {_told(version)} answers")
+    yield Finding("slurm", "ok", f"Slurm {_dotted(version)} answers")
     for asked in dict.fromkeys(rung.level.launcher.over(rules) for rung in installation.settings.rungs):
         yield from _partition(asked, partitions)
         yield _taken(slurm, asked, installation.settings)
@@ -66,7 +66,7 @@ def _rules(installation: Installation) -> LauncherSettings | None:
     return installation.settings.launcher if installation.settings.remote else None
 
 
-def _told(version: tuple[int, int]) -> str:
+def _dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]:02d}"
 
 
@@ -114,11 +114,11 @@ def _may_use() -> str:
     """Accounts, partitions and qos that this user may use, from Slurm's accounting; empty without accounting."""
     output = output_of("sacctmgr", "-n", "-P", "show", "assoc", f"user={getpass.getuser()}", "format=account,partition,qos")
     rows = [line.split("|") for line in output.splitlines() if line.count("|") == 2]
-    told = [
+    partitions = [
         f"account {account}" + (f", partition {partition}" if partition else "") + (f", qos {qos}" if qos else "")
         for account, partition, qos in rows
     ]
-    return f"you may use: {'; '.join(text.printable(each) for each in told[:8])}" if told else ""
+    return f"you may use: {'; '.join(text.printable(each) for each in partitions[:8])}" if partitions else ""
 
 
 def setup(installation: Installation) -> Iterator[Finding]:
@@ -196,11 +196,11 @@ def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
     seen = 0
     for path in Path(remote_paths(paths).runtime_dir, "beats").glob("*.beat"):
         with contextlib.suppress(OSError):
-            told = report.of_file(str(path))
-            if told is not None:
+            node = report.of_file(str(path))
+            if node is not None:
                 seen += 1
-                node_s = told.wall_s - path.stat().st_mtime
-                off |= {_off(f"node {text.printable(told.node)}", node_s)} if abs(node_s) > _CLOCKS_S else set()
+                node_s = node.wall_s - path.stat().st_mtime
+                off |= {_off(f"node {text.printable(node.node)}", node_s)} if abs(node_s) > _CLOCKS_S else set()
     if off:
         what = f"clocks differ from the file server's: {', '.join(sorted(off))}"
         yield Finding(
@@ -233,13 +233,13 @@ def quota(installation: Installation) -> Iterator[Finding]:
         what = "no quota is known of the file system of the state directory"
         yield Finding("quota", "unknown", what, "the cluster's own command may say it, `myquota` for example")
     for name, used, over, limit in limited:
-        told = f"{text.printable(name)}: {used >> 20} of {limit >> 20} GiB used"
+        room = f"{text.printable(name)}: {used >> 20} of {limit >> 20} GiB used"
         if over or used > 0.95 * limit:
             yield Finding(
-                "quota", "bad", f"{told}: no checkpoint can be saved soon", "remove files, or move state_dir to scratch"
+                "quota", "bad", f"{room}: no checkpoint can be saved soon", "remove files, or move state_dir to scratch"
             )
         else:
-            yield Finding("quota", "ok" if used < 0.8 * limit else "warn", told)
+            yield Finding("quota", "ok" if used < 0.8 * limit else "warn", room)
 
 
 CHECKS = (cluster, setup, shared_files, quota)

@@ -45,8 +45,8 @@ def packages_and_games(installation: Installation) -> Iterator[Finding]:
         do = f"{sys.executable} -P -c 'import torch, envpool' says why; deploy/bootstrap or deploy/install.sh repairs it"
         yield Finding("packages", "bad", "torch and envpool cannot be loaded: the test process died or did not answer", do)
         return
-    told = "".join(f", {name} {found[name]['version']}" for name in ("torch", "envpool", "numpy") if found.get(name))
-    yield Finding("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.prefix}{told}")
+    versions = "".join(f", {name} {found[name]['version']}" for name in ("torch", "envpool", "numpy") if found.get(name))
+    yield Finding("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} at {sys.prefix}{versions}")
     yield from _torch(found, driver(installation))
     for game in games:
         wrong = found.get(f"game {game}_error")
@@ -79,7 +79,7 @@ def _torch(found: dict[str, Any], gpus: Driver) -> Iterator[Finding]:
 
 def _fits(torch: dict[str, Any], gpus: Driver) -> Finding:
     """Whether this torch can use these GPUs: it is a CUDA build, and the driver supports its CUDA version."""
-    named, told = gpus.names[0], f"torch {torch['version']} (CUDA {torch['cuda']})"
+    named, build = gpus.names[0], f"torch {torch['version']} (CUDA {torch['cuda']})"
     if torch["cuda"] is None:
         do = "deploy/bootstrap brings the CUDA build where there is a GPU"
         return Finding("gpu", "bad", f"{named} is not used: torch {torch['version']} is a build for CPU", do)
@@ -90,10 +90,10 @@ def _fits(torch: dict[str, Any], gpus: Driver) -> Finding:
         served = ".".join(map(str, gpus.cuda))
         do = f"a newer driver (for CUDA {torch['cuda']}), or a torch that was built for CUDA {served} or older"
         return Finding(
-            "gpu", "bad", f"{named} is not used: {told} is too new for its driver, which serves CUDA {served}", do
+            "gpu", "bad", f"{named} is not used: {build} is too new for its driver, which serves CUDA {served}", do
         )
     do = "is CUDA_VISIBLE_DEVICES empty, or /dev/nvidia-uvm missing (nvidia-modprobe -u -c=0)? else a newer driver"
-    return Finding("gpu", "bad", f"{named} is not used: {told} does not work with the driver", do)
+    return Finding("gpu", "bad", f"{named} is not used: {build} does not work with the driver", do)
 
 
 CHECKS = (packages_and_games,)

@@ -26,6 +26,7 @@ from supervisor.reports.cluster_view import jobs_on
 from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline
 from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
+from supervisor.reports.view import steps_left
 from workers.options import EXTRA_GAMES, FRAMES_PER_STEP, OPTIONS
 
 NO_PRICE = (
@@ -302,7 +303,12 @@ def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> Remaini
     if program.attempt is not None and program.attempt.slow_step is not None:
         return RemainingWork(spec.name, why=f"it makes no step beyond {program.attempt.slow_step:,}")
     if sample is not None and sample.target is not None:
-        return _by_reading(spec.name, sample)
+        if sample.target_kind == "seconds_left":
+            return RemainingWork(spec.name, seconds=float(sample.target))
+        steps = steps_left(sample)
+        return RemainingWork(
+            spec.name, steps=steps, why="" if steps is not None else "it has not run long enough to measure"
+        )
     given = _targets(spec)
     if not given:
         return RemainingWork(spec.name, why="it has no target" if spec.builtin else "its target is unknown")
@@ -313,18 +319,6 @@ def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> Remaini
     if set(given) == {"hours"} and program.attempts == 0:
         return RemainingWork(spec.name, seconds=given["hours"] * 3600.0)
     return RemainingWork(spec.name, why=f"its target ({' or '.join(sorted(given))}) is known only once it runs")
-
-
-def _by_reading(name: str, sample: Sample) -> RemainingWork:
-    """The remaining work by the target that a live worker reports. Episodes are converted with the steps per episode."""
-    target = float(sample.target or 0)
-    if sample.target_kind == "seconds_left":
-        return RemainingWork(name, seconds=target)
-    if sample.target_kind == "env_steps" and sample.steps is not None:
-        return RemainingWork(name, steps=max(0.0, target - sample.steps))
-    if sample.target_kind == "episodes" and sample.episodes and sample.steps:
-        return RemainingWork(name, steps=max(0.0, target - sample.episodes) * sample.steps / sample.episodes)
-    return RemainingWork(name, why="it has not run long enough to measure")
 
 
 def _targets(spec: ProgramSpec) -> dict[str, float]:

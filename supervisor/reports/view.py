@@ -187,18 +187,24 @@ def spec_view(spec: ProgramSpec, settings: Settings, *, in_use: bool) -> Json:
 def eta_s(sample: Sample | None) -> float | None:
     """Seconds to the target at the present rate; None while target or rate are unknown.
 
-    Example: 40,000 of 100,000 steps, 500 steps/s: 120 s. Episodes are converted with the steps per episode so far.
+    Example: 40,000 of 100,000 steps, 500 steps/s: 120 s.
     """
     if sample is None or sample.target is None:
         return None
     if sample.target_kind == "seconds_left":
         return float(sample.target)
-    if not sample.steps_per_s or not sample.steps:
+    left = steps_left(sample) if sample.steps else None
+    return left / sample.steps_per_s if left is not None and sample.steps_per_s else None
+
+
+def steps_left(sample: Sample) -> float | None:
+    """Steps to the target; None while it is unknown. Episodes are converted with the steps per episode so far."""
+    if sample.target is None or sample.steps is None:
         return None
     if sample.target_kind == "env_steps":
-        return max(0.0, (sample.target - sample.steps) / sample.steps_per_s)
-    if sample.target_kind == "episodes" and sample.episodes:
-        return max(0.0, (sample.target - sample.episodes) * (sample.steps / sample.episodes) / sample.steps_per_s)
+        return max(0.0, float(sample.target) - sample.steps)
+    if sample.target_kind == "episodes" and sample.episodes and sample.steps:
+        return max(0.0, float(sample.target) - sample.episodes) * sample.steps / sample.episodes
     return None
 
 

@@ -72,7 +72,7 @@ def queue(*rows: dict[str, str]) -> str:
 FORM = ",".join(f"{name}:\x1f" for name in reading.SQUEUE_FIELDS[:-1]) + f",{reading.SQUEUE_FIELDS[-1]}:\x1e"
 ME = ["--all", "--states=all", f"--user={os.getuid()}"]
 SQUEUE = ["squeue", *ME, "--noheader", "-O", FORM]
-SACCT = "JobID,JobName,Comment,State,NodeList,Partition,Account,QOS,Submit,Start,End,ExitCode,AllocTRES,TimelimitRaw"
+SACCT = "JobID,JobName,Comment,State,NodeList,Partition,Account,QOS,ExitCode,AllocTRES,TimelimitRaw"
 
 
 def sacct(*targets: str) -> list[str]:
@@ -82,7 +82,7 @@ def sacct(*targets: str) -> list[str]:
 CALLS: list[tuple[Callable[[Slurm], Any], list[str], Any]] = [
     (lambda slurm: slurm.cancel(["17", "18"]), ["scancel", "17", "18"], Done()),
     (lambda slurm: slurm.signal("17", "USR1"), ["scancel", "--signal=USR1", "--batch", "17"], Done()),
-    (lambda slurm: slurm.nodes(), ["sinfo", "--all", "-N", "-h", "-o", "%N\x1f%T\x1f%E\x1f%R\x1f%G\x1f%c\x1f%m"], []),
+    (lambda slurm: slurm.nodes(), ["sinfo", "--all", "-N", "-h", "-o", "%N\x1f%T\x1f%E\x1f%R\x1f%G\x1f%c"], []),
     (lambda slurm: slurm.partitions(), ["sinfo", "--all", "-h", "-o", "%P\x1f%a\x1f%l\x1f%D"], []),
     (lambda slurm: slurm.jobs(), SQUEUE, Jobs(())),
 ]
@@ -186,19 +186,19 @@ def test_what_cannot_be_read_is_unknown(said: Commands, out: str, err: str, code
 
 
 def test_nodes_and_partitions(said: Commands) -> None:
-    said.say("sinfo", "n1\x1fidle\x1fnone\x1fmain\x1f\x1f2\x1f3\n")
-    assert said.slurm.nodes() == [Node("n1", ("idle",), "", ("main",), 2, 3)]
+    said.say("sinfo", "n1\x1fidle\x1fnone\x1fmain\x1f\x1f2\n")
+    assert said.slurm.nodes() == [Node("n1", ("idle",), "", ("main",), 2, None)]
     said.say("sinfo", "main*\x1fup\x1finfinite\x1f2\n")
-    assert said.slurm.partitions() == [Partition("main", True, True, None, False, 2)]
+    assert said.slurm.partitions() == [Partition("main", True, True, None, 2)]
 
 
 # --- the queue ---------------------------------------------------------------------------------------------------------------
 
 RUNS = {"JobID": "17", "State": "RUNNING"}
 NO_ACCOUNTING = "Slurm accounting storage is disabled\n"
-OVER = "18|a|c|FAILED|n1||||1|2|3|5:0||\n".replace("|", "\x1f")
-LASTS = "19|a||RUNNING|n1||||1|2||0:0||\n".replace("|", "\x1f")
-ENDED = Job(18, "a", "c", "FAILED", "", ("n1",), "", "", "", None, 1.0, 2.0, 3.0, 5)
+OVER = "18|a|c|FAILED|n1||||5:0||\n".replace("|", "\x1f")
+LASTS = "19|a||RUNNING|n1||||0:0||\n".replace("|", "\x1f")
+ENDED = Job(18, "a", "c", "FAILED", "", ("n1",), "", "", "", None, 5)
 
 
 def test_jobs_that_the_queue_lacks_are_looked_up_once_in_the_accounting(said: Commands) -> None:

@@ -103,15 +103,12 @@ def test_how_jobs_ended(told, run, state, exit_code, signal):
     assert job.time_limit_s == 1800
     assert job.name == "extralife-Pong"
     assert job.partition == "main"
-    assert 0 <= job.started_at_wall_s - job.submitted_at_wall_s < 300
-    assert 0 <= job.ended_at_wall_s - job.started_at_wall_s < 300
     assert job.start_expected_at_wall_s is None
 
 
 def test_a_running_job_has_a_node_and_no_end(told):
     (job,) = of(told, "run")
     assert (job.state, job.ended, job.waiting, job.exit_code, job.signal) == ("RUNNING", False, False, None, None)
-    assert job.ended_at_wall_s is None
     assert job.nodes in {("n1",), ("n2",)}
     assert (job.gpus, job.time_limit_s) == (1, 5400)
 
@@ -124,20 +121,19 @@ def test_why_jobs_wait_and_when_they_may_start(told):
     (held,), (waits,) = of(told, "held"), of(told, "waits")
     assert (held.waiting, held.reason, held.start_expected_at_wall_s) == (True, "JobHeldUser", None)
     assert (waits.waiting, waits.reason in {"", "Resources"}, waits.nodes) == (True, True, ())  # "": not looked at yet
-    assert waits.start_expected_at_wall_s > waits.submitted_at_wall_s
-    assert waits.started_at_wall_s is None
+    assert waits.start_expected_at_wall_s is not None
 
 
 def test_a_deleted_job_is_cancelled(told):
     (job,) = of(told, "cancelled")
-    assert (job.state, job.started_at_wall_s is None or job.ended) == ("CANCELLED", True)
+    assert job.state == "CANCELLED"
 
 
 def test_nodes_and_partitions(told):
     nodes, partitions = told["slurm"].nodes(), told["slurm"].partitions()
     assert [(node.name, node.gpus, node.reason) for node in nodes] == [("n1", 1, ""), ("n2", 1, "")]
     main = next(each for each in partitions if each.name == "main")
-    assert (main.default, main.up, main.limited, main.time_limit_s, main.nodes) == (True, True, False, None, 2)
+    assert (main.default, main.up, main.time_limit_s, main.nodes) == (True, True, None, 2)
 
 
 def test_a_version(told):

@@ -14,15 +14,15 @@ from supervisor.policy.cluster.jobs import Job, Node, Partition
 
 WAITS = {
     "JobID": "17", "Name": "a, b|c", "Comment": "run=a\nb", "State": "PENDING",
-    "Reason": "Resources", "NodeList": "", "Partition": "a100", "Account": "lab", "QOS": "night", "SubmitTime": "1000",
-    "StartTime": "1100", "EndTime": "1200", "exit_code": "0", "RestartCnt": "2", "tres-alloc": "cpu=4,mem=1G,gres/gpu=2",
+    "Reason": "Resources", "NodeList": "", "Partition": "a100", "Account": "lab", "QOS": "night",
+    "StartTime": "1100", "exit_code": "0", "RestartCnt": "2", "tres-alloc": "cpu=4,mem=1G,gres/gpu=2",
     "tres-per-node": "N/A", "TimeLimit": "1-02:03:04",
 }  # fmt: skip
 WAITING = Job(
     17, "a, b|c", "run=a\nb", "PENDING", "Resources", (), "a100", "lab", "night", start_expected_at_wall_s=1100.0,
-    submitted_at_wall_s=1000.0, restarts=2, gpus=2, time_limit_s=93_784.0,
+    restarts=2, gpus=2, time_limit_s=93_784.0,
 )  # fmt: skip
-RAN = {"started_at_wall_s": 1100.0, "start_expected_at_wall_s": None}
+RAN = {"start_expected_at_wall_s": None}
 
 
 def known(**fields: Any) -> Job:
@@ -42,19 +42,19 @@ def text_of(*rows: dict[str, str], end: str = RECORD + "\n") -> str:
           for state in ("COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "CONFIGURING")),
         ({"State": "REQUEUED"}, known(state="REQUEUED")),
         ({"State": ""}, known(state="UNKNOWN")),
-        ({"State": "COMPLETED"}, known(state="COMPLETED", ended_at_wall_s=1200.0, exit_code=0, **RAN)),
-        ({"State": "FAILED", "exit_code": "768"}, known(state="FAILED", ended_at_wall_s=1200.0, exit_code=3, **RAN)),
-        ({"State": "FAILED", "exit_code": "3:0"}, known(state="FAILED", ended_at_wall_s=1200.0, exit_code=3, **RAN)),
-        ({"State": "FAILED", "exit_code": "9"}, known(state="FAILED", ended_at_wall_s=1200.0, signal=9, **RAN)),
-        ({"State": "TIMEOUT", "exit_code": "0:15"}, known(state="TIMEOUT", ended_at_wall_s=1200.0, signal=15, **RAN)),
-        ({"State": "TIMEOUT", "exit_code": "0"}, known(state="TIMEOUT", ended_at_wall_s=1200.0, **RAN)),
-        ({"State": "FAILED", "exit_code": "65535"}, known(state="FAILED", ended_at_wall_s=1200.0, exit_code=255, **RAN)),
-        ({"State": "FAILED", "exit_code": "65536"}, known(state="FAILED", ended_at_wall_s=1200.0, **RAN)),
-        ({"State": "FAILED", "exit_code": "4294967294"}, known(state="FAILED", ended_at_wall_s=1200.0, **RAN)),
+        ({"State": "COMPLETED"}, known(state="COMPLETED", exit_code=0, **RAN)),
+        ({"State": "FAILED", "exit_code": "768"}, known(state="FAILED", exit_code=3, **RAN)),
+        ({"State": "FAILED", "exit_code": "3:0"}, known(state="FAILED", exit_code=3, **RAN)),
+        ({"State": "FAILED", "exit_code": "9"}, known(state="FAILED", signal=9, **RAN)),
+        ({"State": "TIMEOUT", "exit_code": "0:15"}, known(state="TIMEOUT", signal=15, **RAN)),
+        ({"State": "TIMEOUT", "exit_code": "0"}, known(state="TIMEOUT", **RAN)),
+        ({"State": "FAILED", "exit_code": "65535"}, known(state="FAILED", exit_code=255, **RAN)),
+        ({"State": "FAILED", "exit_code": "65536"}, known(state="FAILED", **RAN)),
+        ({"State": "FAILED", "exit_code": "4294967294"}, known(state="FAILED", **RAN)),
         ({"exit_code": "9"}, WAITING),
-        ({"SubmitTime": "N/A", "StartTime": "Unknown", "RestartCnt": "-1"},
-         known(submitted_at_wall_s=None, start_expected_at_wall_s=None, restarts=None)),
-        ({"State": "CANCELLED", "StartTime": "N/A", "EndTime": "N/A"}, known(state="CANCELLED", start_expected_at_wall_s=None)),
+        ({"StartTime": "Unknown", "RestartCnt": "-1"},
+         known(start_expected_at_wall_s=None, restarts=None)),
+        ({"State": "CANCELLED", "StartTime": "N/A"}, known(state="CANCELLED", start_expected_at_wall_s=None)),
         ({"Comment": "(null)", "Partition": "N/A", "Account": "n/a", "QOS": "None"},
          known(comment="", partition="", account="", qos="")),
         ({"Reason": "RaisedSignal:9(Killed)"}, known(reason="RaisedSignal")),
@@ -86,8 +86,8 @@ def test_rows_come_in_their_order_and_none_is_an_answer_too() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a" + FIELD + "b" + RECORD, "squeue: a line of 2 fields instead of 17: 'a\\x1fb'"),
-        ("x" * 90 + RECORD, f"squeue: a line of 1 fields instead of 17: {'x' * 80!r}"),
+        ("a" + FIELD + "b" + RECORD, "squeue: a line of 2 fields instead of 15: 'a\\x1fb'"),
+        ("x" * 90 + RECORD, f"squeue: a line of 1 fields instead of 15: {'x' * 80!r}"),
         (" " + "x" * 90 + " ", f"squeue: its last line has no end: {'x' * 80!r}"),
         (text_of(WAITS | {"JobID": "x"}), "a job without a number"),
         (text_of(WAITS | {"JobID": "9" * 19}), "a job without a number"),
@@ -104,11 +104,11 @@ def test_a_queue_that_makes_no_sense_says_where(text: str, says: str) -> None:
 
 PAST = {
     "JobID": "17", "JobName": "a", "Comment": "c", "State": "CANCELLED by 1000", "NodeList": "n1", "Partition": "a100",
-    "Account": "lab", "QOS": "night", "Submit": "1000", "Start": "1100", "End": "1200", "ExitCode": "3:0",
+    "Account": "lab", "QOS": "night", "ExitCode": "3:0",
     "AllocTRES": "cpu=8,gres/gpu=2", "TimelimitRaw": "240",
 }  # fmt: skip
 CANCELLED = Job(
-    17, "a", "c", "CANCELLED", "", ("n1",), "a100", "lab", "night", None, 1000.0, 1100.0, 1200.0, 3, None, None, 2, 14_400.0
+    17, "a", "c", "CANCELLED", "", ("n1",), "a100", "lab", "night", None, 3, None, None, 2, 14_400.0
 )  # fmt: skip
 
 
@@ -124,7 +124,6 @@ CANCELLED = Job(
         ({"ExitCode": "0:9"}, {"exit_code": None, "signal": 9}),
         ({"AllocTRES": "", "TimelimitRaw": "UNLIMITED"}, {"gpus": None, "time_limit_s": None}),
         ({"State": "TIMEOUT", "ExitCode": "0:0"}, {"state": "TIMEOUT", "exit_code": None}),
-        ({"Start": "Unknown", "End": "Unknown"}, {"started_at_wall_s": None, "ended_at_wall_s": None}),
         ({"Account": "(null)", "QOS": "Unknown"}, {"account": "", "qos": ""}),
     ],
 )
@@ -141,18 +140,18 @@ def sinfo(*rows: tuple[str, ...]) -> str:
 
 def test_a_node_has_one_record_with_all_its_partitions() -> None:
     text = sinfo(
-        ("n1", "MIXED*+drain$", "a fan, loud", "main", "gpu:a100:2(S:0-1),gpu:v100:1", "32", "512000+"),
-        ("n2", "idle", "none", "main", "(null)", "x", "1024"),
-        ("n1", "idle~", "none", "short", "gpu:4", "16", "100"),
+        ("n1", "MIXED*+drain$", "a fan, loud", "main", "gpu:a100:2(S:0-1),gpu:v100:1", "32"),
+        ("n2", "idle", "none", "main", "(null)", "x"),
+        ("n1", "idle~", "none", "short", "gpu:4", "16"),
     )
     assert reading.nodes_in(text) == [
-        Node("n1", ("idle", "powered_down"), "", ("main", "short"), 16, 100, 4),
-        Node("n2", ("idle",), "", ("main",), None, 1024, None),
+        Node("n1", ("idle", "powered_down"), "", ("main", "short"), 16, 4),
+        Node("n2", ("idle",), "", ("main",), None, None),
     ]
     assert reading.nodes_in(text.partition("\n")[0] + "\n") == [
-        Node("n1", ("mixed", "not_responding", "drain", "maint"), "a fan, loud", ("main",), 32, 512000, 3)
+        Node("n1", ("mixed", "not_responding", "drain", "maint"), "a fan, loud", ("main",), 32, 3)
     ]
-    with pytest.raises(ParseError, match=r"^sinfo: a line of 2 fields instead of 7: 'a\\x1fb'$"):
+    with pytest.raises(ParseError, match=r"^sinfo: a line of 2 fields instead of 6: 'a\\x1fb'$"):
         reading.nodes_in(sinfo(("a", "b")))
 
 
@@ -165,7 +164,7 @@ def test_a_node_has_one_record_with_all_its_partitions() -> None:
     ],
 )  # fmt: skip
 def test_each_mark_of_a_node_is_a_word(text: str, states: tuple[str, ...]) -> None:
-    (node,) = reading.nodes_in(sinfo(("n1", text, "", "main", "", "1", "1")))
+    (node,) = reading.nodes_in(sinfo(("n1", text, "", "main", "", "1")))
     assert node.states == states
 
 
@@ -175,11 +174,11 @@ def test_a_partition_counts_the_nodes_of_all_its_rows() -> None:
         ("short", "drain", "1:00:00", "4"), ("odd", "up", "soon", "0"), ("odd", "up", "soon", "?"),
     )  # fmt: skip
     assert reading.partitions_in(text) == [
-        Partition("main", True, True, None, False, 5),
-        Partition("short", False, False, 3600.0, True, 4),
-        Partition("odd", False, True, None, True, 0),
+        Partition("main", True, True, None, 5),
+        Partition("short", False, False, 3600.0, 4),
+        Partition("odd", False, True, None, 0),
     ]
-    assert reading.partitions_in(sinfo(("a", "up", "UNLIMITED", "?"))) == [Partition("a", False, True, None, False, None)]
+    assert reading.partitions_in(sinfo(("a", "up", "UNLIMITED", "?"))) == [Partition("a", False, True, None, None)]
     with pytest.raises(ParseError, match=r"^sinfo: its last line has no end: 'a'$"):
         reading.partitions_in("a")
 

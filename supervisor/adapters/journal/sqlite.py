@@ -111,10 +111,10 @@ class JournalReader:
     """Reads a journal while a daemon may be writing it. Close it soon: it may hold files open.
 
     It needs no permission to write. If SQLite cannot make its shared-memory file (a read-only mount, another user's
-    directory), a private copy is read. In that case no daemon is writing, or that file would exist.
+    directory), a private copy is read. In that case no daemon is writing, or that file would exist. The whole file is only
+    checked by `check`: each row has its CRC.
 
-    The daemon itself never copies (`may_copy`): closing a descriptor of the file would drop its own connection's locks. Nor
-    does it check the whole file at each request: it did so at its start, and each row has its CRC.
+    The daemon itself never copies (`may_copy`): closing a descriptor of the file would drop its own connection's locks.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, may_copy: bool = True) -> None:
@@ -123,7 +123,7 @@ class JournalReader:
         if not self._path.exists():
             raise FileNotFoundError(errno.ENOENT, f"{self._path}: there is no journal")
         try:
-            self._db = _connect_readonly(self._path, whole=may_copy)
+            self._db = _connect_readonly(self._path)
         except OSError as error:
             if isinstance(error, JournalDamaged | JournalRefused) or not may_copy:
                 raise
@@ -218,11 +218,8 @@ class JournalReader:
 class Journal:
     """The writing side (`ports.Journal`). The state directory's lock allows only one at a time. Use one thread at a time."""
 
-    def __init__(self, path: str | os.PathLike[str], *, whole: bool = True) -> None:
-        """Open the journal, or make a new one. Raises JournalRefused, JournalDamaged or another OSError.
-
-        `whole`: check the whole file first.
-        """
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open the journal, or make a new one. Raises JournalRefused, JournalDamaged or another OSError."""
         self._path = Path(path)
         self._failures = 0  # consecutive failures of `append`
         self._refused = ""  # why the last `append` found the journal moved
@@ -234,7 +231,7 @@ class Journal:
                     raise JournalDamaged(self._path, _ORPHAN)
                 schema.build(self._path, [])
             # Read-only first: closing a writing connection would move the WAL into a damaged file.
-            _connect_readonly(self._path, whole=whole).close()
+            _connect_readonly(self._path).close()
         self._open()
 
     def _open(self) -> None:
@@ -396,7 +393,7 @@ def _opened(path: Path, written: int = 0) -> tuple[Journal, list[Stamped]]:
     last = facts[-1].seq if facts else 0
     if written > last:
         raise JournalDamaged(path, f"it ends at fact {last}, and fact {written} had been written")
-    return Journal(path, whole=False), facts
+    return Journal(path), facts
 
 
 def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: int = 0) -> Salvage:
@@ -475,6 +472,7 @@ def _last_if_whole(rebuilt: Path) -> int | None:
     try:
         with contextlib.closing(schema.opened(rebuilt, "mode=ro&immutable=1")) as db, as_os_error(rebuilt):
             _check_database(db, rebuilt)
+            _check_whole(db, rebuilt)
             return max((fact.seq for fact in _read(db, rebuilt, 0)), default=0)
     except OSError as error:
         lack.check(error)
@@ -528,20 +526,20 @@ def connect(path: Path) -> sqlite3.Connection:
         return db
 
 
-def _connect_readonly(path: Path, *, named: Path | None = None, whole: bool = True) -> sqlite3.Connection:
+def _connect_readonly(path: Path, *, named: Path | None = None) -> sqlite3.Connection:
     files.require_regular(path)
     with as_os_error(named or path):
         db = schema.opened(path)
         try:
-            _check_database(db, named or path, whole=whole)
+            _check_database(db, named or path)
         except BaseException:
             db.close()
             raise
         return db
 
 
-def _check_database(db: sqlite3.Connection, path: Path, *, whole: bool = True) -> None:
-    """Check the identity first, then the content: a newer schema is no damage, and one flipped bit makes no foreign file."""
+def _check_database(db: sqlite3.Connection, path: Path) -> None:
+    """Check what it is: a newer schema is no damage, and one flipped bit makes no foreign file."""
     if path.stat().st_size == 0:
         raise JournalDamaged(path, "the file is empty")
     application_id = pragma(db, "application_id")
@@ -561,8 +559,6 @@ def _check_database(db: sqlite3.Connection, path: Path, *, whole: bool = True) -
         raise JournalRefused(
             f"{path}: the journal has schema {version}, this extralife knows {SCHEMA}: start the newer extralife again"
         )
-    if whole:
-        _check_whole(db, path)
     floor = schema.floor(db)
     row = db.execute("SELECT kind FROM fact WHERE seq = ?", (floor,)).fetchone()
     if floor and row != (_SNAPSHOT,):  # facts below the floor are not read, so a wrong floor would hide facts

@@ -18,18 +18,17 @@ from supervisor.policy.cluster.node_names import BadNodes, expand
 FIELD: Final = "\x1f"
 RECORD: Final = "\x1e"
 SQUEUE_FIELDS: Final = (
-    "JobID", "Name", "Comment", "State", "Reason", "NodeList", "Partition", "Account", "QOS", "SubmitTime", "StartTime",
-    "EndTime", "exit_code", "RestartCnt", "tres-alloc", "tres-per-node", "TimeLimit",
+    "JobID", "Name", "Comment", "State", "Reason", "NodeList", "Partition", "Account", "QOS", "StartTime",
+    "exit_code", "RestartCnt", "tres-alloc", "tres-per-node", "TimeLimit",
 )  # fmt: skip
 SACCT_FIELDS: Final = (
-    "JobID", "JobName", "Comment", "State", "NodeList", "Partition", "Account", "QOS", "Submit", "Start", "End", "ExitCode",
-    "AllocTRES", "TimelimitRaw",
+    "JobID", "JobName", "Comment", "State", "NodeList", "Partition", "Account", "QOS", "ExitCode", "AllocTRES",
+    "TimelimitRaw",
 )  # fmt: skip
-SINFO_NODE: Final = ("%N", "%T", "%E", "%R", "%G", "%c", "%m")
+SINFO_NODE: Final = ("%N", "%T", "%E", "%R", "%G", "%c")
 SINFO_PARTITION: Final = ("%P", "%a", "%l", "%D")
 
 _NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "None", "NONE", "Unknown", "UNKNOWN", "None assigned", "INVALID"})
-_ENDLESS: Final = frozenset({"UNLIMITED", "infinite", "INFINITE", "Partition_Limit"})
 _GPUS: Final = re.compile(r"(?:^|,|/|:)gpu(?::[^=:,(]+)?[=:]([0-9]{1,9})")
 _LIMIT: Final = re.compile(r"(?:([0-9]{1,9})-)?(?:([0-9]{1,9}):)?([0-9]{1,9}):([0-9]{1,9})")
 _MOST_DIGITS: Final = 18
@@ -57,8 +56,7 @@ def jobs_in_accounting(text: str) -> list[Job]:
         minutes = _int(row["TimelimitRaw"])
         as_squeue = row | {
             "JobID": row["JobID"].partition("+")[0], "Name": row["JobName"], "State": row["State"].partition(" ")[0],
-            "Reason": "", "SubmitTime": row["Submit"], "StartTime": row["Start"], "EndTime": row["End"],
-            "exit_code": row["ExitCode"], "RestartCnt": "",
+            "Reason": "", "StartTime": "", "exit_code": row["ExitCode"], "RestartCnt": "",
         }  # fmt: skip
         found.append(_job(as_squeue, _gpus(row["AllocTRES"]), None if minutes is None else minutes * 60.0))
     return found
@@ -72,7 +70,7 @@ def nodes_in(text: str) -> list[Node]:
         found[name] = Node(
             name=name, states=_node_states(row["%T"]), reason=_word(row["%E"]).replace("none", ""),
             partitions=(*(before.partitions if before else ()), row["%R"]), cpus=_int(row["%c"]),
-            memory_mib=_int(row["%m"].rstrip("+")), gpus=_gpus(row["%G"]),
+            gpus=_gpus(row["%G"]),
         )  # fmt: skip
     return list(found.values())
 
@@ -86,7 +84,7 @@ def partitions_in(text: str) -> list[Partition]:
         count = _int(row["%D"])
         found[name] = Partition(
             name=name, default=row["%P"].endswith("*"), up=row["%a"] == "up", time_limit_s=_limit_s(row["%l"]),
-            limited=row["%l"] not in _ENDLESS, nodes=count if before is None else (before.nodes or 0) + (count or 0),
+            nodes=count if before is None else (before.nodes or 0) + (count or 0),
         )  # fmt: skip
     return list(found.values())
 
@@ -107,7 +105,7 @@ def _job(row: Mapping[str, str], gpus: int | None, limit_s: float | None) -> Job
     state = row["State"] or "UNKNOWN"
     ended = state in ENDED
     began = ended or state in {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "CONFIGURING"}
-    submitted, start, end = (_int(row[name]) for name in ("SubmitTime", "StartTime", "EndTime"))
+    start = _int(row["StartTime"])
     code, signal = _ending(row["exit_code"])
     try:
         names = expand(row["NodeList"])
@@ -118,9 +116,6 @@ def _job(row: Mapping[str, str], gpus: int | None, limit_s: float | None) -> Job
         state=state, reason=_reason(row["Reason"]), nodes=names, partition=_word(row["Partition"]),
         account=_word(row["Account"]), qos=_word(row["QOS"]),
         start_expected_at_wall_s=None if began or start is None else float(start),
-        submitted_at_wall_s=None if submitted is None else float(submitted),
-        started_at_wall_s=float(start) if began and start is not None else None,
-        ended_at_wall_s=float(end) if ended and end is not None else None,
         exit_code=code if state == "COMPLETED" or (ended and code) else None, signal=signal if ended else None,
         restarts=_int(row["RestartCnt"]), gpus=gpus, time_limit_s=limit_s,
     )  # fmt: skip

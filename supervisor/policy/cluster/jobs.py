@@ -38,9 +38,6 @@ class Job(Record):
     account: str = ""
     qos: str = ""
     start_expected_at_wall_s: float | None = None  # Slurm's own estimate, for a job that waits
-    submitted_at_wall_s: float | None = None
-    started_at_wall_s: float | None = None
-    ended_at_wall_s: float | None = None
     exit_code: int | None = None
     signal: int | None = None
     restarts: int | None = None
@@ -73,16 +70,14 @@ class Node(Record):
     reason: str = ""
     partitions: tuple[str, ...] = ()
     cpus: int | None = None
-    memory_mib: int | None = None
     gpus: int | None = None
 
 
 class Partition(Record):
-    """One partition. `time_limit_s` None: no limit (`limited` False), or not known (`limited` None)."""
+    """One partition. `time_limit_s` None: no limit, or not known."""
 
     name: str
     default: bool = False
     up: bool | None = None
     time_limit_s: float | None = None
-    limited: bool | None = None
     nodes: int | None = None
