@@ -46,8 +46,9 @@ _WITHOUT_MODULE = {
     "exit": "exit, quit, Ctrl-D\n  Leave the shell.",
     "help": "help [ACTION]\n  What an action does, and how it is used.",
 }
-_FUNCTION = re.compile(r"^def ([a-z]\w*)\(session: Session, \w+: list\[str\]\) -> int:\n    \"\"\"`", re.MULTILINE)
-_DOCSTRING = re.compile(r'^def ([a-z]\w*)\(session: Session.*?\n    """(.*?)"""', re.MULTILINE | re.DOTALL)
+_ACTION = re.compile(
+    r'^def ([a-z]\w*)\(session: Session, \w+: list\[str\]\) -> int:\n    """(`.*?)"""', re.MULTILINE | re.DOTALL
+)
 USAGE = """supervisorctl [options] [action [arguments]]
 
 Talks to extralife's daemon over its control socket. Without an action: an interactive shell.
@@ -70,15 +71,18 @@ Actions (`ACTION --help` explains one):
 
 def names() -> list[str]:
     """All actions, sorted."""
-    return sorted({*_modules(), *_WITHOUT_MODULE})
+    return sorted({*_actions(), *_WITHOUT_MODULE})
 
 
 @functools.cache
-def _modules() -> dict[str, str]:
-    """The module of each action: the one that has a function of its name, whose docstring begins with its usage."""
+def _actions() -> dict[str, tuple[str, str]]:
+    """(module, docstring) of each action: a function of its name, whose docstring begins with its usage.
+
+    They are read from the sources: `--help` would take seconds to import all actions.
+    """
     own = Path(__file__)
     sources = ((path.stem, path.read_text()) for path in own.parent.glob("*.py") if path != own)
-    return {_word(name): module for module, source in sources for name in _FUNCTION.findall(source)}
+    return {_word(name): (module, text) for module, source in sources for name, text in _ACTION.findall(source)}
 
 
 def _word(function: str) -> str:
@@ -87,27 +91,19 @@ def _word(function: str) -> str:
 
 
 def _action(name: str) -> Callable[[Session, list[str]], int] | None:
-    module = _modules().get(name)
-    if module is None:
+    module, _ = _actions().get(name, ("", ""))
+    if not module:
         return {"help": _help, "--version": _own_version}.get(name)
     # Only the action's own module. A name that Python or its linters reserve has an underscore at its end.
     found, name = importlib.import_module(f"supervisor.ctl.{module}"), name.replace("-", "_")
     return getattr(found, name, None) or getattr(found, f"{name}_")  # type: ignore[no-any-return]
 
 
-@functools.cache
-def _docstrings(module: str) -> dict[str, str]:
-    """The docstring of each function of a module, from its source: `--help` would take seconds to import all actions."""
-    found = _DOCSTRING.findall(Path(__file__).with_name(f"{module}.py").read_text())
-    return {_word(name): text for name, text in found}
-
-
 def description(name: str) -> str | None:
     """Usage and description of an action, from its docstring: "`USAGE`.", an empty line, the description."""
-    module = _modules().get(name)
-    if module is None:
+    if name not in _actions():
         return _WITHOUT_MODULE.get("exit" if name == "quit" else name)
-    usage, _, rest = _docstrings(module)[name].partition("\n\n")
+    usage, _, rest = _actions()[name][1].partition("\n\n")
     first = " ".join(usage.split()).removeprefix("`").removesuffix("`.")
     return "\n  ".join([first, *(line.strip() for line in rest.strip().split("\n"))])
 

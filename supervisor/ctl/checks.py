@@ -316,6 +316,3 @@ def daemon_user(state_dir: str) -> int:
         return Path(state_dir).stat().st_uid
     except OSError:
         return os.geteuid()
-
-
-CHECKS = (settings, directories, boot_enabled_watchdog, previous_boots, clock)

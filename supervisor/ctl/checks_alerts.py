@@ -75,6 +75,3 @@ def _understood(urls: Sequence[str]) -> Iterator[Finding]:
         if not good:
             what = f"URL {number} ({target_name(url)}; not shown) is unknown to apprise: it gets no alerts"
             yield Finding("alerts", "bad", what, "compare it with apprise's documentation of that service")
-
-
-CHECKS = (alerts,)

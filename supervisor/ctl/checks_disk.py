@@ -183,6 +183,3 @@ def _used(directory: Path) -> int:
 
 def _now_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-CHECKS = (fsync, disk_speed, room)

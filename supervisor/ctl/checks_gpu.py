@@ -265,6 +265,3 @@ def _is_here(pid: int) -> bool:
 def _who(pid: int) -> str:
     name = text_of(f"/proc/{pid}/comm").strip()
     return f"pid {pid} ({name})" if name else f"pid {pid}"
-
-
-CHECKS = (gpu_memory,)

@@ -42,6 +42,3 @@ def _asked(name: str, source: Command | File) -> Finding:
     return Finding(
         _NOTICES, "bad" if found else "ok", f"{name}: {text.printable(what)}", "let it save and copy" if found else ""
     )
-
-
-CHECKS = (notices,)

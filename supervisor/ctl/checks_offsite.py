@@ -76,6 +76,3 @@ def _newest(restic: Restic) -> str:
         return "it has no copy yet"
     copies = "1 copy" if len(found) == 1 else f"{len(found)} copies"
     return f"{copies}, the newest {text.duration(text.wall_s() - found[-1].wall_s)} old"
-
-
-CHECKS = (copies,)

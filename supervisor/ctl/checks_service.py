@@ -276,6 +276,3 @@ def _ours(installation: Installation) -> tuple[int | None, Finding | None]:
         return None, unknown_finding("cgroups", error)
     except (OSError, ValueError):
         return None, None
-
-
-CHECKS = (systemd, service, cgroups, environment, other_supervisors)

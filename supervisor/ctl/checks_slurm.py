@@ -240,6 +240,3 @@ def quota(installation: Installation) -> Iterator[Finding]:
             )
         else:
             yield Finding("quota", "ok" if used < 0.8 * limit else "warn", room)
-
-
-CHECKS = (cluster, setup, shared_files, quota)

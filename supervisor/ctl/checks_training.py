@@ -94,6 +94,3 @@ def _fits(torch: dict[str, Any], gpus: Driver) -> Finding:
         )
     do = "is CUDA_VISIBLE_DEVICES empty, or /dev/nvidia-uvm missing (nvidia-modprobe -u -c=0)? else a newer driver"
     return Finding("gpu", "bad", f"{named} is not used: {build} does not work with the driver", do)
-
-
-CHECKS = (packages_and_games,)

@@ -15,6 +15,3 @@ def when_done(installation: Installation) -> Iterator[Finding]:
     user, command = daemon_user(settings.paths.state_dir), settings.when_done.command
     ok = Finding("when_done", "ok", f"{command[0]} stops this box; causes: {', '.join(settings.when_done.when)}")
     yield from list(command_findings("when_done", command, user, installation.root)) or [ok]
-
-
-CHECKS = (when_done,)

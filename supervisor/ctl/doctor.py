@@ -16,6 +16,7 @@ from supervisor.ctl.checks import Finding, Installation, NoSettings, unknown_fin
 from supervisor.ctl.outcome import GENERIC, OK, Failed
 from supervisor.ctl.session import Session, parse_options
 
+_CHECK = {"installation": "Installation", "return": "Iterator[Finding]"}
 LEVELS = ("bad", "warn", "unknown", "ok")
 
 
@@ -46,9 +47,10 @@ def examine(session: Session, skip: str = "") -> list[Finding]:
 
 
 def _checks() -> list[Callable[[Installation], Iterable[Finding]]]:
-    """The checks of all modules `checks*.py`."""
+    """The checks of all modules `checks*.py`: their public functions from an installation to its findings."""
     names = [each.name for each in pkgutil.iter_modules([str(Path(__file__).parent)]) if each.name.startswith("checks")]
-    return [check for name in names for check in importlib.import_module(f"supervisor.ctl.{name}").CHECKS]
+    found = [each for name in names for each in vars(importlib.import_module(f"supervisor.ctl.{name}")).items()]
+    return [made for name, made in found if getattr(made, "__annotations__", None) == _CHECK and not name.startswith("_")]
 
 
 def _name(check: Callable[[Installation], Iterable[Finding]]) -> str:
