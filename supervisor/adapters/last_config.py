@@ -30,7 +30,7 @@ from supervisor import config, files, places
 from supervisor.adapters import durable
 from supervisor.adapters.host import boot
 from supervisor.config.whole_input import ConfigInput
-from supervisor.model.settings import Paths
+from supervisor.model.settings import Paths, Settings
 from supervisor.records import Record
 
 _VERSION: Final = 1
@@ -110,6 +110,14 @@ def load(kept: Kept, environ: Mapping[str, str]) -> config.Loaded:
         used = loaded.settings.paths.state_dir
         raise config.ConfigError([f"{kept.where}: was kept in {kept.state_dir} but names state directory {used}"])
     return loaded
+
+
+def settings_before(paths: Paths, given: ConfigInput, environ: Mapping[str, str]) -> Settings | None:
+    """The settings of the previous daemon; None: they are not known, or those of `given`."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, config.ConfigError):
+        kept = read(Path(paths.last_config))
+        return None if kept.given == given else load(kept, environ).settings
+    return None
 
 
 def in_place(

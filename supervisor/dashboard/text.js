@@ -71,6 +71,10 @@ export function span(seconds) {
   });
 }
 
+/** As `span`, but exact below ten seconds: 2.5s, 40ms, 0s, as `span` of `supervisor/formats.py`. */
+export const exact = (seconds) => when(seconds, (time) => (
+  time <= 0 || time >= 9.95 ? span(time) : time >= 0.9995 ? `${Number(time.toFixed(1))}s` : time >= 0.001 ? `${(1000 * time).toFixed(0)}ms` : "<1ms"));
+
 /** The uncertainty of an end date, with 90 % confidence: ` ± 5h`; empty if it is unknown. */
 export const around = ({ days_more: days }) => (known(days) ? ` ± ${span(days * 86400)}` : "");
 
@@ -83,7 +87,11 @@ export const dollars = (value) => when(value, (usd) => {
   return `$${usd.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 });
 
-export const percent = (share) => when(share, (part) => `${part > 0 && part < 0.01 ? (part * 100).toFixed(1) : Math.round(part * 100)} %`);
+export const percent = (share) => when(share, (part) => (
+  part > 0 && part < 0.0005 ? "<0.1 %" : `${part > 0 && part < 0.01 ? (part * 100).toFixed(1) : Math.round(part * 100)} %`));
+
+/** 27.8 GB, 0 B. */
+export const bytes = (size) => when(size, (number) => `${count(number)}B`.replace(/(?<=\d)B/, " B"));
 
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 

@@ -28,7 +28,9 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
     else:
         why = f"starts without a checkpoint{torn or (f': {own.note}' if own.note else '')}"
         if starts_over(found[0], own):
-            there_was = f"{found[0].ckpt_path or own.torn or 'one that may be cut'}{_step_of(found[0])}"
+            path, number = found[0].ckpt_path, found[0].ckpt_step
+            step = f" (step {number:,})" if path and number is not None else ""
+            there_was = f"{path or own.torn or 'one that may be cut'}{step}"
             why = f"begins again from nothing, although there was {there_was}; {why}"
     if item.left:
         why += f"; not set aside: {', '.join(item.left)}"
@@ -44,10 +46,6 @@ def starts_over(before: Program, now: OwnCheckpoint | facts.StartsFrom) -> bool:
     """Whether a start finds no whole checkpoint although there was one, or is one that cannot be used."""
     torn = now.torn not in ("", before.torn_path) or not now.sure
     return not (now.path or now.error) and (torn or before.ckpt_path != "")
-
-
-def _step_of(program: Program) -> str:
-    return f" (step {program.ckpt_step:,})" if program.ckpt_path and program.ckpt_step is not None else ""
 
 
 def _told(own: OwnCheckpoint) -> str:

@@ -24,7 +24,7 @@ def reconcile(
     """Add new programs, restart changed ones, stop removed ones; unchanged programs are left alone.
 
     `chosen` is the change of level that causes this, with its reason; None: the config's level is in force. `before` are
-    the settings of this daemon until now; None: it has just started, so which settings of a program differ is not known.
+    the settings until now, also of the previous daemon; None: which settings of a program differ is not known.
     """
     level, other_level = context.settings.level, context.state.level != context.settings.level.name
     if other_level and context.state.level and (chosen is None or chosen.trial):

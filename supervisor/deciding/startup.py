@@ -55,7 +55,8 @@ def on_began(context: DecisionContext, item: Began) -> None:
     levels.apply_level(context)
     if rebooted is not None and not identity.another:
         levels.on_reboot(context, rebooted, running_before)
-    reconcile(context, why="extralife started")
+    before = item.before and item.before.at(context.settings.level.name)
+    reconcile(context, why="extralife started", before=before)
     for name, (number, unrecorded) in sorted(item.unrecorded_workers.items()):
         _adopt_unrecorded(context, name, number, unrecorded)
     for began in context.hooks("began"):

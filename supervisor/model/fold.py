@@ -21,7 +21,6 @@ from supervisor.model.state import (
     GpuRecord,
     LevelRecord,
     Pin,
-    Program,
     Reboot,
     State,
     Veto,
@@ -246,7 +245,10 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
     by_cause = state.reboots_by_cause
     if fact.cause != "moved":
         by_cause = {**by_cause, fact.cause: by_cause.get(fact.cause, 0) + 1}
-    programs = {name: _seen_at(program, fact.steps.get(name)) for name, program in state.programs.items()}
+    programs = {}
+    for name, program in state.programs.items():
+        steps = furthest(program.steps, fact.steps.get(name))  # of the last sign of life
+        programs[name] = replace(program, steps=steps, counts=advanced(program.counts, program.steps, steps))
     return replace(
         state,
         levels={**state.levels, fact.level: record},
@@ -257,12 +259,6 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
         box=state.box and replace(state.box, outlived=state.box.outlived + 1),
         programs=programs,
     )
-
-
-def _seen_at(program: Program, step_: int | None) -> Program:
-    """The program with its step at the last sign of life before a reboot."""
-    steps = furthest(program.steps, step_)
-    return replace(program, steps=steps, counts=advanced(program.counts, program.steps, steps))
 
 
 def _identified(state: State, stamped: Stamped, fact: facts.BoxIdentified) -> State:

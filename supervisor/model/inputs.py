@@ -224,6 +224,7 @@ class Began(Input):
     version: str
     salt: str = ""
     unrecorded_workers: dict[str, tuple[int, Survivor]] = field(default_factory=dict)  # alive, by program: (attempt, data)
+    before: Settings | None = None  # of the previous daemon; None: unknown, or the same
 
 
 class ConfigLoaded(Input):

@@ -51,7 +51,7 @@ def test_the_five_answers_are_on_the_page(opened: Any, shot: Any) -> None:
     page.locator("#cost .days").wait_for()
     says(
         page, "sentence",
-        r"^Since [\w :]+: 8 of 8 trained, [\d.]+ M steps kept \(\d+ % of the time\), 1 reboot, \$15\.\d\d, done \d+ \w+( ± [\w ]+)?\.$",
+        r"^Since [\w :]+: 8 of 8 trained, [\d.]+ M steps kept \(\d+ % of the time useful\), 1 reboot, \$15\.\d\d, done \d+ \w+( ± [\w ]+)?\.$",
     )  # fmt: skip
     says(page, "trained", "Seaquest given up")
     says(page, "trained", "argument --lr: not a number")
@@ -140,6 +140,7 @@ def test_old_news_greys_the_page_and_shows_its_age(opened: Any, served: Any) -> 
     page.evaluate("() => { const real = Date.now.bind(Date); Date.now = () => real() + 14_000; }")
     page.locator("#live", has_text=re.compile(r"No update for \d+s: showing the state at \d\d:\d\d:\d\d")).wait_for()
     assert "old" in page.locator("body").get_attribute("class")
+    assert serious(page) == []
     served[0].run(15.0)
     page.locator("#live", has_text="live").wait_for()
     assert "old" not in page.locator("body").get_attribute("class")

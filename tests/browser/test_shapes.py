@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.api.stream import changed
-from supervisor.formats import duration, usd
+from supervisor.formats import duration, span, usd
 from supervisor.printable import printable
 from workers.scores import REFERENCES, human_normalised
 
@@ -225,19 +225,16 @@ def test_text_is_made_visible_as_everywhere_else(shapes: Any, text: str) -> None
 
 def test_words_for_numbers_and_times(shapes: Any) -> None:
     code = "return given.map(it.%s)"
-    assert shapes("text", code % "count", [None, 0, 980, 12_340, 41_000_000, 999_900]) == [
-        DASH,
-        "0",
-        "980",
-        "12.3 k",
-        "41 M",
-        "1 M",
-    ]
+    counts = {None: DASH, 0: "0", 980: "980", 12_340: "12.3 k", 41_000_000: "41 M", 999_900: "1 M"}
+    assert shapes("text", code % "count", list(counts)) == list(counts.values())
+    assert shapes("text", code % "bytes", [None, 0, 27_800_000_000]) == [DASH, "0 B", "27.8 GB"]
     lengths = [None, 0.4, 42, 59.6, 65, 3599, 3600, 3660, 11_100, 86_399, 90_000, 187_200, 98_280, 1_080_000]
     assert shapes("text", code % "span", lengths) == [DASH, *map(duration, lengths[1:])]
+    short = [None, 0, 0.0004, 0.004, 0.44, 0.9996, 2.46, 3.04, 9.94, 9.96, 3660]
+    assert shapes("text", code % "exact", short) == [DASH, *map(span, short[1:])]
     prices = [None, 0, 9.54e-05, 0.001, 0.05, 0.1388, 0.9994, 0.9996, 7.2, 41.2, 3609.4]
     assert shapes("text", code % "dollars", prices) == [DASH, *map(usd, prices[1:])]
-    assert shapes("text", code % "percent", [None, 0, 0.004, 0.931]) == [DASH, "0 %", "0.4 %", "93 %"]
+    assert shapes("text", code % "percent", [None, 0, 0.0003, 0.004, 0.931]) == [DASH, "0 %", "<0.1 %", "0.4 %", "93 %"]
     now = 1_800_025_200.0  # Friday 2027-01-15 15:00 UTC
     moments = [now - 3 * 3600, now + 4 * 86_400, now + 30 * 86_400, now - 30 * 86_400, now + 700 * 86_400]
     said = shapes("text", "return given[0].map((each) => it.moment(each, given[1]))", [moments, now])

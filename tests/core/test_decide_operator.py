@@ -12,7 +12,7 @@ from supervisor.deciding.context import DecisionContext
 from supervisor.model.codes import SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold
-from supervisor.model.inputs import ClockMoved, ConfigFaulty, ConfigLoaded, Survival, Verb
+from supervisor.model.inputs import Began, BootEvidence, ClockMoved, ConfigFaulty, ConfigLoaded, Survival, Verb
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.settings import SECTIONS
 from supervisor.policy.worker.stall import StallSettings
@@ -416,12 +416,15 @@ def test_an_update_is_answered_once_its_settings_are_in_force():
         ({}, ""),
     ],
 )
-def test_an_update_says_which_settings_of_a_program_have_changed(changes, told):
+def test_an_update_and_a_start_say_which_settings_of_a_program_have_changed(changes, told):
     before = replace(spec("A"), argv=("train", "A", "--lr", "0.0003"))
     core = Core(settings(before)).running("A")
-    core.load(settings(replace(before, digest="A-2", **changes)))
-    why = core.told(facts.ProgramConfigured)[-1].why
-    assert why == f"changed in the config{told} (the configuration was updated)"
+    after = settings(replace(before, digest="A-2", **changes))
+    core.load(after)
+    assert core.told(facts.ProgramConfigured)[-1].why == f"changed in the config{told} (the configuration was updated)"
+    core = Core(settings(before)).running("A")
+    core.give(Began(core.now_s, after, BootEvidence(core.boot_id, False, "test"), {}, 101, "1", before=settings(before)))
+    assert core.told(facts.ProgramConfigured)[-1].why == f"changed in the config{told} (extralife started)"
 
 
 def test_a_refused_configuration_is_on_record_until_a_good_one_is_applied():

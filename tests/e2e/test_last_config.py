@@ -85,8 +85,11 @@ def test_sighup_with_a_bad_file_is_told_until_the_file_is_good_again(running: Bo
     assert box.ctl("update").returncode == 0
     box.wait_fact("ConfigMended")
     assert box.status()["daemon"]["config"] is None
+    box.config(box.trainer("a", "none", "--after=9"), slots=GOOD)
     box.daemon.send_signal(signal.SIGHUP)
     until(lambda: (box.status()["daemon"]["started_wall_s"] or 0) > before["started_wall_s"], 30, "the next image")
+    told = box.wait_fact("ProgramConfigured", "a", count=2)["why"]
+    assert told == "changed in the config: with --after=9 (extralife started)"
 
 
 def test_a_bad_variable_is_refused_like_a_bad_line(box: Box) -> None:

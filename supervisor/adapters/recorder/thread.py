@@ -62,7 +62,10 @@ class Recorder:
                 self._record(self._clock.now_s())
         except NotUsable as error:
             self._close()
-            self._begin_anew(error)
+            try:
+                log.warning("recording_set_aside", why=str(error), kept_as=str(set_aside(self._path)))
+            except OSError as lost:
+                log.error("recording_not_set_aside", path=str(self._path), why=str(error), error=str(lost))  # noqa: TRY400
         except Exception as error:  # noqa: BLE001  the next period may succeed; a daemon without curves still trains
             self._close()
             now_s = self._clock.now_s()
@@ -84,20 +87,9 @@ class Recorder:
             self._maintained_s = now_s
 
     def _is_ours(self) -> bool:
-        """Whether the state directory is still the one from the start.
-
-        Nothing is created in a directory that replaced it.
-        """
+        """Whether the state directory is still that of the start: nothing is created in one that replaced it."""
         expected, found = self._directory(), of_path(self._path.parent)
         return expected is not None and found is not None and found.same(expected)
-
-    def _begin_anew(self, why: NotUsable) -> None:
-        try:
-            aside = set_aside(self._path)
-        except OSError as error:
-            log.error("recording_not_set_aside", path=str(self._path), why=str(why), error=str(error))  # noqa: TRY400
-        else:
-            log.warning("recording_set_aside", why=str(why), kept_as=str(aside))
 
     def _close(self) -> None:
         if self._recording is not None:

@@ -8,6 +8,7 @@ import { known } from "../text.js";
 const READING_S = 10; // single readings come when they come; rows of a longer period are exactly one period apart
 const GRID = 800; // points of a mean over seeds
 const MOST_LOST = 20; // stretches that are drawn
+const LEAST_RATES = 12;
 
 export const AXES = {
   wall: { word: "time", unit: "" },
@@ -240,10 +241,10 @@ function placeAt(lists) {
 /** The human-normalised score: 0 is random play, 1 a professional human tester. */
 export const normalised = ([random, human]) => (value) => (known(value) ? (value - random) / (human - random) : value);
 
-/** The usual speed of a program: the median of its recorded speeds. */
+/** The usual speed of a program: the median of its recorded speeds; null for a few. */
 export function usual(subject) {
   const rates = (subject?.series.steps_per_s?.mean ?? []).filter((rate) => known(rate) && rate > 0).sort((one, other) => one - other);
-  return rates.length ? rates[rates.length >> 1] : null;
+  return rates.length >= LEAST_RATES ? rates[rates.length >> 1] : null;
 }
 
 /** A program's line of a few pixels: the path of an SVG, empty with fewer than two points. */

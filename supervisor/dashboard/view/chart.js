@@ -31,6 +31,9 @@ export const lineOf = (ink) => ({ stroke: `line-${ink % INKS}`, width: 1.5, dash
 const TINTS = { trial: 1, reboot: 2 };
 const DASHES = { level: [1, 3], rollback: [5, 2], stall: [2, 2] };
 
+/** Seconds between two labels of a time axis; from 30 days on, months. */
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, ...[1, 2, 3, 4, 6, 12].map((hours) => hours * 3600), ...[1, 2, 3, 5, 7, 14, 30, 60, 90, 180, 365].map((days) => days * 86_400)];
+
 /** The text for a value of each x axis. */
 const placeWords = { wall: clock, steps: count, hours: (x) => span(x * 3600), dollars };
 
@@ -80,7 +83,10 @@ export class Chart {
     return this.#plot?.ctx.canvas;
   }
 
-  /** Draw the model {data, kinds, inks, axis, bands, toX, range, words, lanes, log}; `inks` are colours of lines of a kind "line". */
+  /**
+   * Draw the model {data, kinds, inks, axis, bands, toX, range, words, lanes, log, zero, most}. `inks` are colours of lines of a
+   * kind "line"; with `zero` the y axis begins at 0, and it ends at `most`.
+   */
   update(model) {
     this.#model = model;
     const shape = `${model.kinds} ${model.inks} ${model.axis} ${model.log}`;
@@ -122,7 +128,7 @@ export class Chart {
     if (this.#plot && width && height) this.#plot.setSize({ width, height });
   }
 
-  #options({ kinds, inks = [], axis, lanes, log, data }) {
+  #options({ kinds, inks = [], axis, lanes, log, data, zero, most }) {
     const ink = (name) => () => colours()(name);
     const timed = axis === "wall";
     const grid = { stroke: ink("grid"), width: 1 };
@@ -138,9 +144,9 @@ export class Chart {
         bind: { dblclick: () => null },
         y: false,
       },
-      scales: { x: { time: timed, auto: false }, y: lanes ? { range: [0, 1] } : log ? logarithmic(data) : { range: padded } },
+      scales: { x: { time: timed, auto: false }, y: lanes ? { range: [0, 1] } : log ? logarithmic(data) : { range: zero ? (_, low, high) => [0, most ?? ((high || 1) * 1.06)] : padded } },
       axes: [
-        { ...common, size: 28, space: 64, values: timed ? times : (_, splits) => splits.map(placeWords[axis]) },
+        { ...common, size: 28, space: 64, ...(timed ? { values: times, incrs: STEPS_S } : { values: (_, splits) => splits.map(placeWords[axis]) }) },
         lanes
           ? { ...common, size: 100, grid: { show: false }, values: () => [] }
           : { ...common, size: wide, space: 32, values: (_, splits, _axis, _space, step) => spaced(splits, log ? null : step) },
@@ -149,7 +155,7 @@ export class Chart {
         {},
         ...kinds.map((kind, place) => {
           const { stroke, width, dash } = kind === "line" ? lineOf(inks[place]) : LINES[kind];
-          return { stroke: stroke && ink(stroke), width, dash, points: { show: false } };
+          return { stroke: stroke && ink(stroke), width, dash, points: width ? { show: false, filter: alone, size: 5, fill: ink(stroke) } : { show: false } };
         }),
       ],
       bands: kinds.flatMap((kind, place) => (kind === "high" ? [{ series: [place + 1, place], fill: ink("band") }] : [])),
@@ -350,6 +356,13 @@ function nearest(line, place) {
     on &&= line[place + off] !== null;
   }
   return place;
+}
+
+/** The points of a line without a neighbour: only a dot shows them. */
+function alone({ data }, place) {
+  const line = data[place];
+  const places = line.flatMap((value, at) => (value === undefined ? [] : [at]));
+  return places.filter((at, order) => known(line[at]) && !known(line[places[order - 1]]) && !known(line[places[order + 1]]));
 }
 
 /** The width of the y axis: of its longest label. */

@@ -1,9 +1,9 @@
 // Cost: the price, its shares by purpose, and the steps kept and lost by day.
 
-import { count, dollars, figures, known, percent, span, UNKNOWN } from "../text.js";
+import { count, dollars, exact, known, percent, UNKNOWN } from "../text.js";
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 
-const hours = (value) => span(known(value) ? value * 3600 : value);
+const hours = (value) => exact(known(value) ? value * 3600 : value);
 const MOST_CAUSES = 8;
 const MOST_DAYS = 14;
 
@@ -19,9 +19,9 @@ export function cost({ cost: bill, days, error }) {
     ${bill.says ? html`<p class="muted">${bill.says}</p>` : nothing}
     ${shares(causes)}
     <table><thead><tr><th scope="col">Spent on</th><th scope="col" class="number">Share</th>
-      <th scope="col" class="number">Slot hours</th><th scope="col" class="number">Paid</th></tr></thead>
+      <th scope="col" class="number">Slot time</th><th scope="col" class="number">Paid</th></tr></thead>
       <tbody>${causes.map((each) => html`<tr><th scope="row"><span class="key ${each.name === "useful" ? "useful" : ""}" aria-hidden="true"></span>${each.name}</th>
-        <td class="number">${percent(each.share)}</td><td class="number">${figures(each.hours)}</td><td class="number">${dollars(each.usd)}</td></tr>`)}</tbody></table>
+        <td class="number">${percent(each.share)}</td><td class="number">${hours(each.hours)}</td><td class="number">${dollars(each.usd)}</td></tr>`)}</tbody></table>
     ${days?.days.length ? byDay(days.days.slice(-MOST_DAYS)) : nothing}`;
 }
 

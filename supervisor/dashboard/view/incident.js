@@ -1,7 +1,7 @@
 // The evidence of an incident: measurements, observations and decisions with their reasons, in the order of their records.
 
 import { page } from "../api.js";
-import { clockSeconds, count, figures, known, moment, plural, span } from "../text.js";
+import { bytes, clockSeconds, count, exact, figures, known, moment, plural, span } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { open, refresh } from "./dialog.js";
 
@@ -78,6 +78,6 @@ const words = (kind) => kind.replace(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter}
 
 function formatFigure(key, value) {
   if (typeof value !== "number") return String(value);
-  if (key.endsWith("_s")) return span(value);
-  return key.endsWith("_bytes") ? `${count(value)}B` : figures(value);
+  if (key.endsWith("_s")) return exact(value);
+  return key.endsWith("_bytes") ? bytes(value) : figures(value);
 }

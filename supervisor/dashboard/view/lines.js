@@ -33,8 +33,8 @@ export function lines({ names, views, answer, choice, words, error, charts, on, 
       ${more}
       ${humanBox(choice, on)}
       ${tablesBox(choice, on)}
-      <button @click=${() => savePng(shown, groups, words, choice, charts)}>PNG</button>
-      <button @click=${() => saveCsv(shown, charts)}>CSV</button>
+      <span class="buttons"><button @click=${() => savePng(shown, groups, words, choice, charts)}>PNG</button>
+        <button @click=${() => saveCsv(shown, charts)}>CSV</button></span>
       ${zoomed(choice, on)}
     </div>
     ${error ? html`<p class="trouble">Curves: ${error}</p>` : nothing}

@@ -1,7 +1,7 @@
 // The box: memory, disk, pressure and GPUs as they were recorded, with levels and reboots behind them.
 
 import { frame, linesOf } from "../shape/curves.js";
-import { count, figures, known, moment, percent, plural, span } from "../text.js";
+import { bytes, figures, known, moment, percent, plural, span } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { lineOf } from "./chart.js";
@@ -10,6 +10,7 @@ import { legend, plot, zoomed } from "./well.js";
 
 export const HOST = { cpu_busy: "CPU use", available_bytes: "Free memory", swap_free_bytes: "Free swap", disk_free_bytes: "Free disk", memory_full: "All wait for memory", io_full: "All wait for the disk" };
 export const GPUS = { utilisation: "GPU use", used_bytes: "GPU memory used", temperature_c: "GPU temperature", power_w: "GPU power" };
+const MOST = { cpu_busy: 103, utilisation: 103 }; // of an axis: a line at 100 is whole
 const UNITS = { bytes: "B", "%": " %", "°C": " °C", W: " W" };
 
 export function machinePage({ status, pages, errors, choice, charts, on }) {
@@ -51,7 +52,7 @@ function cells(sheet, words, answer, charts) {
     if (!subjects.length) return [];
     const groups = subjects.map((subject, ink) => ({ name: subject.gpu ? short(subject.gpu) : word, ink, subjects: [whole(subject)] }));
     const model = charts.model(`${sheet} ${name}`, [answer], ({ slots }) => ({
-      ...linesOf(groups, name, "wall", frame(answer, slots, null)), axis: "wall", programs: [], figure: name,
+      ...linesOf(groups, name, "wall", frame(answer, slots, null)), axis: "wall", programs: [], figure: name, zero: name !== "temperature_c", most: MOST[name],
     }));
     return [{ key: `${sheet} ${name}`, word, model, unit: UNITS[answer.units[name]] ?? "" }];
   });
@@ -69,7 +70,7 @@ const chart = ({ key, word, model, unit }) => html`<figure class="chart">
     <output data-line=${model.names.indexOf(name)} data-last=${amount(value, "")} .textContent=${amount(value, "")}></output></li>`)}</ul>` : nothing}
 </figure>`;
 
-const amount = (value, unit) => (unit === "B" ? `${count(value)}B` : `${figures(value)}${known(value) ? unit : ""}`);
+const amount = (value, unit) => (unit === "B" ? bytes(value) : `${figures(value)}${known(value) ? unit : ""}`);
 
 const gpus = (list) => html`<table><tbody>${list.map((gpu) => html`<tr><th scope="row">${gpu.name ?? `GPU ${gpu.index}`}</th>
   <td>${[known(gpu.temperature_c) && `${figures(gpu.temperature_c)} °C`, known(gpu.utilisation) && `${figures(gpu.utilisation)} % busy`,

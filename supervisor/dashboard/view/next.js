@@ -11,7 +11,7 @@ export function next({ report, level, cost, error, on }) {
   return html`${trouble}
     ${needs(report.needs)}
     ${finish(report)}
-    <p class="muted">${level.said || level.line}</p>
+    <p class="muted">${level.said ? `The last decision: ${level.said}` : level.line}</p>
     ${pinned(level, on)}
     <table class="levels"><caption class="muted">What each level bears, and would have kept in ${span(report.length_s)}: measured, never scaled. “At least” holds with 90 % confidence.</caption>
       <thead><tr><th scope="col">Level</th><th scope="col" class="number">Reboot every</th>

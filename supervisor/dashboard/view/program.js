@@ -3,7 +3,7 @@
 import { link } from "../shape/route.js";
 import { programSentence } from "../shape/sentence.js";
 import { groupOf, stateOf } from "../shape/status.js";
-import { ago, count, figures, known, moment, percent, plural, span, UNKNOWN } from "../text.js";
+import { ago, bytes, count, exact, figures, known, moment, percent, plural, span, UNKNOWN } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { askBackup, askProgram } from "./actions.js";
 import { causesOf } from "./broke.js";
@@ -74,7 +74,7 @@ const rows = (view) => [
   ["loss", figures(view.loss)],
   ["checkpoint", known(view.ckpt_age_s) ? `step ${count(view.ckpt_step)}, ${ago(view.ckpt_age_s)}` : UNKNOWN],
   ["left", span(view.eta_s)],
-  ["memory", known(view.memory_bytes ?? view.rss_bytes) ? `${count(view.memory_bytes ?? view.rss_bytes)}B` : UNKNOWN],
+  ["memory", bytes(view.memory_bytes ?? view.rss_bytes)],
   ["load", known(view.num_envs) ? `${count(view.num_envs)} environments, batch ${figures(view.batch_size)}` : UNKNOWN],
   ["time goes to", shares(view.time_shares)],
   ...Object.entries(view.figures ?? {}).map(([name, value]) => [name, figures(value)]),
@@ -103,7 +103,7 @@ function attempts(facts, level, now_s) {
       else if (last && last.digest !== fields.digest && !changes.length) changes.push("its settings");
       found.push({ ...fields, wall_s, why, changes, begin: UNKNOWN, end: "" });
       changes = [];
-    } else if (kind === "ProgramConfigured" && !fields.moved) changes.push(why);
+    } else if (kind === "ProgramConfigured" && !fields.moved) changes.push(why.replace(/^changed /, ""));
     else if (kind === "RolledBack" || kind === "BatchLowered") changes.push(why);
     else if (last && kind === "Exited") last.end = why;
     else if (last && "step" in fields) last.begin = `${count(fields.step)}${fields.lost_steps ? `, ${count(fields.lost_steps)} lost` : ""}`;
@@ -124,16 +124,14 @@ function load(page, name) {
 function checkpoints(view, facts, backups, now_s) {
   const kept = (backups?.backups ?? []).filter(({ programs }) => programs?.some(({ name }) => name === view.name));
   return html`
-    <p>${known(view.ckpt_age_s) ? `The newest is of step ${count(view.ckpt_step)}, ${ago(view.ckpt_age_s)}; one is due every ${span(view.interval_s)}.` : facts.length ? "The program does not run." : "None is known."}
+    <p>${known(view.ckpt_age_s) ? `The newest is of step ${count(view.ckpt_step)}, ${ago(view.ckpt_age_s)}; one is due every ${span(view.interval_s)}. At most one in ten minutes is recorded here.` : facts.length ? "The program does not run." : "None is known."}
       ${view.ckpt_note ? html`<span class="trouble">${view.ckpt_note}</span>` : nothing}</p>
     ${view.ckpt_path ? html`<p class="muted">${view.ckpt_path}</p>` : nothing}
     ${facts.length ? html`<table><thead><tr><th scope="col">Recorded</th><th scope="col" class="number">Step</th><th scope="col" class="number">Written in</th><th scope="col" class="number">Training paused</th></tr></thead>
       <tbody>${facts.slice(-MOST_CHECKPOINTS).reverse().map(({ wall_s, fields }) => html`<tr><th scope="row" class="when">${moment(wall_s, now_s)}</th>
-        <td class="number">${count(fields.step)}</td><td class="number">${seconds(fields.write_s)}</td><td class="number">${seconds(fields.stall_s)}</td></tr>`)}</tbody></table>` : nothing}
+        <td class="number">${count(fields.step)}</td><td class="number">${exact(fields.write_s)}</td><td class="number">${exact(fields.stall_s)}</td></tr>`)}</tbody></table>` : nothing}
     ${kept.length ? html`<p>In ${plural(kept.length, "backup")}: ${kept.slice(0, 3).map(({ name }) => name).join(", ")}.</p>` : nothing}`;
 }
-
-const seconds = (value) => (known(value) ? `${figures(value)}s` : UNKNOWN);
 
 /** Settings that are not the default, then all of them. */
 function settings(list, name) {

@@ -103,7 +103,7 @@ function rate({ steps_per_s: now }, often) {
   if (!known(now)) return UNKNOWN;
   const share = often ? now / often : null;
   return html`${figures(now)}${share !== null && share < 0.8
-    ? html` <span class="watch">${shape("triangle")} ${percent(share)} of usual</span>` : nothing}`;
+    ? html` <span class="watch">${shape("triangle")} ${percent(share)}<span class="words"> of usual</span></span>` : nothing}`;
 }
 
 const progress = ({ steps, target, target_kind: kind }) =>
