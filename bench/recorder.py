@@ -162,8 +162,8 @@ class Recorded:
         self.memory = SimpleNamespace(watches={})
         self._files = StateFiles(SimpleNamespace(recording=path), SimpleNamespace())
 
-    def closed(self, _: Any = None) -> tuple[Ledger, float]:
-        return Ledger(first_s=0.0, at_s=END_S), WALL_S + END_S
+    def closed(self, figures: Callable[[Ledger, float], Any]) -> Any:
+        return figures(Ledger(first_s=0.0, at_s=END_S), WALL_S + END_S)
 
     def recorded(self, *asked: Any) -> Iterator[Row]:
         return store.read(self.path, *asked)

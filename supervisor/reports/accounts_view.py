@@ -15,12 +15,7 @@ from supervisor.reports.sources import Json, Sources
 
 def accounts(sources: Sources, since: Since, until: Since) -> Json:
     """The account of every second of every program and slot, in a window."""
-
-    def figures(closed: Ledger, wall_s: float) -> Json:
-        begin_s, end_s = window(closed, since, until)
-        return accounts_view(closed, summary(closed, since_s=begin_s, until_s=end_s), wall_s)
-
-    return sources.closed(figures)
+    return accounts_view(*summary_of(sources, since, until))
 
 
 def window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
@@ -37,11 +32,18 @@ def placed(sources: Sources, since: Since, until: Since) -> tuple[Ledger, float,
     return sources.closed(lambda closed, wall_s: (closed, *window(closed, since, until), wall_s))
 
 
-def summary_of(closed: Ledger, since: Since, until: Since, *, levels: bool = False) -> Summary:
-    """The figures of a window. Its steps are then known, with `levels` also those at every change of the level."""
-    begin_s, end_s = window(closed, since, until)
-    closed.fill(begin_s, end_s, [closed.first_s or 0.0, *(at_s for at_s, _, _ in closed.levels)] if levels else ())
-    return summary(closed, since_s=begin_s, until_s=end_s)
+def summary_of(sources: Sources, since: Since, until: Since, *, levels: bool = False) -> tuple[Ledger, Summary, float]:
+    """The closed ledger, the figures of a window, and the present time of the wall clock.
+
+    The steps of the window are then known to the ledger, with `levels` also those at every change of the level.
+    """
+
+    def figures(closed: Ledger, wall_s: float) -> tuple[Ledger, Summary, float]:
+        begin_s, end_s = window(closed, since, until)
+        closed.fill(begin_s, end_s, [closed.first_s or 0.0, *(at_s for at_s, _, _ in closed.levels)] if levels else ())
+        return closed, summary(closed, since_s=begin_s, until_s=end_s), wall_s
+
+    return sources.closed(figures)
 
 
 def since_s(ledger: Ledger, since: Since) -> float:

@@ -67,12 +67,9 @@ def games_of(sources: Sources) -> tuple[Games, float | None]:
 
 def cost(sources: Sources, since: Since, until: Since) -> Json:
     """The bill of a window."""
+    closed, found, wall_s = summary_of(sources, since, until)
     games, price = games_of(sources)
-
-    def figures(closed: Ledger, wall_s: float) -> Json:
-        return cost_view(closed, games, summary_of(closed, since, until), wall_s=wall_s, usd_per_hour=price)
-
-    return sources.closed(figures)
+    return cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
 
 
 def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, usd_per_hour: float | None) -> Json:

@@ -34,11 +34,8 @@ _BROKEN: Final = {"FATAL": 0, "EXITED": 0, "BACKOFF": 1}  # shown first
 
 def report(sources: Sources, since: Since, until: Since) -> Json:
     """Training, results, incidents and costs of a window, and the work that remains."""
-
-    def figures(closed: Ledger, wall_s: float) -> Json:
-        return report_view(sources, closed, summary_of(closed, since, until, levels=True), wall_s=wall_s)
-
-    return sources.closed(figures)
+    closed, found, wall_s = summary_of(sources, since, until, levels=True)
+    return report_view(sources, closed, found, wall_s=wall_s)
 
 
 def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: float) -> Json:

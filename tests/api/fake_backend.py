@@ -284,8 +284,8 @@ class FakeBackend:
     def recorded_names(self) -> set[str]:
         return {row.keys[1] for row in self.rows if len(row.keys) == len(FIGURES_OF_ITS_OWN.keys)}
 
-    def closed(self, fill: Any = None) -> tuple[Ledger, float]:
-        return fold_accounts(self.journal).closed(1000.0), WALL_S
+    def closed(self, figures: Callable[[Ledger, float], Any]) -> Any:
+        return figures(fold_accounts(self.journal).closed(1000.0), WALL_S)
 
     def page_curves(self, **asked: Any) -> Json:
         return curves.curves(self, **asked)  # type: ignore[arg-type]
