@@ -1,6 +1,6 @@
 """All tests that need a GPU, in a quarter of an hour: python bench/gpu.py [--minutes 15] [--only PART ...]
 
-Speed of the three trainers compared with Stable-Baselines3, with torch.compile and without CUDA graphs; a real CUDA
+Speed of the three trainers compared with Stable-Baselines3, and without CUDA graphs; a real CUDA
 out-of-memory error under a real daemon, solved by a smaller batch; the memory gate against another process that holds the
 memory; a GPU that is hidden from the next start; NVML's readings by the worker's activity; a resumed run that is
 bit-identical to one that never stopped; several jobs at once; a change of level under load.
@@ -81,7 +81,6 @@ def parts(size: str) -> list[Part]:
     found += [Part(f"{jobs} at once", ("jobs", str(jobs)), 3) for jobs in (1, 2, 4)]
     found.append(Part("change of level", ("levels",), 4))
     found += [Part(f"{algo}, {middle} envs, fp16", ("on_cuda", algo, middle, "fp16")) for algo in ALGORITHMS]
-    found.append(Part(f"dqn, {middle} envs, compiled", ("speed", "dqn", middle, "auto", "--compile=true"), 4))
     found += [
         Part(f"{algo}, {middle} envs, without CUDA graphs", ("on_cuda", algo, middle, "auto", "--cuda-graphs=false"))
         for algo in ALGORITHMS

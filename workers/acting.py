@@ -1,8 +1,8 @@
 """A copy of a network for acting: its weights are cast to the compute format once per update, not for each action.
 
 Autocast casts every weight at each call of a network. For the few rows of a vector step this takes a quarter of the time
-(measured, bf16). The copy gives bit-identical results, because the casts are the same. `plain`: without a copy, as for a
-network that is compiled, or whose launches are recorded (`graphs.py`).
+(measured, bf16). The copy gives bit-identical results, because the casts are the same. `plain`: without a copy, for a
+network whose launches are recorded (`graphs.py`).
 """
 
 from __future__ import annotations

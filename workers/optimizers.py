@@ -1,8 +1,7 @@
 """PyTorch's optimizers without their support for `torch.compile`.
 
 Creating an optimizer, and its first step, import `torch._dynamo`: 800 modules, nearly half of a worker's CPU time at its
-start. They are needed only for a step inside a compiled function. We have none: networks are compiled, optimizers are not
-(`compiling.py`). PyTorch's own code does the computing, so the results are bit-identical.
+start. We compile nothing. PyTorch's own code does the computing, so the results are bit-identical.
 """
 
 from __future__ import annotations

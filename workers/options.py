@@ -216,7 +216,6 @@ class Settings:
     dtype: str = _option(
         "auto", "autocast type; auto: bf16 where the device has it, else fp16 on CUDA, fp32 on CPU", choices=DTYPES
     )
-    compile: bool = _option(False, "torch.compile the networks; a start takes minutes longer")
     cuda_graphs: bool = _option(
         True, "CUDA: record the launches of an update and of an action, and replay them; never for fp16"
     )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from workers import algorithms, auto, compiling, envs, networks, out_of_memory, precision
+from workers import algorithms, auto, envs, networks, out_of_memory, precision
 from workers.args import BadArguments, with_algorithm
 from workers.checkpoint import Checkpointer
 from workers.contract import (
@@ -86,7 +86,7 @@ def run(args: Args, client: Client, pending: PendingRequests) -> int:
         return _run(args, client, pending)
     except BadArguments as mistakes:  # mistakes for the algorithm that `auto` has chosen
         return max(_print_error(mistake, EXIT_CONFIG) for mistake in mistakes.errors)
-    except (Unusable, precision.NoSuchDevice, WrongIdentity, compiling.CannotCompile) as error:
+    except (Unusable, precision.NoSuchDevice, WrongIdentity) as error:
         return _print_error(error, EXIT_CONFIG)
     except precision.NoGpu as error:
         return _print_error(error, EXIT_NO_GPU)
@@ -162,10 +162,6 @@ def _restore_and_train(
         else:
             if client.leave_wanted:
                 return EXIT_LEFT
-            if args.compile:
-                client.phase(WorkerPhase.COMPILING)
-                session.say("compiling the networks")
-                compiling.warm_up(learner)
             client.phase(WorkerPhase.BUILDING, num_envs=args.num_envs)
             session.say(f"building {args.num_envs} environments")
             # Otherwise each attempt has its own seeds: a game that killed the previous attempt may not occur again.

@@ -49,6 +49,7 @@ _INSTEAD: Final = {
     "supervisord": "its counterpart is [daemon]; `supervisorctl import FILE` translates a supervisord.conf",
     "unixhttpserver": "the control socket lies in [daemon] runtime_dir",
     "inethttpserver": "set listen in [http]",
+    "compile": "remove it: cuda_graphs, which is on, does more for a GPU",
     "programs services apps": "write one section a program, [program.NAME]",
     "eventlistener": "`supervisorctl import FILE` translates it into a program",
 }  # fmt: skip

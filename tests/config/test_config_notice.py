@@ -25,6 +25,8 @@ def test_a_key_that_has_gone_is_refused_with_what_takes_its_place(place: Place, 
     (told,) = place.errors(f"{HEAD}{line}\n")
     program = "set notice.command to the provider's program in deploy/notices/ (docs/offsite.md)"
     assert told == f"FILE, line 3: notice.{line.partition(' ')[0]} is not a setting any more; {program}"
+    (told,) = place.errors("[program.Pong]\ncompile = true\n")
+    assert told.endswith("program.Pong.compile is not a setting; remove it: cuda_graphs, which is on, does more for a GPU")
 
 
 @pytest.mark.parametrize(

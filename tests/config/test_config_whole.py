@@ -38,8 +38,8 @@ def test_a_built_in_game(place: Place) -> None:
     )  # fmt: skip
     assert spec.argv[:8] == (sys.executable, "-P", "-m", "workers", "--program", "Pong", "--game", "Pong")
     flags = flags_of(spec)
-    assert [flags[f"--{name}"] for name in ("steps", "use-double-dqn", "compile", "threads", "lr-scheduler")] == [
-        "9", "false", "false", "2", "none",
+    assert [flags[f"--{name}"] for name in ("steps", "use-double-dqn", "cuda-graphs", "threads", "lr-scheduler")] == [
+        "9", "false", "true", "2", "none",
     ]  # fmt: skip
 
 

@@ -119,7 +119,7 @@ def test_each_file_has_the_settings_and_the_curves_to_compare_them_by(made, tmp_
     for file in files:
         values, results = settings_of(file)
         assert results == ["play/mean_return", "test/return"]
-        known = {"game": "Catch", "algo": "ppo", "num_envs": 8.0, "lr": made.args.lr, "compile": made.args.compile}
+        known = {"game": "Catch", "algo": "ppo", "num_envs": 8.0, "lr": made.args.lr}
         assert {name: values[name] for name in known} == known
         assert not {"given", "hours"} & values.keys(), "what is no number or word, or is not set"
 

@@ -214,14 +214,12 @@ def alone(monkeypatch, tmp_path, program="Catch", client=None, **values):
 
 
 def test_alone_it_works_in_a_directory_of_its_own_and_resumes(monkeypatch, tmp_path, capfd):
-    with monkeypatch.context() as patch:
-        patch.setattr(run.compiling, "warm_up", lambda _: None)  # to compile takes a minute
-        assert alone(monkeypatch, tmp_path, steps=400, compile=True) == contract.EXIT_DONE
+    assert alone(monkeypatch, tmp_path, steps=400) == contract.EXIT_DONE
     assert (tmp_path / "runs" / "Catch" / contract.CHECKPOINTS_DIR).is_dir()
     assert alone(monkeypatch, tmp_path, steps=800) == contract.EXIT_DONE
     out = capfd.readouterr().out
-    assert out.splitlines()[2:5] == [
-        "no checkpoint: training begins at step 0", "compiling the networks", "building 8 environments",
+    assert out.splitlines()[2:4] == [
+        "no checkpoint: training begins at step 0", "building 8 environments",
     ]  # fmt: skip
     assert "resumed at step 400" in out
     # A run that is done builds nothing, and touches no file whatever the settings are now.

@@ -127,9 +127,7 @@ class Learner(common.Learner):
     ) -> torch.Tensor:  # fmt: skip
         """The Huber loss between Q(s, a) and the n-step Double DQN target y."""
         with torch.no_grad(), self.precision.autocast():
-            # A compiled network was compiled for the output of `to_blocks`.
-            prepare = self.target.to_blocks if self.args.compile else self.target.to_input
-            ahead = prepare(next_obs)
+            ahead = self.target.to_input(next_obs)
             next_q = self.target(ahead)
             chooser = self.online(ahead) if self.args.use_double_dqn else next_q
             del ahead  # four times the size of the frames: free it, because the gradients need the memory

@@ -46,7 +46,7 @@ class Learner(on_policy.Learner):
         super().__init__(args, spec, precision)
         self.policy = networks.build(spec, args.network, networks.POLICY).to(precision.device)
         self.optimizer = optimizers.Adam(self.policy.parameters(), args.lr, eps=1e-5, fused=True)
-        self._actor = Actor(self.policy, precision, self.optimizer, plain=args.compile or self._looked.wanted)
+        self._actor = Actor(self.policy, precision, self.optimizer, plain=self._looked.wanted)
         self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.policy.to_blocks)
         self._log_probs = np.zeros((args.n_steps, args.num_envs), np.float32)
         self._values = np.zeros((args.n_steps + 1, args.num_envs), np.float32)

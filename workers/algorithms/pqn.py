@@ -42,7 +42,7 @@ class Learner(on_policy.Learner):
         super().__init__(args, spec, precision)
         self.online = networks.build(spec, args.network, normed=True).to(precision.device)
         self.optimizer = optimizers.RAdam(self.online.parameters(), args.lr, foreach=True)
-        self._actor = Actor(self.online, precision, self.optimizer, plain=args.compile or self._looked.wanted)
+        self._actor = Actor(self.online, precision, self.optimizer, plain=self._looked.wanted)
         self.rollout = Rollout(args.n_steps, args.num_envs, spec, precision.device, self.online.to_blocks)
         self._best = np.zeros((args.n_steps + 1, args.num_envs), np.float32)  # max_a Q of each observation
         self.reserve()
