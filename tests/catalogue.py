@@ -834,6 +834,12 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "adapters/test_growth.py::test_a_log_that_was_taken_away_is_measured_through_the_file_that_its_worker_has_open",
         ),
         Row(
+            "the file system of a program's log hangs",
+            "its readings are unknown: trouble in `status`, an alert, a 503 of `/healthz`; the other programs are supervised",
+            "supervisor/adapters/threads.py",
+            "e2e/test_cost.py::test_a_log_on_a_file_system_that_hangs_is_reported_and_hides_no_other_program",
+        ),
+        Row(
             "a file of extralife's is replaced by a FIFO, a directory or a socket, while it runs or before its start",
             "nothing waits for it; it becomes NAME.found, the file is made again, and an alert names both; a "
             "`journal.sqlite.rebuilt` that is not the newest whole journal replaces none",

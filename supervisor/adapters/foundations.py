@@ -8,9 +8,8 @@ The rules:
 * Identity is device, inode and kind. It is read from the daemon's open descriptor, if there is one (`of_fd`), else from
   a descriptor that was opened at the first check (`Remembered`). `lstat` of the path must give the same identity.
 * Only ENOENT and ENOTDIR mean that something is missing. After any other error its state is unknown.
-* A check can hang, on a network file system or FUSE, and no signal ends it. So each round of checks has its own thread. A
-  path that has not answered for `hang_s` is reported as unknown. Its thread is abandoned, and the rounds go on without that
-  path until the thread comes back.
+* A check can hang, on a network file system or FUSE (`threads.Rounds`). A path that has not answered for `hang_s` is
+  reported as unknown.
 * The checking thread posts an input only when the findings have changed.
 """
 
@@ -20,13 +19,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from supervisor import files
-from supervisor.adapters.threads import Lasting, Thread
+from supervisor.adapters.threads import Lasting, Rounds
 from supervisor.formats import span
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.policy.box.foundations import Finding, Look
@@ -152,11 +152,11 @@ class Foundations:
     """The checking thread, and the table of rows that it checks."""
 
     def __init__(self, inbox: Inbox, clock: Clock, *, period_s: float = _PERIOD_S, hang_s: float = _HANG_S) -> None:
-        self._inbox, self._clock, self._period_s, self._hang_s = inbox, clock, period_s, hang_s
+        self._inbox, self._clock, self._period_s = inbox, clock, period_s
+        self._rounds: Rounds[Finding | None] = Rounds("foundations-look", hang_s)
         self._guard = threading.Lock()
         self._rows: dict[str, Watched] = {}
         self._ordered: frozenset[str] = frozenset()
-        self._stuck: dict[str, _Round] = {}
         self._posted: tuple[Finding, ...] = ()
         self._newest: dict[str, Finding | None] = {}
         self._over, self._wake = threading.Event(), threading.Event()
@@ -185,23 +185,18 @@ class Foundations:
         self._over.set()
         self._wake.set()
         if self._thread.ident is not None:
-            self._thread.join(self._hang_s)
+            self._thread.join(self._rounds.hang_s)
 
     def check_all(self) -> None:
         """Run one round of checks; post the findings if they have changed."""
         with self._guard:
             rows, ordered = dict(self._rows), self._ordered
-        self._stuck = {name: each for name, each in self._stuck.items() if each.at == name}
-        now = _Round([row for name, row in rows.items() if name not in self._stuck], ordered)
-        now.start()
-        now.over.wait(self._hang_s)
-        self._newest = {name: found for name, found in {**self._newest, **now.found}.items() if name in rows}
-        hung = now.at if not now.over.is_set() else None
-        if hung is not None:
-            self._stuck[hung] = now
-            self._newest[hung] = _unknown(rows[hung], f"its file system has not answered for {span(self._hang_s)}")
+        found, hung = self._rounds.of({name: partial(_look_at, row, name in ordered) for name, row in rows.items()})
+        self._newest = {name: each for name, each in {**self._newest, **found}.items() if name in rows}
+        for name in hung & rows.keys():
+            self._newest[name] = _unknown(rows[name], f"its file system has not answered for {span(self._rounds.hang_s)}")
         with self._guard:  # a request is done once the file is in place, even if somebody removes it again
-            self._ordered -= {name for name, found in now.found.items() if found is None and name in ordered}
+            self._ordered -= {name for name, each in found.items() if each is None and name in ordered}
         findings = (*(found for found in self._newest.values() if found is not None), *_put_aside(rows))
         if findings != self._posted:
             self._posted = findings
@@ -230,27 +225,10 @@ def _unknown(row: Watched, detail: str = "") -> Finding:
     )  # fmt: skip
 
 
-class _Round(Thread):
-    """One check of each row, in a thread that may hang. `at`: the row that it is checking now."""
-
-    def __init__(self, rows: list[Watched], ordered: frozenset[str]) -> None:
-        super().__init__("foundations-look", self._check)
-        self.found: dict[str, Finding | None] = {}
-        self.at: str | None = None
-        self.over = threading.Event()
-        self._rows, self._ordered = rows, ordered
-
-    def _check(self) -> None:
-        try:
-            for row in self._rows:
-                self.at = row.name
-                found = check_row(row)
-                if found is not None and row.name in self._ordered and found.look is not Look.UNKNOWN:
-                    found = _restored(row, found)
-                self.found[row.name] = found
-        finally:  # a row without a finding keeps its last one
-            self.at = None
-            self.over.set()
+def _look_at(row: Watched, ordered: bool) -> Finding | None:
+    """Check one row; restore its file if that is ordered."""
+    found = check_row(row)
+    return _restored(row, found) if found is not None and ordered and found.look is not Look.UNKNOWN else found
 
 
 def _restored(row: Watched, found: Finding) -> Finding | None:

@@ -17,10 +17,10 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import structlog
 
@@ -28,6 +28,8 @@ from supervisor.lack import NO_THREAD, is_lack
 from supervisor.policy.box.supervision import Failing
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 _START_S: Final = 2.0  # a new thread needs less than a millisecond
 _PAUSES_S: Final = (0.1, 0.5, 1.0, 2.0)  # before each next try; the last one from then on
@@ -136,6 +138,69 @@ def repeat(name: str, turn: Callable[[], object], over: Callable[[], bool], *, v
             _succeeded(name)
     with _guard:
         _failures.pop(name, None)
+
+
+class Rounds(Generic[T]):
+    """Looks at several things in turn, in a thread that may hang at one of them: the next rounds go on without that one.
+
+    A network file system that is gone answers no `stat`, and no signal ends the wait.
+    """
+
+    def __init__(self, name: str, hang_s: float) -> None:
+        """A look that has not ended after `hang_s` to twice as long hangs."""
+        self._name, self.hang_s = name, hang_s
+        self._stuck: list[_Round[T]] = []
+
+    def of(self, looks: Mapping[str, Callable[[], T]]) -> tuple[dict[str, T], frozenset[str]]:
+        """The results by name, and the names of the looks that hang. Raises the error of a look."""
+        self._stuck = [each for each in self._stuck if not each.over.is_set()]
+        hung = {each.at for each in self._stuck}
+        now = _Round(self._name, {name: look for name, look in looks.items() if name not in hung})
+        try:
+            now.start()
+        except RuntimeError:  # no thread can be started
+            now.look()
+        before = ""
+        while not now.over.wait(self.hang_s):
+            if now.at == before:
+                now.given_up = True
+                self._stuck.append(now)
+                break
+            before = now.at
+        if now.error is not None:
+            raise now.error
+        return now.found, frozenset(each.at for each in self._stuck)
+
+
+class _Round(Thread, Generic[T]):
+    """One look at each thing. `at`: the name of the present one."""
+
+    def __init__(self, name: str, looks: Mapping[str, Callable[[], T]]) -> None:
+        super().__init__(name, self.look)
+        self._looks = looks
+        self.found: dict[str, T] = {}
+        self.at, self.given_up, self.over = "", False, threading.Event()
+        self.error: BaseException | None = None
+
+    def look(self) -> None:
+        try:
+            for name, look in self._looks.items():
+                self.at = name
+                self.found[name] = look()
+                if self.given_up:
+                    break
+        except BaseException as error:  # noqa: BLE001  the caller raises it
+            self.error = error
+        finally:
+            self.over.set()
+
+
+def note(name: str, error: str) -> None:
+    """Report that work named `name` does not get on, at the second time in a row; `error` empty: it does."""
+    if error:
+        _failed(name, TimeoutError(error), vital=False)
+    else:
+        _succeeded(name)
 
 
 class Tasks:

@@ -252,24 +252,19 @@ faults, path = Path(sys.argv[1]), Path(sys.argv[2])
 made, posts = watching(remembered(path))
 path.unlink()
 preload.no_forks(faults, refused=True)
-try:
-    made.check_all()
-except RuntimeError as error:  # the thread's guard tries again
-    print(len(posts.items), error, sep=", ")
-preload.no_forks(faults, refused=False)
 made.check_all()
 print(posts.newest()[0][1].value)
 """
 
 
-def test_while_no_thread_can_be_begun_the_newest_findings_stand(tmp_path):
+def test_while_no_thread_can_be_begun_the_checking_thread_looks_itself(tmp_path):
     (tmp_path / "file").touch()
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_THREADS, tmp_path, tmp_path / "file"],
         env={**os.environ, **preload.environment(tmp_path), "PYTHONPATH": "."}, cwd=Path(__file__).parents[2],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["0, can't start new thread", "missing"], done.stderr
+    assert done.stdout.splitlines() == ["missing"], done.stderr
 
 
 def test_nothing_is_restored_unless_it_was_ordered_and_then_until_it_is_in_place(tmp_path):
@@ -366,7 +361,7 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
     )  # fmt: skip
     while not posts.items:  # the look's thread may stand still for so long before it has even begun
         made.check_all()
-    made._hang_s = 60.0  # for those that answer, however slowly
+    made._rounds.hang_s = 60.0  # for those that answer, however slowly
     assert posts.newest() == [("mount", Look.UNKNOWN)]
     assert posts.items[-1].findings[0] == Finding(
         "mount", "/mnt/dead", Look.UNKNOWN, "its file system has not answered for 3s", "no backups", "mount it",

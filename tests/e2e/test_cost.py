@@ -8,10 +8,11 @@ import re
 import resource
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
-from box import Box, await_ping, service_manager, until
+from box import FLOOR_S, Box, await_ping, service_manager, until
 from tools import no_descriptors
 
 PROGRAMS = 30
@@ -119,3 +120,34 @@ def test_after_a_lack_of_descriptors_every_end_is_noticed_and_healthz_is_not_200
     assert box.facts("FoundationRestored"), "the trouble of the threads is on record"
     assert "Traceback" not in box.log.read_text(), "asyncio has one for each try to accept a connection"
     assert len(box.facts("DaemonStarted")) == 1
+
+
+def test_a_log_on_a_file_system_that_hangs_is_reported_and_hides_no_other_program(box: Box, tmp_path: Path) -> None:
+    lower, upper, work, place = (tmp_path / name for name in ("lower", "upper", "work", "place"))
+    for directory in (lower, upper, work, place):
+        directory.mkdir()
+    layers = f"lowerdir={lower},upperdir={upper},workdir={work},timeout=0"
+    try:
+        server = subprocess.Popen(["fuse-overlayfs", "-f", "-o", layers, str(place)], stderr=subprocess.DEVNULL)
+    except FileNotFoundError:
+        pytest.skip("fuse-overlayfs is not installed")
+    try:
+        until(lambda: place.is_mount() or server.poll() is not None, 10, "the file system")
+        if server.poll() is not None:
+            pytest.skip("no file system in user space can be mounted here")
+        slow = f'[program.slow]\ncommand = ["sh", "-c", "while echo x; do sleep 0.2; done"]\nstdout_log = "{place}/log"\n'
+        box.config(slow + box.trainer("other"), floor_s=FLOOR_S)
+        box.start()
+        box.wait_phase("slow", "RUNNING")
+        other = box.wait_phase("other", "RUNNING")["pid"]
+        server.send_signal(signal.SIGSTOP)
+        until(lambda: health(box) == b"503", 30, "the hang to be reported")
+        assert "readings-slow" in str(box.status()["daemon"]["foundations"])
+        os.kill(other, signal.SIGSTOP)
+        box.wait_fact("Stalled", "other")
+        server.send_signal(signal.SIGCONT)
+        until(lambda: health(box) == b"200", 30, "the trouble to be over")
+    finally:
+        server.kill()
+        server.wait()
+        subprocess.run(["umount", "-l", str(place)], capture_output=True, check=False)

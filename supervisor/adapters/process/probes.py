@@ -24,6 +24,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import field, fields, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -37,8 +38,9 @@ from supervisor.adapters.process.health_checks import HealthChecks
 from supervisor.adapters.process.notify_sockets import NotifySockets, NotifyState
 from supervisor.adapters.process.processes import read_record
 from supervisor.adapters.process.trees import Scans, Tree, changed_roots, own_directory
-from supervisor.adapters.threads import Tasks
+from supervisor.adapters.threads import Rounds, Tasks, note
 from supervisor.files import held, open_regular
+from supervisor.formats import span
 from supervisor.model.inputs import CommandLeft, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker.figures import Figures, figure_of
@@ -55,6 +57,7 @@ _REPORTS_S: Final = 5.0  # between two checks for the first report of a program 
 _LOAD_S: Final = 10.0  # between two readings of a cgroup: the kernel's own averages change that slowly
 _LOST_S: Final = 5.0  # a worker's time to create its beat file again; also between two checks of its open files
 _FIRST_BEAT_S: Final = 10.0  # an adopted worker may have been started a moment ago
+_HANG_S: Final = 5.0  # of one program's files
 _MOST_NAMED: Final = 5
 _FUTURE_S: Final = 1.0  # a time stamp that lies further ahead is from another clock
 
@@ -117,6 +120,8 @@ class LocalProbes:
         self._guard = threading.Lock()
         self._watched: dict[str, _Watched] = {}
         self._scans, self._tasks = Scans(), Tasks("files")
+        self._rounds: Rounds[Sample] = Rounds("readings", _HANG_S)
+        self._hung: frozenset[str] = frozenset()  # programs whose files did not answer the last look
         self._health = HealthChecks(clock)
         self._table: procfs.ProcessTable | None = None
 
@@ -161,9 +166,14 @@ class LocalProbes:
         """One reading of every watched attempt, by program."""
         with self._guard:
             watched = list(self._watched.values())
-        if watched:
-            self._look_at_trees(watched)
-        return {item.spec.name: self._read_safely(item) for item in watched}
+        if not watched:
+            return {}
+        self._look_at_trees(watched)
+        found, hung = self._rounds.of({item.spec.name: partial(self._read_safely, item) for item in watched})
+        for name in hung | self._hung:
+            note(f"readings-{name}", f"its files have not answered for {span(_HANG_S)}" if name in hung else "")
+        self._hung = hung
+        return {item.spec.name: found.get(item.spec.name, Sample(item.token)) for item in watched}
 
     def _look_at_trees(self, watched: list[_Watched]) -> None:
         now_s = self._clock.now_s()
