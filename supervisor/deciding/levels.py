@@ -108,7 +108,7 @@ def _begin_ladder(context: DecisionContext) -> None:
         pairs = zip(ladder, fresh.known, strict=True)
         record = (old.known[places[level]] if level in places else new for level, new in pairs)
         speeds = old.speeds if ladder == before else fresh.speeds
-        fresh = fresh._replace(known=tuple(record), speeds=speeds, recent_s=old.recent_s)
+        fresh = fresh._replace(known=tuple(record), speeds=speeds)
     reused = f", {shared} of them known from the previous ladder" if shared else ""
     why = f"a ladder of {len(rungs)} levels{reused}, starting at {rungs[start or 0].level.name}"
     shapes = tuple(shape for _, shape in ladder)

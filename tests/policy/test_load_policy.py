@@ -179,14 +179,6 @@ def test_a_reboot_just_after_a_step_down_is_held_against_the_level_that_was_left
     assert box.state.known[SIX].reboots == 0
 
 
-def test_five_reboots_in_45_minutes_lead_to_light():
-    box = Box().holds(FIVE, up_h=500.0)
-    for _ in range(5):
-        box.reboot(2.0)
-    assert box.level == LIGHT
-    assert box.says[-1] == "down to light: 5 reboots within 45m"
-
-
 def test_a_level_that_is_no_faster_is_left_again_and_rests():
     box = Box(speeds=(1.0, 1.3, 1.6, 1.0, 1.0, 1.0)).quiet(600)
     assert box.state.home == MEDIUM
@@ -367,17 +359,6 @@ def test_the_ladder_as_it_is_shown_says_how_sure_the_speeds_are():
     assert [line.speed_error is None for line in lines] == [readings == 0 for readings in box.state.speeds.readings]
     assert lines[LIGHT].speed_error == load.pace.gain(box.state.speeds, LIGHT, SIX)[1]
     assert lines[SIX].next_trial_s is None, "one is at home there"
-
-
-def test_after_a_burst_every_level_above_the_lowest_and_none_above_the_one_in_force_rests():
-    box = Box().holds(FIVE, up_h=500.0)
-    now_s, later_s = box.at_s, box.at_s + 90_000.0
-    state = load._with(box.state, MEDIUM, box.state.known[MEDIUM]._replace(next_trial_s=later_s))
-    state, verdict = load._burst(S, state._replace(recent_s=(1.0, 2.0, 3.0)), now_s)
-    rests_s = [known.next_trial_s for known in state.known]
-    assert rests_s == [0.0, now_s + S.cool_s, later_s, now_s + S.cool_s, 0.0, 0.0], "medium rested longer already"
-    assert verdict == load.LoadVerdict(LIGHT, trial=False, why="down to light: 3 reboots within 45m")
-    assert (state.trial, state.recent_s) == (None, ())
 
 
 def test_a_step_back_says_how_often_it_reboots_and_what_less_load_is_worth():

@@ -14,8 +14,7 @@ it). The speed and the reboot rate of a level are unknown until it has run. So:
 4. A **reboot at home** steps back only when a lower level is *worth* more. One reboot in six hours costs less than a level.
 5. **The box changes**: two quick reboots at a level with a clean record outweigh the record (a CUSUM on eight times its
    rate).
-6. **Five reboots within 45 minutes** (each of weight 0.5 or more): down to the lowest level, whatever the records say.
-7. **Look down**: a level below that may be worth more is tried in the same way, at most every four hours. Where readings
+6. **Look down**: a level below that may be worth more is tried in the same way, at most every four hours. Where readings
    scatter (`policy/level/speeds.py`), the level above has its trial before the level below.
 
 Worked example, a box that reboots after 17 min at heavy: it starts at light and climbs a level every 20 min. It tries heavy
@@ -30,7 +29,8 @@ The rule is pure and deterministic: time is an argument (journal time, which nev
 only `learned`, and `placed` when the pin ends: measurements continue, and the rule decides nothing.
 
 Why no separate record for bad hours of the day: it keeps 0.2 % more work on ten simulated boxes, one of which reboots in the
-same ten hours of each day, and under 0.1 % more on boxes drawn at random (`bench/load.py`).
+same ten hours of each day, and under 0.1 % more on boxes drawn at random (`bench/load.py`). Why no step to the lowest level
+after several reboots in a row: it keeps no more work, because two quick reboots outweigh a record already.
 """
 
 from __future__ import annotations
@@ -51,9 +51,6 @@ DEFAULT_NAMES: Final = ("light", "3", "medium", "5", "6", "heavy")
 _MOST_DOUBLINGS: Final = 40
 _LOOK_S: Final = 4 * 3600.0  # between two trials of the level below
 _MARGIN: Final = 0.02
-_BURST: Final = 5
-_BURST_S: Final = 2700.0
-_BURST_WEIGHT: Final = 0.5  # excludes the loss of one of many jobs on a cluster, which is no part of a burst of reboots
 
 
 class LoadSettings(Record):
@@ -133,7 +130,6 @@ class LoadState(NamedTuple):
     stretch_s: float = 0.0  # training since the last reboot or change of level
     at_s: float = 0.0
     cluster: RebootCluster = RebootCluster()
-    recent_s: tuple[float, ...] = ()  # times of the last reboots that counted against the load
 
     @property
     def level(self) -> int:
@@ -159,7 +155,7 @@ def begin(levels: int, start: int = 0, *, at_s: float = 0.0) -> LoadState:
 
 def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None) -> LoadState:
     """The state after `up_s` seconds of training at the level in force; the rule decides nothing."""
-    every, speeds, home, trial, stretch_s, before_s, cluster, recent_s = state
+    every, speeds, home, trial, stretch_s, before_s, cluster = state
     level = home if trial is None else trial
     now_s = max(before_s, at_s)
     for_s = now_s - before_s
@@ -172,7 +168,7 @@ def learned(state: LoadState, *, at_s: float, up_s: float, reading: float | None
     levels = list(every)
     levels[level] = ran
     every, stretch_s = tuple(levels), stretch_s + up_s
-    return LoadState(every, speeds, home, trial, stretch_s, now_s, cluster, recent_s)
+    return LoadState(every, speeds, home, trial, stretch_s, now_s, cluster)
 
 
 def placed(state: LoadState, level: int) -> LoadState:
@@ -228,8 +224,6 @@ def rebooted(
         why = f"{settings.names[state.level]} stays: the reboot does not count"
         return _capped(settings, cap, *_say(state, why))
     state = _charged(state, level, weight, ran_s)
-    if len(state.recent_s) >= _BURST:
-        return _burst(settings, state, at_s)
     if state.trial is None and level == state.home and _unproven(settings, state, ran_s):
         state = state._replace(home=level - 1)
     if state.trial is not None or level > state.home:
@@ -388,9 +382,7 @@ def _charged(state: LoadState, level: int, weight: float, ran_s: float) -> LoadS
         if reboot_rate(recent, cluster.up_s) > reboot_rate(known.reboots, known.up_s):
             known = known._replace(reboots=recent, up_s=cluster.up_s)
         cluster = RebootCluster()
-    recent_s = tuple(at_s for at_s in state.recent_s if state.at_s - at_s <= _BURST_S)
-    recent_s += (state.at_s,) * (weight >= _BURST_WEIGHT)
-    return _with(state, level, known)._replace(cluster=cluster, recent_s=recent_s)
+    return _with(state, level, known)._replace(cluster=cluster)
 
 
 def _unproven(settings: LoadSettings, state: LoadState, ran_s: float) -> bool:
@@ -422,16 +414,6 @@ def _step_back(settings: LoadSettings, costs: Costs, state: LoadState, at_s: flo
     lasts = f"one reboot in {span(1.0 / rate(state, home))} at {name}"
     more = f"{100 * math.expm1(min(worths[best], 5.0)):.0f} %"
     return _say(state, f"back to {settings.names[best]}: with {lasts} it is worth {more} more")
-
-
-def _burst(settings: LoadSettings, state: LoadState, at_s: float) -> Step:
-    for level in range(1, state.level + 1):
-        known = state.known[level]
-        rested = max(known.next_trial_s, at_s + settings.cool_s)
-        state = _with(state, level, known._replace(next_trial_s=rested))
-    count = len(state.recent_s)
-    state = state._replace(home=0, trial=None, recent_s=())
-    return _say(state, f"down to {settings.names[0]}: {count} reboots within {span(_BURST_S)}")
 
 
 def _capped(settings: LoadSettings, cap: Cap | None, state: LoadState, verdict: LoadVerdict) -> Step:
