@@ -1,18 +1,24 @@
 """A cgroup for each attempt: the same on the kernel's tree and on files that look like one, and real trees that end."""
 
+import errno
+import json
 import os
 import signal
+import stat
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from attempts_kit import World, eventually, gone, python
 from cgroups_kit import FILES, LIMITS, MB, Files, Kernel, fake_mkdir, fake_rmdir
+from leaks import open_files
 from structlog.testing import capture_logs
 
 from supervisor.adapters.process import cgroups
-from supervisor.adapters.process.cgroups import Cgroups, OwnCgroup, find, read_note
+from supervisor.adapters.process.cgroups import Cgroups, Confined, Load, OwnCgroup, find, forget_note, mounted, read_note
 from supervisor.model.inputs import Ended, Survival
 from supervisor.policy.worker.confinement import Limits
 
@@ -327,3 +333,359 @@ def test_controllers_of_this_machine_are_turned_on(kernel, tmp_path):
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
     if "memory" in there:
         assert int((path / "memory.max").read_text()) == 110 * MB
+
+
+def changed(path: Path) -> dict[str, str]:
+    """The files of a cgroup in which something was written."""
+    found = {each.name: each.read_text() for each in path.iterdir() if each.is_file()}
+    return {name: text.strip() for name, text in found.items() if text != FILES[name]}
+
+
+# --- whose part it is ---------------------------------------------------------------------------------------------------
+
+FIRST = "25 1 8:1 / / rw - ext4 /dev/sda rw\n"
+
+
+@pytest.mark.parametrize(
+    ("mountinfo", "found"),
+    [
+        ("", None),
+        (FIRST, None),
+        ("25 1 0:5 / /a rw - cgroup cgroup rw,memory\n", None),
+        ("25 1 0:5 / - cgroup2 cgroup2 rw\n", None),
+        ("25 1 0:5 / /a - cgroup2 cgroup2 rw\n", ("/", "/a")),
+        (FIRST + "26 1 0:5 /docker/x /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n", ("/docker/x", "/sys/fs/cgroup")),
+        ("26 1 0:5 / /a\\040b\\040c rw - cgroup2 none rw\n27 1 0:5 / /z rw - cgroup2 none rw\n", ("/", "/a b c")),
+    ],
+)
+def test_the_first_mount_of_the_second_version(mountinfo: str, found: tuple[str, str] | None) -> None:
+    assert mounted(mountinfo) == found
+
+
+@pytest.mark.parametrize(
+    ("own", "mount", "at", "path"),
+    [
+        ("/a/b", "/", "/sys/fs/cgroup", "/sys/fs/cgroup/a/b"),
+        ("/a/b", "/a", "/cg", "/cg/b"),
+        ("/a", "/a", "/cg", "/cg"),
+        ("/ab", "/a", "/cg", None),
+        ("/a/../b", "/", "/cg", None),
+    ],
+)
+def test_where_a_cgroup_is_below_its_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, mount: str, at: str, path: str | None
+) -> None:
+    world_of(tmp_path, own, mount, at)
+    for each in ("/sys/fs/cgroup/a/b", "/cg", "/cg/b"):
+        (tmp_path / each[1:]).mkdir(parents=True, exist_ok=True)
+        (tmp_path / each[1:] / "cgroup.procs").touch()
+    with (tmp_path / "proc/self/mountinfo").open("ab") as file:
+        file.write(b"31 24 8:1 / /odd\xff rw - ext4 /dev/sdb rw\n")
+    with (tmp_path / "proc/self/cgroup").open("ab") as file:
+        file.write(b"5:name=\xff:/\n")
+    monkeypatch.setattr(os, "getxattr", lambda _path, _name: b"1")
+    found = OwnCgroup(f"{tmp_path}{path}") if path else OwnCgroup(None, "its cgroup lies outside of what is mounted here")
+    assert find(root=str(tmp_path)) == found
+
+
+@pytest.mark.parametrize("missing", ["mountinfo", "cgroup"])
+def test_a_proc_that_does_not_tell(tmp_path: Path, missing: str) -> None:
+    world_of(tmp_path)
+    (tmp_path / "proc/self" / missing).unlink()
+    assert find(root=str(tmp_path)) == OwnCgroup(None, "/proc does not show this process's cgroup")
+
+
+@pytest.mark.parametrize("marked", ["user.delegate", "trusted.delegate"])
+@pytest.mark.parametrize("value", [b"1", b"0"])
+def test_either_mark_of_systemd_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: str, value: bytes) -> None:
+    path = world_of(tmp_path)
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+
+    def getxattr(asked: Path, name: str) -> bytes:
+        if (str(asked), name) == (str(path), marked):
+            return value
+        raise OSError(errno.ENODATA, "No data available")
+
+    monkeypatch.setattr(os, "getxattr", getxattr)
+    why = "/a.slice/a.service was not given to it (Delegate=yes in the unit)"
+    assert find(root=str(tmp_path)) == (OwnCgroup(str(path)) if value == b"1" else OwnCgroup(None, why))
+
+
+@pytest.mark.parametrize(("owner", "uid", "ours"), [(7, 7, True), (7, 8, False), (0, 0, False), (7, 0, False)])
+def test_what_belongs_to_this_user_is_ours_unless_that_is_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, uid: int, ours: bool
+) -> None:
+    path, real = world_of(tmp_path), Path.stat
+
+    def of_owner(asked: Path, **more: bool) -> os.stat_result:
+        found = list(real(asked, **more))
+        found[stat.ST_UID] = owner
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "stat", of_owner)
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    assert (find(root=str(tmp_path)).path == str(path)) is ours
+
+
+def test_the_part_above_is_taken_only_from_the_daemons_own_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only if it was delegated: some other service may be called the same."""
+    delegated: set[str] = set()
+    monkeypatch.setattr(os, "getxattr", lambda path, _name: b"1" if str(path) in delegated else b"0")
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    for name in ("daemon", "other"):
+        root = tmp_path / name
+        path = world_of(root, f"/a/{name}")
+        delegated.add(str(path.parent))
+        (path.parent / "cgroup.procs").touch()
+        why = f"/a/{name} was not given to it (Delegate=yes in the unit)"
+        assert find(root=str(root)) == (OwnCgroup(str(path.parent)) if name == "daemon" else OwnCgroup(None, why))
+        delegated.clear()
+        assert find(root=str(root)) == OwnCgroup(None, why)
+        delegated.add(str(path))
+        assert find(root=str(root)) == OwnCgroup(str(path))
+
+
+@pytest.mark.parametrize("lacking", ["disk", "procs", "directory", "answer"])
+def test_a_part_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+    (tmp_path / "cgroup.procs").touch()
+    shut = {"procs": tmp_path / "cgroup.procs", "directory": tmp_path}.get(lacking)
+    asked: list[tuple[Path, int]] = []
+
+    def access(path: Path, mode: int) -> bool:
+        asked.append((path, mode))
+        return path != shut
+
+    def statvfs(path: Path) -> SimpleNamespace:
+        if lacking == "answer":
+            raise OSError(errno.EIO, "Input/output error")
+        assert path == tmp_path
+        return SimpleNamespace(f_flag=os.ST_NOSUID | (os.ST_RDONLY if lacking == "disk" else 0))
+
+    monkeypatch.setattr(os, "access", access)
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    why = "Input/output error" if lacking == "answer" else "cannot be written"
+    assert find(str(tmp_path)) == OwnCgroup(None, f"{tmp_path}{': ' if lacking == 'answer' else ' '}{why}")
+    assert {mode for _, mode in asked} <= {os.W_OK}
+
+
+# --- the part that is ours ----------------------------------------------------------------------------------------------
+
+
+def test_all_that_a_view_shows(files: Files) -> None:
+    (files.base / "cgroup.controllers").write_text("cpuset cpu memory\n")
+    path = str(files.base)
+    assert files.groups().view() == {
+        "on": True, "why": "", "path": path, "controllers": ["cpu", "memory"], "lacking": ["pids"],
+    }  # fmt: skip
+    none = Cgroups(OwnCgroup(None, "because"), lambda _name: LIMITS)
+    none.set_up()
+    none.put_aside(1)
+    none.restore_aside()
+    assert none.view() == {"on": False, "why": "because", "path": None, "controllers": [], "lacking": []}
+    assert cgroups.NONE.view() == {"on": False, "why": "not asked for", "path": None, "controllers": [], "lacking": []}
+
+
+def test_a_start_turns_on_each_controller_and_enters_daemon(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[str, str]] = []
+    monkeypatch.setattr(cgroups, "_write", lambda path, text, **_: written.append((str(path.relative_to(files.base)), text)))
+    files.groups()
+    turned_on = [("cgroup.subtree_control", f"+{name}") for name in ("cpu", "memory", "pids")]
+    assert written == [("daemon/cgroup.procs", str(os.getpid())), *turned_on]
+
+
+def test_others_are_moved_to_earlier_until_none_is_left(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them has ended meanwhile, and another had started one more."""
+    real, moved, new = cgroups._write, [], [f"77\n{os.getpid()}\n", f"{os.getpid()}\n"]
+    (files.base / "cgroup.procs").write_text(f"812\n{os.getpid()}\n813\n")
+
+    def write(path: Path, text: str, **rest: bool) -> None:
+        if path == files.base / "earlier" / "cgroup.procs":
+            moved.append(text)
+            if text in {"813", "77"}:
+                (files.base / "cgroup.procs").write_text(new.pop(0))
+            if text == "812":
+                raise ProcessLookupError(errno.ESRCH, "No such process")
+        else:
+            real(path, text, **rest)
+
+    monkeypatch.setattr(cgroups, "_write", write)
+    assert files.groups().view()["on"]
+    assert moved == ["812", "813", "77"]
+
+
+def test_processes_that_multiply_are_not_moved_for_ever(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    (files.base / "cgroup.procs").write_text("812\n")
+    monkeypatch.setattr(cgroups, "_STUBBORN", 3)
+    assert files.groups().view()["on"]
+    assert (files.base / "earlier" / "cgroup.procs").read_text() == "812"
+
+
+def test_a_start_removes_empty_cgroups_of_attempts_only(files: Files) -> None:
+    for name, populated in (("worker-a-1", 0), ("worker-b-2", 1), ("other", 0)):
+        fake_mkdir(files.base / name)
+        (files.base / name / "cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
+    files.groups()
+    left = sorted(path.name for path in files.base.iterdir() if path.is_dir())
+    assert left == ["daemon", "other", "worker-b-2"]
+
+
+def test_a_child_that_has_ended_is_not_put_aside_and_nothing_is_raised(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = files.groups()
+
+    def refuse(_path: Path, _text: str, **_: bool) -> None:
+        raise ProcessLookupError(errno.ESRCH, "No such process")
+
+    monkeypatch.setattr(cgroups, "_write", refuse)
+    groups.put_aside(812)
+    groups.restore_aside()
+    assert (files.base / "aside").is_dir()
+
+
+# --- one attempt --------------------------------------------------------------------------------------------------------
+
+
+def test_all_that_is_written_for_an_attempt(files: Files, tmp_path: Path) -> None:
+    asked: list[str] = []
+    groups = Cgroups(
+        OwnCgroup(str(files.base)), lambda name: asked.append(name) or LIMITS, mkdir=fake_mkdir, rmdir=fake_rmdir
+    )  # type: ignore[func-returns-value]
+    groups.set_up()
+    path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
+    assert asked == ["Pong"]
+    assert changed(path) == {
+        "memory.high": "104857600", "memory.max": "115343360", "pids.max": "512", "cpu.weight": "250",
+        "cgroup.subtree_control": "+memory",
+    }  # fmt: skip
+    assert changed(path / "tree") == {"memory.oom.group": "1"}
+    assert changed(path / "shim") == {}
+    note = {"path": str(path), "limits": asdict(LIMITS), "counts_oom": True}
+    assert json.loads((tmp_path / "cgroup.json").read_text()) == note
+    assert not (tmp_path / "cgroup.tmp").exists()
+    assert read_note(str(tmp_path)) == Confined(str(path), LIMITS, counts_oom=True)
+    forget_note(str(tmp_path))
+    forget_note(str(tmp_path))
+    assert read_note(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [("Pong", "Pong"), ("a.b-c/d e", "a_b_c_d_e"), ("Az09_", "Az09_"), ("x" * 60, "x" * 60), ("x" * 61, "x" * 60)],
+)
+def test_the_name_of_an_attempts_cgroup(files: Files, tmp_path: Path, program: str, name: str) -> None:
+    assert files.groups().begin(program, TOKEN, str(tmp_path)) == f"{files.base}/worker-{name}-{TOKEN}"
+    assert cgroups.NONE.begin(program, TOKEN, str(tmp_path)) == ""
+
+
+def test_orders_go_to_the_tree_or_to_all_of_an_attempt(files: Files, tmp_path: Path) -> None:
+    groups = files.groups()
+    path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
+    fake_mkdir(path / "tree" / "below")
+    for where, pids in (("shim", "7\n"), ("tree", "8\n9\n"), ("tree/below", "10\nodd\n")):
+        (path / where / "cgroup.procs").write_text(pids)
+    assert sorted(groups.members(TOKEN)) == [7, 8, 9, 10]
+    assert groups.kill(TOKEN)
+    assert [changed(each).get("cgroup.kill") for each in (path, path / "tree", path / "shim")] == [None, "1", None]
+    assert groups.kill(TOKEN, shim=True)
+    assert [changed(each).get("cgroup.kill") for each in (path, path / "tree", path / "shim")] == ["1", "1", None]
+    for each in (path, path / "tree"):
+        (each / "cgroup.kill").unlink()
+    assert not groups.kill(TOKEN), "Linux before 5.14"
+    assert not groups.kill(TOKEN, shim=True)
+    assert not (path / "cgroup.kill").exists(), "no file is made that the kernel has not made"
+
+
+def test_a_reading_of_pressure_and_memory(files: Files, tmp_path: Path) -> None:
+    groups = files.groups()
+    path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
+    pressure = (("cpu some", 40.0), ("memory some", 12.5), ("memory full", 3.0))
+    assert groups.read(TOKEN) == Load(pressure, 4096)
+    (path / "memory.current").write_text("max\n")
+    (path / "memory.pressure").write_bytes(b"some avg10=1.00\nfull avg60=x\nodd avg60=1.00\nfull avg60=7.25 \xff\n")
+    (path / "io.pressure").write_text("some avg10=1.00 avg60=2.00 avg300=3.00 total=4\n")
+    (path / "cpu.pressure").unlink()
+    assert groups.read(TOKEN) == Load((("memory full", 7.25), ("io some", 2.0)), None)
+
+
+def test_a_later_daemon_knows_it_by_its_token_and_writes_its_limits_again(files: Files, tmp_path: Path) -> None:
+    path = Path(files.groups().begin("Pong", TOKEN, str(tmp_path)))
+    (path / "cgroup.events").write_text("populated 1\n")
+    for name in ("memory.high", "memory.max", "pids.max", "cpu.weight", "cgroup.subtree_control"):
+        (path / name).write_text("")
+    (path / "tree" / "memory.oom.group").write_text("")
+    later = files.groups(Limits(None, None, 1, 1))
+    later.adopt("Pong", TOKEN, str(tmp_path))
+    assert read_note(str(tmp_path)) == Confined(str(path), LIMITS, counts_oom=True)
+    (path / "tree" / "memory.events").unlink()
+    later.adopt("Pong", TOKEN, str(tmp_path))
+    names = ("memory.high", "memory.max", "pids.max", "cpu.weight", "cgroup.subtree_control")
+    assert [(path / name).read_text() for name in names] == ["104857600", "115343360", "512", "250", "+memory"]
+    assert (path / "tree" / "memory.oom.group").read_text() == "1"
+    assert read_note(str(tmp_path)) == Confined(str(path), LIMITS, counts_oom=False)
+    assert later.read("*") is None, "a token is no pattern"
+    later.end(TOKEN)
+    assert not path.exists()
+
+
+def test_an_attempt_without_a_note_is_left_as_it_is(files: Files, tmp_path: Path) -> None:
+    path = Path(files.groups().begin("Pong", TOKEN, str(tmp_path)))
+    (path / "cgroup.events").write_text("populated 1\n")
+    (path / "memory.max").write_text("max")
+    forget_note(str(tmp_path))
+    files.groups().adopt("Pong", TOKEN, str(tmp_path))
+    assert (path / "memory.max").read_text() == "max"
+    assert not (tmp_path / "cgroup.json").exists()
+
+
+def test_where_memory_is_not_limited_it_is_not_turned_on(files: Files, tmp_path: Path) -> None:
+    (files.base / "cgroup.controllers").write_text("cpu pids\n")
+    path = Path(files.groups().begin("Pong", TOKEN, str(tmp_path)))
+    assert (path / "cgroup.subtree_control").read_text() == ""
+
+
+def test_a_cgroup_that_is_busy_is_waited_for_but_not_one_that_may_not_be_removed(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_s, waited, refused = 100.0, [], [errno.EBUSY, errno.ENOTEMPTY, errno.ENOENT]
+
+    def sleep(seconds: float) -> None:
+        nonlocal at_s
+        waited.append(seconds)
+        at_s += 0.5
+
+    def rmdir(path: Path) -> None:
+        if refused:
+            raise OSError(refused[0] if refused == [errno.EPERM] else refused.pop(0), "refused")
+        fake_rmdir(path)
+
+    groups = Cgroups(OwnCgroup(str(files.base)), lambda _name: LIMITS, mkdir=fake_mkdir, rmdir=rmdir)
+    groups.set_up()
+    monkeypatch.setattr(
+        cgroups, "time", SimpleNamespace(clock_gettime=lambda clock: at_s + clock, CLOCK_BOOTTIME=7, sleep=sleep)
+    )
+    path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
+    groups.end(TOKEN)
+    assert not path.exists()
+    assert waited == [0.02], "the three cgroups of it were refused in the first round"
+    path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
+    (path / "shim" / "cgroup.procs").write_text("812\n")
+    waited.clear()
+    groups.end(TOKEN)
+    assert path.is_dir()
+    assert len(waited) == 4, "two seconds"
+    (path / "shim" / "cgroup.procs").write_text("")
+    refused.append(errno.EPERM)
+    waited.clear()
+    groups.end(TOKEN)
+    assert (path.is_dir(), waited) == (True, [])
+
+
+def test_no_descriptor_is_left_open(files: Files, tmp_path: Path) -> None:
+    before = open_files()
+    groups = files.groups()
+    groups.begin("Pong", TOKEN, str(tmp_path))
+    groups.read(TOKEN)
+    groups.kill(TOKEN)
+    groups.end(TOKEN)
+    assert open_files() <= before

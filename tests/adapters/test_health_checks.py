@@ -1,39 +1,30 @@
-"""Health checks against real servers, sockets that hang, and commands."""
+"""Health checks of real servers, sockets that hang, and commands: what is sent, started and remembered, each edge of an answer."""
 
 from __future__ import annotations
 
-import http.server
+import json
+import os
+import pwd
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
-from attempts_kit import BootClock, eventually, spec
+from attempts_kit import BootClock, eventually, python, spec
+from leaks import open_files
+from tools import needs
 
-from supervisor.adapters import procfs
+from supervisor.adapters import leftovers, procfs
+from supervisor.adapters.process import health_checks
 from supervisor.adapters.process.health_checks import Failed, HealthChecks, make
 from supervisor.formats import span
-from supervisor.policy.worker.service_health import HealthCheck
-
-
-class Page(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(int(self.path.rpartition("/")[2]))
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        yield server.server_address[1]
-        server.shutdown()
+from supervisor.policy.worker.service_health import Checked, HealthCheck
 
 
 @contextmanager
@@ -60,17 +51,147 @@ def answering(answer: bytes) -> Iterator[int]:
             sock.close()
 
 
-def ask(**check: object) -> None:
-    make(HealthCheck(**{"timeout_s": 60.0, **check}), spec("Board", ["x"]))  # type: ignore[arg-type]
+def ask(fields: dict[str, object] | None = None, **check: object) -> None:
+    make(HealthCheck(**{"timeout_s": 60.0, **check}), spec("Board", ["x"], **(fields or {})))  # type: ignore[arg-type]
 
 
-def test_a_page_is_well_or_not(port: int) -> None:
-    for status in (200, 204, 302, 399):
-        ask(http=f"http://localhost:{port}/{status}")
-    for status in (400, 404, 500):
-        with pytest.raises(Failed, match=f"^it answered {status}$"):
-            ask(http=f"http://127.0.0.1:{port}/{status}")
-    ask(tcp=f"127.0.0.1:{port}")
+@contextmanager
+def server(
+    *pieces: bytes, context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> Iterator[tuple[int, list[bytes]]]:
+    """A server that answers one request with these pieces and then ends the connection; its port, and what it was sent."""
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
+        heard: list[bytes] = []
+
+        def serve() -> None:
+            raw, _ = listening.accept()
+            with raw:
+                try:
+                    sock = raw if context is None else context.wrap_socket(raw, server_side=True)
+                    with sock:
+                        data = b""
+                        while not data.endswith(b"\r\n\r\n") and (more := sock.recv(4096)):
+                            data += more
+                        heard.append(data)
+                        for piece in pieces:
+                            sock.sendall(piece)
+                except OSError:
+                    heard.append(b"broken")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1], heard
+        thread.join(60.0)
+
+
+# --- pages --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "target", "host"),
+    [
+        ("127.0.0.1:{}", "/", "127.0.0.1:{}"),
+        ("localhost:{}/a/b?c=d&e", "/a/b?c=d&e", "localhost:{}"),
+        ("user:word@127.0.0.1:{}?c", "/?c", "127.0.0.1:{}"),
+    ],
+)
+def test_the_whole_request(place: str, target: str, host: str) -> None:
+    before = open_files()
+    with server(b"HTTP/1.1 200 OK\r\n\r\n") as (port, heard):
+        ask(http=f"http://{place.format(port)}")
+    assert heard == [f"GET {target} HTTP/1.1\r\nHost: {host.format(port)}\r\nConnection: close\r\n\r\n".encode()]
+    assert open_files() <= before
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("http://host/", ("host", 80)), ("https://host/", ("host", 443)), ("http://[::1]:8080/x", ("::1", 8080)),
+        ("https://u:p@host:7/", ("host", 7)),
+    ],
+)  # fmt: skip
+def test_which_port_a_page_is_asked_at(monkeypatch: pytest.MonkeyPatch, url: str, asked: tuple[str, int]) -> None:
+    seen: list[tuple[tuple[str, int], float]] = []
+
+    def connect(address: tuple[str, int], *, timeout: float) -> socket.socket:
+        seen.append((address, timeout))
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(health_checks.socket, "create_connection", connect)
+    checks = ({"http": url}, {"tcp": f"{asked[0]}:{asked[1]}"}, {"tcp": f"[{asked[0]}]:{asked[1]}"}, {"tcp": "X:7"})
+    for check in checks:
+        with pytest.raises(Failed, match=r"^connection refused$"):
+            ask(**check)
+    assert [address for address, _ in seen] == [asked, asked, asked, ("X", 7)]
+    assert all(0.0 < timeout <= 60.0 for _, timeout in seen)
+
+
+@pytest.mark.parametrize(("error", "why"), [(TimeoutError(), "no answer within 2.5s"), (ConnectionError("Odd"), "odd")])
+def test_a_connection_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, error: OSError, why: str) -> None:
+    def connect(*_: object, **__: object) -> socket.socket:
+        raise error
+
+    monkeypatch.setattr(health_checks.socket, "create_connection", connect)
+    with pytest.raises(Failed) as failed:
+        ask(tcp="host:80", timeout_s=2.5)
+    assert str(failed.value) == why
+
+
+def test_a_time_that_is_over_is_a_failure() -> None:
+    with pytest.raises(Failed, match=r"^no answer within 0s$"):
+        ask(tcp="127.0.0.1:9", timeout_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "why"),
+    [
+        ((b"HTTP/1.1 199 x\n",), "it answered 199"),
+        ((b"HTTP/1.1 200\n",), ""),
+        ((b"HTTP/1.0 399 Odd\r\nMore: x\r\n",), ""),
+        ((b"HTTP/1.1 400 x\n",), "it answered 400"),
+        ((b"HT", b"TP/1.1 2", b"04 Fine\r", b"\n"), ""),
+        ((b"HTTP/1.1 200",), ""),
+        ((b"HTTP/1.1\n200\n",), "its answer is not HTTP"),
+        ((b"HTTP/1.1 -200 OK\n",), "its answer is not HTTP"),
+        ((b"XHTTP/1.1 200 OK\n",), "its answer is not HTTP"),
+        ((b"HTTP 200 OK\n",), "its answer is not HTTP"),
+        ((), "its answer is not HTTP"),
+        ((b"\nHTTP/1.1 200 OK\n",), "its answer is not HTTP"),
+        ((b"HTTP/1.1 200 " + b"x" * 20_000,), ""),
+    ],
+)
+def test_the_first_line_of_the_answer_counts(pieces: tuple[bytes, ...], why: str) -> None:
+    with server(*pieces) as (port, _):
+        if why:
+            with pytest.raises(Failed) as failed:
+                ask(http=f"http://127.0.0.1:{port}/")
+            assert str(failed.value) == why
+        else:
+            ask(http=f"http://127.0.0.1:{port}/")
+
+
+def test_a_page_over_tls_is_believed_only_with_a_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = (
+        f"{needs('openssl')} req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    )
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*command.split(), *names], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with (
+        server(context=context) as (port, _),
+        pytest.raises(Failed, match="certificate verify failed: self-signed certificate"),
+    ):
+        ask(http=f"https://localhost:{port}/")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with server(b"HTTP/1.1 204 x\r\n", context=context) as (port, heard):
+        ask(http=f"https://localhost:{port}/page")
+    assert heard == [f"GET /page HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n".encode()]
+    with server(context=context) as (port, _), pytest.raises(Failed, match=r"Hostname mismatch|IP address mismatch"):
+        ask(http=f"https://127.0.0.1:{port}/")
+    with server(b"HTTP/1.1 200 OK\r\n\r\n", context=context) as (port, _), pytest.raises(Failed):
+        ask(http=f"http://localhost:{port}/")
 
 
 def test_nobody_there_is_a_failure_and_an_unknown_name_is_not() -> None:
@@ -85,10 +206,19 @@ def test_nobody_there_is_a_failure_and_an_unknown_name_is_not() -> None:
         ask(tcp="no-such-host.invalid:80")
 
 
-@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 2", b"x"])
-def test_one_that_hangs_is_a_failure_in_time(answer: bytes) -> None:
+@pytest.mark.parametrize(("scheme", "answer"), [("http", b""), ("http", b"HTTP/1.1 2"), ("http", b"x"), ("https", b"")])
+def test_one_that_hangs_is_a_failure_in_time(scheme: str, answer: bytes) -> None:
     with answering(answer) as port, pytest.raises(Failed, match=r"^no answer within 200ms$"):
-        ask(http=f"http://127.0.0.1:{port}/", timeout_s=0.2)
+        ask(http=f"{scheme}://127.0.0.1:{port}/", timeout_s=0.2)
+
+
+def test_a_port_that_takes_a_connection_is_well() -> None:
+    with server() as (port, heard):
+        ask(tcp=f"127.0.0.1:{port}")
+    assert heard == [b""]
+
+
+# --- commands -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_command(tmp_path) -> None:
@@ -110,7 +240,84 @@ def test_a_command(tmp_path) -> None:
         ask(command=("/no/such/check",))
 
 
-def test_the_newest_result_is_kept_and_forgotten_with_its_attempt(port: int, tmp_path) -> None:
+@contextmanager
+def stdin_is(path: Path) -> Iterator[None]:
+    """This process's standard input is a file meanwhile, as a terminal's would be: what is started without one inherits it."""
+    path.touch()
+    kept, file = os.dup(0), os.open(path, os.O_RDONLY)
+    os.dup2(file, 0)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(file)
+
+
+TELLS = """
+import json, os, sys
+streams = [os.readlink(f"/proc/self/fd/{fd}") for fd in range(3)]
+ids = [os.getpid(), os.getpgid(0), os.getsid(0), os.getuid(), os.getgid(), sorted(os.getgroups())]
+with open(sys.argv[1], "w") as file:
+    json.dump([os.getcwd(), dict(os.environ), streams, ids], file)
+"""
+
+
+def told_by(path: Path, fields: dict[str, object]) -> tuple[str, dict[str, str], list[str], list[object]]:
+    """Where and as what a command runs for a program with these fields."""
+    with stdin_is(path.with_name("stdin")):
+        ask(fields, command=(*python(TELLS), str(path)))
+    directory, env, streams, ids = json.loads(path.read_text())
+    return directory, env, streams, ids
+
+
+def test_a_command_is_started_as_its_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XL_OWN", "XL_BOTH", "EXTRALIFE_PROGRAM"):
+        monkeypatch.setenv(name, "of the daemon")
+    fields = {"directory": str(tmp_path), "env": (("XL_BOTH", "of the program"), ("EXTRALIFE_PROGRAM", "another"))}
+    directory, env, streams, (pid, group, session, uid, *_) = told_by(tmp_path / "told", fields)
+    assert (directory, streams[0]) == (str(tmp_path), "/dev/null")
+    assert (group, session, uid) == (pid, os.getsid(0), os.geteuid())
+    expected = {"XL_OWN": "of the daemon", "XL_BOTH": "of the program", "EXTRALIFE_PROGRAM": "Board"}
+    assert {name: env.get(name) for name in expected} == expected
+    assert env[leftovers.ENV] == leftovers.mark(of_user=True)[leftovers.ENV]
+    assert told_by(tmp_path / "told", {})[0] == "/"
+
+
+def test_a_command_of_another_user_runs_as_that_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can start a command as another user")
+    entry = pwd.getpwnam("nobody")
+    arguments: list[dict[str, Any]] = []
+    monkeypatch.setenv("HOME", "/of/the/daemon")
+
+    class Started(Exception):
+        pass
+
+    def start(*_: object, **more: object) -> None:
+        arguments.append(more)
+        raise Started
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    for name in ("nobody", pwd.getpwuid(0).pw_name):
+        with pytest.raises(Started):
+            ask({"user": name, "env": (("SHELL", "/own"),)}, command=("true",))
+    env = arguments[0]["env"]
+    assert {name: env[name] for name in ("HOME", "USER", "LOGNAME", "SHELL")} == {
+        "HOME": entry.pw_dir, "USER": "nobody", "LOGNAME": "nobody", "SHELL": "/own",
+    }  # fmt: skip
+    groups = tuple(os.getgrouplist("nobody", entry.pw_gid))
+    assert {name: arguments[0][name] for name in ("user", "group", "extra_groups")} == {
+        "user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups,
+    }  # fmt: skip
+    assert not {"user", "group", "extra_groups"} & arguments[1].keys(), "the daemon's own user needs no change"
+    assert arguments[1]["env"]["HOME"] == pwd.getpwuid(0).pw_dir
+
+
+# --- what is remembered ---------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_result_is_kept_and_forgotten_with_its_attempt(tmp_path: Path) -> None:
     mark = tmp_path / "well"
     checks = HealthChecks(BootClock())
     checks.watch(spec("Plain", ["x"]), "t0")
@@ -132,3 +339,71 @@ def test_the_newest_result_is_kept_and_forgotten_with_its_attempt(port: int, tmp
     assert eventually(lambda: "FileNotFoundError" in checks.newest("t2").unknown)
     assert checks.newest("t2").failures == 0
     checks.forget("t2")
+
+
+class Clock(BootClock):
+    at_s = 100.0
+
+    def now_s(self) -> float:
+        self.at_s += 1.0
+        return self.at_s
+
+
+def test_all_that_is_remembered_of_a_row_of_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures are counted from the first; one that could not be made changes neither; a good one forgets them."""
+    answers = [Failed("a"), Failed("b"), KeyError(), ValueError("odd"), Failed("c"), None, OSError(5, "broken"), Failed("d")]
+    seen: list[Checked | None] = []
+    over = threading.Event()
+
+    def answer(check: HealthCheck, of: object) -> None:
+        assert (check, of) == (board.health, board)
+        seen.append(checks.newest("t"))
+        if not answers:
+            over.wait(60.0)
+            return
+        if error := answers.pop(0):
+            raise error
+
+    board = spec("Board", ["x"], health=HealthCheck(tcp="host:1", every_s=0.001))
+    checks = HealthChecks(Clock())
+    monkeypatch.setattr(health_checks, "make", answer)
+    others = set(threading.enumerate())
+    checks.watch(board, "t")
+    assert checks.newest("t") is not None
+    assert eventually(lambda: len(seen) == 9)
+    (thread,) = set(threading.enumerate()) - others
+    assert (thread.name, thread.daemon) == ("health-Board", True)
+    checks.forget("t")
+    over.set()
+    thread.join(60.0)
+    assert not thread.is_alive()
+    assert checks.newest("t") is None, "what it found last is not remembered again"
+    assert seen == [
+        Checked(),
+        Checked(1, 101.0, "a"),
+        Checked(2, 101.0, "b"),
+        Checked(2, 101.0, "b", unknown="KeyError"),
+        Checked(2, 101.0, "b", unknown="ValueError: odd"),
+        Checked(3, 101.0, "c"),
+        Checked(ok_at_s=104.0),
+        Checked(ok_at_s=104.0, unknown="OSError: [Errno 5] broken"),
+        Checked(1, 105.0, "d", 104.0),
+    ]
+
+
+@pytest.mark.parametrize(("every_s", "waits"), [(1.5, [1.5, 1.5, 1.5]), (30.0, [2.0, 30.0, 30.0])])
+def test_the_first_check_comes_soon(monkeypatch: pytest.MonkeyPatch, every_s: float, waits: list[float]) -> None:
+    waited: list[float] = []
+
+    class Over(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waited.append(timeout)  # type: ignore[arg-type]
+            return len(waited) == 3
+
+    board = spec("Board", ["x"], health=HealthCheck(tcp="host:1", every_s=every_s))
+    monkeypatch.setattr(health_checks, "make", lambda *_: None)
+    checks, over = HealthChecks(Clock()), Over()
+    checks._over["t"] = over
+    while len(waited) < 3:
+        checks._turn(board, board.health, "t", over)
+    assert waited == waits

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from attempts_kit import BootClock, Inbox, eventually
 from leaks import open_files
-from test_health_checks_whole import stdin_is
+from test_health_checks import stdin_is
 from test_own_checkpoints import check, plain, spec
 from test_whole_files import saved
 

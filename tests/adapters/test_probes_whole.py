@@ -11,7 +11,7 @@ import pytest
 from attempts_kit import eventually
 from leaks import open_below
 from test_probes import TOKEN, Scene
-from test_trees_exactly import process, table
+from test_trees import process, table
 
 from supervisor.adapters import procfs
 from supervisor.adapters.figures.thread import FigureReading, began_wall_s

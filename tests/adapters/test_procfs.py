@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from attempts_kit import python
+from attempts_kit import eventually, python
+from leaks import open_files
 
 from supervisor.adapters import procfs
+from supervisor.adapters.procfs import ProcessTable, Stat
 
 
 def test_a_state_file_belongs_to_the_process_and_not_to_its_number():
@@ -54,3 +60,338 @@ def test_umask_is_read_without_changing_it():
         assert subprocess.check_output(python("import os; print(os.umask(0))")) == b"23\n"
     finally:
         os.umask(before)
+
+
+NOBODY = 2**22 + 1  # no pid is so large
+
+
+@contextlib.contextmanager
+def child(code: str, **more: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python that has said that it is ready, and ends with the test."""
+    made = subprocess.Popen(python(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE, **more)  # type: ignore[call-overload]
+    with made:
+        try:
+            assert made.stdout.readline() == b"ready\n"
+            yield made
+        finally:
+            made.kill()
+
+
+WAITS = "import sys; print('ready', flush=True); sys.stdin.read()"
+
+
+def ticks(pid: int) -> list[int]:
+    """User and system time of a process, and of its ended children."""
+    return [int(word) for word in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]]
+
+
+def zombie() -> int:
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+
+
+# --- one process --------------------------------------------------------------------------------------------------------
+
+
+def test_every_field_of_a_stat_file() -> None:
+    numbers = b" ".join(b"%d" % number for number in range(4, 53))
+    stat = procfs.parse_stat(b"12 (a) b\xff) Z " + numbers + b"\n")
+    assert stat == Stat(12, 4, "a) b\ufffd", "Z", 22, 14 + 15, 16 + 17, group=5, session=6, threads=20)
+
+
+@pytest.mark.parametrize(
+    ("state", "threads", "alive"),
+    [("R", 1, True), ("S", 0, True), ("T", 1, True), ("Z", 1, False), ("X", 1, False), ("x", 1, False), ("Z", 2, True)],
+)
+def test_who_counts_as_alive(state: str, threads: int, alive: bool) -> None:
+    assert Stat(1, 1, "a", state, 1, threads=threads).alive is alive
+
+
+@pytest.mark.parametrize("data", [b"", b"12 (a) S 3", b"12 a) S 3"])
+def test_what_is_no_stat_file_is_no_process(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(procfs, "_read", lambda _path: data)
+    assert procfs.read_stat(1) is None
+    assert procfs.scan().processes == {}
+
+
+def test_all_that_is_known_of_a_child() -> None:
+    before = open_files()
+    with child(WAITS, start_new_session=True) as process:
+        assert eventually(lambda: procfs.read_stat(process.pid).state == "S")  # type: ignore[union-attr]
+        stat = procfs.read_stat(process.pid)
+        assert stat is not None
+        ids = {"group": process.pid, "session": process.pid}
+        assert stat == Stat(process.pid, os.getpid(), stat.name, "S", stat.start_ticks, stat.ticks, **ids)
+        assert stat.name == Path(f"/proc/{process.pid}/comm").read_text().strip()
+        own = procfs.read_stat("self")
+        assert own is not None
+        assert 0 < own.start_ticks <= stat.start_ticks
+        assert procfs.is_alive(process.pid, stat.start_ticks)
+        assert not procfs.is_alive(process.pid, stat.start_ticks - 1)
+        assert process.pid in procfs.pids()
+        assert procfs.scan().processes[process.pid] == stat
+        assert procfs.threads(process.pid) == [(process.pid, stat.name, "S")]
+        assert procfs.open_files(process.pid) == 3
+        fd = procfs.open_verified(process.pid, stat.start_ticks)
+        assert fd is not None
+        assert not os.get_inheritable(fd)
+        assert not procfs.wait_gone(fd, 0.01)
+        assert procfs.open_verified(process.pid, stat.start_ticks + 1) is None
+        assert not procfs.send_verified(process.pid, stat.start_ticks + 1, signal.SIGKILL)
+        assert procfs.send(fd, 0)
+        assert procfs.send_verified(process.pid, stat.start_ticks, signal.SIGKILL)
+        assert procfs.wait_gone(fd, 60.0)
+        assert process.pid not in procfs.scan().processes, "a zombie is dead"
+        process.wait()
+        assert not procfs.send(fd, signal.SIGKILL)
+        os.close(fd)
+    assert not procfs.send_verified(process.pid, stat.start_ticks, signal.SIGKILL)
+    assert (procfs.threads(process.pid), procfs.open_files(process.pid), procfs.read_stat(process.pid)) == ([], None, None)
+    assert procfs.open_verified(process.pid, stat.start_ticks) is None
+    assert open_files() <= before
+
+
+def test_the_time_of_both_kinds_is_counted_in_ticks() -> None:
+    code = "import os, sys; print('ready', flush=True); sys.stdin.read(1)\nfor _ in range(2 * 10**6): os.getppid()\n"
+    with child(code + "print('done', flush=True); sys.stdin.read()") as process:
+        used = lambda: procfs.read_stat(process.pid).ticks  # noqa: E731
+        first = used()
+        process.stdin.write(b"x")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"done\n"
+        assert eventually(lambda: used() == sum(ticks(process.pid)[:2]))
+        assert sum(ticks(process.pid)[:2]) > first
+
+
+def test_bytes_read_and_written_are_both_counted() -> None:
+    code = "import os, sys; print('ready', flush=True); data = sys.stdin.buffer.read(70_000); os.write(1, data); sys.stdin.read()"
+    with child(code) as process:
+        first = procfs.io_bytes(process.pid)
+        assert first is not None
+        process.stdin.write(bytes(70_000))
+        process.stdin.flush()
+        assert len(process.stdout.read(70_000)) == 70_000
+        assert eventually(lambda: 140_000 <= procfs.io_bytes(process.pid) - first < 200_000)  # type: ignore[operator]
+    assert procfs.io_bytes(NOBODY) is None
+
+
+# --- what it has open, its masks and texts ------------------------------------------------------------------------------
+
+
+def test_where_a_process_has_a_file_open(tmp_path: Path) -> None:
+    log, other = tmp_path / "out.log", tmp_path / "elsewhere" / "out.log"
+    other.parent.mkdir()
+    log.touch()
+    with log.open() as file:
+        entry = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        assert procfs.open_at(os.getpid(), str(log)) == entry
+        assert procfs.open_at(os.getpid(), str(other)) == entry, "its directory may have been renamed"
+        assert procfs.open_at(os.getpid(), str(tmp_path / "other.log")) is None
+        assert procfs.open_at(os.getpid(), str(tmp_path / "t.log")) is None
+        other.touch()
+        with other.open() as second, log.open() as third:
+            there = {f"/proc/{os.getpid()}/fd/{each.fileno()}" for each in (file, third)}
+            assert procfs.open_at(os.getpid(), str(log)) in there
+            assert procfs.open_at(os.getpid(), str(other)) == f"/proc/{os.getpid()}/fd/{second.fileno()}"
+        log.unlink()
+        assert procfs.open_at(os.getpid(), str(log)) == entry, "even a removed one"
+    assert procfs.open_at(os.getpid(), str(log)) is None
+    assert procfs.open_at(NOBODY, str(log)) is None
+
+
+def test_signals_that_are_caught_and_signals_that_are_ignored() -> None:
+    code = "import signal\nsignal.signal(1, print)\nsignal.signal(64, print)\nsignal.signal(10, signal.SIG_IGN)\n" + WAITS
+    with child(code) as process:
+        assert [number for number in range(1, 65) if procfs.catches(process.pid, number)] == [1, 2, 64]
+        ignored = [number for number in range(1, 65) if procfs.ignores(process.pid, number)]
+        assert 10 in ignored
+        assert not {1, 2, 9, 11, 12, 64} & set(ignored)
+    assert not procfs.catches(NOBODY, 1)
+    assert not procfs.ignores(NOBODY, 1)
+
+
+def test_a_text_is_stripped_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    with child(WAITS, env={b"A": b"x\xff", b"B": b" \n"}) as process:
+        monkeypatch.setattr(procfs, "_TEXT_BYTES", 4096)
+        assert procfs.read_text(process.pid, "comm") == procfs.read_stat(process.pid).name  # type: ignore[union-attr]
+        assert procfs.read_text(process.pid, "environ") == "A=x\ufffd\0B="
+        monkeypatch.setattr(procfs, "_TEXT_BYTES", 3)
+        assert procfs.read_text(process.pid, "environ") == "A=x"
+        assert procfs.read_text(process.pid, "nothing") is None
+    assert procfs.read_text(NOBODY, "comm") is None
+
+
+def test_the_mask_of_new_files_is_that_of_the_system_if_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, mask in (("Name:\tx\nUmask:\t0077\nState:\tR", 0o77), ("Name:\tUmask:\n", 0o22), (None, 0o22)):
+        monkeypatch.setattr(
+            procfs, "read_text", lambda pid, name, text=text: text if (pid, name) == (os.getpid(), "status") else ""
+        )
+        assert procfs.umask() == mask
+
+
+# --- many ---------------------------------------------------------------------------------------------------------------
+
+FAMILY = (
+    """
+import os, sys
+there, tell = os.pipe()
+
+def begin(name, more=None):
+    if os.fork() == 0:
+        open("/proc/self/comm", "w").write(name)
+        if more:
+            begin(more)
+        os.write(tell, b"x")
+        sys.stdin.read()
+        os._exit(0)
+
+begin("a", "a) of (a")
+begin("b")
+for _ in range(3):
+    os.read(there, 1)
+"""
+    + WAITS
+)
+
+
+@pytest.fixture
+def family() -> Iterator[int]:
+    """The pid of a process with two children and a grandchild."""
+    with child(FAMILY, start_new_session=True) as process:
+        try:
+            yield process.pid
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_descendants_come_after_their_parents_and_once(family: int) -> None:
+    found = procfs.descendants([family])
+    assert sorted(stat.name for stat in found) == ["a", "a) of (a", "b"]
+    names = {stat.pid: stat.name for stat in found}
+    assert [stat.name for stat in found].index("a") < [stat.name for stat in found].index("a) of (a")
+    assert sorted(stat.parent for stat in found if stat.name != "a) of (a") == [family, family]
+    a = next(pid for pid, name in names.items() if name == "a")
+    assert [stat.name for stat in procfs.descendants([a])] == ["a) of (a"]
+    assert sorted(stat.name for stat in procfs.descendants([family, a, family])) == ["a) of (a", "b"], "no root itself"
+    assert procfs.descendants([]) == []
+    os.kill(a, signal.SIGKILL)
+    assert eventually(lambda: not procfs.read_stat(a).alive)  # type: ignore[union-attr]
+    assert a not in {stat.pid for stat in procfs.descendants([family])}, "a zombie is dead"
+
+
+def test_a_scan_has_every_living_process_and_its_family(family: int) -> None:
+    dead = zombie()
+    try:
+        table = procfs.scan()
+    finally:
+        os.waitpid(dead, 0)
+    assert dead not in table.processes
+    assert table.changed is None
+    stat = procfs.read_stat(family)
+    assert stat is not None
+
+    def expected() -> Stat:
+        return stat._replace(state="S", ticks=sum(ticks(family)[:2]))
+
+    assert eventually(lambda: procfs.scan().processes[family] == expected())
+    below = table.below(family)
+    assert sorted(process.name for process in below) == ["a", "a) of (a", "b"]
+    assert [process.name for process in below].index("a) of (a") == 2
+    assert [process.parent for process in below[:2]] == [family, family]
+    assert table.children[family] == below[:2]
+    assert table.below(below[2].pid) == []
+
+
+SPENDS = """
+import os
+for _ in range(2):
+    if os.fork() == 0:
+        for _ in range(2 * 10**6): os.getppid()
+        os._exit(0)
+    os.wait()
+for _ in range(10**6): os.getppid()
+"""
+
+
+def test_the_time_of_a_process_and_that_of_its_ended_children_are_kept_apart() -> None:
+    with child(SPENDS + WAITS) as process:
+
+        def spent() -> tuple[int, int]:
+            found = procfs.scan().processes[process.pid]
+            return found.ticks, found.ended_ticks
+
+        assert eventually(lambda: spent() == (sum(ticks(process.pid)[:2]), sum(ticks(process.pid)[2:])))
+        assert 0 < spent()[0] < spent()[1]
+
+
+def test_a_scan_after_another_reads_only_what_is_new_or_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = {"1": 10, "2": 20, "self": 0, "3": 30}
+    read: list[int] = []
+
+    def process(pid: int) -> Stat | None:
+        read.append(pid)
+        ticks = running.get(str(pid))
+        return None if ticks is None else Stat(pid, 1 if pid > 1 else 0, f"p{pid}", "S", 5, ticks, 0)
+
+    monkeypatch.setattr(procfs.os, "listdir", lambda path: list(running) if path == "/proc" else [])
+    monkeypatch.setattr(procfs, "read_stat", process)
+    first = procfs.scan()
+    assert (sorted(first.processes), read) == ([1, 2, 3], [1, 2, 3])
+    assert {parent: [each.pid for each in found] for parent, found in first.children.items()} == {0: [1], 1: [2, 3]}
+    read.clear()
+    assert procfs.scan(first) is first
+    assert read == []
+    running["2"] = 21
+    assert procfs.scan(first) is first
+    second = procfs.scan(first, [2])
+    assert (read, second.changed, second.processes[2].ticks) == ([2], frozenset({2}), 21)
+    read.clear()
+    del running["3"]
+    running["4"] = 40
+    third = procfs.scan(second, {1})
+    assert (sorted(read), third.changed) == ([1, 4], frozenset({3, 4}))
+    assert third == ProcessTable(
+        {pid: Stat(pid, 1 if pid > 1 else 0, f"p{pid}", "S", 5, ticks, 0) for pid, ticks in ((1, 10), (2, 21), (4, 40))},
+        {0: [third.processes[1]], 1: [third.processes[2], third.processes[4]]},
+        frozenset({3, 4}),
+    )
+
+
+def test_several_marks_are_found_in_one_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, none = (f"{name}-{os.getpid()}-{time.monotonic_ns()}" for name in ("one", "two", "none"))
+    with (
+        subprocess.Popen(["sleep", "600"], env={"XL_MARK": one}) as first,
+        subprocess.Popen(["sleep", "600"], env={"A": "b", "XL_MARK": two, "C": "d"}) as second,
+        subprocess.Popen(["sleep", "600"], env={"XL_MARK": two}) as third,
+        subprocess.Popen(["sleep", "600"], env={"XL_MARK": f"{one}-and-more", "XX_MARK": one}) as fourth,
+    ):
+        everyone = (first, second, third, fourth)
+        try:
+            expected = {one: {first.pid}, two: {second.pid, third.pid}, none: set()}
+
+            def found() -> dict[str, set[int]]:
+                told = procfs.marked("XL_MARK", [one, none, two])
+                return {value: {stat.pid for stat in stats} for value, stats in told.items()}
+
+            assert eventually(lambda: found() == expected), "an environment is there at the end of the exec"
+            third.kill()
+            os.waitid(os.P_PID, third.pid, os.WEXITED | os.WNOWAIT)
+            assert [stat.pid for stat in procfs.marked("XL_MARK", [two])[two]] == [second.pid], "a zombie is dead"
+        finally:
+            for process in everyone:
+                process.kill()
+    monkeypatch.setattr(procfs, "pids", lambda: pytest.fail("nobody is looked for"))
+    assert procfs.marked("XL_MARK", []) == {}
+
+
+@pytest.mark.parametrize(
+    ("how", "detached"),
+    [({}, False), ({"start_new_session": True}, True), ({"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}, True)],
+    ids=["in its session", "in another one", "nohup"],
+)  # fmt: skip
+def test_who_is_to_outlive_its_parent(how, detached):
+    with subprocess.Popen(["sleep", "60"], **how) as process:
+        assert procfs.is_detached(process.pid, os.getsid(0)) is detached
+        process.kill()
+    assert procfs.is_detached(process.pid, os.getsid(0)) is False

@@ -7,13 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tools import PATIENCE
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import trees
-from supervisor.adapters.process.trees import Tree, changed_roots
+from supervisor.adapters.process.trees import Scans, Tree, changed_roots, newest_ns, own_directory
+from supervisor.adapters.procfs import ProcessTable, Stat
+from supervisor.model.inputs import Halted
 
 PARENT = """
 import subprocess, sys
@@ -131,3 +135,333 @@ def test_a_scan_between_reads_what_is_new_and_what_is_asked_for(grove):
     gone = procfs.scan(began)
     assert late.pid in gone.changed
     assert os.getpid() in changed_roots(began, gone, {os.getpid()})
+
+
+SHIM, WORKER, CHILD, GRANDCHILD, STRANGER = 10, 11, 12, 13, 14
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def process(pid, parent, state="S", ticks=0, ended=0, start=5):
+    return Stat(pid, parent, f"p{pid}", state, start, ticks, ended)
+
+
+def table(*processes, changed=None):
+    children = {}
+    for each in processes:
+        children.setdefault(each.parent, []).append(each)
+    return ProcessTable({each.pid: each for each in processes}, children, changed)
+
+
+class Tasks:
+    """What was begun, done when the test says so."""
+
+    def __init__(self):
+        self.begun = []
+
+    def begin(self, name, target, *args):
+        self.begun.append((name, lambda: target(*args)))
+
+
+class Look:
+    """Looks at a tree of which each test says what is in the scan."""
+
+    def __init__(self, root=None, directory=""):
+        self.tree, self.tasks = Tree(WORKER, 5, directory, root), Tasks()
+
+    def at(self, now_s, *processes, leader=False, witnesses=False):
+        self.tree.look(table(*processes), now_s, leader=leader, witnesses=witnesses, tasks=self.tasks)
+        return self.tree
+
+
+@pytest.fixture
+def io(monkeypatch):
+    """What each process has read and written; nothing is known of the others."""
+    known = {}
+    monkeypatch.setattr(procfs, "io_bytes", known.get)
+    return known
+
+
+# --- who belongs to it --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("root", "worker", "pids"),
+    [
+        (None, process(WORKER, 1), (CHILD, GRANDCHILD)),
+        (SHIM, process(WORKER, SHIM), (CHILD, GRANDCHILD, STRANGER)),
+        (SHIM, process(WORKER, 1), (CHILD, GRANDCHILD)),
+        (None, process(WORKER, 1, start=6), ()),
+        (SHIM, process(WORKER, 1, start=6), (STRANGER,)),
+        (None, None, ()),
+        (SHIM, None, (STRANGER,)),
+    ],
+)  # fmt: skip
+def test_the_tree_is_what_is_below_the_shim_or_else_below_the_worker(root, worker, pids):
+    others = process(GRANDCHILD, CHILD), process(CHILD, WORKER), process(STRANGER, SHIM), process(SHIM, 1)
+    tree = Look(root).at(1.0, *others, *([] if worker is None else [worker]))
+    assert tree.pids == pids
+    assert tree.seen == (pids, (), None, "", False)
+
+
+# --- what stands still ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_process_is_told_at_once_and_since_when():
+    look, worker = Look(), process(WORKER, 1, "T")
+    assert look.at(1.0, worker, process(CHILD, WORKER, "T")).halted == (Halted(CHILD, 5, "p12", "T", 1.0),)
+    assert look.at(9.0, worker, process(CHILD, WORKER, "T")).halted == (Halted(CHILD, 5, "p12", "T", 1.0),)
+    assert look.at(10.0, worker, process(CHILD, WORKER, "T", ticks=1)).halted[0].since_s == 10.0, "it ran in between"
+    assert look.at(11.0, worker, process(CHILD, WORKER, "T", ticks=1, start=6)).halted[0].since_s == 11.0, "another process"
+    assert look.at(12.0, worker, process(CHILD, WORKER, "R", ticks=1, start=6)).halted == ()
+    assert look.at(13.0, worker, leader=True).halted == (Halted(WORKER, 5, "p11", "T", 13.0),)
+
+
+def test_a_process_in_the_kernel_is_told_after_half_a_minute_without_a_tick():
+    look, worker = Look(), process(WORKER, 1)
+    for now_s, state, ticks, since_s in (
+        (100.0, "D", 0, None), (129.9, "D", 0, None), (130.0, "D", 0, 100.0), (131.0, "D", 1, None), (160.9, "D", 1, None),
+        (161.0, "D", 1, 131.0), (162.0, "T", 1, 162.0), (163.0, "D", 1, None), (193.0, "D", 1, 163.0), (194.0, "S", 1, None),
+    ):  # fmt: skip
+        halted = look.at(now_s, worker, process(CHILD, WORKER, state, ticks)).halted
+        assert [each.since_s for each in halted] == ([] if since_s is None else [since_s]), now_s
+        assert look.tree.is_due(now_s) is (state != "S"), "it is looked at again until it moves"
+
+
+# --- when it is looked at --------------------------------------------------------------------------------------------------
+
+
+def test_the_worker_is_read_again_when_its_cpu_time_is_due_or_something_stands_still(io):
+    look, both = Look(), (CHILD, WORKER)
+    running, stopped = (process(WORKER, 1), process(CHILD, WORKER)), (process(WORKER, 1), process(CHILD, WORKER, "T"))
+    assert look.tree.is_due(0.0), "it was never looked at"
+    assert look.at(1.0, *running).wants(9.0, "S") == (CHILD,)
+    assert look.tree.wants(9.0, "T") == both
+    assert look.tree.wants(9.0, None) == (CHILD,)
+    assert not look.tree.is_due(1000.0), "nobody asks for witnesses"
+    assert look.at(2.0, *stopped).wants(9.0, "S") == both
+    look.at(10.0, *running, witnesses=True)
+    assert (look.tree.wants(14.9, "S"), look.tree.wants(15.0, "S")) == ((CHILD,), both)
+    assert (look.tree.is_due(14.9), look.tree.is_due(15.0)) == (False, True)
+    look.at(11.0, *running)
+    assert look.tree.wants(99.0, "S") == (CHILD,), "what was measured is forgotten"
+
+
+# --- witnesses ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("now", "witness"),
+    [
+        ([process(WORKER, SHIM, ticks=TICKS_PER_S // 10)], "cpu"),  # a fiftieth of five seconds
+        ([process(WORKER, SHIM, ticks=TICKS_PER_S // 10 - 1)], ""),
+        ([process(WORKER, SHIM, ticks=TICKS_PER_S // 10 - 1), process(CHILD, WORKER, ticks=1)], "cpu"),
+        ([process(WORKER, SHIM), process(CHILD, WORKER, ended=TICKS_PER_S)], "cpu"),
+        ([process(WORKER, SHIM), process(SHIM, 1, ended=TICKS_PER_S)], "cpu"),
+        ([process(WORKER, SHIM), process(SHIM, 1, ticks=TICKS_PER_S)], ""),
+        ([process(WORKER, SHIM), process(STRANGER, 1, ticks=TICKS_PER_S)], ""),
+    ],
+)
+def test_the_cpu_time_of_the_tree_counts_with_that_of_ended_children(io, now, witness):
+    look = Look(SHIM)
+    look.at(100.0, process(WORKER, SHIM), process(SHIM, 1), witnesses=True)
+    look.at(104.9, *now, witnesses=True)
+    assert look.tree.witness == "", "every five seconds"
+    look.at(105.0, *now, witnesses=True)
+    assert (look.tree.witness, look.tree.witness_at_s) == (witness, 105.0 if witness else None)
+
+
+def test_below_a_shim_that_is_gone_the_cpu_time_of_the_rest_counts(io):
+    look = Look(SHIM)
+    look.at(100.0, process(WORKER, 1), witnesses=True)
+    assert look.at(105.0, process(WORKER, 1, ticks=TICKS_PER_S), witnesses=True).witness == "cpu"
+
+
+def test_a_witness_stands_until_nobody_asks_for_it(io):
+    look = Look()
+    look.at(100.0, process(WORKER, 1), witnesses=True)
+    look.at(105.0, process(WORKER, 1, ticks=TICKS_PER_S), witnesses=True)
+    look.at(110.0, process(WORKER, 1, ticks=TICKS_PER_S), witnesses=True)
+    assert (look.tree.witness, look.tree.witness_at_s) == ("cpu", 105.0)
+    look.at(111.0, process(WORKER, 1, ticks=TICKS_PER_S))
+    assert (look.tree.witness, look.tree.witness_at_s) == ("", None)
+    look.at(112.0, process(WORKER, 1, ticks=9 * TICKS_PER_S), witnesses=True)
+    assert look.tree.witness == "", "a first look shows nothing"
+
+
+def test_what_its_processes_read_and_write_counts_together(io):
+    look, processes = Look(), (process(WORKER, 1), process(CHILD, WORKER), process(GRANDCHILD, WORKER))
+    io |= {WORKER: 1000, CHILD: 2000, STRANGER: 10**9}
+    look.at(100.0, *processes, witnesses=True)
+    io |= {WORKER: 1000 + 5 * 16 * 1024 - 1}
+    assert look.at(105.0, *processes, witnesses=True).witness == ""
+    io |= {WORKER: 1000 + 10 * 16 * 1024 - 2, CHILD: 2001}
+    assert look.at(110.0, *processes, witnesses=True).witness == "io"
+
+
+def test_reads_and_writes_that_nobody_may_see_are_no_witness(io):
+    look = Look()
+    look.at(100.0, process(WORKER, 1), witnesses=True)
+    io[WORKER] = 10**9
+    assert look.at(105.0, process(WORKER, 1), witnesses=True).witness == "", "they were not known before"
+    io[WORKER] = 2 * 10**9
+    assert look.at(110.0, process(WORKER, 1), witnesses=True).witness == "io"
+
+
+def test_of_hundreds_of_processes_64_are_asked(monkeypatch):
+    asked = []
+    monkeypatch.setattr(procfs, "io_bytes", asked.append)
+    Look().at(1.0, process(WORKER, 1), *(process(pid, WORKER) for pid in range(1000, 1100)), witnesses=True)
+    assert len(asked) == 64
+
+
+def test_its_directory_is_looked_through_every_half_minute_by_another_thread(io, monkeypatch):
+    look, asked, answers = Look(directory="/data/runs/x"), [], [7, None, 8]
+
+    def newest(directory):
+        asked.append(directory)
+        if (answer := answers.pop(0)) is None:
+            raise ZeroDivisionError
+        return answer
+
+    monkeypatch.setattr(trees, "newest_ns", newest)
+
+    def begun_by(now_s):
+        look.at(now_s, process(WORKER, 1), witnesses=True)
+        return len(look.tasks.begun)
+
+    assert (begun_by(100.0), begun_by(140.0)) == (1, 1), "while the first look hangs there is no second"
+    name, task = look.tasks.begun[0]
+    assert name == "files"
+    task()
+    assert begun_by(145.0) == 2
+    with pytest.raises(ZeroDivisionError):
+        look.tasks.begun[1][1]()
+    assert (begun_by(170.0), begun_by(175.0)) == (2, 3)
+    assert look.tree.witness == ""
+    look.tasks.begun[2][1]()
+    assert begun_by(180.0) == 3
+    assert (look.tree.witness, look.tree.witness_at_s) == ("files", 180.0)
+    assert asked == ["/data/runs/x"] * 3
+
+
+def test_without_a_directory_of_its_own_no_file_is_looked_at(io):
+    look = Look(directory="")
+    for now_s in (100.0, 140.0):
+        look.at(now_s, process(WORKER, 1), witnesses=True)
+    assert look.tasks.begun == []
+
+
+# --- scans and what has changed in them -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scanned(monkeypatch):
+    """The arguments of each scan; `took_s` is the CPU time that one takes."""
+    made = SimpleNamespace(asked=[], took_s=0.0, spent_s=0.0)
+
+    def scan(*args):
+        made.asked.append(args)
+        made.spent_s += made.took_s
+        return table()
+
+    monkeypatch.setattr(procfs, "scan", scan)
+    monkeypatch.setattr(time, "thread_time", lambda: made.spent_s)
+    return made
+
+
+def test_a_scan_is_due_after_two_seconds_and_a_whole_one_after_ten(scanned):
+    scans = Scans()
+    assert scans.is_due(100.0)
+    tables = [scans.newest(100.0, {1})]
+    for now_s, due in ((101.9, False), (102.0, True), (104.0, True), (107.0, True), (109.9, True), (111.9, True)):
+        assert scans.is_due(now_s) is due, now_s
+        tables.append(scans.newest(now_s, {int(now_s)}))
+    assert tables[1] is tables[0]
+    assert scanned.asked == [(), (tables[1], {102}), (tables[2], {104}), (tables[3], {107}), (tables[4], {109}), ()]
+
+
+def test_a_clock_that_went_back_makes_a_whole_scan(scanned):
+    scans = Scans()
+    scans.newest(100.0)
+    assert (scans.is_due(97.0), scans.is_due(96.9)) == (False, True)
+    scans.newest(50.0)
+    scans.newest(52.0)
+    assert [len(args) for args in scanned.asked] == [0, 0, 2]
+
+
+@pytest.mark.parametrize(("took_s", "next_s"), [(0.001, 2.0), (0.02, 2.0), (0.03, 3.0), (0.05, 5.0), (9.0, 5.0)])
+def test_scans_that_cost_much_are_rarer(scanned, took_s, next_s):
+    scans, scanned.took_s = Scans(), took_s
+    scans.newest(100.0)
+    assert (scans.is_due(99.9 + next_s), scans.is_due(100.01 + next_s)) == (False, True)
+
+
+def test_a_tree_has_changed_where_a_process_below_its_root_came_went_or_moved():
+    worker, child = process(WORKER, SHIM), process(CHILD, WORKER)
+    root, other = process(SHIM, 1), process(STRANGER, 1)
+    before = table(root, worker, other)
+    roots = {SHIM, STRANGER, 99}
+    assert changed_roots(None, table(root, changed={SHIM}), roots) is None
+    assert changed_roots(before, table(root, worker, other), roots) is None, "it is not known what has changed"
+    assert changed_roots(before, table(root, worker, child, other, changed={CHILD}), roots) == {SHIM}
+    assert changed_roots(table(root, worker, child, other), table(root, worker, other, changed={CHILD}), roots) == {SHIM}
+    moved = table(root, worker, process(CHILD, STRANGER), other, changed={CHILD})
+    assert changed_roots(table(root, worker, child, other), moved, roots) == {SHIM, STRANGER}
+    assert changed_roots(before, table(root, worker, other, changed={SHIM, STRANGER}), roots) == {SHIM, STRANGER}
+    assert changed_roots(before, table(root, worker, other, process(7, 1), changed={7}), roots) == set()
+    assert changed_roots(before, table(root, worker, changed={99}), roots) == {99}, "a root that is gone"
+
+
+# --- the files of a directory ---------------------------------------------------------------------------------------------
+
+
+def put(path: Path, at_ns: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+    os.utime(path, ns=(1, at_ns))
+
+
+def test_the_newest_file_is_looked_for_at_all_depths_and_behind_no_link(tmp_path):
+    for at_ns, name in enumerate(("a", "b/c", "b/d/e", "z"), 1):
+        put(tmp_path / "own" / name, at_ns)
+        assert newest_ns(str(tmp_path / "own")) == at_ns
+    put(tmp_path / "elsewhere" / "f", 99)
+    (tmp_path / "own" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "own" / "file").symlink_to(tmp_path / "elsewhere" / "f")
+    for ours in ("attempts/1", "lock", "fence", "b/lock"):
+        put(tmp_path / "own" / ours, 98)
+    assert newest_ns(str(tmp_path / "own")) == 4
+    os.utime(tmp_path / "own" / "a", ns=(1, 9))
+    assert newest_ns(str(tmp_path / "own")) == 9
+    (tmp_path / "empty").mkdir()
+    assert newest_ns(str(tmp_path / "empty")) is None
+
+
+def test_a_directory_that_goes_away_meanwhile_hides_no_other(tmp_path, monkeypatch):
+    for at_ns, name in enumerate(("a/x", "b/x", "c/x"), 1):
+        put(tmp_path / name, at_ns)
+
+    def scandir(path, real=os.scandir):
+        if path == str(tmp_path / "a"):
+            raise FileNotFoundError
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert newest_ns(str(tmp_path)) == 3
+
+
+def test_so_many_entries_are_read_and_not_one_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(trees, "_MOST_ENTRIES", 3)
+    put(tmp_path / "a" / "b" / "newest", 9)
+    assert newest_ns(str(tmp_path)) == 9, "the third"
+    monkeypatch.setattr(trees, "_MOST_ENTRIES", 2)
+    assert newest_ns(str(tmp_path)) is None
+
+
+def test_a_directory_is_a_programs_own_if_nobody_else_writes_there(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    for directory, others, own in (
+        ("/data/runs", {}, True), ("/data/runs", {"/data/runs": 1, "/data/x": 2}, True), ("/data/runs", {"/data/runs": 2}, False),
+        ("/home/me", {}, False), ("/home/me/runs", {}, True), ("/data", {}, False), ("/", {}, False), ("", {}, False),
+    ):  # fmt: skip
+        assert own_directory(directory, others) == (directory if own else "")
