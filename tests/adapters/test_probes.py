@@ -96,39 +96,6 @@ def scene(tmp_path):
 # --- beats -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_beat_becomes_a_sample(scene):
-    scene.watch()
-    me = scene.client()
-    me.phase(WorkerPhase.BUILDING, deadline_s=60, num_envs=32, batch_size=512)
-    building = scene.look()
-    assert (building.phase, building.ready, building.num_envs, building.batch_size) == ("building", False, 32, 512)
-    assert building.steps is None, "before training a count of 0 is not known"
-    assert building.phase_deadline_s == pytest.approx(scene.clock.at_s + 60, abs=30)
-    me.phase(WorkerPhase.TRAINING, target=1000, target_kind=contract.TargetKind.EPISODES)
-    me.progress(env_steps=640, frames=2560, updates=10, episodes=3, loss=0.5, mean_return=-20.5, steps_per_s=900.0,
-                share_act=0.25, share_learn=0.5, test_return=-19.0)  # fmt: skip
-    me.committed(600, stall_s=0.004, write_s=0.25)
-    scene.clock.at_s = contract.now_ns() / 1e9
-    seen = scene.look()
-    assert seen.token == TOKEN
-    assert (seen.phase, seen.ready, seen.phase_deadline_s) == ("training", True, None)
-    assert (seen.steps, seen.frames, seen.episodes, seen.nan_count, seen.steps_per_s) == (640, 2560, 3, 0, 900.0)
-    told = {name: value for name, value in seen.figures.items() if not name.startswith("ckpt_")}
-    assert told == {
-        "updates": 10,
-        "loss": 0.5,
-        "mean_return": -20.5,
-        "share_act": 0.25,
-        "share_learn": 0.5,
-        "test_return": -19.0,
-    }
-    assert (seen.target, seen.target_kind) == (1000, "episodes")
-    assert (seen.ckpt_step, seen.ckpt_count, seen.ckpt_stall_s, seen.ckpt_write_s) == (600, 1, 0.004, 0.25)
-    for stamp in (seen.progress_at_s, seen.live_at_s, seen.phase_since_s, seen.ckpt_at_s):
-        assert stamp == pytest.approx(scene.clock.at_s, abs=30)
-    assert seen.proc_state in {"S", "R", "D"}
-
-
 def test_what_is_not_known_is_none(scene):
     scene.watch()
     scene.client().phase(WorkerPhase.TRAINING, loss=math.nan, mean_return=math.inf)

@@ -19,7 +19,7 @@ from supervisor.adapters.process import trees
 from supervisor.adapters.process.cgroups import Load
 from supervisor.adapters.process.probes import LocalProbes, beat_sample, completed
 from supervisor.adapters.process.processes import read_record
-from supervisor.model.inputs import Halted, OwnCheckpoint, Report, Sample
+from supervisor.model.inputs import Halted, OwnCheckpoint, Sample
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.policy.worker.figures import Figures, Sources
 from supervisor.policy.worker.service_health import Checked, HealthCheck
@@ -600,12 +600,6 @@ def test_a_report_without_end_is_passed_over_piece_by_piece(scene):
     assert [len(kind) for kind in kinds(scene)] == [64 * 1024 - 13]
     assert kinds(scene) == []
     assert kinds(scene) == ["a"]
-
-
-def test_a_report_has_all_its_fields_but_no_number_that_is_none(scene):
-    scene.watch()
-    reports_of(scene).write_text('{"kind": "a", "x": 1, "y": [NaN], "z": null}\n')
-    assert scene.probes.reports() == (("Pong", TOKEN, Report("a", {"x": 1, "y": [None], "z": None})),)
 
 
 @pytest.mark.parametrize("source", [Progress.AUTO, Progress.NOTIFY])

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import forked
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters"))
@@ -36,16 +37,15 @@ def box(tmp_path, monkeypatch):
 
 def restored(box, tmp_path, *words, answer=None, cwd=ROOT):
     """Its exit code and what it printed; at a terminal where there is an `answer`."""
-    argv = [
-        sys.executable, "-m", "supervisor.ctl", "offsite", "restore", "--to", str(tmp_path / "new"), "--take-over",
-        "--repository", box.rules.repository, "--password-file", box.rules.password_file, *words,
+    args = [
+        "offsite", "restore", "--to", str(tmp_path / "new"), "--take-over", "--repository", box.rules.repository,
+        "--password-file", box.rules.password_file, *words,
     ]  # fmt: skip
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "TERM": "dumb", "PYTHONPATH": str(ROOT)}
     if answer is None:
-        done = subprocess.run(
-            argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
-        )  # fmt: skip
+        done = forked.ctl(args, env=env, cwd=cwd, timeout_s=120)
         return done.returncode, done.stdout + done.stderr
+    argv = [sys.executable, "-m", "supervisor.ctl", *args]
     ours, theirs = pty.openpty()
     process = subprocess.Popen(argv, cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 from first_release import unpacked
 from inside import open_journal
@@ -23,16 +24,20 @@ def wave(tmp_path):
     return unpacked(tmp_path, tmp_path / "run")
 
 
-def run(wave, *command, cwd=None):
+def environment(wave):
     keep = {key: value for key, value in os.environ.items() if not key.startswith(("EXTRALIFE_", "XDG_"))}
-    env = {**keep, "PYTHONPATH": str(ROOT), "TZ": "UTC", "HOME": str(wave.state.parent), "OMP_NUM_THREADS": "1"}
+    return {**keep, "PYTHONPATH": str(ROOT), "TZ": "UTC", "HOME": str(wave.state.parent), "OMP_NUM_THREADS": "1"}
+
+
+def run(wave, *command, cwd=ROOT):
     return subprocess.run(
-        [sys.executable, "-m", *command], cwd=cwd or ROOT, env=env, capture_output=True, text=True, timeout=120, check=False
-    )
+        [sys.executable, "-m", *command], cwd=cwd, env=environment(wave), capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
 
 
 def client(wave, *words):
-    return run(wave, "supervisor.ctl", "-c", str(wave.config_file), *words)
+    return forked.ctl(["-c", str(wave.config_file), *words], env=environment(wave), cwd=ROOT, timeout_s=120)
 
 
 def test_the_configuration_with_every_section_is_accepted(wave):
