@@ -26,7 +26,7 @@ from typing import Final
 import structlog
 
 from supervisor import files
-from supervisor.adapters.threads import Lasting, Rounds
+from supervisor.adapters.threads import Repeated, Rounds
 from supervisor.formats import span
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.policy.box.foundations import Finding, Look
@@ -148,10 +148,11 @@ def _difference(expected: Identity, found: Identity) -> str:
     return "it is on another file system" if found.device != expected.device else f"by another {found.kind}"
 
 
-class Foundations:
+class Foundations(Repeated):
     """The checking thread, and the table of rows that it checks."""
 
     def __init__(self, inbox: Inbox, clock: Clock, *, period_s: float = _PERIOD_S, hang_s: float = _HANG_S) -> None:
+        super().__init__("foundations")
         self._inbox, self._clock, self._period_s = inbox, clock, period_s
         self._rounds: Rounds[Finding | None] = Rounds("foundations-look", hang_s)
         self._guard = threading.Lock()
@@ -159,8 +160,7 @@ class Foundations:
         self._ordered: frozenset[str] = frozenset()
         self._posted: tuple[Finding, ...] = ()
         self._newest: dict[str, Finding | None] = {}
-        self._over, self._wake = threading.Event(), threading.Event()
-        self._thread = Lasting("foundations", self._turn, self._over.is_set)
+        self._wake = threading.Event()
 
     def watch(self, *rows: Watched) -> None:
         """Watch these rows too, from now on. A row replaces another one of the same name. Any thread may call this."""
@@ -178,14 +178,10 @@ class Foundations:
             self._ordered |= {name}
         self._wake.set()
 
-    def start(self) -> None:
-        self._thread.start()
-
     def stop(self) -> None:
         self._over.set()
         self._wake.set()
-        if self._thread.ident is not None:
-            self._thread.join(self._rounds.hang_s)
+        super().stop()
 
     def check_all(self) -> None:
         """Run one round of checks; post the findings if they have changed."""

@@ -127,6 +127,27 @@ class Lasting(Thread):
                 repeat(self.name, self._turn, self.over, vital=self.vital)
 
 
+class Repeated:
+    """Work with a thread of its own that repeats `_turn` from `start` to `stop`."""
+
+    def __init__(self, name: str, *, vital: bool = False) -> None:
+        self._over = threading.Event()
+        self._thread = Lasting(name, self._turn, self._over.is_set, vital=vital)
+
+    def _turn(self) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Raises RuntimeError while no thread can be started."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and wait for its present turn for up to 5 s. Does nothing before `start`."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join(5.0)
+
+
 def repeat(name: str, turn: Callable[[], object], over: Callable[[], bool], *, vital: bool = False) -> None:
     """Repeat a turn in this thread until `over`, whatever it raises. A success ends the row of failures."""
     while not over():

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.adapters.threads import Lasting
+from supervisor.adapters.threads import Repeated
 from supervisor.model.inputs import ClockMoved, Report, Sampled
 from supervisor.ports import Clock, GpuReader, HostReader, Inbox, Probes, ahead_s
 
@@ -20,7 +20,7 @@ _STEP_S: Final = 2.0  # a smaller change is a gradual correction of the wall clo
 Reports = tuple[tuple[str, str, Report], ...]
 
 
-class Sampler:
+class Sampler(Repeated):
     """Takes readings until `stop`."""
 
     def __init__(
@@ -39,22 +39,17 @@ class Sampler:
 
         `clock_moved` is called when the wall clock was set, so that calendar jobs can be rescheduled.
         """
+        super().__init__("sampler", vital=True)
         self._probes, self._reports, self._clock, self._inbox = probes, reports, clock, inbox
         self._period_s = period_s
         self._wake, self._clock_moved = wake, clock_moved
         self._gpu, self._host = gpu, host
-        self._over = threading.Event()
         self._offset_s: float | None = None
-        self._thread = Lasting("sampler", self._turn, self._over.is_set, vital=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
         self._over.set()
         self._wake.set()
-        if self._thread.ident is not None:  # an early failure may stop a thread that was never started
-            self._thread.join(5.0)
+        super().stop()
 
     def look(self) -> None:
         """Take one sample of everything."""

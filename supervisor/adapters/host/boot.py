@@ -28,7 +28,6 @@ import errno
 import json
 import os
 import struct
-import threading
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, field, replace
@@ -39,7 +38,7 @@ from supervisor import files, filesystems, lack
 from supervisor.adapters import procfs
 from supervisor.adapters.durable import sync_directory, write_all
 from supervisor.adapters.foundations import directory
-from supervisor.adapters.threads import Lasting
+from supervisor.adapters.threads import Repeated
 from supervisor.model.inputs import BootEvidence
 from supervisor.policy.box.reboot_cause import CONTAINER
 from supervisor.records import Record
@@ -271,7 +270,7 @@ def _newest(path: Path) -> tuple[int, AliveMark] | None:
     return max((slot for slot in slots if slot is not None), key=lambda slot: slot[0], default=None)
 
 
-class AliveWriter:
+class AliveWriter(Repeated):
     """Writes the mark every period from its own thread, into two slots in turn, with fdatasync.
 
     A torn write can only damage the slot that is being written; the other one is at most a period older. An error is
@@ -280,16 +279,12 @@ class AliveWriter:
 
     def __init__(self, path: Path, make: Callable[[], AliveMark], period_s: float, on_error: Callable[[str], None]) -> None:
         """`make` returns the current mark. The writer's thread calls it."""
+        super().__init__("alive")
         self._path, self._make, self._period_s, self._on_error = path, make, period_s, on_error
         self._directory_fd = -1
         newest = _newest(path)
         self._sequence = newest[0] if newest is not None else 0
         self._failed = False
-        self._over = threading.Event()
-        self._thread = Lasting("alive", self._turn, self._over.is_set)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
         """Write a last mark and end the thread.
@@ -299,8 +294,7 @@ class AliveWriter:
         """
         if self._thread.ident is None:
             return
-        self._over.set()
-        self._thread.join(5.0)
+        super().stop()
         if not self._thread.is_alive():  # otherwise it hangs on the disk, and this write would hang too
             self.write()
             if self._directory_fd >= 0:

@@ -8,13 +8,12 @@ blocks.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from supervisor.adapters.threads import Lasting
+from supervisor.adapters.threads import Repeated
 from supervisor.config.cores import usable_cores
 from supervisor.files import text
 from supervisor.policy.box.readings import Host
@@ -25,7 +24,7 @@ _STALE_S: Final = 30.0
 _KB: Final = 1024
 
 
-class LocalHost:
+class LocalHost(Repeated):
     """`ports.Host` for the box of the daemon."""
 
     def __init__(
@@ -33,16 +32,13 @@ class LocalHost:
         logged_in: Callable[[], tuple[str, ...] | None] = lambda: None,
     ) -> None:  # fmt: skip
         """`logged_in` returns the open sessions; None: they are not of interest."""
+        super().__init__("host")
         self._state_dir, self._period_s, self._root, self._logged_in = state_dir, period_s, root, logged_in
-        self._over = threading.Event()
         self._newest: tuple[float, Host] | None = None
         self._ticks: list[int] = []
-        self._thread = Lasting("host", self._turn, self._over.is_set)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
+        """Waits for nothing: a disk may hang."""
         self._over.set()
 
     def newest(self) -> Host | None:

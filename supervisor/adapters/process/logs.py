@@ -32,7 +32,7 @@ from typing import Final
 
 import structlog
 
-from supervisor.adapters.threads import Lasting
+from supervisor.adapters.threads import Repeated
 from supervisor.files import create, held, open_regular
 from supervisor.model.settings import Settings
 
@@ -118,25 +118,16 @@ def clear(path: Path) -> None:
         os.ftruncate(fd, 0)
 
 
-class LogGuard:
+class LogGuard(Repeated):
     """Keeps every program's logs within their limit: housekeeping calls `look` once a minute, its own thread in between."""
 
     def __init__(self, settings: Callable[[], Settings]) -> None:
         """`settings` returns the settings in force, so a reread needs no restart."""
+        super().__init__("log-guard")
         self._settings = settings
         self._guard = threading.Lock()  # two rotations of one log at once would lose a copy
         self._failing: set[Path] = set()
         self._looked = -_LOOK_ANYWAY_S, 0  # when all were last checked, and the free bytes of their disk then
-        self._over = threading.Event()
-        self._thread = Lasting("log-guard", self._turn, self._over.is_set)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._over.set()
-        if self._thread.ident is not None:
-            self._thread.join(5.0)
 
     def look(self, factor: int = 1) -> None:
         """Rotate every log that holds more than `factor` times its limit."""
