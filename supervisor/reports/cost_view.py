@@ -293,6 +293,8 @@ def games_left(games: Games) -> tuple[list[RemainingWork], Json]:
             left_out[spec.name] = f"{program.phase.value}: {program.why}"
         else:
             left.append(_left(spec, program, games.samples.get(spec.name)))
+    if not left and set(left_out.values()) - {"done", "not in use yet"}:
+        left.append(RemainingWork("all programs", why="none runs until somebody starts it"))
     return left, left_out
 
 

@@ -227,7 +227,8 @@ def test_hours_take_as_long_at_every_level_and_the_rest_goes_by_its_rate():
 def test_what_is_not_going_to_run_is_left_out_aloud():
     specs = [pong(name) for name in ("a", "b", "c", "new")]
     found, apart = left(*specs, phases=[("a", Phase.DONE, 1), ("b", Phase.STOPPED, 1), ("c", Phase.FATAL, 1)])
-    assert found == []
+    assert found == [RemainingWork("all programs", why="none runs until somebody starts it")], "not: all is done in 0s"
+    assert left(*specs[:1], phases=[("a", Phase.DONE, 1)])[0] == []
     assert apart == {"a": "done", "b": "STOPPED: new", "c": "FATAL: new", "new": "not in use yet"}
 
 

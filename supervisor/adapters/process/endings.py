@@ -191,11 +191,15 @@ def without_record(
 
 
 def _last_figures(paths: Paths, program: str, attempt: int, token: str) -> dict[str, Any]:
-    """The last figures that a worker reported. Zero steps before training mean that the steps are unknown."""
+    """The last figures that a worker reported. Zero steps before training mean that the steps are unknown.
+
+    A worker that leaves by itself before its target, as an early stop does, has none.
+    """
     beat = daemon_side.read_beat(paths.beat(program, attempt))
     if beat is None or beat.token != token:
         return {}
     figures = contract.known_figures(beat)
-    if beat.target_kind is not contract.TargetKind.ENV_STEPS or beat.phase is contract.WorkerPhase.LEAVING:
+    early = beat.phase is contract.WorkerPhase.LEAVING and beat.env_steps < beat.target
+    if beat.target_kind is not contract.TargetKind.ENV_STEPS or early:
         figures.pop("target", None)
     return figures

@@ -146,7 +146,7 @@ export class Chart {
       },
       scales: { x: { time: timed, auto: false }, y: lanes ? { range: [0, 1] } : log ? logarithmic(data) : { range: zero ? (_, low, high) => [0, most ?? ((high || 1) * 1.06)] : padded } },
       axes: [
-        { ...common, size: 28, space: 64, ...(timed ? { values: times, incrs: STEPS_S } : { values: (_, splits) => splits.map(placeWords[axis]) }) },
+        { ...common, grid: { ...grid, show: !lanes }, size: 28, space: 64, ...(timed ? { values: times, incrs: STEPS_S } : { values: (_, splits) => splits.map(placeWords[axis]) }) },
         lanes
           ? { ...common, size: 100, grid: { show: false }, values: () => [] }
           : { ...common, size: wide, space: 32, values: (_, splits, _axis, _space, step) => spaced(splits, log ? null : step) },

@@ -4,14 +4,14 @@ import { count, dollars, exact, known, percent, UNKNOWN } from "../text.js";
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 
 const hours = (value) => exact(known(value) ? value * 3600 : value);
-const MOST_CAUSES = 8;
+const rank = ({ name, share }) => (name === "useful" ? Infinity : share);
 const MOST_DAYS = 14;
 
 /** `error`: why there is no newer bill. The old one stays below it. */
 export function cost({ cost: bill, days, error }) {
   const trouble = error ? html`<p class="trouble">Cost: ${error}</p>` : nothing;
   if (!bill) return error ? trouble : html`<p class="muted">Loading …</p>`;
-  const causes = bill.causes.filter(({ share }) => share > 0).slice(0, MOST_CAUSES);
+  const causes = bill.causes.filter(({ share }) => share > 0).sort((one, other) => rank(other) - rank(one));
   return html`${trouble}
     <p class="figure"><strong>${known(bill.usd) ? dollars(bill.usd) : hours(bill.wall_hours)}</strong>
       <span class="muted">${known(bill.usd) ? `for ${hours(bill.wall_hours)} of the box` : "of the box"}</span></p>

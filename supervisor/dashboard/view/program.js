@@ -124,7 +124,7 @@ function load(page, name) {
 function checkpoints(view, facts, backups, now_s) {
   const kept = (backups?.backups ?? []).filter(({ programs }) => programs?.some(({ name }) => name === view.name));
   return html`
-    <p>${known(view.ckpt_age_s) ? `The newest is of step ${count(view.ckpt_step)}, ${ago(view.ckpt_age_s)}; one is due every ${span(view.interval_s)}. At most one in ten minutes is recorded here.` : facts.length ? "The program does not run." : "None is known."}
+    <p>${known(view.ckpt_age_s) ? `The newest is of step ${count(view.ckpt_step)}, ${ago(view.ckpt_age_s)}${view.phase === "RUNNING" ? `; one is due every ${span(view.interval_s)}` : ""}. At most one in ten minutes is recorded here.` : facts.length ? "" : "None is known."}
       ${view.ckpt_note ? html`<span class="trouble">${view.ckpt_note}</span>` : nothing}</p>
     ${view.ckpt_path ? html`<p class="muted">${view.ckpt_path}</p>` : nothing}
     ${facts.length ? html`<table><thead><tr><th scope="col">Recorded</th><th scope="col" class="number">Step</th><th scope="col" class="number">Written in</th><th scope="col" class="number">Training paused</th></tr></thead>
