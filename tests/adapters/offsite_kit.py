@@ -23,7 +23,7 @@ from supervisor.shell.inbox import Inbox
 
 PASSWORD = "correct horse"
 WALL_S = 1_800_000_000.0
-WAIT_S = 60.0 * PATIENCE  # restic has the lowest priority: beside other tests it may get next to nothing
+WAIT_S = 60.0 * PATIENCE
 needs_restic = pytest.mark.skipif(shutil.which("restic") is None, reason="restic is not installed: apt-get install restic")
 
 

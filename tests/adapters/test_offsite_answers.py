@@ -114,7 +114,7 @@ def test_without_a_limit_or_a_share_neither_is_named():
 
 def test_tools_that_are_not_installed_do_not_stand_before_it(monkeypatch):
     monkeypatch.setattr(module.shutil, "which", lambda name: None if name == "setpriv" else f"/bin/{name}")
-    assert module.low_priority_prefix() == ["nice", "-n", "19", "ionice", "-c", "2", "-n", "7"]
+    assert module.low_priority_prefix() == ["ionice", "-c", "2", "-n", "7"]
     monkeypatch.setattr(module.shutil, "which", lambda _: "/bin/x")
     assert module.low_priority_prefix()[:3] == ["setpriv", "--pdeathsig", "INT"]
 

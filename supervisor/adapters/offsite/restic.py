@@ -61,9 +61,8 @@ _PARTLY: Final = 3  # restic's exit code of a backup without some files
 _LOCK_WAIT_S: Final = 60.0  # another box's prune of an ordinary repository takes less
 _LOCK_LOOK_S: Final = 5.0  # each attempt derives restic's key again, which takes at least a second of CPU
 _NOISE: Final = re.compile(r"^(Fatal: |Warning: |error: )+", re.IGNORECASE)
-_LOW: Final = (
-    ("setpriv", "--pdeathsig", "INT"), ("nice", "-n", "19"), ("ionice", "-c", "2", "-n", "7"),
-)  # fmt: skip
+# Its nice value is the thread's, a tenth of a program's share. The lowest one starves on full cores: a copy took minutes.
+_LOW: Final = (("setpriv", "--pdeathsig", "INT"), ("ionice", "-c", "2", "-n", "7"))
 
 
 class ResticError(Exception):
