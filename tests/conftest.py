@@ -43,7 +43,6 @@ def pytest_configure(config):
     # Daemons of tests note the mount point of their state directory there, and not in the user's own cache.
     os.environ["XDG_CACHE_HOME"] = f"{tempfile.gettempdir()}/extralife-tests-{os.geteuid()}"
     os.environ["EXTRALIFE_BOOT_FILES"] = str(boot_files(Path(os.environ["XDG_CACHE_HOME"])))
-    os.environ["PATH"] = f"{TESTS / 'bin'}:{os.environ['PATH']}"
 
 
 def limit_waits_for_children():

@@ -143,7 +143,7 @@ def test_the_child_has_the_threads_priority_and_ends_with_its_parent(box, tmp_pa
     nice = "cut -d ' ' -f 19 /proc/$$/stat"
     wrapper.write_text(f"#!/bin/sh\n{nice} > {tmp_path}/nice\necho $$ > {tmp_path}/pid\nexec sleep 300\n")
     wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{wrapper.parent}:/usr/bin:/bin")  # without tests/bin
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
     pid = os.fork()
     if pid == 0:
         try:

@@ -161,7 +161,7 @@ def test_how_a_failed_call_is_told(script: Script, body: str, told: str) -> None
     assert script.error() == told
 
 
-@pytest.mark.parametrize("tool", ["nice", "setpriv", "ionice"])
+@pytest.mark.parametrize("tool", ["setpriv", "ionice"])
 def test_without_restic_the_package_is_named_whatever_stands_before_it(tmp_path: Path, monkeypatch, tool: str) -> None:
     found = shutil.which(tool)
     if found is None:

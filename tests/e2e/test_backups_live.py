@@ -44,6 +44,7 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.timeout(400)  # six starts of a real worker, each of which imports torch
+@pytest.mark.long
 def test_train_back_up_train_on_go_back(box: Box) -> None:
     box.config(CATCH)
     box.calm(0.01)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("restic") is None, reason="restic i
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.long
 def test_an_announced_end_is_saved_copied_and_called_preempted(box: Box, tmp_path: Path) -> None:
     ec2 = Metadata("aws", ticks=True)
     try:

@@ -52,6 +52,7 @@ def section(box: Box, directory: Path, every_s: float = 2.0) -> str:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: list[Box], tmp_path: Path) -> None:
     box, other = boxes
     off = tmp_path / "off"

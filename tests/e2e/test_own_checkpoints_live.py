@@ -42,6 +42,7 @@ def checkpoints(work: Path) -> list[int]:
 
 
 @pytest.mark.fault("torn-own-checkpoint")
+@pytest.mark.long
 def test_it_is_killed_while_it_saves_and_goes_on_from_the_whole_one(box: Box) -> None:
     work = box.directory / "work"
     (work / "out").mkdir(parents=True)
@@ -122,6 +123,7 @@ def killed_once_more(box: Box, name: str, resumes: int) -> tuple[int, int]:
     return made, resumed["step"]
 
 
+@pytest.mark.long
 def test_scripts_that_show_zero_after_a_resume_have_lost_only_what_they_lost(box: Box) -> None:
     scripts = {
         "bar": (BAR, r"(?P<step>\d+)/(?P<target>\d+) \[", r"(\d+)\.ckpt"),
