@@ -5,6 +5,8 @@ So every lasting thread repeats its turn whatever it raises (`Lasting`), and eve
 descriptors, memory or threads (`Tasks`). `failing` lists the work that failed at least twice in a row: the deciding thread
 reads it (`policy/box/supervision.py`).
 
+A look at files may also hang. It has a thread for each round, which is left behind then (`Rounds`).
+
 An ordinary pool starts a thread at its first task. While no thread can be started, that raises: APScheduler logs a traceback
 and skips the job, and a task that was already queued waits until the next one comes. A thread per task raises too. Then its
 work (ending a hung worker, for example) is not done until somebody requests it again.

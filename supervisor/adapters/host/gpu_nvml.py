@@ -21,14 +21,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Final, NamedTuple
 
-from supervisor.adapters.threads import Lasting
+from supervisor.adapters.threads import Repeated
 from supervisor.formats import span
 from supervisor.lack import is_lack
 from supervisor.policy.box.readings import Gpu, Gpus, InPhase, Spread, Xid
@@ -90,7 +89,7 @@ class _Device:
     temperature_c: float | None = None
 
 
-class NvmlGpu:
+class NvmlGpu(Repeated):
     """`ports.Gpu` through this box's NVML library."""
 
     def __init__(
@@ -107,10 +106,10 @@ class NvmlGpu:
 
         `awaited`: whether a program waits for a GPU that is missing.
         """
+        super().__init__("gpu")
         self._period_s, self._hang_s, self._retry_s, self._now_s = period_s, hang_s, retry_s, now_s
         self._doing, self._awaited = doing, awaited
         self._steps: dict[int, int] = {}
-        self._over = threading.Event()
         self._newest: Gpus | None = None
         self._call: tuple[str, float] | None = None  # the call that this thread is in, and its start
         self._devices: list[_Device] = []
@@ -118,16 +117,12 @@ class NvmlGpu:
         self._xids: deque[Xid] = deque(maxlen=_XIDS_KEPT)
         self._xid_count = 0
         self._nvml: Any = None
-        self._thread = Lasting("gpu", self._turn, self._over.is_set)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
         """Leaves a thread that hangs in the driver behind: nothing can end it, and the daemon must not wait for it."""
         self._over.set()
-        if self._thread.ident is not None and self.hung_s() is None:
-            self._thread.join(self._hang_s)
+        if self.hung_s() is None:
+            super().stop()
 
     def hung_s(self) -> float | None:
         """Seconds that the current call has not returned. None while they are less than `hang_s`."""
