@@ -138,7 +138,7 @@ def test_a_mean_is_as_fine_as_its_lines(shapes: Any) -> None:
 def test_seeds_that_did_not_train_at_the_same_time_are_drawn_without_a_mean(shapes: Any) -> None:
     subjects = [subject(env_steps=[1, 2], y=[1, 2], at_s=[at_s, at_s + 10.0]) for at_s in (0.0, 100.0)]
     found = shapes("shape/curves", "return it.chartOf(given[0], 'mean_return', 'wall', given[1])", [subjects, ABOUT])
-    assert (found["kinds"], found["n"]) == (["seed", "seed"], 2)
+    assert (found["kinds"], found["n"], found["averaged"]) == (["seed", "seed"], 2, False)
 
 
 def test_a_point_alone_is_visible_in_a_sparkline(shapes: Any) -> None:

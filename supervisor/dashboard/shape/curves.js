@@ -150,7 +150,8 @@ export function joined(lines) {
 }
 
 /**
- * A chart of one game: {data, kinds, n, last, toX}. `kinds` names each line: lost, seed, low, high, mean.
+ * A chart of one game: {data, kinds, n, averaged, last, toX}. `kinds` names each line: lost, seed, low, high, mean.
+ * `averaged`: whether there is a mean of `n` lines; lines that have no time in common have none.
  * `toX` turns a moment into a place on the axis, for bands.
  */
 export function chartOf(subjects, name, axis, about, scale) {
@@ -171,6 +172,7 @@ export function chartOf(subjects, name, axis, about, scale) {
     data: joined(lines),
     kinds: lines.map(({ kind }) => kind),
     n: over?.n ?? lists.length,
+    averaged: Boolean(over),
     last: newest.length ? newest.reduce((sum, value) => sum + value, 0) / newest.length : null,
     toX: axis === "wall" ? (t) => t : placeAt(lists),
   };

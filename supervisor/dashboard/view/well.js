@@ -97,7 +97,7 @@ function cell(game, names, curves, choice, words, charts) {
   return html`<figure class="chart">
     <figcaption><strong>${game}</strong> <span class="value">${value}</span>
       <span class="readout" aria-hidden="true"></span>
-      ${drawn?.n > 1 ? html`<span class="muted">mean of n ${drawn.n}${names.length > drawn.n ? ` of ${names.length}` : ""}, ± standard error</span>` : nothing}</figcaption>
+      ${drawn?.n > 1 ? html`<span class="muted">${drawn.averaged ? "mean of n" : "n"} ${drawn.n}${names.length > drawn.n ? ` of ${names.length}` : ""}, ${drawn.averaged ? "± standard error" : "too far apart for a mean"}</span>` : nothing}</figcaption>
     ${plot(game, `${game}: ${word}`, `now ${value}`)}
     ${choice.tables && drawn ? table(word, choice.axis, [word, "from", "to"], asTable(drawn)) : nothing}
   </figure>`;
