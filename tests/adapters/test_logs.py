@@ -423,6 +423,23 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(paths, programs=programs, daemon=DaemonSettings(log_max_bytes=100, log_backups=2))
 
 
+def test_a_log_on_a_file_system_that_hangs_does_not_keep_the_others_from_rotation(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, real, guard = threading.Event(), logs._is_small, LogGuard(lambda: settings)
+    guard._rounds.hang_s = 0.05
+    first, second = (Path(settings.paths.log(spec.name, "stdout")) for spec in settings.programs[:2])
+    for path in (first, second):
+        path.write_bytes(lines(11))
+    monkeypatch.setattr(
+        logs, "_is_small", lambda path, limit: (path != str(first) or answers.wait(60)) and real(path, limit)
+    )
+    assert eventually(lambda: guard.look() or second.stat().st_size == 0)
+    assert first.stat().st_size > 0
+    answers.set()
+    assert eventually(lambda: guard.look() or first.stat().st_size == 0)
+
+
 def test_every_log_of_every_program_is_looked_at(settings: Settings) -> None:
     """Not one that has none, or whose size has no limit."""
     silent = replace(settings.programs[0], name="Silent", stdout_log="NONE", stderr_log="NONE")

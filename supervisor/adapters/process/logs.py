@@ -27,12 +27,13 @@ import stat
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from supervisor.adapters.threads import Repeated
+from supervisor.adapters.threads import Repeated, Rounds
 from supervisor.files import create, held, open_regular
 from supervisor.model.settings import Settings
 
@@ -40,6 +41,7 @@ log = structlog.get_logger()
 
 GUARD_S: Final = 1.0
 _LOOK_ANYWAY_S: Final = 5.0
+_HANG_S: Final = 5.0  # of one log
 _GUARD_FACTOR: Final = 2  # times log_max_bytes: below it, the rotation once a minute is soon enough
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _PIECE_BYTES: Final = 1 << 20
@@ -126,23 +128,26 @@ class LogGuard(Repeated):
         super().__init__("log-guard")
         self._settings = settings
         self._guard = threading.Lock()  # two rotations of one log at once would lose a copy
+        self._rounds: Rounds[None] = Rounds("log-look", _HANG_S)
         self._failing: set[Path] = set()
         self._looked = -_LOOK_ANYWAY_S, 0  # when all were last checked, and the free bytes of their disk then
 
     def look(self, factor: int = 1) -> None:
         """Rotate every log that holds more than `factor` times its limit."""
-        settings = self._settings()
+        settings, looks = self._settings(), {}
         for spec in settings.programs:
-            max_bytes = settings.log_max_bytes(spec)
+            max_bytes, backups = settings.log_max_bytes(spec), settings.log_backups(spec)
             for channel in ("stdout", "stderr"):
                 name = settings.paths.log_of(spec, channel)
-                if name is None or not max_bytes:
-                    continue
-                if self._failing or not _is_small(name, factor * max_bytes):
-                    with self._guard:
-                        self._one(Path(name), max_bytes, settings.log_backups(spec), factor)
+                if name is not None and max_bytes:
+                    looks[name] = partial(self._one, name, max_bytes, backups, factor)
+        with self._guard:
+            self._rounds.of(looks)
 
-    def _one(self, path: Path, max_bytes: int, backups: int, factor: int) -> None:
+    def _one(self, name: str, max_bytes: int, backups: int, factor: int) -> None:
+        if not self._failing and _is_small(name, factor * max_bytes):
+            return
+        path = Path(name)
         try:
             if rotate(path, max_bytes, backups, factor):
                 log.info("log_rotated", path=str(path))
