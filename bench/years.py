@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import hashlib
 import http.client
-import itertools
+import json
 import os
 import shutil
 import signal
@@ -73,12 +74,15 @@ IDLE_S = 30.0
 SOON_S = 1.5  # from a change of a program's phase until a dashboard asks for new pages
 POLL_S = 0.02
 NEWEST = ("facts", {"limit": "-50"})
-CURVES = {"subjects": "P0,P1,P2,P3,P4,P5,P6,P7,P8,P9", "series": "mean_return,steps_per_s", "points": "300"}
+SUBJECTS = 72  # the most whose curves a dashboard draws
+CURVES = {"series": "mean_return,steps_per_s", "points": "1000"}
 PAGES: dict[str, dict[str, str]] = {
     "curves": CURVES, "report": {}, "incidents": {"limit": "1", "chars": "0"}, "timeline": {}, "cost": {}, "days": {},
     "accounts": {},
 }  # fmt: skip
-EVERY_S = {"curves": 60, "report": 30, "incidents": 30, "timeline": 30, "cost": 60, "days": 300}  # of an open dashboard
+EVERY_S = {  # of an open dashboard
+    "curves": 60, "report": 30, "level": 30, "incidents": 30, "timeline": 30, "cost": 60, "days": 300
+}  # fmt: skip
 COMMANDS = {"history": ["history"], "explain": ["explain", "P0"], "report": ["report"]}
 
 
@@ -88,15 +92,17 @@ COMMANDS = {"history": ["history"], "explain": ["explain", "P0"], "report": ["re
 def written(path: Path, days: float, programs: int) -> int:
     """Play a box for some days, then repeat one of these days with other times, steps and tokens. The journal ends now."""
     played = _played(min(days, PLAYED_DAYS), programs)
-    first, end = _seams(played, programs) if days > PLAYED_DAYS else (len(played), len(played))
+    first, end = _seams(played) if days > PLAYED_DAYS else (len(played), len(played))
     period_s = played[end - 1].at_s - played[first - 1].at_s if end > first else 0.0
     times = int((days * DAY_S - played[end - 1].at_s) // period_s) if period_s else 0
     last_s = played[end - 1].at_s + times * period_s
     ahead_s = time.time() - last_s - (played[0].wall_s - played[0].at_s)
     begun, ended = (fold_all(played[:number]) if times else State() for number in (first, end))
-    offsets = {name: _differences(begun.programs[name], program) for name, program in ended.programs.items()}
-    tokens = {name: program.attempt.token for name, program in ended.programs.items() if program.attempt}
-    old = {program.attempt.token: name for name, program in begun.programs.items() if program.attempt}
+    both = {name: (begun.programs[name], program) for name, program in ended.programs.items()}
+    both = {name: pair for name, pair in both.items() if all(map(_runs, pair))}  # others have facts in the first days only
+    offsets = {name: _differences(*pair) for name, pair in both.items()}
+    tokens = {name: program.attempt.token for name, (_, program) in both.items() if program.attempt}
+    old = {program.attempt.token: name for name, (program, _) in both.items() if program.attempt}
     state, seq = State(), 0
     schema.build(path, [])
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -104,8 +110,10 @@ def written(path: Path, days: float, programs: int) -> int:
             names = {token: _renamed(tokens[name], number - 1) for token, name in old.items()} if number else {}
             rows = []
             for each in played[first:end] if number else played[:end]:
-                seq += 1
                 fact = each.fact
+                if number and getattr(fact, "program", "") not in {"", *both}:
+                    continue
+                seq += 1
                 if not isinstance(fact, Snapshot):
                     fact = _moved(fact, number, number * period_s, ahead_s + number * period_s, offsets, names)
                 else:
@@ -131,16 +139,19 @@ def _played(days: float, programs: int) -> list[Stamped]:
     return list(world.core.journal)
 
 
-def _seams(played: list[Stamped], programs: int) -> tuple[int, int]:
-    """The facts of the day that is repeated: at both ends every program runs, so one end fits the other."""
-    state, calm = State(), []
-    for number, (each, after) in enumerate(itertools.pairwise(played), 1):
+def _seams(played: list[Stamped]) -> tuple[int, int]:
+    """The facts of the day that is repeated. At its ends most programs run, so that one end fits the other."""
+    state, idle = State(), [0]
+    for each in played:
         state = fold(state, each)
-        running = [own for own in state.programs.values() if own.phase is Phase.RUNNING and own.attempt]
-        if len(running) == programs and each.at_s < after.at_s:
-            calm.append(number)
-    first = next(number for number in calm if played[number].at_s >= DAY_S)
-    return first, next(number for number in calm if played[number].at_s >= played[first].at_s + DAY_S)
+        idle.append(sum(not _runs(own) for own in state.programs.values()))
+    calm = sorted(range(1, len(played)), key=lambda at: (played[at - 1].at_s == played[at].at_s, idle[at]))
+    first = next(at for at in calm if DAY_S <= played[at].at_s < 1.5 * DAY_S)
+    return first, next(at for at in calm if played[at].at_s >= played[first].at_s + DAY_S)
+
+
+def _runs(program: Any) -> bool:
+    return program.phase is Phase.RUNNING and program.attempt is not None
 
 
 def _differences(begun: Any, ended: Any) -> tuple[int, int]:
@@ -220,13 +231,18 @@ def fetched(box: Years, name: str, query: dict[str, str]) -> bytes:
         return answered(connection, name, query)
 
 
+def query_of(box: Years, name: str, window: str) -> dict[str, str]:
+    subjects = {"subjects": ",".join([*box.programs][:SUBJECTS])} if name == "curves" else {}
+    return {**PAGES.get(name, {}), **subjects, "since": window}
+
+
 def answered(connection: http.client.HTTPConnection, name: str, query: dict[str, str]) -> bytes:
     connection.request("GET", f"/api/v1/{name}?{urlencode(query)}", headers={"accept-encoding": "gzip"})
     answer = connection.getresponse()
     body = answer.read()
     if answer.status != 200:
         raise RuntimeError(f"{name} {query}: {answer.status} {body[:200]!r}")
-    return body
+    return gzip.decompress(body) if answer.getheader("content-encoding") == "gzip" else body
 
 
 def serves(box: Years) -> bool:
@@ -268,7 +284,7 @@ def asked(box: Years, call: Callable[[], object]) -> tuple[float, float]:
 
 
 def page_costs(box: Years, figures: dict[str, Any]) -> None:
-    asks = [(f"{name} {window}", name, {**query, "since": window}) for window in WINDOWS for name, query in PAGES.items()]
+    asks = [(f"{name} {window}", name, query_of(box, name, window)) for window in WINDOWS for name in PAGES]
     for title, name, query in [*asks, ("facts newest 50", *NEWEST)]:
         if query.get("since") == "all" and "summaries made, CPU s" not in figures:  # longer windows wait for them
             wait_for((box.directory / "state" / "summaries.sqlite").exists, 600, POLL_S)
@@ -301,7 +317,7 @@ class Dashboard:
     """
 
     def __init__(self, box: Years, *, eager: bool = False) -> None:
-        self.box, self.eager, self.over = box, eager, False
+        self.box, self.eager, self.over, self.after = box, eager, False, ""
         self.due_s, self.changed = dict.fromkeys(EVERY_S, 0.0), threading.Condition()
         self.threads = [threading.Thread(target=self.ask, daemon=True) for _ in range(2)]
         self.threads.append(threading.Thread(target=self.follow, daemon=True))
@@ -311,7 +327,7 @@ class Dashboard:
     def renew(self) -> None:
         """What a dashboard asks for after a change of a program's phase."""
         with self.changed:
-            self.due_s |= dict.fromkeys(("report", "cost", "incidents", "timeline"), 0.0)
+            self.due_s |= dict.fromkeys(("report", "level", "cost", "incidents", "timeline"), 0.0)
             self.changed.notify_all()
 
     def follow(self) -> None:
@@ -339,8 +355,13 @@ class Dashboard:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         with contextlib.closing(unix(self.box.runtime / "supervisor.sock")) as connection:
             while name := self.next():
+                query = query_of(self.box, name, WINDOWS[0]) | (
+                    {"after": self.after} if name == "curves" and self.after else {}
+                )
                 with contextlib.suppress(OSError, RuntimeError):  # the daemon may be busy, or end
-                    answered(connection, name, {**PAGES[name], "since": WINDOWS[0]})
+                    body = answered(connection, name, query)
+                    if name == "curves":  # of these, only new points are asked for
+                        self.after = str(json.loads(body)["until_s"])
                 with self.changed:
                     self.due_s[name] = time.monotonic() + (0.0 if self.eager else EVERY_S[name])
 

@@ -12,6 +12,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Final
 
 import structlog
@@ -102,10 +103,9 @@ class Api:
 
     def __init__(self, backend: Backend, now_s: Callable[[], float]) -> None:
         self._backend, self._now_s = backend, now_s
-        self._readers = threads.begun(_READERS, "api-read")
-        self._long, self._waiting_long = threads.begun(1, "api-long"), 0
-        self._askers = threads.begun(_ASKERS, "api-ask")
-        self._asking = 0
+        self._read = _Threads(_READERS, "api-read")
+        self._read_long = _Threads(1, "api-long", _MOST_LONG, "pages of long windows are being made")
+        self._wait = _Threads(_ASKERS, "api-ask", MOST_ASKS, "requests are waiting")
         self._rpc = Rpc(backend, self._read, self._wait)
         self._assets = Assets()
         self._stream, self._encoded_pages = Stream(backend), EncodedPages()
@@ -119,9 +119,8 @@ class Api:
 
     def close(self) -> None:
         """Shut the threads down without waiting. A thread that still waits for a reply ends when the reply comes."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
-        self._long.shutdown(wait=False, cancel_futures=True)
-        self._askers.shutdown(wait=False, cancel_futures=True)
+        for each in (self._read, self._read_long, self._wait):
+            each.pool.shutdown(wait=False, cancel_futures=True)
 
     def app(self, host_names: Iterable[str], passwords: PasswordCheck) -> ASGIApp:
         get: list[tuple[str, Handler]] = [
@@ -219,7 +218,7 @@ class Api:
         making = self._making.get(key)
         if making is None:
             thread = self._wait if _LONG in query else self._read_long if _is_long(name, query) else self._read
-            making = asyncio.ensure_future(thread(self._made, name, query, thread == self._read_long))
+            making = asyncio.ensure_future(thread(self._made, name, query, thread is self._read_long))
             self._making[key] = making
             making.add_done_callback(lambda _: self._making.pop(key))
         return await asyncio.shield(making)  # a client that leaves ends no other's answer
@@ -378,28 +377,21 @@ class Api:
 
         return acted
 
-    # --- threads -----------------------------------------------------------------------------------------------------
 
-    async def _read(self, call: Callable[..., Any], *args: object) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._readers, call, *args)
+class _Threads:
+    """Threads for calls that may block, and how many calls may be under way or wait at once."""
 
-    async def _read_long(self, call: Callable[..., Any], *args: object) -> Any:
-        if self._waiting_long >= _MOST_LONG:
-            raise RequestRefused(503, f"{_MOST_LONG} pages of long windows are being made already: try again")
-        self._waiting_long += 1
+    def __init__(self, threads_: int, name: str, most: float = inf, what: str = "") -> None:
+        self.pool, self._most, self._what, self._count = threads.begun(threads_, name), most, what, 0
+
+    async def __call__(self, call: Callable[..., Any], *args: object) -> Any:
+        if self._count >= self._most:
+            raise RequestRefused(503, f"{self._most} {self._what} already: try again")
+        self._count += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._long, call, *args)
+            return await asyncio.get_running_loop().run_in_executor(self.pool, call, *args)
         finally:
-            self._waiting_long -= 1
-
-    async def _wait(self, call: Callable[..., Any], *args: object) -> Any:
-        if self._asking >= MOST_ASKS:
-            raise RequestRefused(503, f"{MOST_ASKS} requests are waiting already: try again")
-        self._asking += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._askers, call, *args)
-        finally:
-            self._asking -= 1
+            self._count -= 1
 
 
 def _is_long(name: str, query: Mapping[str, str]) -> bool:
