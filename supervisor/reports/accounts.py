@@ -240,7 +240,7 @@ def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_
         stretch_s = max(0.0, min(to_s, until_s) - max(from_s, since_s))
         off_s = sum(
             max(0.0, min(to_s, until_s, reboot.boot_s) - max(from_s, since_s, reboot.last_sign_s))
-            for reboot in ledger.reboots
+            for reboot in (ledger.reboots if stretch_s else ())
         )
         up[level] = up.get(level, 0.0) + stretch_s - off_s
     reboots = [reboot.level for reboot in ledger.reboots if reboot.unclean and since_s <= reboot.last_sign_s < until_s]

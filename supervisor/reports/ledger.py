@@ -128,6 +128,7 @@ class ProgramTimeline:
     unproven_s: float = -1.0  # up to here, training without proof is booked as UNPROVEN
     key: str = ""  # names this timeline among all of the ledger
     kept: dict[str, int] = field(default_factory=dict)  # by list: number of chunks before its first item
+    kept_to_s: dict[str, float] = field(default_factory=dict)  # by list: the latest moment of an item in any chunk
     store: Kept | None = field(default=None, compare=False)
 
     def copy(self) -> ProgramTimeline:
@@ -153,6 +154,7 @@ class ProgramTimeline:
             chunks = list(chunked(kind, self.key, first, items))
             del found[: len(items)]
             self.kept[kind] = first + len(chunks)
+            self.kept_to_s[kind] = max([self.kept_to_s.get(kind, 0.0), *(chunk.to_s for chunk in chunks)])
             yield from chunks
 
     def _take_back(self, kind: str, enough: Callable[[list[Any]], bool]) -> list[Any]:
@@ -170,7 +172,7 @@ class ProgramTimeline:
         known, below, place = getattr(self, kind), self.kept.get(kind, 0), 0
         if kind != "incidents" and known and begin(known[0]) <= since_s:  # incidents are not quite in order
             below, place = 0, bisect_left(known, since_s, key=end)
-        if self.store is not None and below:
+        if self.store is not None and below and since_s <= self.kept_to_s.get(kind, 0.0):
             for chunk in self.store.overlapping(kind, self.key, since_s, until_s, below):
                 yield from map(make, chunk.items)
         yield from islice(known, place, None)
