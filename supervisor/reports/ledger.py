@@ -30,7 +30,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, fields, replace
-from itertools import islice
+from itertools import islice, takewhile
 from math import fsum
 from typing import Any, Final, NamedTuple
 
@@ -141,12 +141,13 @@ class ProgramTimeline:
 
     def seal(self, before_s: float) -> Iterator[Chunk]:
         """Give away what lies before a moment, except the last slice and the two last marks: the next fact needs them."""
+        ended = takewhile(lambda each: each.failed_at_s <= before_s, self.incidents[: self.ended_incidents])
         over = {
             "slices": min(bisect_right(self.slices, before_s, key=lambda each: each.end_s), len(self.slices) - 1),
             "marks": min(bisect_right(self.marks, before_s, key=lambda each: each[0]), len(self.marks) - 2),
-            "losses": bisect_right(self.losses, before_s, key=lambda each: each.at_s), "incidents": self.ended_incidents,
+            "losses": bisect_right(self.losses, before_s, key=lambda each: each.at_s), "incidents": len([*ended]),
         }  # fmt: skip
-        self.ended_incidents = 0
+        self.ended_incidents -= over["incidents"]
         for kind, count in over.items():
             _, begin, end = _ITEMS[kind]
             found, first = getattr(self, kind), self.kept.get(kind, 0)
