@@ -188,12 +188,13 @@ def test_nobody_is_left_hanging_when_it_stops(backend: FakeBackend, socket_path:
 def test_what_still_waits_for_a_thread_at_the_end_is_not_begun(backend: FakeBackend) -> None:
     """Else a request that nobody waits for any more would act on the daemon while it ends."""
     api, over = Api(backend, lambda: 1000.0), threading.Event()
-    for threads_ in (api._readers, api._askers):
-        for _ in range(threads_._max_workers):
-            threads_.submit(over.wait, 60)
-    waiting = [api._readers.submit(backend.asked.clear), api._askers.submit(backend.asked.clear)]
+    pools = [each.pool for each in (api._read, api._read_long, api._wait)]
+    for pool in pools:
+        for _ in range(pool._max_workers):
+            pool.submit(over.wait, 60)
+    waiting = [pool.submit(backend.asked.clear) for pool in pools]
     try:
         api.close()
-        assert [each.cancelled() for each in waiting] == [True, True]
+        assert all(each.cancelled() for each in waiting)
     finally:
         over.set()

@@ -174,7 +174,7 @@ class Visit:
 
     def knock(self, address: str, given: str | None) -> int:
         headers = [] if given is None else [(b"authorization", given.encode())]
-        refusal = self.passwords._refusal({"type": "http", "headers": headers, "extralife.address": address})
+        refusal = self.passwords._refusal({"type": "http", "headers": headers}, address)
         return 200 if refusal is None else refusal[0]
 
 
