@@ -55,9 +55,9 @@ _INSTEAD: Final = {
 }  # fmt: skip
 _PROGRAM: Final = "set notice.command to the provider's program in deploy/notices/ (docs/offsite.md)"
 GONE: Final = {  # settings of an earlier extralife, and what to do
-    "notice.provider": _PROGRAM,
-    "notice.endpoint": _PROGRAM,
+    **dict.fromkeys(("notice.provider", "notice.endpoint"), _PROGRAM),
     "launcher.arrays": "each seed is a job of its own: remove it",
+    "training.compile": _INSTEAD["compile"],
 }
 _BY_NAME: Final = {name: instead for names, instead in _INSTEAD.items() for name in names.split()}
 

@@ -25,7 +25,8 @@ def test_a_key_that_has_gone_is_refused_with_what_takes_its_place(place: Place, 
     (told,) = place.errors(f"{HEAD}{line}\n")
     program = "set notice.command to the provider's program in deploy/notices/ (docs/offsite.md)"
     assert told == f"FILE, line 3: notice.{line.partition(' ')[0]} is not a setting any more; {program}"
-    (told,) = place.errors("[program.Pong]\ncompile = true\n")
+    training, told = place.errors("[training]\ncompile = true\n[program.Pong]\ncompile = true\n")
+    assert training.endswith("training.compile is not a setting any more; " + told.partition("; ")[2])
     assert told.endswith("program.Pong.compile is not a setting; remove it: cuda_graphs, which is on, does more for a GPU")
 
 

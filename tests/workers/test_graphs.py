@@ -1,7 +1,4 @@
-"""Recorded launches compute, to the bit, what the plain calls compute. On a GPU `bench/gpu.py` runs the same with real graphs.
-
-A CUDA graph repeats operations on the same memory while Python does nothing. `Operations` does that with a CPU's.
-"""
+"""Recorded launches compute, to the bit, what the plain calls compute. On a GPU `bench/gpu.py` runs the same with real graphs."""
 
 import pytest
 import torch
@@ -14,6 +11,8 @@ from workers.graphs import Graphed
 
 
 class Operations(TorchDispatchMode):
+    """Repeats a CPU's operations on the same memory while Python does nothing, as a CUDA graph does with a GPU's."""
+
     def __init__(self):
         super().__init__()
         self.calls = []
