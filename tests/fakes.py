@@ -118,7 +118,7 @@ class FakeSources:
         return figures(fold_accounts(self.journal).closed(self.now_s), self.wall_s)
 
     def incidents(self, since_s: float, until_s: float, program: str | None, view: Callable[[Iterable[Incident]], T]) -> T:
-        return view([each for each in incidents(self.journal) if program is None or program in each.programs()])
+        return view(incidents(self.journal, program))
 
     def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
         reading = LaneReading()

@@ -391,7 +391,7 @@ def _course(context: DecisionContext, name: str, ending: Ending, steps: int | No
     signalled = watch is not None and context.now_s - watch.signal_at_s <= grace_s
     return Course(
         steps, target, attempt.resumed_step, program.short_ends, watch.signal if watch is not None and signalled else "",
-        ending.leftovers if attempt.rest == ENDED else (), grace_s,
+        ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
     )  # fmt: skip
 
 

@@ -100,7 +100,7 @@ def _start(context: DecisionContext, program: Program, by: str) -> Result:
 
 def _stop(context: DecisionContext, program: Program, by: str) -> Result | None:
     name = program.name
-    if program.phase is Phase.STOPPED:
+    if program.phase in {Phase.STOPPED, Phase.DONE}:
         return (name, NOT_RUNNING, "not running")
     context.record(facts.Wanted(f"stopped by {by}", name, run=False, by=by))
     if program.attempt is not None:

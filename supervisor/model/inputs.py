@@ -166,7 +166,8 @@ class Ending(Record):
     last_lines: tuple[str, ...] = ()
     max_rss_bytes: int | None = None
     steps: int | None = None  # from the last beat
-    target: int | None = None  # from the last beat, in steps; None: also if it decided itself to leave
+    target: int | None = None  # from the last beat, in steps
+    decided: bool = False  # by the last beat, it left by itself before its target
     shown_steps: int | None = None  # the newest step in its own output: it may have come further
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None  # when that checkpoint was durable, in journal time

@@ -8,10 +8,9 @@ A phase either has a process (STARTING, RUNNING, STOPPING), or a deadline (BACKO
 (QUEUED), a GPU or its memory (GATED), the operator (STOPPED), the operator or the config (FATAL, EXITED), nothing (DONE).
 
 The end of an attempt is not an edge of its own. The same transaction that holds `Exited` also holds the fact that follows
-from it (BACKED_OFF, REQUEUED, FINISHED, GAVE_UP, STAYED_DOWN), and that fact is the edge.
+from it (BACKED_OFF, REQUEUED, FINISHED, GAVE_UP, STAYED_DOWN), and that fact is the edge. Only older journals stop DONE.
 
-The table has every pair, also the impossible ones (None): a missing pair of a new phase or edge fails the totality test
-and not a run in the night.
+The table has every pair, also the impossible ones (None): a missing pair fails the totality test, not a run in the night.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Totals and figures of any stretch of time, from the timelines of `reports/ledger.py`; defined in docs/accounts.md.
 
 Every total is a sum over slices that are cut at the window's ends. So the totals of two neighbouring windows add up to the
-total of both. `check` lists what does not add up; the simulator and the tests call it.
-
-Unknown is None: a mean of nothing, an MTBF without a failure.
+total of both. Unknown is None: a mean of nothing, an MTBF without a failure.
 """
 
 from __future__ import annotations
@@ -86,7 +84,7 @@ class Summary(Record):
     until_s: float
     slots: AccountSheet
     programs: tuple[AccountSheet, ...]
-    paid: list[tuple[float, float]]  # (moment, slot-seconds paid until then); between the moments they grow evenly
+    at_level: dict[str, dict[str, Seconds]]  # by program and level
     levels: dict[str, LevelFigures] = field(default_factory=dict)
 
 
@@ -113,10 +111,10 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
         seconds = {account: own.seconds[account] for account in Account if account in own.seconds}
         sheets.append(_with_figures(name, timelines, since_s, until_s, fsum(own.lengths_s), seconds))
         if not any(timeline.service for timeline in timelines):
-            for level, trained_s in own.trained_s.items():
-                trained[level] = trained.get(level, 0.0) + trained_s
-    slots, paid = _slots(ledger, of_slots, since_s, until_s)
-    return Summary(since_s, until_s, slots, tuple(sheets), paid, _levels(ledger, trained, since_s, until_s))
+            for level, spent in own.at_level.items():
+                trained[level] = trained.get(level, 0.0) + fsum(spent[each] for each in spent if each in _TRAINS)
+    slots, at_level = _slots(ledger, of_slots, since_s, until_s), {name: own.at_level for name, own in booked.items()}
+    return Summary(since_s, until_s, slots, tuple(sheets), at_level, _levels(ledger, trained, since_s, until_s))
 
 
 def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
@@ -124,7 +122,7 @@ def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
     of_slots = _Booked()
     for timeline in ledger.all_timelines():
         _book(ledger, timeline, since_s, until_s, _Booked(), of_slots)
-    return _slots(ledger, of_slots, since_s, until_s)[0]
+    return _slots(ledger, of_slots, since_s, until_s)
 
 
 def within(timeline: ProgramTimeline, since_s: float, until_s: float) -> Iterator[Slice]:
@@ -144,12 +142,13 @@ class _Booked:
 
     seconds: Seconds = field(default_factory=dict)
     lengths_s: array[float] = field(default_factory=lambda: array("d"))
-    trained_s: dict[str, float] = field(default_factory=dict)  # by level; a slice belongs to the level at its start
+    at_level: dict[str, Seconds] = field(default_factory=dict)
     stays: list[list[_Stay]] = field(default_factory=list)  # of each training
 
-    def add(self, piece: Slice) -> None:
-        for account, seconds in piece.seconds.items():
-            self.seconds[account] = self.seconds.get(account, 0.0) + seconds
+
+def _add(total: Seconds, piece: Slice) -> None:
+    for account, seconds in piece.seconds.items():
+        total[account] = total.get(account, 0.0) + seconds
 
 
 def _book(
@@ -159,15 +158,12 @@ def _book(
     starts: list[float] = [at_s for at_s, _, _ in ledger.levels]
     stays: list[_Stay] = []
     for piece in within(timeline, since_s, until_s):
-        own.add(piece)
+        _add(own.seconds, piece)
         own.lengths_s.append(piece.end_s - piece.start_s)
         if piece.holds:
-            of_slots.add(piece)
-        trained_s = sum(seconds for account, seconds in piece.seconds.items() if account in _TRAINS)
-        if trained_s:
-            place = bisect_right(starts, piece.start_s) - 1
-            level = ledger.levels[place][1] if place >= 0 else ""
-            own.trained_s[level] = own.trained_s.get(level, 0.0) + trained_s
+            _add(of_slots.seconds, piece)
+        for level, part in _by_level(ledger, starts, piece):
+            _add(own.at_level.setdefault(level, {}), part)
         waits = next((account.value for account in _FREE if account in piece.seconds), "")
         begin_s, kind = piece.start_s, "workers" if piece.holds else waits
         if stays and stays[-1][2] == kind and begin_s <= stays[-1][1] + ROUNDING_S:
@@ -177,20 +173,24 @@ def _book(
         of_slots.stays.append(stays)
 
 
-def _slots(
-    ledger: Ledger, booked: _Booked, since_s: float, until_s: float
-) -> tuple[AccountSheet, list[tuple[float, float]]]:  # fmt: skip
-    found, paid, before = booked.seconds, [(since_s, 0.0)], None
+def _by_level(ledger: Ledger, starts: list[float], piece: Slice) -> Iterator[tuple[str, Slice]]:
+    """The parts of a slice, with the level that was in force."""
+    place = bisect_right(starts, piece.start_s)
+    while place < len(starts) and starts[place] < piece.end_s:
+        part, piece = piece.cut(starts[place])
+        yield ledger.levels[place - 1][1] if place else "", part
+        place += 1
+    yield ledger.levels[place - 1][1] if place else "", piece
+
+
+def _slots(ledger: Ledger, booked: _Booked, since_s: float, until_s: float) -> AccountSheet:
+    found, paid_s = booked.seconds, 0.0
     for from_s, to_s, slots, free in paid_slots(ledger, booked.stays, since_s, until_s):
-        slot_s = paid[-1][1] + slots * (to_s - from_s)
-        if slots == before:
-            paid.pop()
-        paid.append((to_s, slot_s))
-        before = slots
+        paid_s += slots * (to_s - from_s)
         for account, count in free.items():
             found[account] = found.get(account, 0.0) + count * (to_s - from_s)
     seconds = {account: found[account] for account in Account if account in found}
-    return _with_figures("slots", ledger.trainings(), since_s, until_s, paid[-1][1], seconds), paid
+    return _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, seconds)
 
 
 def _with_figures(

@@ -19,6 +19,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import ProgramSpec, Settings
 from supervisor.model.state import Program, State
 from supervisor.policy.upkeep import cost as rule
+from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import Record
 from supervisor.reports.accounts import Summary, level_stretches
 from supervisor.reports.accounts_view import summary_of
@@ -33,6 +34,9 @@ NO_PRICE = (
     "no price is configured: set usd_per_hour in [cost], or EXTRALIFE_USD_PER_HOUR, "
     "to the price of an hour of this box to see dollars"
 )
+
+_WAITS = (Account.NOTICE, Account.ADMISSION, Account.IDLE)  # without a slot
+_Stretch = tuple[float, float]  # from, until
 
 
 class Games(Record):
@@ -141,11 +145,12 @@ def kept_steps(timeline: ProgramTimeline, from_s: float, to_s: float, now: tuple
     return max(0.0, _position(marks, to_s) - _position(marks, from_s))
 
 
-def kept_in(ledger: Ledger, games: Games, from_s: float, to_s: float) -> dict[str, float]:
-    """The kept steps of every training in a stretch, by name."""
+def kept_in(ledger: Ledger, games: Games, *stretches: _Stretch) -> dict[str, float]:
+    """The kept steps of every training in these stretches, by name."""
     found: dict[str, float] = {}
     for timeline in ledger.trainings():
-        kept = kept_steps(timeline, from_s, to_s, _now(ledger, games, timeline))
+        now = _now(ledger, games, timeline)
+        kept = fsum(kept_steps(timeline, *stretch, now) for stretch in stretches)
         found[timeline.name] = found.get(timeline.name, 0.0) + kept
     return found
 
@@ -197,53 +202,50 @@ def frames_per_step(name: str, games: Games) -> float | None:
 def _levels(
     ledger: Ledger, games: Games, left: list[RemainingWork], found: Summary, usd_per_hour: float | None
 ) -> list[Json]:  # fmt: skip
-    """Every level that was in force or is configured, in that order, with its measured rate per paid slot."""
+    """Every level that was in force or is configured, in that order, with its kept steps and the time to finish there."""
     slots = {name: count for _, name, count in ledger.levels}
     slots |= {rung.level.name: rung.level.slots for rung in (() if games.settings is None else games.settings.rungs)}
-
-    def rate_of(stretches: list[_Stretch]) -> float | None:
-        slot_s = fsum(_position(found.paid, stop_s) - _position(found.paid, begin_s) for begin_s, stop_s in stretches)
-        return rule.slot_rate(
-            _kept(ledger, games, stretches), slot_s, fsum(stop_s - begin_s for begin_s, stop_s in stretches)
-        )
-
+    specs = () if games.settings is None else games.settings.programs
+    kinds = {spec.name: "" if spec.builtin else spec.group or spec.name for spec in specs}
     out = []
     for name, count in slots.items():
-        paid_s, kept = at_level(ledger, games, name, found.since_s, found.until_s)
         stretches = _stretches(ledger, name, found.since_s, found.until_s)
-        rate = rate_of(stretches)
-        hours = rule.hours_to_finish([each.length_s(rate) for each in left], count)
-        blocks = [] if rate is None else _cut(stretches, rule.blocks(paid_s))
-        spread = rule.spread_of([rate_of(block) or 0.0 for block in blocks])
+        paid_s, kept_by = _length_s(stretches), kept_in(ledger, games, *stretches)
+        kept = fsum(kept_by.values())
+        spent = {program: levels.get(name, {}) for program, levels in found.at_level.items()}
+        held_s = {each: fsum(by[account] for account in by if account not in _WAITS) for each, by in spent.items()}
+        rates = rule.rates(kept_by, held_s, kinds)
+        hours = rule.hours_to_finish([each.length_s(rates.get(each.name)) for each in left], count)
+        blocks = _cut(stretches, rule.blocks(paid_s))
+        spread = rule.spread_of([fsum(kept_in(ledger, games, *block).values()) / _length_s(block) for block in blocks])
         out.append({
             "name": name, "slots": count, "in_force": name == games.state.level, "paid_hours": paid_s / 3600.0,
-            "kept_steps": kept, "steps_per_s": None if rate is None else kept / paid_s,
+            "kept_steps": kept, "steps_per_s": rule.rate(kept, paid_s),
             "days": None if hours is None else hours / 24.0,
             "days_more": None if hours is None or spread is None else hours / 24.0 * spread,
             "usd": rule.usd_of(hours, usd_per_hour),
-            "why": _why_unknown(rate, paid_s, left) if hours is None else "",
+            "why": _why_unknown(rates, kept, paid_s, left) if hours is None else "",
         })  # fmt: skip
     return out
 
 
-def _why_unknown(rate: float | None, paid_s: float, left: list[RemainingWork]) -> str:
+def _why_unknown(rates: Mapping[str, float], kept: float, paid_s: float, left: list[RemainingWork]) -> str:
     """Why the time until all games are done at a level is unknown."""
-    unknown = [each for each in left if each.steps is None and each.seconds is None]
-    if unknown:
+    if unknown := [each for each in left if each.steps is None and each.seconds is None]:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         return f"{unknown[0].name}{more}: {unknown[0].why}"
-    if rate is None and paid_s <= 0:
-        return "never measured"
-    return f"only {span(paid_s)} measured" if paid_s < rule.LEAST_S else "no step was kept there"
-
-
-_Stretch = tuple[float, float]  # from, until
+    if paid_s < rule.LEAST_S:
+        return f"only {span(paid_s)} measured" if paid_s > 0 else "never measured"
+    if kept <= 0:
+        return "no step was kept there"
+    unmeasured = next(each.name for each in left if each.length_s(rates.get(each.name)) is None)
+    return f"{unmeasured} was not measured at this level"
 
 
 def at_level(ledger: Ledger, games: Games, name: str, from_s: float, to_s: float) -> tuple[float, float]:
     """(seconds paid, steps kept) while that level was in force in the window."""
     stretches = _stretches(ledger, name, from_s, to_s)
-    return fsum(stop_s - begin_s for begin_s, stop_s in stretches), _kept(ledger, games, stretches)
+    return _length_s(stretches), fsum(kept_in(ledger, games, *stretches).values())
 
 
 def _stretches(ledger: Ledger, name: str, from_s: float, to_s: float) -> list[_Stretch]:
@@ -252,14 +254,13 @@ def _stretches(ledger: Ledger, name: str, from_s: float, to_s: float) -> list[_S
     return [(begin_s, stop_s) for begin_s, stop_s in cut if begin_s < stop_s]
 
 
-def _kept(ledger: Ledger, games: Games, stretches: list[_Stretch]) -> float:
-    every = [(timeline, _now(ledger, games, timeline)) for timeline in ledger.trainings()]
-    return fsum(kept_steps(timeline, *stretch, now) for stretch in stretches for timeline, now in every)
+def _length_s(stretches: list[_Stretch]) -> float:
+    return fsum(stop_s - begin_s for begin_s, stop_s in stretches)
 
 
 def _cut(stretches: list[_Stretch], count: int) -> list[list[_Stretch]]:
     """The same time in `count` blocks of the same length, one after the other."""
-    length_s = fsum(stop_s - begin_s for begin_s, stop_s in stretches) / (count or 1)
+    length_s = _length_s(stretches) / (count or 1)
     out: list[list[_Stretch]] = [[] for _ in range(count)]
     passed_s = 0.0
     for begin_s, stop_s in stretches:

@@ -78,7 +78,7 @@ def _row(
     closed: Ledger, games: Games, from_s: float, to_s: float, wall: Callable[[float], float], usd_per_hour: float | None
 ) -> Json:  # fmt: skip
     slots = slots_in(closed, from_s, to_s)
-    kept = sum(kept_in(closed, games, from_s, to_s).values())
+    kept = sum(kept_in(closed, games, (from_s, to_s)).values())
     frames, _ = frames_in(closed, games, from_s, to_s)
     bill = cost.bill(to_s - from_s, slots.seconds, usd_per_hour)
     return {

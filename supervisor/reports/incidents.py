@@ -99,17 +99,23 @@ class Incident:
     def programs(self) -> tuple[str, ...]:
         """The names of the affected programs."""
         fact = self.cause.fact
-        if isinstance(fact, facts.HostRebooted):
+        if isinstance(fact, facts.HostRebooted) and not self.program:
             return tuple(sorted(fact.programs))
         return (self.program,) if self.program else ()
 
+    def of(self, program: str | None) -> Incident:
+        """The part that concerns one program: its own facts and those of the box. None: the whole."""
+        rows = [row for row in self.rows if program in {None, getattr(row.fact, "program", program)}]
+        return replace(self, program=program or self.program, rows=rows)
 
-def incidents(journal: Iterable[Stamped]) -> list[Incident]:
-    """All incidents of a journal, in the order in which they began."""
+
+def incidents(journal: Iterable[Stamped], program: str | None = None) -> list[Incident]:
+    """All incidents of a journal, in the order in which they began; with a program, its part of its own."""
     grouping = Grouping()
     for stamped in journal:
         grouping.add(stamped)
-    return sorted(grouping.between(None, float("-inf"), float("inf"), lambda _: {})(), key=lambda each: each.number)
+    found = grouping.between(None, float("-inf"), float("inf"), lambda _: {}, program)
+    return sorted(found(), key=lambda each: each.number)
 
 
 class Grouping:
@@ -148,21 +154,21 @@ class Grouping:
     def between(
         self, kept: Kept | None, since_s: float, until_s: float, facts_of: Facts, program: str | None = None
     ) -> Callable[[], Iterator[Incident]]:  # fmt: skip
-        """The incidents that begin, or whose cause was recorded, between two moments; with a program, only its own.
+        """The incidents that begin, or whose cause was recorded, between two moments; with a program, its part of its own.
 
         Reading those that have left the memory takes long, so the caller does it, one after the other.
         """
-        going = {each.number for (kind, *_), each in self._held.items() if kind in {"box", "down"}}
+        going = {each.number for key, each in self._held.items() if key[0] in {"box", "down"} and program in {None, key[1]}}
         live = (each for each in self.found if program is None or program in each.programs())
         live = (each for each in live if _overlaps(_span(each), since_s, until_s))
-        newest, below = [replace(each, rows=[*each.rows], goes_on=each.number in going) for each in live], self._chunks
+        newest, below = [replace(each.of(program), goes_on=each.number in going) for each in live], self._chunks
 
         def with_older() -> Iterator[Incident]:
             for chunk in () if kept is None else kept.overlapping(_KIND, "", since_s, until_s, below):
                 items = [item for item in chunk.items if program is None or program in item[3]]
                 items = [item for item in items if _overlaps(item[:2], since_s, until_s)]
                 rows = facts_of([seq for item in items for seq in item[-1]])
-                yield from (_of_json(item, rows) for item in items if item[2] in rows)
+                yield from (_of_json(item, rows).of(program) for item in items if item[2] in rows)
             yield from newest
 
         return with_older

@@ -57,7 +57,9 @@ def incidents(sources: Sources, since: Since, until: Since, program: str | None,
     }  # fmt: skip
 
 
-def incidents_view(found: Iterable[Incident], clock_steps: Mapping[str, float], *, limit: int, chars: int) -> list[Json]:
+def incidents_view(
+    found: Iterable[Incident], clock_steps: Mapping[str, float], limit: int = 0, chars: int = 0
+) -> list[Json]:
     """One entry per cause and error text, the gravest first, with its newest `limit` incidents. `chars` limits each text.
 
     The gravest: what still keeps a program from training, then by the time without training and the steps that were lost.
@@ -66,9 +68,9 @@ def incidents_view(found: Iterable[Incident], clock_steps: Mapping[str, float], 
     for each in found:
         by_cause.setdefault((each.what, error_of(each)), _Cause(each, max(1, limit))).add(each)
     ordered = sorted(by_cause.items(), key=lambda item: item[1].first.number)
-    groups = [_group(what, error, each, clock_steps) | {"incidents": [
+    groups = [_group(what, error, each, clock_steps) | ({} if not limit else {"incidents": [
         incident_view(one, clock_steps, chars=chars) for one in each.newest[: -limit - 1 : -1]
-    ]} for (what, error), each in ordered]  # fmt: skip
+    ]}) for (what, error), each in ordered]  # fmt: skip
     return sorted(groups, key=_order)
 
 
@@ -100,12 +102,6 @@ def error_of(found: Incident) -> str:
     Example: "exit code 1: OSError: [Errno 28] at 0x7f3a" is "OSError: [Errno #] at #".
     """
     return _VARIES.sub("#", found.cause.fact.why.partition(": ")[2]) if found.what == "crash" else ""
-
-
-def causes(found: Iterable[Incident], clock_steps: Mapping[str, float]) -> list[Json]:
-    """The same groups without their incidents."""
-    return [{key: group[key] for key in group if key != "incidents"}
-            for group in incidents_view(found, clock_steps, limit=0, chars=0)]  # fmt: skip
 
 
 def _order(group: Json) -> tuple[float, ...]:

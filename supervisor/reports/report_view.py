@@ -21,7 +21,7 @@ from supervisor.reports.accounts_view import summary_of
 from supervisor.reports.climb_view import climb_view
 from supervisor.reports.cost_view import Games, at_level, cost_view, games_of, kept_in
 from supervisor.reports.incidents import Incident
-from supervisor.reports.incidents_view import causes
+from supervisor.reports.incidents_view import incidents_view
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
@@ -46,17 +46,19 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
     sheets = {sheet.name: sheet for sheet in found.programs}
     status = status_view(sources)
     returns = first_and_newest(sources, begun_s, end_s)
-    kept = kept_in(closed, games, begun_s, end_s)
+    kept = kept_in(closed, games, (begun_s, end_s))
     rows = [_program(view, sheets.get(view["name"]), kept, returns) for view in status["programs"] if not view["service"]]
     rows.sort(key=lambda row: (_BROKEN.get(row["phase"], 2), row["name"]))
+
+    def broke(found: Iterable[Incident]) -> list[Json]:
+        return incidents_view((each for each in found if begun_s <= each.cause.at_s <= end_s), sources.state.clock_steps)
+
     return {
         "since_wall_s": bill["since_wall_s"],
         "until_wall_s": bill["until_wall_s"],
         "length_s": end_s - begun_s,
         "programs": rows,
-        "broke": sources.incidents(
-            begun_s, end_s, None, lambda found: broke(found, begun_s, end_s, sources.state.clock_steps)
-        ),
+        "broke": sources.incidents(begun_s, end_s, None, broke),
         "reboots": sum(begun_s <= reboot.boot_s <= end_s for reboot in closed.reboots),
         "kept_steps": sum(row["kept_steps"] for row in rows),
         "useful_share": bill["useful_share"],
@@ -99,11 +101,6 @@ def first_and_newest(sources: Sources, begun_s: float, end_s: float) -> dict[str
     columns = {name: track.values["mean_return"] for (name,), track in tracks.items()}
     known = {name: [value for value in column if value is not None] for name, column in columns.items()}
     return {name: (values[0], values[-1]) for name, values in known.items() if values}
-
-
-def broke(found: Iterable[Incident], begun_s: float, end_s: float, clock_steps: Mapping[str, float]) -> list[Json]:
-    """The incidents of a window by cause, the gravest first: number, programs, and the newest reason."""
-    return causes((each for each in found if begun_s <= each.cause.at_s <= end_s), clock_steps)
 
 
 def _next(bill: Json, line: str) -> Json:

@@ -108,12 +108,10 @@ def test_without_an_exit_record_the_rest_is_told_with_the_reason(left: Left) -> 
     assert left.without_record().ckpt_at_s is None, "not in journal time"
 
 
-def test_a_worker_that_leaves_by_itself_before_its_target_has_none(left: Left) -> None:
-    for phase, target in ((WorkerPhase.TRAINING, 50), (WorkerPhase.LEAVING, None)):
-        left.beat(phase, env_steps=44, target=50, target_kind=contract.TargetKind.ENV_STEPS)
-        assert left.without_record().target == target
-    left.beat(WorkerPhase.LEAVING, env_steps=50, target=50, target_kind=contract.TargetKind.ENV_STEPS)
-    assert left.without_record().target == 50
+def test_a_worker_that_leaves_by_itself_before_its_target_has_decided_so(left: Left) -> None:
+    for name, steps, decided in (("TRAINING", 44, False), ("LEAVING", 44, True), ("LEAVING", 50, False)):
+        left.beat(WorkerPhase[name], env_steps=steps, target=50, target_kind=contract.TargetKind.ENV_STEPS)
+        assert (left.without_record().target, left.without_record().decided) == (50, decided)
 
 
 def test_an_attempt_that_never_ran_has_no_last_lines(left: Left) -> None:

@@ -95,6 +95,24 @@ def test_a_free_slot_that_nothing_wants_does_not_slow_a_level_down():
     assert light["days"] * 24 == pytest.approx(1.0), "its one program has the rate of its own slot"
 
 
+def test_each_program_goes_on_at_its_own_rate_and_one_without_a_rate_at_that_of_its_kind():
+    """P makes 1000 steps/s, the script F 10: all is done when F is, and what F's kind never showed stays unknown."""
+    story = Story("P", "F", slots=2).start(0, trains=0).resumed(0, 0).start(0, "F", trains=0).resumed(0, 0, name="F")
+    story.tallied(3600, 0, steps=3_600_000).tallied(3600, 0, steps=36_000, name="F")
+    samples = {"P": Sample("P1", steps=3_600_000), "F": Sample("F1", steps=36_000, target=108_000, target_kind="env_steps")}
+    programs = [pong("P", argv=("--steps", "3600000")), ProgramSpec("F", ("x",), "d")]
+
+    def light(*more, **known):
+        found = told(*programs, *more, level=Level("light", 2))
+        return view(story, 3600, settings=found, samples=samples | known)["levels"][0]
+
+    assert light()["days"] * 24 == pytest.approx(2.0), "not: 3,672,000 steps at 505 a second and slot"
+    story.at(3600, facts.ProgramConfigured("new", "Q", "d"))
+    assert light(pong("Q", argv=("--steps", "3600000")))["days"] * 24 == pytest.approx(2.0), "on P's slot, at P's rate"
+    found = light(ProgramSpec("Q", ("y",), "d"), Q=Sample("Q1", steps=0, target=9, target_kind="env_steps"))
+    assert (found["days"], found["why"]) == (None, "Q was not measured at this level")
+
+
 def test_how_far_off_the_end_may_be_is_told_after_two_hours_of_a_level():
     """Three stretches of light, with heavy for half an hour between them: light's three hours are six blocks, heavy has none."""
     per_half_hour = [480, 500, 700, 500, 700, 520, 480, 520]
@@ -159,8 +177,6 @@ def left(*specs, samples=None, phases=()):
     story = Story(*(spec.name for spec in specs if spec.name != "new"))
     state = fold_all(story.rows)
     for name, phase, attempts in phases:
-        from dataclasses import replace
-
         state = replace(
             state, programs={**state.programs, name: replace(state.programs[name], phase=phase, attempts=attempts)}
         )
@@ -174,18 +190,14 @@ def one(spec, sample=None, attempts=0):
     return found
 
 
-def test_a_live_worker_says_its_own_target():
-    assert one(pong(), Sample("t", target=100, target_kind="env_steps", steps=40)).steps == 60
-    assert one(pong(), Sample("t", target=100, target_kind="seconds_left")).seconds == 100
-    assert one(pong(), Sample("t", target=100, target_kind="episodes", episodes=20, steps=1000)).steps == 4000
-    assert "not run long enough" in one(pong(), Sample("t", target=100, target_kind="episodes", episodes=0, steps=5)).why
-
-
 def test_what_is_left_has_the_name_of_its_program_and_one_reason():
     """However it is known: by a live worker, by the command line, or not at all."""
     unknown = "it has not run long enough to measure"
     for sample, expected in (
         (Sample("t", target=100, target_kind="env_steps", steps=140), RemainingWork("P", steps=0.0)),
+        (Sample("t", target=100, target_kind="env_steps", steps=40), RemainingWork("P", steps=60.0)),
+        (Sample("t", target=100, target_kind="episodes", episodes=20, steps=1000), RemainingWork("P", steps=4000.0)),
+        (Sample("t", target=100, target_kind="episodes", episodes=0, steps=5), RemainingWork("P", why=unknown)),
         (Sample("t", target=100, target_kind="seconds_left"), RemainingWork("P", seconds=100.0)),
         (Sample("t", target=100, target_kind="episodes", episodes=120, steps=1000), RemainingWork("P", steps=0.0)),
         (Sample("t", target=100, target_kind="episodes", episodes=1), RemainingWork("P", why=unknown)),
@@ -199,22 +211,10 @@ def test_what_is_left_has_the_name_of_its_program_and_one_reason():
     both = RemainingWork("P", why="its target (hours or steps) is known only once it runs")
     assert one(pong(argv=("--steps", "5", "--hours", "2"))) == both
     assert one(pong(), attempts=1) == RemainingWork("P", why="its progress is unknown")
+    assert one(pong()) == RemainingWork("P", steps=2_000_000)
     assert one(pong(argv=())) == RemainingWork("P", why="it has no target")
     assert one(ProgramSpec("P", ("sh", "--steps", "5"), "d")) == RemainingWork("P", why="its target is unknown")
     assert games_left(Games(None, State())) == ([RemainingWork("all programs", why="the configuration cannot be read")], {})
-
-
-def test_else_its_command_line_does_as_far_as_it_can():
-    assert one(pong()).steps == 2_000_000
-    assert one(pong(argv=("--hours", "2.0"))).seconds == 7200
-    assert one(pong(argv=("--hours", "2.0")), attempts=1).why == "its target (hours) is known only once it runs"
-    assert one(pong(), attempts=1).why == "its progress is unknown", "not: all of it is left to do"
-    assert (
-        one(pong(argv=("--steps", "5", "--episodes", "3"))).why
-        == "its target (episodes or steps) is known only once it runs"
-    )
-    assert one(pong(argv=())).why == "it has no target"
-    assert one(ProgramSpec("F", ("--steps", "5"), "d")).why == "its target is unknown"
 
 
 def test_hours_take_as_long_at_every_level_and_the_rest_goes_by_its_rate():

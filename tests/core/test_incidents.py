@@ -9,6 +9,7 @@ from fakes import FakeSources
 from supervisor.model import facts
 from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
+from supervisor.records import replace
 from supervisor.reports.incidents import incidents
 from supervisor.reports.pages import PAGES, BadQuery
 
@@ -169,6 +170,13 @@ def test_a_reboot_is_one_incident_of_the_box_with_all_its_programs():
     measured = page(rows)["causes"][1]["incidents"][0]["story"][0]["measured"]
     assert measured == {"cause": "unclean", "end": "power", "down_s": 7.0, "up_s": 1000.0}
     assert incidents(journal(rebooted(end="")))[0].began_s == 3.0
+
+
+def test_a_reboot_on_the_page_of_a_program_has_its_own_part():
+    rows = journal(rebooted("Pong", "Qbert"), resumed(), replace(resumed(lost=7), program="Qbert"), ready("t2"))
+    lost = {name: page(rows, **({"program": name} if name else {}))["causes"][0] for name in ("", "Pong", "Qbert")}
+    assert [(each["lost_steps"], each["goes_on"]) for each in lost.values()] == [(107, True), (100, False), (7, True)]
+    assert lost["Pong"]["programs"] == ["Pong"]
 
 
 def test_troubles_of_the_box_and_their_ends():

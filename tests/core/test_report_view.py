@@ -19,8 +19,9 @@ from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import since_s
 from supervisor.reports.cost_view import Games, frames_in
 from supervisor.reports.incidents import incidents
+from supervisor.reports.incidents_view import incidents_view
 from supervisor.reports.pages import Since
-from supervisor.reports.report_view import broke, report_view
+from supervisor.reports.report_view import report_view
 
 
 class Sources(FakeSources):
@@ -206,29 +207,23 @@ def started(*, clean, last_sign_s):
     ],
 )  # fmt: skip
 def test_what_a_fact_tells_of(fact, what):
-    found = broke(incidents([Stamped(1, 10.0, WALL_S, "boot", fact)]), 0.0, 10.0, {})
+    found = incidents_view(incidents([Stamped(1, 10.0, WALL_S, "boot", fact)]), {})
     assert [each["what"] for each in found] == ([] if what is None else [what])
 
 
 def test_the_gravest_comes_first_and_the_newest_reason_is_told():
     disk, ready = replace(exited("crash"), why="exit code 1: OSError at 0x7f"), facts.BecameReady("trains", "Pong", "t", 1.0)
-    told = [
-        disk,
-        exited("killed"),
-        exited("killed"),
-        ready,
-        replace(disk, why="exit code 1: OSError at 0x8a", program="Qbert"),
-    ]
+    other = replace(disk, why="exit code 1: OSError at 0x8a", program="Qbert")
+    told = [disk, exited("killed"), exited("killed"), ready, other]
     journal = [Stamped(place, float(place), WALL_S + place, "boot", fact) for place, fact in enumerate(told)]
-    crash, killed = broke(incidents(journal), 0.0, 9.0, {})
+    crash, killed = incidents_view(incidents(journal), {})
     assert crash == {
         "what": "crash", "error": "OSError at #", "count": 2, "programs": ["Pong", "Qbert"], "why": "exit code 1: OSError at 0x8a",
         "first_wall_s": WALL_S, "newest_wall_s": WALL_S + 4, "lost_steps": None, "goes_on": True, "outage_s": 3.0,
     }  # fmt: skip
     assert (killed["what"], killed["count"], killed["goes_on"], killed["outage_s"]) == ("killed from outside", 2, False, 3.0)
-    assert broke(incidents(journal), 4.5, 9.0, {}) == []
     other = Stamped(5, 5.0, WALL_S + 5, "boot", replace(disk, why="exit code 1: KeyError: 'obs'"))
-    assert [each["error"] for each in broke(incidents([*journal, other]), 0.0, 9.0, {})[:2]] == [
+    assert [each["error"] for each in incidents_view(incidents([*journal, other]), {})[:2]] == [
         "OSError at #",
         "KeyError: 'obs'",
     ]

@@ -11,8 +11,7 @@ from supervisor.policy.upkeep.cost import (
     bill,
     blocks,
     hours_to_finish,
-    makespan,
-    slot_rate,
+    rates,
     spread_of,
     usd_of,
     usd_per_million,
@@ -30,10 +29,12 @@ def test_the_worked_example():
     )
     assert sum(each.usd for each in found.causes) == pytest.approx(found.usd)
     assert usd_per_million(20.0, 144e6) == pytest.approx(0.1389, abs=1e-4)
-    rate = slot_rate(36e6, 2 * 10 * H, 10 * H)
-    assert rate == 500.0
-    hours = hours_to_finish([left / rate for left in (9e6, 9e6, 18e6)], 2)
-    assert (hours, usd_of(hours, 2.0)) == (15.0, 30.0)
+    found = rates(
+        {"Pong": 27e6, "Qbert": 9e6}, {"Pong": 10 * H, "Qbert": 10 * H}, dict.fromkeys(("Pong", "Qbert", "Boxing"), "")
+    )
+    assert found == {"Pong": 750.0, "Qbert": 250.0, "Boxing": 500.0}
+    hours = hours_to_finish([left / found[name] for name, left in (("Pong", 13.5e6), ("Qbert", 9e6), ("Boxing", 9e6))], 2)
+    assert (hours, usd_of(hours, 2.0)) == (10.0, 20.0)
 
 
 def test_every_account_is_in_exactly_one_cause():
@@ -54,23 +55,22 @@ def test_nothing_paid_yet_is_no_share():
     assert (useful.hours, useful.share, useful.usd) == (0.0, None, None)
 
 
-@pytest.mark.parametrize(("kept", "slot_s", "paid_s"), [(0, 1200, 600), (100, 0, 600), (100, 1198, 599)])
-def test_too_little_was_seen_for_a_rate(kept, slot_s, paid_s):
-    assert slot_rate(kept, slot_s, paid_s) is None
+@pytest.mark.parametrize(("kept", "held_s"), [(0, 600), (100, 0), (100, 599)])
+def test_too_little_was_seen_for_a_rate(kept, held_s):
+    """Then the mean of its kind is used: a script of another kind has none."""
+    seen = {"walker-1": kept, "Pong": 6000.0}, {"walker-1": held_s, "Pong": 600.0}
+    assert rates(*seen, {"walker-1": "walker", "walker-2": "walker", "Pong": ""}) == {"Pong": 10.0}
 
 
 def test_what_is_not_known_makes_the_sum_unknown():
     assert hours_to_finish([3600.0, None], 2) is None
     assert hours_to_finish([3600.0], 0) is None
     assert hours_to_finish([], 2) == 0.0
+    assert hours_to_finish([5 * H, 5 * H, 10 * H], 2) == 15
+    assert hours_to_finish([10 * H, 5 * H, 5 * H], 2) == 10
+    assert hours_to_finish([7 * H], 3) == 7
     assert (usd_of(None, 2.0), usd_of(1.0, None)) == (None, None)
     assert (usd_per_million(None, 5.0), usd_per_million(5.0, 0.0), usd_per_million(5.0, None)) == (None, None, None)
-
-
-def test_the_last_game_takes_as_long_as_it_takes():
-    assert makespan([5, 5, 10], 2) == 15
-    assert makespan([10, 5, 5], 2) == 10
-    assert makespan([7], 3) == 7
 
 
 @pytest.mark.parametrize(("paid_s", "count"), [(0, 0), (7199, 0), (7200, 4), (9000, 5), (14_399, 7), (14_400, 8), (1e6, 8)])

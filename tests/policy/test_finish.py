@@ -16,6 +16,8 @@ STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator)
     [
         (DONE, Course(), "done", "finished, exit code 0"),
         (DONE, Course(34), "done", "finished, exit code 0 at step 34; its target is not known (target_steps)"),
+        (DONE, Course(34, 100_000, decided=True), "done", "finished, exit code 0 at step 34 of 100,000, by its own decision"),
+        (DONE, Course(34, decided=True), "done", "finished, exit code 0 at step 34, by its own decision"),
         (DONE, Course(None, 100_000), "done", "finished, exit code 0"),
         (DONE, Course(34, 100_000), "left", "asked to leave from outside (or an early stop): exit code 0 at step 34 of 100,000"),
         (DONE, Course(34, 100_000, signal="SIGTERM"), "left", "asked to leave from outside (SIGTERM): exit code 0 at step 34 of 100,000"),

@@ -311,12 +311,7 @@ def test_the_newest_time_of_a_calendar_is_a_whole_minute_and_may_be_now(calendar
 
 
 def test_what_little_is_seen_costs():
-    assert cost.slot_rate(1.0, 1.0, cost.LEAST_S) == 1.0
-    assert cost.slot_rate(0.5, 0.25, cost.LEAST_S + 1) == 2.0
-    assert cost.slot_rate(0.0, 1.0, cost.LEAST_S) is None
-    assert cost.slot_rate(1.0, 1.0, cost.LEAST_S - 1) is None
-    assert cost.hours_to_finish([3600.0, 7200.0], 1) == 3.0
-    assert cost.hours_to_finish([3600.0], 0) is None
+    assert cost.rate(cost.LEAST_S, cost.LEAST_S) == 1.0
     assert cost.usd_per_million(2.0, 500_000.0) == 4.0
     found = cost.bill(3600.0, {Account.PRODUCTIVE: 0.25, Account.LOST: 0.75}, 4.0)
     assert [(each.name, each.share, each.usd) for each in found.causes] == [("useful", 0.25, 1.0), ("lost work", 0.75, 3.0)]

@@ -184,6 +184,7 @@ def without_record(
         ckpt_step=last.get("ckpt_step"),
         ckpt_at_s=None if ckpt_ns is None or journal_s is None else journal_s(ckpt_ns),
         target=last.get("target"),
+        decided=last.get("decided", False),
         reports=read_reports(f"{paths.attempt_dir(program, attempt, token)}/{contract.REPORTS_FILE}"),
         batch_size=last.get("batch_size"),
         fate=fate,
@@ -193,13 +194,12 @@ def without_record(
 def _last_figures(paths: Paths, program: str, attempt: int, token: str) -> dict[str, Any]:
     """The last figures that a worker reported. Zero steps before training mean that the steps are unknown.
 
-    A worker that leaves by itself before its target, as an early stop does, has none.
+    `decided`: it leaves by itself before its target, as an early stop does.
     """
     beat = daemon_side.read_beat(paths.beat(program, attempt))
     if beat is None or beat.token != token:
         return {}
     figures = contract.known_figures(beat)
-    early = beat.phase is contract.WorkerPhase.LEAVING and beat.env_steps < beat.target
-    if beat.target_kind is not contract.TargetKind.ENV_STEPS or early:
-        figures.pop("target", None)
-    return figures
+    target = figures.pop("target", None) if beat.target_kind is contract.TargetKind.ENV_STEPS else None
+    early = target is None or beat.env_steps < target
+    return figures | {"target": target, "decided": early and beat.phase is contract.WorkerPhase.LEAVING}

@@ -144,8 +144,8 @@ def start_code(code: int, text: str) -> int:
 )  # fmt: skip
 async def _stop(call: Call, snapshot: StatusPage, names: list[str], wait: bool) -> list[Result]:
     """Stop a program: it saves and exits, and stays down over restarts of daemon and host until it is started."""
-    stopped = {view["name"] for view in snapshot.programs if view["phase"] == "STOPPED"}
-    if stopped.issuperset(names):
+    down = {view["name"] for view in snapshot.programs if view["phase"] in {"STOPPED", "DONE"}}
+    if down.issuperset(names):
         return [(name, codes.NOT_RUNNING, "not running") for name in names]  # the journal would record a request
     if wait:
         return await call.ask(Verb.STOP, names)

@@ -57,13 +57,13 @@ export function sortedPrograms(programs) {
 }
 
 /** "16 training, 98 wait for a slot". */
-export const inStates = (programs) => stateCounts(programs).map(([word, number]) => `${number} ${number > 1 ? word.replace(/^(\w+)s /, "$1 ") : word}`).join(", ");
+export const inStates = (programs) => stateCounts(programs).map(([word, number]) => `${number} ${word}`).join(", ");
 
-/** Number of programs by the word of their state, most frequent first: [["training", 4], ["done", 1]]. */
+/** Number of programs by their state, most frequent first: [["training", 4], ["wait for a slot", 2], ["done", 1]]. */
 export function stateCounts(programs) {
   const found = new Map();
   for (const view of programs) found.set(stateOf(view).word, (found.get(stateOf(view).word) ?? 0) + 1);
-  return [...found].sort(([, one], [, other]) => other - one);
+  return [...found].sort(([, one], [, other]) => other - one).map(([word, number]) => [number > 1 ? word.replace(/^(\w+)s /, "$1 ") : word, number]);
 }
 
 /** Games with their programs, in the order of their names. */

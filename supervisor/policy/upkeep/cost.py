@@ -4,15 +4,15 @@ The rule. The bill is the price of an hour times the wall time since the window 
 is divided by the accounts of the slots (`accounting.py`), which add up to the paid time: a cause's dollars are the bill
 times its share of the slots' seconds. So the causes add up to the bill, and *useful* is the part for work that was kept.
 
-The rate of a level is kept steps per paid slot and second (`accounting.py`), so it includes reboots, restarts and
-rolled-back work at that level. Below `LEAST_S` of paid time, or without a kept step, a level has no rate. The time to finish
-assumes that each game goes to the slot that is free first, the most important game first. If the remaining steps of one game
-are unknown, the whole time is unknown.
+The rate of a program at a level is its kept steps per second in which it did not wait for a slot, so it includes reboots,
+restarts and rolled-back work there. Below `LEAST_S` of that time, or without a kept step, it has the mean rate of its kind:
+of the built-in games, or of its group of scripts. Each program goes to the slot that is free first, the most important one
+first. If the remaining steps or the rate of one are unknown, the time to finish is unknown.
 
 Worked example. $2 an hour, 10 h, two slots: $20. Of the slots' 20 h, 17 h were productive, 2 h LOST and 1 h HOST_DOWN:
 useful $17, lost work $2, downtime $1. 36,000,000 steps of 4 frames were kept: $20 for 144 million frames is $0.139 per
-million. Their rate is 36,000,000 / (2 x 36,000 s) = 500 steps/s a slot. Three games with 9, 9 and 18 million steps to go
-need 5, 5 and 10 slot-hours; on two slots the third begins after 5 h: 15 h, $30.
+million. Pong kept 27,000,000 of them in 36,000 s: 750 steps/s; Qbert 9,000,000: 250. With 13.5 and 9 million steps to go
+they need 5 and 10 h. Boxing never ran: by their mean, 500, 9 million take 5 h after Pong. In all 10 h, $20.
 
 The range of the time to finish: a level's paid time is cut into four to eight equal blocks of half an hour or more. Their
 rates scatter with reboots, restarts and drift. The mean's standard error times Student's t gives a range that holds the
@@ -24,7 +24,7 @@ Why not dollars per computed frame: a level that computes twice as much and lose
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from math import fsum, sqrt
 from statistics import mean, stdev
@@ -124,11 +124,16 @@ def usd_per_million(usd: float | None, frames: float | None) -> float | None:
     return None if usd is None or not frames else usd / (frames / 1e6)
 
 
-def slot_rate(kept_steps: float, slot_s: float, paid_s: float) -> float | None:
-    """Kept steps per slot and second at a level that was in force for `paid_s`; None: there is too little data."""
-    if kept_steps <= 0 or slot_s <= 0 or paid_s < LEAST_S:
-        return None
-    return kept_steps / slot_s
+def rate(kept_steps: float, for_s: float) -> float | None:
+    """Kept steps per second at a level; None: there is too little data."""
+    return kept_steps / for_s if kept_steps > 0 and for_s >= LEAST_S else None
+
+
+def rates(kept_steps: Mapping[str, float], held_s: Mapping[str, float], kinds: Mapping[str, str]) -> dict[str, float]:
+    """The rate at a level of each program of `kinds`: its own, else the mean of its kind. Without both it is left out."""
+    own = {name: known for name in kinds if (known := rate(kept_steps.get(name, 0.0), held_s.get(name, 0.0))) is not None}
+    alike = {kind: mean(own[name] for name in own if kinds[name] == kind) for kind in {kinds[name] for name in own}}
+    return {name: own.get(name, alike[kind]) for name, kind in kinds.items() if kind in alike}
 
 
 def blocks(paid_s: float) -> int:
@@ -150,17 +155,11 @@ def spread_of(rates: Sequence[float]) -> float | None:
 
 
 def hours_to_finish(lengths_s: Sequence[float | None], slots: int) -> float | None:
-    """Hours until the last of these games is done, given in order of importance; None when one length is not known."""
+    """Hours until the last of these programs is done, each on the slot that is free first; None when one is not known."""
     known = [length for length in lengths_s if length is not None]
     if slots < 1 or len(known) < len(lengths_s):
         return None
-    return makespan(known, slots) / _HOUR_S
-
-
-def makespan(lengths: Iterable[float], slots: int) -> float:
-    """When the last job ends, if each job goes to the slot that is free first. Example: 5, 5 and 10 on two slots: 15."""
     ends = [0.0] * slots
-    for length in lengths:
-        first = ends.index(min(ends))
-        ends[first] += length
-    return max(ends)
+    for length in known:
+        ends[ends.index(min(ends))] += length
+    return max(ends) / _HOUR_S

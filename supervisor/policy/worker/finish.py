@@ -11,8 +11,7 @@ The rule for an end that extralife did not ask for, first match wins:
 | a success code just after `supervisorctl signal`, target unknown | asked to leave from outside: a death |
 | any other success code | finished; with `restart = "always"` it [starts again](restart.py) |
 
-The target is `target_steps`, or the one that its beats or its output name. A client that calls `run.leave()` makes this
-decision itself, so its success code is believed.
+The target is `target_steps`, or that of its beats or its output. The success code of a client's `run.leave()` is believed.
 
 **What a clean end leaves running** may work on for `stop_grace_s`. Then it is one of two things:
 
@@ -64,6 +63,7 @@ class Course(Record):
     signal: str = ""  # that an operator sent just before the end
     ended: tuple[str, ...] = ()  # processes that had to be ended after its clean end ...
     grace_s: float = 0.0  # ... and this time
+    decided: bool = False  # a client says that it leaves by itself before its target
 
     def _has(self, step: int | None, share: float) -> bool:
         return step is not None and self.target is not None and step >= share * self.target
@@ -78,7 +78,7 @@ class Course(Record):
         if verdict.cause != "done":
             return verdict
         how = verdict.why.removeprefix("finished, ")
-        if where and self.steps is not None and not self._has(self.steps, _SHORT):
+        if where and self.steps is not None and not (self.decided or self._has(self.steps, _SHORT)):
             if len(short_ends(self.short_ends, self.steps)) < _MOST_SHORT_ENDS:
                 by = self.signal or "or an early stop"
                 return Diagnosis("left", counted=True, why=f"asked to leave from outside ({by}): {how}{where}")
@@ -87,8 +87,9 @@ class Course(Record):
             return Diagnosis("left", counted=True, why=f"asked to leave from outside ({self.signal}): {how}")
         if self.ended:
             return replace(verdict, why=f"{how}{where}; ended after {span(self.grace_s)}: {', '.join(self.ended)}")
-        if self.steps is not None and self.target is None:
-            return replace(verdict, why=f"{verdict.why} at step {self.steps:,}; its target is not known (target_steps)")
+        if self.steps is not None and (self.decided or self.target is None):
+            more = ", by its own decision" if self.decided else "; its target is not known (target_steps)"
+            return replace(verdict, why=f"{verdict.why}{where or f' at step {self.steps:,}'}{more}")
         return verdict
 
 
