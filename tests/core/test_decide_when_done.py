@@ -459,9 +459,9 @@ def test_a_box_without_work_says_since_when_it_costs_money(monkeypatch):
     assert needs(core, CostSettings(), "soon") == ["soon"]
     core.later(86_400.0)
     assert needs(core, PRICE) == ["all done since 2027-01-15 09:00; the box costs $1.20 an hour"]
-    core.ask("stop", "Pong")
-    core.ask("stop", "Qbert")
-    assert needs(core, PRICE) == ["every program is stopped since 09:00; the box costs $1.20 an hour"]
+    core = running(rules=WhenDoneSettings())
+    core.ask("stop", "Pong", "Qbert")
+    assert needs(done(core), PRICE) == ["every program is stopped since 09:00; the box costs $1.20 an hour"]
     stuck = running(rules=WhenDoneSettings())
     stuck.ended("Pong", code=78)
     stuck.ended("Qbert", code=0)
