@@ -17,6 +17,7 @@ _SHARED: Final = frozenset(
 # These keep no owners or modes, and a power cut can damage a rename.
 _SIMPLE: Final = frozenset({"vfat", "msdos", "exfat", "ntfs", "ntfs3", "hfs", "hfsplus", "fuseblk"})
 _LAYERS: Final = frozenset({"overlay", "aufs"})
+_COPY_ON_WRITE: Final = frozenset({"btrfs", "zfs", "bcachefs", "f2fs"})
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")  # proc_mounts(5): space, tab, line feed and backslash in the path of a mount
 
 
@@ -52,6 +53,11 @@ def unsafe(kind: str, *, cluster: bool = False) -> str:
     if kind in _SIMPLE:
         return f"lies on {kind}: it keeps no owners and modes, and a power cut can take what was written and renamed"
     return ""
+
+
+def copies_on_write(kind: str) -> bool:
+    """Whether writing again what a file has already needs room."""
+    return kind in _COPY_ON_WRITE
 
 
 def layered(kind: str) -> bool:

@@ -129,8 +129,9 @@ def hold(path: str, witness: socket.socket | None = None) -> Singleton:
     except _Held as held:
         raise taken(f"pid {held.pid if held.pid.isdigit() else 'unknown'}", str(parent)) from None
     except OSError as error:
+        way = "make room" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "create it"
         raise OSError(
-            error.errno, f"cannot use {parent} as state directory: {error.strerror}; create it or choose another state_dir"
+            error.errno, f"cannot use {parent} as state directory: {error.strerror}; {way} or choose another state_dir"
         ) from error
 
 

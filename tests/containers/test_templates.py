@@ -21,7 +21,7 @@ def test_compose_gives_time_shared_memory_and_a_volume():
     assert (service["restart"], service["environment"]["EXTRALIFE_AFTER_SHUTDOWN"]) == ("unless-stopped", "stay")
     assert service["healthcheck"]["test"] == ["CMD", *PROBE, "ready"]
     assert (HERE / service["build"]["context"]).resolve() == ROOT
-    for command in (["docker", "compose"], ["docker-compose"], ["podman-compose"]):
+    for command in (["docker", "compose"], ["docker-compose"]):
         if (
             shutil.which(command[0])
             and subprocess.run([*command, "version"], capture_output=True, check=False).returncode == 0

@@ -9,17 +9,19 @@ flipped bit in the number would move the fact to another place.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sqlite3
 import stat
+import tempfile
 import zlib
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from supervisor import files
+from supervisor import files, filesystems
 from supervisor.adapters.durable import sync
 
 APPLICATION_ID: Final = 0x584C4A31  # "XLJ1": identifies this database, also for file(1)
@@ -117,9 +119,53 @@ def row_of(line: str | bytes) -> Row:
 
 
 def opened(path: Path, how: str = "mode=ro") -> sqlite3.Connection:
-    """A connection to an existing file, for any thread."""
+    """A connection to an existing file, for any thread. Raises OSError if `require_room` does."""
+    require_room(path)
     uri = f"file:{quote(os.fspath(path.absolute()))}?{how}"
-    return sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(
+        uri, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False, factory=_Connection
+    )
+
+
+class _Connection(sqlite3.Connection):
+    """The last one of a file writes its log back when it is closed. Without room for that it stays open."""
+
+    def close(self) -> None:
+        try:
+            require_room(path_of(self))
+        except OSError:
+            _left_open.append(self)
+        else:
+            super().close()
+
+
+_left_open: Final[list[sqlite3.Connection]] = []
+
+
+def path_of(db: sqlite3.Connection) -> Path:
+    return Path(db.execute("PRAGMA database_list").fetchone()[2])
+
+
+def require_room(path: Path) -> None:
+    """Raise a write's OSError where a full disk would end this process: SQLite stores into `-shm` through a memory map.
+
+    A file system that copies on write needs room for each such store, and without room the kernel sends SIGBUS.
+    """
+    if filesystems.copies_on_write(_kind_of(path.parent)):
+        try:
+            write_somewhere(path.parent)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+
+
+_kind_of: Final = functools.cache(filesystems.kind_of)
+
+
+def write_somewhere(directory: Path, sync: Callable[[int], object] = lambda _: None) -> None:
+    """Write as much as a commit needs to a file without a name. Raises OSError. A network's quota needs a `sync`."""
+    with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+        file.write(bytes(64 * 1024))
+        sync(file.fileno())
 
 
 def defect(db: sqlite3.Connection) -> str:
@@ -134,6 +180,7 @@ def pragma(db: sqlite3.Connection, name: str) -> int:
 
 @contextlib.contextmanager
 def transaction(db: sqlite3.Connection) -> Generator[None]:
+    require_room(path_of(db))
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -593,9 +593,7 @@ def as_os_error(path: Path) -> Generator[None]:
 def _refusal(directory: Path) -> OSError | None:
     """A quota that is used up, or a lack of descriptors: SQLite calls them an I/O error, or a file that it cannot open."""
     try:
-        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
-            file.write(bytes(64 * 1024))
-            os.fsync(file.fileno())
+        schema.write_somewhere(directory, os.fsync)
     except OSError as error:
         return error if error.errno == errno.EDQUOT or lack.is_lack(error) else None
     return None
