@@ -147,15 +147,6 @@ class Launcher(Protocol):
 
     def kill_tree(self, program: str, token: str) -> None: ...
 
-    def restore_run_dir(self, program: str, token: str) -> None: ...
-
-    def unrecorded(self) -> str:
-        """Which records of running attempts are missing in the runtime directory; empty: none."""
-        return ""
-
-    def restore_records(self) -> None:
-        return
-
     def start(self) -> None:
         """Begin to post ends. Call this once, before the first turn."""
         ...
@@ -170,8 +161,8 @@ class Launcher(Protocol):
         """Report the end of an attempt that `gone` has named. Outcome: Ended."""
         return
 
-    def adopt(self, program: str, survivor: Survivor) -> None:
-        """Watch an attempt that an earlier daemon started."""
+    def adopt(self, program: str, number: int, survivor: Survivor) -> None:
+        """Watch an attempt that an earlier daemon started. Its files that were removed are made again."""
         ...
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:

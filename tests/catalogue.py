@@ -391,8 +391,8 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "a run directory, or all its checkpoints, are removed while its worker runs",
-            "the directory is made again with its fence; the worker saves into it within seconds and loses no step; an "
-            "[alert](alerts.md) goes out",
+            "extralife restarts itself, which makes the directory again with its fence; the worker saves into it within "
+            "seconds and loses no step; an [alert](alerts.md) goes out",
             "supervisor/policy/box/foundations.py",
             "e2e/test_run_dir_lost.py::test_what_was_removed_is_made_again_and_saved_into_at_once",
         ),
@@ -810,7 +810,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row(
             "the runtime directory or the control socket is removed",
-            "made again within seconds with sockets, records and marker; no worker is ended ([more](box.md#files-it-relies-on))",
+            "extralife restarts itself within seconds, which makes all of it again; workers run on ([more](box.md#files-it-relies-on))",
             "supervisor/policy/box/foundations.py",
             "e2e/test_runtime_lost.py::test_a_removed_runtime_directory_is_made_again_with_all_that_was_in_it",
             "runtime-removed",

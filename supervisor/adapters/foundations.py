@@ -1,7 +1,7 @@
-"""Checks every two seconds the files and directories that the daemon relies on, and restores them on request.
+"""Checks every two seconds the files and directories that the daemon relies on.
 
-One row (`Watched`) describes one watched file or directory: its name, its path, its expected identity, and how to restore
-it. `policy/box/foundations.py` decides how to react to a finding; a row describes only its own file.
+One row (`Watched`) describes one watched file or directory: its name, its path, its expected identity, and who restores it.
+`policy/box/foundations.py` decides how to react to a finding; a row describes only its own file.
 
 The rules:
 
@@ -69,7 +69,7 @@ def _of(found: os.stat_result) -> Identity:
 
 
 class Remembered:
-    """The file that a path led to when it was first seen, or when it was last restored (`renew`).
+    """The file that a path led to when it was first seen, or at the last `renew`.
 
     It holds an O_PATH descriptor, which can't read or write the file and needs no permission. Without a descriptor the
     kernel may give the inode number of a removed file to the next new file at once. A replaced file would then look like the
@@ -104,23 +104,39 @@ class Remembered:
     __del__ = close
 
 
+class Seen:
+    """Any file at a path that had one before: its owner may replace it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path, self._seen = path, False
+
+    def __call__(self) -> Identity | None:
+        found = of_path(self._path)
+        self._seen |= found is not None
+        return found or (NO_FILE if self._seen else None)
+
+
+NO_FILE: Final = Identity(0, 0, "file")
+
+
 class Watched(Record):
     """A watched file or directory. `expected` returns its identity; None: unknown or not created yet.
 
     `check` returns a defect of a file whose identity is right or unknown, as a clause ("it cannot be written"; empty: none).
     It may raise OSError.
-    `restore` puts the file back and makes `expected` return the new identity. It raises OSError when it fails. The checking
-    thread calls it again and again until the path is right. It must never remove or overwrite somebody else's file.
+    `by_others`: its worker or the deciding thread restores it, at the latest until the next look.
+    `restarts`: a start of the daemon restores it. `prepare` makes way for that start, and raises OSError if it would fail.
     """
 
     name: str
     path: str
     expected: Callable[[], Identity | None]
     check: Callable[[], str] | None = None
-    restore: Callable[[], None] | None = None
+    by_others: bool = False
+    restarts: bool = False
+    prepare: Callable[[], object] | None = None
     consequence: str = ""  # what stops working without the file
     remedy: str = ""  # what the operator can do
-    minor: bool = False  # its restoration is not worth recording
     holds_starts: bool = False
 
 
@@ -157,10 +173,8 @@ class Foundations(Repeated):
         self._rounds: Rounds[Finding | None] = Rounds("foundations-look", hang_s)
         self._guard = threading.Lock()
         self._rows: dict[str, Watched] = {}
-        self._ordered: frozenset[str] = frozenset()
         self._posted: tuple[Finding, ...] = ()
         self._newest: dict[str, Finding | None] = {}
-        self._wake = threading.Event()
 
     def watch(self, *rows: Watched) -> None:
         """Watch these rows too, from now on. A row replaces another one of the same name. Any thread may call this."""
@@ -172,36 +186,32 @@ class Foundations(Repeated):
         with self._guard:
             self._rows = {name: row for name, row in self._rows.items() if name not in names}
 
-    def restore(self, name: str) -> None:
-        """Restore this file soon, and try again at every check until it is in place. Returns at once."""
-        with self._guard:
-            self._ordered |= {name}
-        self._wake.set()
-
-    def stop(self) -> None:
-        self._over.set()
-        self._wake.set()
-        super().stop()
-
     def check_all(self) -> None:
         """Run one round of checks; post the findings if they have changed."""
         with self._guard:
-            rows, ordered = dict(self._rows), self._ordered
-        found, hung = self._rounds.of({name: partial(_look_at, row, name in ordered) for name, row in rows.items()})
-        self._newest = {name: each for name, each in {**self._newest, **found}.items() if name in rows}
-        for name in hung & rows.keys():
-            self._newest[name] = _unknown(rows[name], f"its file system has not answered for {span(self._rounds.hang_s)}")
-        with self._guard:  # a request is done once the file is in place, even if somebody removes it again
-            self._ordered -= {name for name, each in found.items() if each is None and name in ordered}
-        findings = (*(found for found in self._newest.values() if found is not None), *_put_aside(rows))
+            rows = dict(self._rows)
+        newest = self._newest
+        found, hung = self._rounds.of({name: partial(_look_at, row, newest.get(name)) for name, row in rows.items()})
+        found |= {
+            name: _unknown(rows[name], f"its file system has not answered for {span(self._rounds.hang_s)}")
+            for name in hung & rows.keys()
+        }
+        with self._guard:  # a row that was forgotten meanwhile: its attempt has ended, and its files are removed
+            rows = {name: row for name, row in rows.items() if self._rows.get(name) is row}
+        self._newest = {name: each for name, each in {**newest, **found}.items() if name in rows}
+        aside = {each.name: each for each in _put_aside(rows)}
+        present = [each for each in self._newest.values() if each is not None]
+        findings = (
+            *(replace(each, detail=aside.pop(each.name).detail) if each.name in aside else each for each in present),
+            *aside.values(),
+        )
         if findings != self._posted:
             self._posted = findings
             self._inbox.post(FoundationsLooked(self._clock.now_s(), findings))
 
     def _turn(self) -> None:
         self.check_all()
-        self._wake.wait(self._period_s)
-        self._wake.clear()
+        self._over.wait(self._period_s)
 
 
 def _put_aside(rows: dict[str, Watched]) -> Iterator[Finding]:
@@ -216,30 +226,27 @@ def _put_aside(rows: dict[str, Watched]) -> Iterator[Finding]:
 
 def _unknown(row: Watched, detail: str = "") -> Finding:
     return Finding(
-        row.name, row.path, Look.UNKNOWN, detail, row.consequence, row.remedy, row.restore is not None,
-        minor=row.minor, holds_starts=row.holds_starts,
+        row.name, row.path, Look.UNKNOWN, detail, row.consequence, row.remedy, row.by_others, row.restarts,
+        holds_starts=row.holds_starts,
     )  # fmt: skip
 
 
-def _look_at(row: Watched, ordered: bool) -> Finding | None:
-    """Check one row; restore its file if that is ordered."""
+def _look_at(row: Watched, before: Finding | None) -> Finding | None:
+    """Check one row, and see whether its file can be restored."""
     found = check_row(row)
-    return _restored(row, found) if found is not None and ordered and found.look is not Look.UNKNOWN else found
-
-
-def _restored(row: Watched, found: Finding) -> Finding | None:
-    """Try to restore the file, and return the finding after that."""
-    if row.restore is None:
+    if found is None or found.look is Look.UNKNOWN:
         return found
+    if row.by_others and before is not None:
+        if found.look is Look.REPLACED and isinstance(row.expected, Remembered):
+            row.expected.renew()
+            return None
+        return replace(found, error="it is still missing or damaged")
     try:
-        row.restore()
+        if row.prepare is not None:
+            row.prepare()
     except OSError as error:
         return replace(found, error=error.strerror or str(error))
-    except Exception as error:  # a bug of ours; the next check tries again
-        log.exception("foundation_not_restored", name=row.name)
-        return replace(found, error=repr(error))
-    log.warning("foundation_restored", name=row.name, path=row.path)
-    return check_row(row)
+    return found
 
 
 def directory(path: str | os.PathLike[str]) -> int:

@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 from supervisor import files
-from supervisor.adapters.foundations import Identity, of_fd
+from supervisor.adapters.foundations import of_fd, of_path
 
 
 class MainLog(logging.handlers.RotatingFileHandler):
@@ -42,6 +42,8 @@ class MainLog(logging.handlers.RotatingFileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._failed = ""
+        if self.stream is not None and not self._is_in_place(self.stream.fileno()):
+            self._close()
         super().emit(record)
         self._error = self._failed
 
@@ -50,12 +52,19 @@ class MainLog(logging.handlers.RotatingFileHandler):
         error = sys.exc_info()[1]
         self._failed = (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
 
-    def identity(self) -> Identity | None:
-        """The identity of the open file; None while no file is open."""
+    def _is_in_place(self, fd: int) -> bool:
+        """Whether the path leads to the open file. Another program, such as logrotate, may have renamed it."""
         try:
-            return None if self.stream is None else of_fd(self.stream.fileno())
-        except ValueError:  # closed just now, by a rotation in another thread
-            return None
+            found = of_path(self.baseFilename)
+            return found is not None and found.same(of_fd(fd))
+        except OSError:
+            return True
+
+    def _close(self) -> None:
+        old, self.stream = self.stream, None
+        if old is not None:
+            with contextlib.suppress(OSError):  # closing may fail for a line that never reached the disk
+                old.close()
 
     def trouble(self) -> str:
         """Why lines do not reach the file, as a clause; empty: they do."""
@@ -65,10 +74,9 @@ class MainLog(logging.handlers.RotatingFileHandler):
         """Open the file at the path, and write a line that says so. Raises OSError."""
         self.acquire()
         try:
-            old, self.stream = self.stream, self._open()
-            if old is not None:
-                with contextlib.suppress(OSError):  # closing may fail for a line that never reached the disk
-                    old.close()
+            new = self._open()
+            self._close()
+            self.stream = new
         finally:
             self.release()
         self.handle(logging.makeLogRecord({"msg": "log_opened_anew", "levelno": logging.INFO, "levelname": "INFO"}))

@@ -9,8 +9,8 @@ lock a new file. So there is a second witness that nobody can remove: a name in 
 The name is made of the directory's path, the root directory and the user (`claim`). Any user may take such a name, so it
 counts only if our own user holds it. The table exists once per network namespace; the lock file does not depend on that.
 
-The daemon checks the lock file by identity (`adapters/foundations.py`). If the file is gone, `Singleton.restore` creates a
-new one, locks it before it has its final name, and then gives it the name, unless another file has taken it meanwhile.
+The daemon checks the lock file by identity (`adapters/foundations.py`). If the file is gone, it restarts itself, and locks
+a new one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import files, lack
-from supervisor.adapters.foundations import Identity, directory, of_fd, of_path
+from supervisor.adapters.foundations import Identity, of_fd
 
 _QUEUE: Final = 4096  # connections are never accepted: each refused start leaves a closed one in the queue
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: unix(7), SO_PEERCRED
@@ -36,54 +36,51 @@ class Taken(Exception):
 
 
 class Singleton:
-    """The held lock. It closes on exec: a daemon that re-executes itself takes it again, and workers never inherit it."""
+    """The held lock. It closes on exec: a daemon that re-executes itself takes it again, and workers never inherit it.
+
+    The name goes to the next image, so that no other daemon starts between the two.
+    """
 
     def __init__(self, fd: int, path: str, witness: socket.socket | None) -> None:
         self._fd, self.path, self._witness = fd, path, witness
-        self._directory_fd = directory(Path(path).parent)
 
     def identity(self) -> Identity | None:
         """The identity of the locked file, whether or not it still has its name."""
         return of_fd(self._fd) if self._fd >= 0 else None
 
-    def restore(self) -> None:
-        """Lock a new file and give it the name, after ours was removed. Raises OSError, also if another daemon holds it."""
-        state_dir = Path(self.path).parent
-        now = of_path(state_dir)
-        if now is None or not now.same(of_fd(self._directory_fd)):
-            raise OSError(errno.ESTALE, "the state directory is not the one with which extralife started")
-        ours = state_dir / f".lock.{os.getpid()}"
-        ours.unlink(missing_ok=True)
-        fd = _locked(ours, os.O_EXCL)
-        try:
-            os.link(ours, self.path)
-        except FileExistsError:
-            os.close(fd)
-            fd = _locked(Path(self.path))
-        except OSError:
-            os.close(fd)
-            raise
-        finally:
-            ours.unlink(missing_ok=True)
-        old, self._fd = self._fd, fd
-        os.close(old)
+    def refuse_if_held(self) -> None:
+        """Raises OSError if another process has locked the file that is at the path now."""
+        os.close(_locked(Path(self.path)))
+
+    def hand_on(self) -> str:
+        """The descriptor of the name for the next image's `claim`; empty if there is none."""
+        if self._witness is None:
+            return ""
+        self._witness.set_inheritable(True)
+        return str(self._witness.fileno())
 
     def release(self) -> None:
-        for fd in (self._fd, self._directory_fd):
-            if fd >= 0:
-                os.close(fd)
-        self._fd = self._directory_fd = -1
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
         if self._witness is not None:
             self._witness.close()
             self._witness = None
 
 
-def claim(state_dir: str) -> socket.socket | None:
+def claim(state_dir: str, handed_on: str = "") -> socket.socket | None:
     """Take the name that only one daemon of this user can have for a state directory, even a removed one. Raises Taken.
 
     None: the name was not available, for example because another user has it. Then the lock file alone decides.
+    `handed_on`: the descriptor of the name that the previous image of this process had.
     """
     name = _name(state_dir)
+    if handed_on:
+        witness = socket.socket(fileno=int(handed_on))
+        witness.set_inheritable(False)
+        if witness.getsockname() == name:
+            return witness
+        witness.close()  # the configuration names another state directory now
     witness = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         witness.bind(name)
@@ -147,8 +144,8 @@ class _Held(OSError):
         self.pid = pid
 
 
-def _locked(path: Path, flags: int = 0) -> int:
-    fd = files.open_own(path, os.O_RDWR | flags)
+def _locked(path: Path) -> int:
+    fd = files.open_own(path, os.O_RDWR)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(fd, 0)

@@ -20,13 +20,10 @@ import os
 import shutil
 import socket
 import stat
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from supervisor import files, membership
-from supervisor.adapters.foundations import Identity, Remembered
 
 QUEUE: Final = 1024  # a client with a timeout of its own gets EAGAIN at once when the queue is full
 _LONGEST_PATH: Final = 107  # bytes of sun_path, unix(7)
@@ -43,41 +40,25 @@ class Listener:
         """`trouble`: why the configured group has no access; empty if it has."""
         self.sock, self.path, self.trouble = sock, path, trouble
         self._file = _identity(path)
-        self._seen = Remembered(path)
-        self._seen.renew()
-        self.renewed: list[Callable[[socket.socket], None]] = []  # called with the new socket of `restore`
 
-    def identity(self) -> Identity | None:
-        """Identity of the socket's file, held open so that its inode number is not reused; None: no file has existed."""
-        return self._seen()
+    def hand_on(self) -> str:
+        """The descriptor for the next program image, which takes it with `take_over`. Empty: no client can find it any more.
 
-    def restore(self, group: str) -> None:
-        """Listen at the path again; clients of the previous socket stay connected. Raises OSError.
-
-        A foreign file in our socket's place is kept under another name. If a daemon answers there, nothing changes.
+        The socket file stays.
         """
-        if os.path.lexists(self.path):
-            _refuse_if_alive(self.path)
-            Path(self.path).rename(f"{self.path}.replaced-{time.time_ns()}")
-        new = listen(self.path, group)
-        old, self.sock, self.trouble, self._file = self.sock, new.sock, new.trouble, new._file
-        new._seen.close()
-        self._seen.renew()
-        for callback in self.renewed:
-            callback(self.sock)
-        old.close()  # the server has its own descriptor, and continues to serve its present clients
-
-    def hand_on(self) -> int:
-        """The descriptor for the next program image, which takes it with `take_over`. The socket file stays."""
+        if not self._is_in_place():
+            return ""
         self.sock.set_inheritable(True)
-        return self.sock.fileno()
+        return str(self.sock.fileno())
 
     def close(self) -> None:
         """Close the socket, and remove its file if it is still ours."""
-        self._seen.close()
         self.sock.close()
-        if self._file is not None and _identity(self.path) == self._file:
+        if self._is_in_place():
             Path(self.path).unlink(missing_ok=True)
+
+    def _is_in_place(self) -> bool:
+        return self._file is not None and _identity(self.path) == self._file
 
 
 def listen(path: str, group: str = "") -> Listener:
@@ -91,7 +72,7 @@ def listen(path: str, group: str = "") -> Listener:
             f"the control socket's path has {len(os.fsencode(path))} bytes, the kernel allows {_LONGEST_PATH}: "
             f"choose a shorter runtime directory than {Path(path).parent}",
         )
-    _refuse_if_alive(path)
+    refuse_if_alive(path)
     ours = str(Path(path).with_name(f".s{os.getpid()}"))
     Path(ours).unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -152,7 +133,7 @@ def take_over(fd: int, path: str, group: str = "") -> Listener:
     return Listener(sock, path, trouble)
 
 
-def _refuse_if_alive(path: str) -> None:
+def refuse_if_alive(path: str) -> None:
     """Raise SocketTaken if a daemon answers at `path`. A file without a listener is left from a killed one: replace it."""
     probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with probe:

@@ -68,10 +68,6 @@ class Server:
             self._ending = True
             raise RuntimeError("the API did not start; the log says why")
 
-    def also(self, sock: socket.socket) -> None:
-        """Accept on this listening socket too, from now on. May be called from any thread."""
-        self._uvicorn.add_listener(socket.socket(fileno=os.dup(sock.fileno())))
-
     def stop(self) -> None:
         """Finish the running requests within a time limit, close the connections and end the thread."""
         self._ending = True
@@ -141,11 +137,6 @@ class _Uvicorn(uvicorn.Server):
             for sock in server.sockets:
                 loop.remove_reader(sock.fileno())
         await asyncio.sleep(_LAST_REQUESTS_S)
-
-    def add_listener(self, sock: socket.socket) -> None:
-        """Accept on this socket too. May be called from any thread."""
-        if self._serving is not None:
-            asyncio.run_coroutine_threadsafe(self.accept(sock), self._serving)
 
     async def accept(self, sock: socket.socket) -> asyncio.Server:
         """Accept on this socket, as uvicorn does on the sockets that it starts with. Runs in its loop."""

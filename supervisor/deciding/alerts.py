@@ -56,13 +56,11 @@ def pursue(context: DecisionContext) -> None:
     found = [replace(alert, text=_shown(alert)) for alert in raised]
     for number, alert in enumerate(found):
         _log_alert(context, alert, number)
-    if context.memory.ended:
-        return
     if context.settings.alerts.targets:
         for alert in found:
             _raise_or_hold(context, alert)
         _raise_due_held(context)
-    if context.state.alerts.queue:
+    if context.state.alerts.queue and not context.memory.ended:
         _drop(context)
         _send(context)
 

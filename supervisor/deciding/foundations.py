@@ -6,16 +6,13 @@ The rule is `policy/box/foundations.py`. Open findings are in memory, not in the
 from __future__ import annotations
 
 from supervisor.deciding.context import DecisionContext, Feature
-from supervisor.model import commands, facts
+from supervisor.deciding.requests import end
+from supervisor.model import facts
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.model.memory import Held, Memory, Standing
 from supervisor.policy.box import foundations as rule
-from supervisor.policy.box.foundations import Answer, Finding, Look, Verdict
+from supervisor.policy.box.foundations import Answer, Finding, Look
 from supervisor.records import replace
-
-
-def _on_files(context: DecisionContext, item: FoundationsLooked) -> None:
-    on_looked(context, item.findings)
 
 
 def on_looked(context: DecisionContext, findings: tuple[Finding, ...], *, of_threads: bool = False) -> None:
@@ -31,40 +28,42 @@ def on_looked(context: DecisionContext, findings: tuple[Finding, ...], *, of_thr
     context.memory = replace(context.memory, foundations={**others, **standing})
     for name, old in before.items():
         if name not in standing and old.recorded:
-            for_s = context.now_s - old.since_s
-            why = rule.over(name, old.finding.path, for_s)
+            why = rule.over(name, old.finding.path, for_s := context.now_s - old.since_s)
             context.record(facts.FoundationRestored(why, name, old.finding.path, for_s, old.troubled))
 
 
 def _note(context: DecisionContext, old: Standing | None, finding: Finding) -> Standing:
-    """Begin or continue one finding: order the restoration of its file, and record the finding if it is new."""
-    verdict = rule.judge(finding)
-    now = old or Standing(finding, context.now_s, context.wall_s, verdict.why)
-    troubled = verdict.answer is Answer.TROUBLE
-    if not troubled and (old is None or not old.recorded or old.finding.look is not finding.look):
-        context.command(commands.RestoreFoundation(finding.name))
-    recorded = _record(context, now, verdict, finding)
-    return replace(now, finding=finding, why=verdict.why, troubled=now.troubled or troubled, recorded=recorded)
-
-
-def _record(context: DecisionContext, now: Standing, verdict: Verdict, finding: Finding) -> bool:
-    """Record a finding once, and once more when restoring it has failed. Returns whether it is on record."""
-    troubled = verdict.answer is Answer.TROUBLE
+    """Begin or continue one finding. It is recorded once, and once more when it becomes trouble."""
+    answer, why = rule.judge(finding, may_restart=rule.may_restart_at_s(context.state.restarts_s) <= context.now_s)
+    now = old or Standing(finding, context.now_s, context.wall_s, answer, why)
+    troubled = answer is Answer.TROUBLE
     worse = now.recorded and troubled and not now.troubled
     new = not now.recorded and rule.record_again(context.memory.foundations_at_s.get(finding.name), context.now_s)
-    if finding.name == rule.JOURNAL or (finding.minor and not troubled) or not (worse or new):
-        return now.recorded
-    context.record(facts.FoundationLost(verdict.why, finding.name, finding.path, finding.look.value, troubled))
-    at_s = {**context.memory.foundations_at_s, finding.name: context.now_s}
-    context.memory = replace(context.memory, foundations_at_s=at_s)
-    return True
+    if now_recorded := finding.name != rule.JOURNAL and (worse or new):
+        context.record(facts.FoundationLost(why, finding.name, finding.path, finding.look.value, troubled))
+        at_s = {**context.memory.foundations_at_s, finding.name: context.now_s}
+        context.memory = replace(context.memory, foundations_at_s=at_s)
+    return Standing(
+        finding, now.since_s, now.since_wall_s, answer, why, troubled or now.troubled, now.recorded or now_recorded
+    )
+
+
+def _restart(context: DecisionContext) -> None:
+    """The daemon starts its program anew if that restores a file, at once or as soon as it may."""
+    found = [each.finding for each in context.memory.foundations.values()]
+    names = sorted(each.name for each in found if each.restarts and not each.error and each.look is not Look.UNKNOWN)
+    if names and (at_s := rule.may_restart_at_s(context.state.restarts_s)) > context.now_s:
+        context.wake(at_s)
+    elif names:
+        why = f"extralife restarts itself, which restores: {', '.join(names)}"
+        end(context, by=facts.ITSELF, keep_workers=True, why=why)
 
 
 def showing(memory: Memory, item: FoundationsLooked, now_s: float, wall_s: float) -> Memory:
     """Keep findings for the pages while the journal cannot be written; `on_looked` records them later."""
     below = rule.explained(item.findings)
     shown = {
-        each.name: memory.foundations.get(each.name) or Standing(each, now_s, wall_s, rule.judge(each).why)
+        each.name: memory.foundations.get(each.name) or Standing(each, now_s, wall_s, *rule.judge(each, may_restart=False))
         for each in item.findings if each.name not in below
     }  # fmt: skip
     return replace(memory, foundations=shown)
@@ -76,4 +75,7 @@ def _held(context: DecisionContext) -> Held | None:
     return None if found is None else Held("foundations", found.why)
 
 
-FEATURE = Feature(memory="foundations", inputs={FoundationsLooked: _on_files}, held=_held)
+FEATURE = Feature(
+    memory="foundations", inputs={FoundationsLooked: lambda context, item: on_looked(context, item.findings)}, held=_held,
+    pursue=_restart,
+)  # fmt: skip

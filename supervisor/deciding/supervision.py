@@ -8,7 +8,7 @@ from __future__ import annotations
 from supervisor.deciding import foundations
 from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.deciding.requests import end
-from supervisor.model import commands
+from supervisor.model import commands, facts
 from supervisor.model.inputs import SupervisionLooked
 from supervisor.policy.box import supervision as rule
 from supervisor.policy.box.foundations import Finding, Look
@@ -29,7 +29,7 @@ def on_looked(context: DecisionContext, item: SupervisionLooked) -> None:
             context.command(commands.ReportEnd(name, attempt.number, attempt.token))
     why = rule.distrust(item.failing)
     if why:
-        end(context, by="extralife", keep_workers=True, why=why)
+        end(context, by=facts.ITSELF, keep_workers=True, why=why)
 
 
 def _finding(failing: Failing) -> Finding:

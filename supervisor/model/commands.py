@@ -217,12 +217,6 @@ class AlertReboot(Command):
     pattern: str = ""  # clause about the pattern of the reboots on record
 
 
-class RestoreFoundation(Command):
-    """Restore a file or directory that the daemon relies on. Outcome: FoundationsLooked. Repeated until it succeeds."""
-
-    name: str
-
-
 class AlertClock(Command):
     """Append one line to reboot_alerts.log: the real time of the reboot of that number, now that the clock is set."""
 

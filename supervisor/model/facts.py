@@ -17,6 +17,8 @@ from typing import ClassVar
 
 from supervisor.records import Record
 
+ITSELF = "extralife"  # `DaemonStopping.by`, if nobody has asked for it
+
 
 class Fact(Record):
     """Base of all facts; `why` is the reason in one sentence."""
@@ -156,7 +158,7 @@ class JournalRestored(Fact):
 class FoundationLost(Fact):
     """A file or directory that the daemon relies on is missing, replaced or unreadable (`policy/box/foundations.py`).
 
-    `look` is one of `missing`, `replaced`, `damaged`, `unknown`. `troubled`: it could not be restored.
+    `look` is one of `missing`, `replaced`, `damaged`, `unknown`. `troubled`: nobody restores it at once.
     """
 
     name: str

@@ -26,6 +26,7 @@ from supervisor.model.state import (
     Veto,
 )
 from supervisor.policy.box.box_identity import MACHINE
+from supervisor.policy.box.foundations import MOST_RESTARTS
 from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import furthest
 from supervisor.records import replace
@@ -100,8 +101,9 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
                 state, daemon_pid=pid, salt=salt, daemon_since_s=stamped.at_s, daemon_since_wall_s=stamped.wall_s,
                 stopping=False, clean=False, config=None,
             )  # fmt: skip
-        case facts.DaemonStopping(keep_workers=keep):
-            return replace(state, stopping=not keep, clean=True)  # also if the box gives too little time for the rest
+        case facts.DaemonStopping(keep_workers=keep, by=by):
+            restarts_s = (*state.restarts_s, stamped.at_s)[-MOST_RESTARTS:] if by == facts.ITSELF else state.restarts_s
+            return replace(state, stopping=not keep, clean=True, restarts_s=restarts_s)  # clean also if time is short
         case facts.DaemonStopped():
             return replace(state, clean=True, daemon_pid=None, stopping=False)
         case facts.HostRebooted() | facts.BoxIdentified() | facts.ClockSet():

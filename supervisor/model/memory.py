@@ -13,7 +13,7 @@ from typing import NamedTuple
 from supervisor.model.inputs import JobSight, Sample
 from supervisor.model.settings import Settings
 from supervisor.model.state import Program
-from supervisor.policy.box.foundations import Finding
+from supervisor.policy.box.foundations import Answer, Finding
 from supervisor.policy.box.prechecks import StandingObjection
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.worker.absence import Absence
@@ -139,8 +139,9 @@ class Standing(Record):
     finding: Finding
     since_s: float
     since_wall_s: float
+    answer: Answer
     why: str
-    troubled: bool = False  # at least once in this episode it could not be restored
+    troubled: bool = False  # at least once in this episode the answer was trouble
     recorded: bool = False  # a fact reports it
 
 

@@ -297,6 +297,7 @@ class State:
     daemon_pid: int | None = None
     daemon_since_wall_s: float | None = None
     daemon_since_s: float | None = None
+    restarts_s: tuple[float, ...] = ()  # when a daemon last restarted itself of its own accord
     stopping: bool = False
     clean: bool | None = None  # whether the last daemon ended in order, or was asked to; None: there was none yet
     level: str = ""

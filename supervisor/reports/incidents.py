@@ -231,6 +231,9 @@ class Grouping:
                 ended.rows.append(stamped)
                 ended.over_s = stamped.at_s
         elif isinstance(fact, facts.DaemonStarted):
+            for key in [key for key in self._held if key[:2] == ("box", "FoundationLost")]:
+                if not getattr(self._held[key].cause.fact, "troubled", True):  # the daemon has restarted itself for it
+                    self._held.pop(key).over_s = stamped.at_s
             reboot = self._held.get(("reboot",))
             with_host = reboot is not None and reboot.cause.at_s == stamped.at_s
             if not (fact.clean or with_host or fact.last_sign_s is None):
@@ -376,10 +379,5 @@ def _same(open_: Incident, new: facts.Fact) -> bool:
 
 def _name_of(fact: facts.Fact) -> str:
     """What distinguishes two incidents of one kind: the file, or the GPU."""
-    match fact:
-        case facts.FoundationLost(name=name) | facts.FoundationRestored(name=name):
-            return name
-        case facts.GpuLost(uuid=uuid) | facts.GpuBack(uuid=uuid):
-            return uuid
-        case _:
-            return ""
+    name: str = getattr(fact, "name", "") or getattr(fact, "uuid", "")
+    return name

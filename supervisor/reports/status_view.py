@@ -8,7 +8,6 @@ from supervisor.model.codec import as_fields
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
-from supervisor.policy.box import foundations as rule
 from supervisor.policy.box.foundations import Answer
 from supervisor.policy.box.readings import Gpu, Gpus
 from supervisor.reports.climb_view import climb_view
@@ -169,14 +168,14 @@ def journal_view(state: State, trouble: Trouble | None) -> Json:
 
 
 def troubles_view(memory: Memory) -> list[Json]:
-    """Troubles with files and directories that the daemon relies on, oldest first, without those under repair."""
+    """Troubles with files and directories that the daemon relies on, oldest first, without those that are restored."""
     standing = sorted(memory.foundations.values(), key=lambda each: (each.since_s, each.finding.name))
     return [
         {
             "name": each.finding.name, "path": each.finding.path, "look": each.finding.look.value, "why": each.why,
             "since_wall_s": each.since_wall_s,
         }
-        for each in standing if rule.judge(each.finding).answer is Answer.TROUBLE
+        for each in standing if each.answer is Answer.TROUBLE
     ]  # fmt: skip
 
 

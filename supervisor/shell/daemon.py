@@ -53,7 +53,7 @@ from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.adapters.process.share import Share
 from supervisor.adapters.recorder.thread import Recorder
 from supervisor.adapters.when_done import logged_in
-from supervisor.api.listener import Listener, listen, take_over
+from supervisor.api.listener import Listener, listen, refuse_if_alive, take_over
 from supervisor.api.night import daily_report
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.fold import replay
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 ENV_LISTEN_FD: Final = "EXTRALIFE_LISTEN_FD"  # the control socket, from the previous program image
+_ENV_NAME_FD: Final = "EXTRALIFE_NAME_FD"  # the name that keeps other daemons out (`singleton.py`), likewise
 _CONTROL: Final = "control"  # the control socket's name in the service manager's store
 _OPEN_S: Final = 120.0  # the most time of one step of a start: a journal of years
 _READ_S: Final = 15.0  # for reading checkpoints before the first decision
@@ -139,7 +140,8 @@ class Daemon:
         """
         cache = known_mount.cache_dir(os.environ)
         known_mount.refuse_if_missing(self._paths.state_dir, cache)
-        witness = singleton.claim(self._paths.state_dir)  # before anything is created in place of a removed directory
+        # Before anything is created in place of a removed directory.
+        witness = singleton.claim(self._paths.state_dir, os.environ.pop(_ENV_NAME_FD, ""))
         make_dir(self._paths.state_dir)
         foundations.make_trusted(self._paths.runtime_dir)
         lock = singleton.hold(self._paths.lock, witness)
@@ -177,7 +179,7 @@ class Daemon:
         finally:
             self._close(journal)
         if self.performer.reexec:
-            self._become_next_image(listener)
+            self._become_next_image(listener, lock)
             return exit_codes.REFUSED
         self._let_host_go()
         if lease is not None:
@@ -413,15 +415,8 @@ class Daemon:
         if not self.loop.memory.ended and self.loop.state.daemon_pid != os.getpid():
             raise OSError("the journal cannot be written, and extralife does not start without it; see the main log")
         self._report_last_good_config()
-        marker = Path(self._paths.marker)
-        boot.leave_marker(marker, self.boot)
-        self.foundations.watch(
-            *foundations.runtime_rows(
-                self._paths, listener, self.notify_sockets, self.launcher, self.performer.controls, self.boot,
-                lambda: self.loop.settings.daemon.socket_group,
-            )
-        )  # fmt: skip
-        listener.renewed.append(self._keep)
+        boot.leave_marker(Path(self._paths.marker), self.boot)
+        self.foundations.watch(*foundations.runtime_rows(self._paths, refuse_if_alive))
         self.alive.write()
         self.alive.start()
         self.gpu.start()
@@ -433,7 +428,8 @@ class Daemon:
         self._host_watch = HostWatch(self._host_goes_down)
         self._host_watch.start()
         self._notifier.ready(status_line(self.loop.state))
-        self._keep(listener.sock)
+        self._notifier.remove_fd(_CONTROL)  # it holds this socket, and no other, for the next daemon
+        self._notifier.store_fd(listener.sock.fileno(), _CONTROL)
         if self._start.instead is None:
             self._keep_config(self._loaded)
         server = self._open(listener)
@@ -444,11 +440,6 @@ class Daemon:
                 self._service.ends(extend_s=30.0)
             self.replies.abandon()
             server.stop()
-
-    def _keep(self, sock: socket.socket) -> None:
-        """Let the service manager hold this control socket, and no other, for the next daemon."""
-        self._notifier.remove_fd(_CONTROL)
-        self._notifier.store_fd(sock.fileno(), _CONTROL)
 
     def _open(self, listener: Listener) -> Server:
         """Start the calendar and the API. Clients that connected since the socket exists are answered now."""
@@ -465,7 +456,6 @@ class Daemon:
         self.foundations.watch(foundations.journal_row(self._paths, lambda: housekeeping.journal_defect))
         server = Server(self.backend, listener, self.clock.now_s, self._settings.daemon.host_names.split())
         server.start()
-        listener.renewed.append(server.also)
         self.backend.http = server.tcp.view
         self._tcp = server.tcp
         server.tcp.want(self.loop.settings.http)
@@ -585,12 +575,12 @@ class Daemon:
         self.pool.shutdown(wait=True)
         journal.close()
 
-    def _become_next_image(self, listener: Listener) -> None:
+    def _become_next_image(self, listener: Listener, lock: singleton.Singleton) -> None:
         """Replace this program image: same pid, same control socket, workers untouched. Returns only if that fails."""
         self._notifier.reloading()
         argv = self._start.command
         log.info("reexec", argv=argv)
-        os.environ[ENV_LISTEN_FD] = str(listener.hand_on())
+        os.environ[ENV_LISTEN_FD], os.environ[_ENV_NAME_FD] = listener.hand_on(), lock.hand_on()
         sys.stdout.flush()
         limits.restore_files()
         image.begin_again(argv)

@@ -12,20 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import files, trust
-from supervisor.adapters.foundations import Identity, Remembered, Watched, of_path
-from supervisor.adapters.host import boot
+from supervisor.adapters.foundations import NO_FILE, Identity, Remembered, Seen, Watched, of_path
 from supervisor.adapters.journal import archive, schema, spare
 from supervisor.adapters.journal.sqlite import Journal
 from supervisor.adapters.main_log import MainLog
-from supervisor.adapters.process.controls import Controls
-from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Singleton
-from supervisor.api.listener import Listener
 from supervisor.config.directories import refusal
 from supervisor.model.settings import Paths
 from supervisor.policy.box.foundations import JOURNAL
-from supervisor.ports import Launcher
 from workers.contract import CHECKPOINTS_DIR
 
 _AT_LOGOUT: Final = "the system removes it when you log out, unless you switch lingering on: loginctl enable-linger"
@@ -48,18 +43,16 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
             ),
         ),
         Watched(
-            "lock", paths.lock, lock.identity, restore=lock.restore,
+            "lock", paths.lock, lock.identity, restarts=True, prepare=lock.refuse_if_held,
             consequence="a second daemon could be started beside this one",
             remedy="stop the other daemon, if there is one",
         ),
-        # Somebody's logrotate may do this every day: it needs a line in the log itself, but no alert.
         Watched(
-            "main log", main_log.baseFilename, main_log.identity, check=main_log.trouble, restore=main_log.reopen,
+            "main log", main_log.baseFilename, lambda: None, check=main_log.trouble,
             consequence="its lines are only on standard output", remedy="supervisorctl history lists the decisions",
-            minor=True,
         ),
         # The deciding thread restores it before it handles any other input: only that thread may use the connection.
-        Watched(JOURNAL, journal_file, journal.identity, check=journal.moved, restore=lambda: None),
+        Watched(JOURNAL, journal_file, journal.identity, check=journal.moved, by_others=True),
     )  # fmt: skip
 
 
@@ -99,38 +92,15 @@ def unwritable(directory: str, what: str, least_bytes: int = 0) -> str:
     return f"{what} is full" if found.f_bavail * found.f_frsize < least_bytes else ""
 
 
-def runtime_rows(
-    paths: Paths, listener: Listener, notify_sockets: NotifySockets, launcher: Launcher, controls: Controls,
-    this_boot: boot.Boot, group: Callable[[], str],
-) -> tuple[Watched, ...]:  # fmt: skip
-    """The rows of the runtime directory. Each round restores in this order: first the directory, then its contents."""
-    whole, marker = Remembered(paths.runtime_dir), Remembered(paths.marker)
-    notify, shims, beats = (Remembered(f"{paths.runtime_dir}/{name}") for name in ("notify", "shims", "beats"))
-    for each in (whole, marker):
+def runtime_rows(paths: Paths, refuse_if_alive: Callable[[str], None]) -> tuple[Watched, ...]:
+    """The rows of the runtime directory."""
+    whole, socket, marker = Remembered(paths.runtime_dir), Remembered(paths.socket), Remembered(paths.marker)
+    for each in (whole, socket, marker):
         each.renew()
-
-    def remake(remembered: Remembered, path: str, *more: Callable[[], None]) -> Callable[[], None]:
-        def restore() -> None:
-            files.make_room(path, files.DIRECTORY, follow=True)
-            make_trusted(path)
-            for each in more:
-                each()
-            remembered.renew()
-
-        return restore
-
-    def mark() -> None:
-        boot.leave_marker(Path(paths.marker), this_boot)
-        marker.renew()
-
-    def row(name: str, remembered: Remembered, check: Callable[[], str], *more: Callable[[], None]) -> Watched:
-        path = f"{paths.runtime_dir}/{name}"
-        return Watched(f"runtime directory's {name}", path, remembered, check, remake(remembered, path, *more))
-
     return (
         Watched(
-            "runtime directory", paths.runtime_dir, whole, restore=remake(whole, paths.runtime_dir), holds_starts=True,
-            consequence="no client can connect and no worker is started; workers that run train on",
+            "runtime directory", paths.runtime_dir, whole, restarts=True, prepare=lambda: make_trusted(paths.runtime_dir),
+            holds_starts=True, consequence="no client can connect and no worker is started; workers that run train on",
             remedy=_AT_LOGOUT if paths.runtime_dir.startswith("/run/user/") else "",
         ),
         Watched(
@@ -139,38 +109,30 @@ def runtime_rows(
             consequence="no worker is started; workers that run train on", remedy="make room there",
         ),
         Watched(
-            "control socket", paths.socket, listener.identity, restore=lambda: listener.restore(group()),
+            "control socket", paths.socket, socket, restarts=True, prepare=lambda: refuse_if_alive(paths.socket),
             consequence="no client can connect",
         ),
-        row("notify", notify, notify_sockets.missing, notify_sockets.restore),
-        row("shims", shims, launcher.unrecorded, launcher.restore_records),
-        row("beats", beats, controls.missing, controls.restore),
-        Watched("boot marker", paths.marker, marker, restore=mark),
+        Watched("boot marker", paths.marker, marker, restarts=True),
     )  # fmt: skip
 
 
-def run_dir_rows(program: str, run_dir: str, restore: Callable[[], None], *, saves: bool) -> tuple[Watched, ...]:
-    """The run directory of one running attempt, and its checkpoints. Its worker saves again once the fence exists again."""
-    whole, saved = Remembered(run_dir), Remembered(f"{run_dir}/{CHECKPOINTS_DIR}")  # not opened yet: a disk may hang
-
-    def again() -> None:
-        restore()
-        whole.renew()
-
-    def by_the_worker() -> None:
-        if not Path(f"{run_dir}/{CHECKPOINTS_DIR}").is_dir():
-            raise OSError("its worker has not made them again")
-        saved.renew()
-
-    directory = Watched(
-        f"run directory of {program}", run_dir, whole, restore=again,
+def attempt_rows(paths: Paths, program: str, attempt: int, *, saves: bool) -> tuple[Watched, ...]:
+    """What one running attempt relies on. Its worker saves again once the fence exists again."""
+    run_dir, saved_dir = paths.run_dir(program), f"{paths.run_dir(program)}/{CHECKPOINTS_DIR}"
+    directory = Watched(  # neither is opened yet: a disk may hang
+        f"run directory of {program}", run_dir, Remembered(run_dir), restarts=True,
         consequence="its worker cannot save, and its log goes to a removed file until its next start",
     )  # fmt: skip
     checkpoints = Watched(
-        f"checkpoints of {program}", f"{run_dir}/{CHECKPOINTS_DIR}", saved, restore=by_the_worker,
+        f"checkpoints of {program}", saved_dir, Remembered(saved_dir), by_others=True,
         consequence="until its worker can save again, its progress is only in memory",
     )  # fmt: skip
-    return (directory, checkpoints) if saves else (directory,)
+    own = {
+        "notify socket": paths.notify_socket(program), "shim record": paths.shim_record(program),
+        "control record": paths.control(program, attempt),
+    }  # fmt: skip
+    files_of_ours = (Watched(f"{what} of {program}", path, Seen(path), restarts=True) for what, path in own.items())
+    return (directory, *files_of_ours, *([checkpoints] if saves else []))
 
 
 def log_row(program: str, channel: str, path: str, taken: Callable[[], tuple[int, int] | None]) -> Watched:
@@ -188,23 +150,16 @@ def log_row(program: str, channel: str, path: str, taken: Callable[[], tuple[int
 
 
 def beat_row(program: str, path: str, defect: Callable[[], str]) -> Watched:
-    """The beat file of one attempt. Its worker creates it again; this row only checks whether it has."""
-
-    def by_the_worker() -> None:
-        if why := defect():
-            raise OSError(f"{why}, and its worker has not recreated it")
-
+    """The beat file of one attempt."""
     return Watched(
-        f"beat file of {program}", path, lambda: of_path(path) or (_NO_FILE if defect() else None), defect, by_the_worker,
+        f"beat file of {program}", path, lambda: of_path(path) or (NO_FILE if defect() else None), defect, by_others=True,
         consequence="until then its log and its CPU time show its progress",
     )  # fmt: skip
 
 
-_NO_FILE: Final = Identity(0, 0, "file")
-
-
 def make_trusted(directory: str) -> None:
     """Check that only this user can change the directory; create it if it is missing. Raises OSError."""
+    files.make_room(directory, files.DIRECTORY, follow=True)
     make_dir(directory)
     if why := trust.why_untrusted(directory):
         raise PermissionError(errno.EPERM, f"daemon.runtime_dir: {refusal(directory, why)}")

@@ -32,13 +32,16 @@ from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.worker.placeholders import for_attempt
 from supervisor.ports import Launcher, Probes
 from supervisor.records import dataclass
-from supervisor.shell.foundations import beat_row, log_row, run_dir_rows
+from supervisor.shell.foundations import attempt_rows, beat_row, log_row
 from supervisor.shell.replies import Replies
 from workers import contract
 
 log = structlog.get_logger()
 
-_PLACES: Final = ("run directory", "checkpoints", "beat file", "stdout log", "stderr log")  # of a program that runs
+_PLACES: Final = (  # of a program that runs
+    "run directory", "checkpoints", "notify socket", "shim record", "control record", "beat file", "stdout log",
+    "stderr log",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -128,8 +131,6 @@ class Performer:
                 self.pool.submit(self.alert, command)
             case commands.Reply(request_id=request_id, results=results):
                 self.replies.answer(request_id, results)
-            case commands.RestoreFoundation(name=name):
-                self.foundations.restore(name)
             case commands.ClearLogs():
                 self.pool.submit(self._clear, command)
             case commands.EndDaemon(reexec=reexec):
@@ -174,9 +175,8 @@ class Performer:
 
     def _watch_places(self, spec: ProgramSpec, attempt: int, token: str) -> None:
         """Watch the files and directories that a running attempt relies on (`foundations.py`)."""
-        name, run_dir = spec.name, self.paths.run_dir(spec.name)
-        rows = run_dir_rows(name, run_dir, lambda: self.launcher.restore_run_dir(name, token), saves=spec.builtin)
-        self.foundations.watch(*rows)
+        name = spec.name
+        self.foundations.watch(*attempt_rows(self.paths, name, attempt, saves=spec.builtin))
         for channel in ("stdout", "stderr"):
             log_path = self.paths.log_of(spec, channel)
             if log_path is not None:
@@ -203,7 +203,7 @@ class Performer:
         self.controls.begin(survivor.token, command.attempt)
         self.probes.watch(command.spec, command.attempt, survivor.token, survivor.pid or 0, adopted=True)
         self._watch_places(command.spec, command.attempt, survivor.token)
-        self.launcher.adopt(command.spec.name, survivor)
+        self.launcher.adopt(command.spec.name, command.attempt, survivor)
 
 
 def _of_this_attempt(command: commands.Spawn, resume: str | None = None) -> ProgramSpec:

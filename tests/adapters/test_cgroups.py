@@ -299,7 +299,7 @@ def test_a_later_daemon_finds_it_again(world, kernel):
     later = world.new_launcher()
     survivor = later.survey({"Pong": (1, started.token)})["Pong"]
     assert survivor.survival is Survival.ALIVE
-    later.adopt("Pong", survivor)
+    later.adopt("Pong", 1, survivor)
     assert started.pid in world.groups.members(started.token)
     assert world.groups.read(started.token) is not None
     later.kill_tree("Pong", started.token)

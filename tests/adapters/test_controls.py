@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import resource
 from pathlib import Path
-
-import pytest
-from leaks import open_below
 
 from supervisor.adapters import procfs
 from supervisor.adapters.host.clock import SystemClock
@@ -48,51 +43,6 @@ def test_only_attempts_that_were_begun_have_a_record_and_it_ends_with_them(tmp_p
     assert not Path(paths.beat("Pong", 3)).exists()
     controls.write(wish)
     assert not Path(paths.control("Pong", 3)).exists()
-
-
-def test_a_record_that_is_gone_is_named_and_written_anew(tmp_path):
-    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
-    controls = Controls(paths, SystemClock(0.0))
-    for token, program, attempt in ((TOKEN, "Pong", 3), (OTHER, "Breakout", 5)):
-        controls.begin(token, attempt)
-        controls.write(SetControl(program, token, interval_s=attempt, offset_s=0.0, save_now=0))
-    assert controls.missing() == ""
-    kept = Path(paths.control("Breakout", 5))
-    os.utime(kept, ns=(1, 1))
-    Path(paths.control("Pong", 3)).unlink()
-    assert controls.missing() == "the control record of Pong is gone"
-    for _ in range(2):
-        controls.restore()
-        assert open_below(tmp_path) == ["run/beats/Breakout.5.control", "run/beats/Pong.3.control"]
-    assert controls.missing() == ""
-    assert ControlReader(paths.control("Pong", 3), TOKEN).read() == Control(TOKEN, 3_000, 0, 0, UNKNOWN)
-    assert kept.stat().st_mtime_ns == 1, "what is in place stays"
-    for program, attempt in (("Pong", 3), ("Breakout", 5)):
-        Path(paths.control(program, attempt)).unlink()
-    assert controls.missing() == "the control record of Breakout, Pong is gone"
-    controls.end("Breakout", OTHER)
-    assert controls.missing() == "the control record of Pong is gone"
-    assert Path(paths.control("Pong", 3)).parent.stat().st_mode & 0o777 == 0o700
-    controls.end("Pong", TOKEN)
-    assert (controls.missing(), open_below(tmp_path)) == ("", [])
-
-
-def test_a_record_that_could_not_be_written_is_written_once_it_can_be(tmp_path):
-    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
-    controls = Controls(paths, SystemClock(0.0))
-    controls.begin(TOKEN, 3)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            controls.write(SetControl("Pong", TOKEN, 1.0, 0.0, save_now=7))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert open_below(tmp_path) == []
-    assert controls.missing() == "the control record of Pong is gone"
-    controls.restore()
-    assert ControlReader(paths.control("Pong", 3), TOKEN).read() == Control(TOKEN, 1_000, 0, 7, UNKNOWN)
-    assert controls.missing() == ""
 
 
 def test_each_worker_has_its_own_record(tmp_path):

@@ -1,5 +1,6 @@
-"""Looking at what the daemon relies on, on real files: by identity, without hanging, and restoring only when ordered."""
+"""Looking at what the daemon relies on, on real files: by identity, and without hanging."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from supervisor.adapters.foundations import (
     Foundations,
     Identity,
     Remembered,
+    Seen,
     Watched,
     check_row,
     directory,
@@ -131,6 +133,19 @@ def test_a_directory_stays_the_same_whatever_happens_to_its_name(tmp_path):
         directory(tmp_path / "file")
 
 
+def test_what_its_owner_may_replace_is_only_missed_once_it_was_there(tmp_path):
+    path = tmp_path / "file"
+    row = Watched("thing", str(path), Seen(path))
+    assert check_row(row) is None
+    path.touch()
+    assert check_row(row) is None
+    (tmp_path / "new").touch()
+    (tmp_path / "new").replace(path)
+    assert check_row(row) is None
+    path.unlink()
+    assert check_row(row).look is Look.MISSING
+
+
 def test_what_is_in_place_is_no_finding(tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
@@ -147,10 +162,8 @@ def test_removed_and_replaced_are_told_apart(tmp_path):
     path.rename(tmp_path / "elsewhere")
     found = check_row(row)
     assert found == Finding("thing", str(path), Look.MISSING, "", "nothing works", "do something")
-    important = Watched("thing", str(path), row.expected, restore=lambda: None, minor=True, holds_starts=True)
-    assert check_row(important) == Finding(
-        "thing", str(path), Look.MISSING, restorable=True, minor=True, holds_starts=True
-    )  # fmt: skip
+    important = Watched("thing", str(path), row.expected, restarts=True, holds_starts=True)
+    assert check_row(important) == Finding("thing", str(path), Look.MISSING, restarts=True, holds_starts=True)
     path.write_text("x")
     found = check_row(row)
     assert (found.look, found.detail) == (Look.REPLACED, "by another file")
@@ -165,7 +178,7 @@ def test_removed_and_replaced_are_told_apart(tmp_path):
 
 def test_what_cannot_be_looked_at_is_unknown_and_not_missing(tmp_path):
     path = tmp_path / ("x" * 300)  # ENAMETOOLONG: lstat fails as it does with EIO, also for root
-    found = check_row(Watched("thing", str(path), lambda: Identity(1, 1, "file"), restore=lambda: None))
+    found = check_row(Watched("thing", str(path), lambda: Identity(1, 1, "file")))
     assert (found.look, found.detail) == (Look.UNKNOWN, "File name too long")
 
 
@@ -176,7 +189,7 @@ def refuses(error):
     return fail
 
 
-MORE = {"consequence": "nothing works", "remedy": "do something", "restore": print, "minor": True, "holds_starts": True}
+MORE = {"consequence": "nothing works", "remedy": "do something", "by_others": True, "restarts": True, "holds_starts": True}
 
 
 @pytest.mark.parametrize(
@@ -195,9 +208,9 @@ def test_each_finding_has_all_that_its_row_says(tmp_path, expected, check, look,
     path.touch()
     row = Watched("thing", str(path), expected or Remembered(path), check or (lambda: "it is empty"), **MORE)
     assert check_row(row) == Finding(
-        "thing", str(path), look, detail, "nothing works", "do something", True, minor=True, holds_starts=True
+        "thing", str(path), look, detail, "nothing works", "do something", True, True, holds_starts=True
     )  # fmt: skip
-    assert not check_row(replace(row, restore=None)).restorable
+    assert not check_row(replace(row, by_others=False)).restorable
 
 
 def test_only_changes_are_posted(tmp_path):
@@ -218,16 +231,16 @@ def test_only_changes_are_posted(tmp_path):
 
 
 def test_each_thing_that_was_put_aside_is_reported_in_one_round(tmp_path):
-    made, posts = watching(Watched("main log", str(tmp_path / "log"), lambda: None, minor=True))
+    made, posts = watching(Watched("main log", str(tmp_path / "log"), lambda: None))
     for name in ("log", "alive"):
         os.mkfifo(tmp_path / name)
         files.make_room(tmp_path / name)
     made.check_all()
     made.check_all()
-    found = [[(each.name, each.look, each.detail, each.minor) for each in item.findings] for item in posts.items]
+    found = [[(each.name, each.look, each.detail) for each in item.findings] for item in posts.items]
     detail = "by a FIFO, which is now {}.found"
     expected = [("main log", detail.format("log")), ("file alive", detail.format("alive"))]
-    assert found == [[(name, Look.REPLACED, detail, False) for name, detail in expected], []]
+    assert found == [[(name, Look.REPLACED, detail) for name, detail in expected], []]
 
 
 def test_rows_are_known_by_their_names(tmp_path):
@@ -267,85 +280,6 @@ def test_while_no_thread_can_be_begun_the_checking_thread_looks_itself(tmp_path)
     assert done.stdout.splitlines() == ["missing"], done.stderr
 
 
-def test_nothing_is_restored_unless_it_was_ordered_and_then_until_it_is_in_place(tmp_path):
-    path, tries = tmp_path / "socket", []
-    seen = Remembered(path)
-
-    def restore():
-        tries.append(1)
-        if len(tries) == 1:
-            raise OSError(28, "No space left on device")
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(os.fspath(path))
-        seen.renew()
-
-    path.write_text("")
-    seen.renew()
-    made, posts = watching(Watched("control socket", str(path), seen, restore=restore))
-    path.unlink()
-    made.check_all()
-    made.check_all()
-    assert not tries
-    made.restore("control socket")
-    made.check_all()
-    assert posts.items[-1].findings[0].error == "No space left on device"
-    with capture_logs() as logged:
-        made.check_all()
-    assert logged == [
-        {"event": "foundation_restored", "name": "control socket", "path": str(path), "log_level": "warning"}
-    ]  # fmt: skip
-    assert posts.items[-1].findings == ()
-    assert path.is_socket()
-    path.unlink()
-    made.check_all()
-    assert posts.newest() == [("control socket", Look.MISSING)], "each episode is ordered anew"
-    assert len(tries) == 2
-
-
-def test_a_bug_in_a_restore_is_told_and_the_next_look_tries_again(tmp_path):
-    path = tmp_path / "file"
-    path.touch()
-    made, posts = watching(remembered(path, restore=lambda: 1 / 0))
-    path.unlink()
-    made.restore("thing")
-    for _ in range(2):
-        with capture_logs() as logged:
-            made.check_all()
-        assert logged == [
-            {"event": "foundation_not_restored", "name": "thing", "exc_info": True, "log_level": "error"}
-        ]  # fmt: skip
-    assert posts.items[-1].findings[0].error == "ZeroDivisionError('division by zero')"
-
-
-def test_what_cannot_be_restored_is_told_as_it_was_found(tmp_path):
-    path = tmp_path / "file"
-    path.touch()
-    made, posts = watching(remembered(path, restore=refuses(OSError("words alone"))), Watched("other", "/none", made_once))
-    path.unlink()
-    for name in ("thing", "other"):
-        made.restore(name)
-    made.check_all()
-    assert posts.items[-1].findings == (
-        Finding("thing", str(path), Look.MISSING, "", restorable=True, error="words alone"),
-        Finding("other", "/none", Look.MISSING, ""),
-    )
-
-
-def made_once():
-    return Identity(1, 1, "file")
-
-
-def test_what_is_unknown_is_never_restored(tmp_path):
-    path = tmp_path / ("x" * 300)
-    tries = []
-    row = Watched("thing", str(path), lambda: Identity(1, 1, "file"), restore=lambda: tries.append(1))
-    made, posts = watching(row)
-    made.restore("thing")
-    made.check_all()
-    assert posts.newest() == [("thing", Look.UNKNOWN)]
-    assert not tries
-
-
 def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
@@ -356,7 +290,7 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
         return of_path(tmp_path)
 
     made, posts = watching(
-        Watched("mount", "/mnt/dead", hangs, None, None, "no backups", "mount it", minor=True, holds_starts=True),
+        Watched("mount", "/mnt/dead", hangs, consequence="no backups", remedy="mount it", holds_starts=True),
         Watched("thing", str(path), Remembered(path)), hang_s=3.0,
     )  # fmt: skip
     while not posts.items:  # the look's thread may stand still for so long before it has even begun
@@ -365,7 +299,7 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
     assert posts.newest() == [("mount", Look.UNKNOWN)]
     assert posts.items[-1].findings[0] == Finding(
         "mount", "/mnt/dead", Look.UNKNOWN, "its file system has not answered for 3s", "no backups", "mount it",
-        minor=True, holds_starts=True,
+        holds_starts=True,
     )  # fmt: skip
     made.check_all()  # what came behind the one that hangs is looked at now
     path.unlink()
@@ -379,26 +313,66 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
     assert posts.newest() == [("mount", Look.MISSING), ("thing", Look.MISSING)], "it is looked at again"
 
 
-def test_the_thread_looks_by_itself_and_an_order_wakes_it(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("x")
-    seen, back = Remembered(path), threading.Event()
-    seen.renew()
+def test_what_its_worker_makes_again_is_found_once_and_is_trouble_if_it_stays_away(tmp_path):
+    path = tmp_path / "checkpoints"
+    path.mkdir()
+    made, posts = watching(remembered(path, by_others=True))
+    path.rename(tmp_path / "away")
+    path.mkdir()  # at once
+    for _ in range(2):
+        made.check_all()
+    path.rmdir()
+    for _ in range(2):
+        made.check_all()
+    path.mkdir()
+    made.check_all()
+    assert [[(each.look, each.error) for each in item.findings] for item in posts.items] == [
+        [(Look.REPLACED, "")], [], [(Look.MISSING, "")], [(Look.MISSING, "it is still missing or damaged")], [],
+    ]  # fmt: skip
 
-    def restore():
-        path.write_text("new")
-        seen.renew()
-        back.set()
 
-    made = Foundations(Posts(), FakeClock(), period_s=60.0)
-    made.watch(Watched("thing", str(path), seen, restore=restore))
+def test_a_restart_is_prepared_and_what_would_let_it_fail_is_told(tmp_path):
+    path, errors = tmp_path / "lock", [OSError(errno.EBUSY, "it is held"), OSError("words alone"), None]
+    path.touch()
+
+    def prepare():
+        if (error := errors.pop(0)) is not None:
+            raise error
+
+    made, posts = watching(remembered(path, restarts=True, prepare=prepare))
     path.unlink()
-    made.start()
-    try:
-        made.restore("thing")
-        assert back.wait(30.0), "its own period is longer"
-    finally:
-        made.stop()
+    for _ in range(3):
+        made.check_all()
+    assert [item.findings[0].error for item in posts.items] == ["it is held", "words alone", ""]
+    assert not errors, "what is in place needs no preparation"
+
+
+def test_what_is_put_aside_for_the_restart_is_named_in_its_finding(tmp_path):
+    path = tmp_path / "lock"
+    path.touch()
+    made, posts = watching(remembered(path, restarts=True, prepare=lambda: files.make_room(path)))
+    path.unlink()
+    os.mkfifo(path)
+    made.check_all()
+    (found,) = posts.items[0].findings
+    assert (found.detail, found.restarts) == ("by a FIFO, which is now lock.found", True)
+
+
+def test_a_file_that_was_removed_after_its_row_is_no_finding(tmp_path):
+    path = tmp_path / "control"
+    path.touch()
+    posts = Posts()
+    made = Foundations(posts, FakeClock(), hang_s=60.0)
+
+    def ends():
+        """The attempt ends in the middle of the round."""
+        made.forget("thing")
+        path.unlink()
+        return ""
+
+    made.watch(remembered(path, check=ends))
+    made.check_all()
+    assert not posts.items
 
 
 class Told:
@@ -414,6 +388,10 @@ class Told:
         self.posted.set()
 
 
+def made_once():
+    return Identity(1, 1, "file")
+
+
 def test_the_thread_goes_on_by_itself_after_an_error_and_ends_when_it_is_stopped():
     before, told = set(threading.enumerate()), Told()
     made = Foundations(told, FakeClock(), period_s=0.01)
@@ -426,7 +404,7 @@ def test_the_thread_goes_on_by_itself_after_an_error_and_ends_when_it_is_stopped
         assert thread.daemon, "a file system that hangs must not keep the daemon from ending"
         while not logged:
             thread.join(0.01)
-        made.watch(Watched("another", "/nowhere", made_once))  # the findings change, and no order wakes the thread
+        made.watch(Watched("another", "/nowhere", made_once))  # the findings change
         assert told.posted.wait(60.0)
     made.stop()
     thread.join(60.0)
@@ -475,7 +453,11 @@ def test_a_log_that_was_taken_away_under_its_worker_is_a_trouble_with_its_remedy
     assert check_row(row) is None, "nobody writes to it"
     taken.append((1, 2))
     found = check_row(row)
-    assert (found.name, found.look, judge(found).answer) == ("stdout log of Pong", Look.MISSING, Answer.TROUBLE)
+    assert (found.name, found.look, judge(found, may_restart=True)[0]) == (
+        "stdout log of Pong",
+        Look.MISSING,
+        Answer.TROUBLE,
+    )
     assert found.remedy.endswith("supervisorctl restart Pong")
     path.touch()
     assert check_row(row).look is Look.REPLACED

@@ -240,24 +240,6 @@ def test_floods_and_giants_do_no_harm(ear):
     ear.silence()
 
 
-def test_a_socket_that_cannot_be_bound_again_is_tried_again(ear):
-    """The runtime directory was removed, and its disk or the open files are not there yet."""
-    ear.listen()
-    path = Path(ear.path("Pong"))
-    path.unlink()
-    path.parent.rename(aside := path.parent.with_name("aside"))
-    path.parent.write_text("a file in its place")
-    with pytest.raises(OSError):
-        ear.edges.restore()
-    path.parent.unlink()
-    aside.rename(path.parent)
-    assert ear.edges.missing() == "the socket of Pong is gone"
-    ear.edges.restore()
-    ear.send("STATUS=found")
-    assert ear.wait().status == "found"
-    assert ear.edges.missing() == ""
-
-
 def test_a_client_never_waits_for_a_daemon_that_does_not_read(tmp_path):
     path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
@@ -421,30 +403,12 @@ def test_a_path_of_107_bytes_is_bound_and_a_longer_one_is_refused(ears: Ears, sp
         assert Path(ears.path(name)).is_socket()
 
 
-def test_the_missing_are_named_and_restored_without_a_descriptor_more(ears: Ears) -> None:
-    ears.listen("Qbert", "Pong", "Alien")
-    assert ears.sockets.missing() == ""
-    before = open_files()
-    os.unlink(ears.path("Qbert"))
-    os.unlink(ears.path("Alien"))
-    Path(ears.path("Alien")).write_text("a file in its place")
-    assert ears.sockets.missing() == "the socket of Alien, Qbert is gone"
-    inode = os.stat(ears.path("Pong")).st_ino
-    ears.sockets.restore()
-    assert ears.sockets.missing() == ""
-    assert os.stat(ears.path("Pong")).st_ino == inode, "the one that was in place stays"
-    assert open_files() <= before
-    assert [ears.say("STATUS=on", name).status for name in ("Pong", "Qbert", "Alien")] == ["on"] * 3  # type: ignore[union-attr]
-
-
 def test_another_socket_in_its_place_is_not_ours(ears: Ears) -> None:
     ears.listen("Pong")
     os.rename(ears.path("Pong"), ears.path("aside"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(ears.path("Pong"))
-        assert ears.sockets.missing() == "the socket of Pong is gone"
         ears.sockets.bind("Pong")
-    assert ears.sockets.missing() == ""
     assert ears.say("STATUS=on") == NotifyState(TOKEN, status="on")
 
 

@@ -154,7 +154,7 @@ def test_whatever_vanished_while_no_daemon_ran_a_living_worker_is_adopted(world,
     assert survivor in (None, found)
     assert (number, found.survival, found.token) == (3, Survival.ALIVE, started.token)
     assert (found.pid, found.start_ticks, found.shim_pid) == (started.pid, started.start_ticks, started.shim_pid)
-    launcher.adopt("Pong", found)
+    launcher.adopt("Pong", 3, found)
     fence = places["fence"]
     assert eventually(lambda: fence.exists() and fence.read_text().strip() == started.token), "it may save again"
     assert eventually(lambda: launcher._try_lock("Pong") is None)
@@ -374,24 +374,20 @@ def test_a_worker_whose_run_directory_was_removed_is_found_by_every_later_daemon
     started = world.run(python(STUBBORN))
     assert eventually(lambda: "up" in world.stdout())
     shutil.rmtree(world.paths.run_dir("Pong"))
-    with pytest.raises(FileNotFoundError) as refused:
-        world.launcher.restore_run_dir("Pong", started.token)
-    assert refused.value.args == (errno.ENOENT, "the state directory is not in place")
-    Path(world.paths.journal).touch()
     fence = Path(world.paths.run_dir("Pong"), contract.FENCE_FILE)
     fence.parent.mkdir()
     fence.write_text("of another attempt\n")
     with pytest.raises(FileExistsError) as refused:
-        world.launcher.restore_run_dir("Pong", started.token)
+        make_again(world, started.token)
     assert refused.value.args == (errno.EEXIST, "a run directory with another attempt's fence was put there")
     fence.unlink()
     with (fence.parent / contract.LOCK_FILE).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(BlockingIOError):
-            world.launcher.restore_run_dir("Pong", started.token)
+            make_again(world, started.token)
         assert not fence.exists(), "the attempt that holds the lock may be about to write its own"
     shutil.rmtree(fence.parent)
-    world.launcher.restore_run_dir("Pong", started.token)
+    make_again(world, started.token)
     assert fence.read_text() == f"{started.token}\n"
     lock = Path(world.paths.run_dir("Pong"), contract.LOCK_FILE)
     assert is_held(lock), "by the daemon, for the shim"
@@ -400,7 +396,7 @@ def test_a_worker_whose_run_directory_was_removed_is_found_by_every_later_daemon
         assert not is_held(lock), "the daemon that held it is gone"
         number, survivor = again.unrecorded_workers(["Pong"])["Pong"]
         assert (number, survivor.token, survivor.pid) == (1, started.token, started.pid)
-        again.adopt("Pong", survivor)
+        again.adopt("Pong", number, survivor)
         # A look at the lock takes it for a moment, and the daemon tries once.
         assert eventually(lambda again=again: again._live[started.token].lock_fd >= 0)
         assert is_held(lock)
@@ -408,6 +404,11 @@ def test_a_worker_whose_run_directory_was_removed_is_found_by_every_later_daemon
     assert world.inbox.expect(Ended, started.token).ending.signal == signal.SIGKILL
     assert eventually(lambda: not is_held(lock)), "the next attempt wants it"
     assert world.launcher.unrecorded_workers(["Pong"]) == {}
+
+
+def make_again(world, token):
+    live = world.launcher._live[token]
+    world.launcher._restore_run_dir(live, live.attempt)
 
 
 def is_held(lock):
@@ -474,7 +475,7 @@ def test_a_reused_pid_is_never_signalled(world):
         stat = procfs.read_stat(stranger.pid)
         token = world.token()
         pids = stranger.pid, stat.start_ticks + 1, stranger.pid, stat.start_ticks + 1
-        world.launcher.adopt("Pong", Survivor(token, Survival.ALIVE, *pids))
+        world.launcher.adopt("Pong", 1, Survivor(token, Survival.ALIVE, *pids))
         world.launcher.signal("Pong", token, "SIGKILL")
         world.launcher.signal("Pong", token, "SIGKILL", group=True)
         world.launcher.kill_tree("Pong", token)
@@ -679,7 +680,7 @@ def test_a_killed_daemons_workers_live_on_and_are_adopted(world, tmp_path):
     assert (dead.survival, dead.ending.code, len(dead.ending.leftovers)) == (Survival.ENDED, 7, 1)
 
     for name in alive:
-        world.launcher.adopt(name, survivors[name])
+        world.launcher.adopt(name, 1, survivors[name])
         assert world.launcher.attempt(survivors[name].token).pid == pids[name][0]
     world.launcher.signal("silent", orders["silent"][1], "SIGTERM")
     assert world.inbox.expect(Ended, orders["silent"][1]).ending.signal == signal.SIGTERM
@@ -699,7 +700,7 @@ def test_the_end_of_an_attempt_between_survey_and_adoption_is_not_missed(world):
     survivor = launcher.survey({"Pong": (1, started.token)})["Pong"]
     kill(started.pid)
     assert eventually(lambda: gone(started.shim_pid))
-    launcher.adopt("Pong", survivor)
+    launcher.adopt("Pong", 1, survivor)
     assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
     assert procfs.read_stat(started.shim_pid) is None
 

@@ -195,7 +195,7 @@ def test_every_attempt_takes_room_until_it_has_ended_or_could_not_start(world, m
     assert (world.launcher.no_room() or "").startswith("1 programs need all of the ")
     survivor = world.new_launcher().survey({"Pong": (1, started.token)})["Pong"]
     assert world.launcher.no_room() is None
-    world.launcher.adopt("Pong", survivor)
+    world.launcher.adopt("Pong", 1, survivor)
     assert world.launcher.no_room() is not None, "an adopted one, too"
     kill(started.pid)
     world.inbox.expect(Ended)
@@ -412,7 +412,7 @@ def test_the_end_of_a_killed_shim_has_the_last_beat_of_its_worker(world, adopted
     assert eventually(lambda: world.stdout().endswith("up\n"))
     if adopted:
         launcher = world.new_launcher()
-        launcher.adopt("Pong", launcher.survey({"Pong": (2, started.token)})["Pong"])
+        launcher.adopt("Pong", 2, launcher.survey({"Pong": (2, started.token)})["Pong"])
     kill(started.shim_pid)
     ending = world.inbox.expect(Ended, started.token).ending
     assert 0.0 < BootClock().now_s() - ending.ckpt_at_s < 600.0
@@ -439,7 +439,7 @@ def test_a_launcher_that_is_closed_leaves_no_descriptor(tmp_path):
     started = world.run(["sleep", "60"])
     world.run(["true"], name="Qbert")
     world.inbox.expect(Ended)
-    world.new_launcher().adopt("Pong", world.launcher.survey({"Pong": (1, started.token)})["Pong"])
+    world.new_launcher().adopt("Pong", 1, world.launcher.survey({"Pong": (1, started.token)})["Pong"])
     world.launcher.close()
     world._launcher = None
     assert procfs.is_alive(started.pid, started.start_ticks)
@@ -450,19 +450,17 @@ def test_a_launcher_that_is_closed_leaves_no_descriptor(tmp_path):
 # --- records that are lost --------------------------------------------------------------------------------------------------
 
 
-def test_a_lost_record_is_named_and_written_again_as_it_was(world):
+def test_a_lost_record_is_written_again_as_it_was(world):
     for name in ("Qbert", "Pong", "Alien"):
         world.run(["sleep", "60"], name=name)
-    assert world.launcher.unrecorded() == ""
     paths = [Path(world.paths.shim_record(name)) for name in ("Pong", "Qbert")]
     written = [json.loads(path.read_text()) for path in paths]
     kept = Path(world.paths.shim_record("Alien")).stat().st_ino
     for path in paths:
         path.unlink()
-    assert world.launcher.unrecorded() == "the record of Pong, Qbert was removed"
     before = open_files()
-    world.launcher.restore_records()
-    assert world.launcher.unrecorded() == ""
+    for live in world.launcher._live.values():
+        world.launcher._restore_record(live.attempt)
     assert [json.loads(path.read_text()) for path in paths] == written
     assert [path.read_bytes()[-1:] for path in paths] == [b"\n"] * 2
     assert [mode(path) for path in paths] == [0o600] * 2
@@ -474,13 +472,12 @@ def test_a_lost_record_is_named_and_written_again_as_it_was(world):
 def test_a_run_directory_that_was_made_again_says_whose_it_is(world):
     started = world.run(["sleep", "60"], attempt=3)
     run_dir = Path(world.paths.run_dir("Pong"))
-    Path(world.paths.journal).touch()
-    world.launcher.restore_run_dir("Pong", "ab" * 16)
-    world.launcher.restore_run_dir("Pong", started.token)
+    live = world.launcher._live[started.token]
+    world.launcher._settle(live, live.attempt)
     assert open_below(run_dir) == [], "its shim holds the lock"
     run_dir.rename(run_dir.with_name("away"))
     for _ in range(2):
-        world.launcher.restore_run_dir("Pong", started.token)
+        world.launcher._settle(live, live.attempt)
         assert open_below(run_dir) == ["lock"]
     assert (run_dir / "lock").read_text() == f"attempt 3, token {started.token}, shim pid {started.shim_pid}\n"
     assert (run_dir / "fence").read_text() == f"{started.token}\n"
@@ -507,13 +504,13 @@ def test_an_adopted_attempt_is_known_as_its_record_says(world):
     )  # fmt: skip
     assert again.survey({"Pong": (12, started.token)}) == {"Pong": found}
     world.groups.asked.clear()
-    again.adopt("Pong", found)
+    again.adopt("Pong", 12, found)
     assert again.attempt(started.token) == record
     directory = world.paths.attempt_dir("Pong", 12, started.token)
     assert eventually(lambda: world.groups.asked == [("adopt", "Pong", started.token, directory)])
     Path(world.paths.shim_record("Pong")).unlink()
     third = world.new_launcher()
-    third.adopt("Pong", found)
+    third.adopt("Pong", 12, found)
     assert third.attempt(started.token) == replace(record, stdout_from=0, stderr_from=0)
 
 
@@ -521,7 +518,7 @@ def test_an_adopted_attempt_without_files_is_watched_all_the_same(world):
     token = world.token()
     with subprocess.Popen(["sleep", "60"]) as shim:
         ids = shim.pid, procfs.read_stat(shim.pid).start_ticks
-        world.launcher.adopt("Pong", Survivor(token, Survival.ALIVE, 0, 0, *ids))
+        world.launcher.adopt("Pong", 0, Survivor(token, Survival.ALIVE, 0, 0, *ids))
         assert world.launcher.attempt(token) == RunningAttempt(BOOT, "Pong", 0, token, 0, 0, *ids)
         shim.kill()
     ended = world.inbox.expect(Ended, token)
@@ -571,10 +568,9 @@ def test_odd_bytes_in_a_lock_or_a_fence_are_nobodys(world):
     token = world.token()
     assert world.launcher.unrecorded_workers(["Qbert"]) == {}
     assert world.launcher.survey({"Qbert": (1, token)})["Qbert"] == Survivor(token, Survival.NEVER)
-    Path(world.paths.journal).touch()
     Path(world.paths.run_dir("Pong"), "fence").write_bytes(b"\xff\xfe")
     with pytest.raises(FileExistsError, match=r"^\[Errno 17\] a run directory with another attempt's fence was put there: "):
-        world.launcher.restore_run_dir("Pong", started.token)
+        world.launcher._restore_run_dir(live := world.launcher._live[started.token], live.attempt)
 
 
 def test_an_attempt_that_was_cancelled_has_a_record_that_says_so(world):

@@ -17,7 +17,6 @@ import pytest
 from attempts_kit import REPO
 from leaks import open_files
 
-from supervisor.adapters.foundations import of_path
 from supervisor.adapters.singleton import Taken, _name, claim, hold
 
 HOLDER = (
@@ -60,39 +59,6 @@ def test_a_missing_directory_is_named(tmp_path):
         hold(str(tmp_path / "none" / "lock"))
 
 
-def test_a_removed_lock_is_locked_anew_under_its_name(tmp_path):
-    lock = hold(str(tmp_path / "lock"))
-    (tmp_path / "lock").unlink()
-    lock.restore()
-    assert of_path(tmp_path / "lock") == lock.identity()
-    with pytest.raises(Taken, match=rf"pid {os.getpid()}\)"):
-        hold(str(tmp_path / "lock"))
-    assert [each.name for each in tmp_path.iterdir()] == ["lock"]
-    lock.release()
-
-
-def test_an_empty_file_in_its_place_becomes_the_lock(tmp_path):
-    lock = hold(str(tmp_path / "lock"))
-    (tmp_path / "lock").unlink()
-    (tmp_path / "lock").touch()
-    lock.restore()
-    assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
-    assert of_path(tmp_path / "lock").same(lock.identity())
-    lock.release()
-
-
-def test_no_lock_is_made_in_another_directory(tmp_path):
-    state = tmp_path / "state"
-    state.mkdir()
-    lock = hold(str(state / "lock"))
-    state.rename(tmp_path / "away")
-    state.mkdir()
-    with pytest.raises(OSError, match=r"\] the state directory is not the one with which extralife started$"):
-        lock.restore()
-    assert not list(state.iterdir())
-    lock.release()
-
-
 def test_a_name_in_the_kernel_outlives_every_file(tmp_path):
     state = tmp_path / "state"
     witness = claim(str(state))
@@ -108,6 +74,26 @@ def test_a_name_in_the_kernel_outlives_every_file(tmp_path):
     again.close()
 
 
+def test_the_name_is_handed_on_to_the_next_image_of_the_same_state_directory(tmp_path):
+    before = open_files()
+    lock = hold(str(tmp_path / "lock"), claim(str(tmp_path)))
+    fd = os.dup(int(lock.hand_on()))  # as after the exec
+    assert os.get_inheritable(int(lock.hand_on()))
+    lock.release()
+    with pytest.raises(Taken):
+        claim(str(tmp_path))
+    again = claim(str(tmp_path), str(fd))
+    assert (again.fileno(), os.get_inheritable(fd)) == (fd, False)
+    other = claim(str(tmp_path / "other"), str(again.detach()))
+    assert other.fileno() >= 0
+    claim(str(tmp_path)).close()
+    other.close()
+    lock = hold(str(tmp_path / "lock"))
+    assert lock.hand_on() == ""
+    lock.release()
+    assert open_files() <= before
+
+
 def test_the_lock_file_is_its_owners_alone_and_every_descriptor_is_closed(tmp_path):
     old, before = os.umask(0), open_files()
     try:
@@ -115,18 +101,12 @@ def test_the_lock_file_is_its_owners_alone_and_every_descriptor_is_closed(tmp_pa
     finally:
         os.umask(old)
     assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
-    assert open_files() <= before + 3, "the lock, its directory and the name in the kernel"
-    (tmp_path / "lock").unlink()
-    lock.restore()
-    (tmp_path / "lock").rename(tmp_path / "away")
-    (tmp_path / "lock").touch()
-    lock.restore()
-    assert open_files() <= before + 3, "the former lock is let go"
+    assert open_files() <= before + 2, "the lock and the name in the kernel"
     with pytest.raises(Taken):
         hold(str(tmp_path / "lock"))
     with pytest.raises(Taken):
         claim(str(tmp_path))
-    assert open_files() <= before + 3, "who is refused leaves nothing open"
+    assert open_files() <= before + 2, "who is refused leaves nothing open"
     lock.release()
     assert open_files() <= before
     assert lock.identity() is None
@@ -141,15 +121,6 @@ def test_what_the_lock_file_held_before_is_gone(tmp_path):
     lock.release()
 
 
-def test_a_restore_removes_what_an_earlier_one_left(tmp_path):
-    lock = hold(str(tmp_path / "lock"))
-    (tmp_path / "lock").unlink()
-    (tmp_path / f".lock.{os.getpid()}").write_text("left by a daemon of the same pid")
-    lock.restore()
-    assert [each.name for each in tmp_path.iterdir()] == ["lock"]
-    lock.release()
-
-
 @pytest.mark.parametrize(
     ("content", "told"), [(b"", "unknown"), (b"\xff7\n", "\N{REPLACEMENT CHARACTER}7"), (b"12\n", "12")]
 )
@@ -161,7 +132,7 @@ def test_the_lock_of_another_is_told_by_what_stands_in_it(tmp_path, other_daemon
     other.write_bytes(content)
     before = open_files()
     with pytest.raises(OSError) as busy:
-        mine.restore()
+        mine.refuse_if_held()
     assert busy.value.args == (errno.EBUSY, f"another supervisord (pid {told}) has locked it")
     assert open_files() <= before
     with pytest.raises(Taken) as taken:
@@ -181,12 +152,13 @@ def test_a_file_system_without_locks_is_an_error_and_leaves_nothing_open(tmp_pat
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refused)
-    for failing in (lock.restore, lambda: hold(str(tmp_path / "lock"))):
+    for failing in (lock.refuse_if_held, lambda: hold(str(tmp_path / "lock"))):
         with pytest.raises(OSError, match="No locks available"):
             failing()
     assert open_files() <= before
     monkeypatch.undo()
-    lock.restore()
+    lock.refuse_if_held()
+    assert open_files() <= before
     lock.release()
 
 

@@ -291,7 +291,7 @@ def test_a_submission_without_an_answer_whose_program_ran_has_ended(world):
     world.report(job="not a number")
     found = world.launcher.survey({"Pong": (3, TOKEN)})
     assert found == {"Pong": Survivor(TOKEN, Survival.ALIVE, 5, 6, 7, 8)}
-    world.launcher.adopt("Pong", found["Pong"])
+    world.launcher.adopt("Pong", 3, found["Pong"])
     assert ends(world, later_s=120.0) == []
     (ended,) = ends(world, later_s=30.0)
     assert ended.ending.job == JobEnd("?", "", "", "n7", False, "", True, "")
@@ -576,7 +576,7 @@ def test_a_job_without_a_number_cannot_be_asked(world):
     assert world.cluster.said("jobs") == []
     world.look(world.row())
     assert world.cluster.said("jobs") == [("cancel", ["17"])], "as soon as it has one"
-    for nobody in (world.launcher.ask_to_leave, world.launcher.kill_tree, world.launcher.restore_run_dir):
+    for nobody in (world.launcher.ask_to_leave, world.launcher.kill_tree):
         nobody("Pong", "x")
 
 
@@ -710,8 +710,8 @@ def test_an_adopted_attempt_goes_on_where_it_was(world):
     world.report(job="19", restart=2)
     world.cluster.rows = AWAY
     found = survey(world)
-    world.launcher.adopt("Pong", found)
-    world.launcher.adopt("Pong", Survivor("x", Survival.ALIVE))
+    world.launcher.adopt("Pong", 3, found)
+    world.launcher.adopt("Pong", 3, Survivor("x", Survival.ALIVE))
     world.cluster.rows = []
     world.look()
     assert world.cluster.said() == [("jobs", ()), ("jobs", ["19"])]
@@ -747,9 +747,8 @@ def test_jobs_that_the_journal_lacks_are_found_by_the_fence(world):
 
 def test_what_does_not_exist_for_jobs(world):
     world.spawn()
-    assert (world.launcher.no_room(), world.launcher.unrecorded()) == (None, "")
+    assert world.launcher.no_room() is None
     world.launcher.continue_child("Pong", TOKEN, 1, 2)
-    world.launcher.restore_records()
     assert world.launcher.number(TOKEN) == 3
 
 
@@ -779,17 +778,25 @@ def test_an_attempt_that_is_refused_while_the_queue_is_asked_spoils_nothing_for_
 
 
 def test_a_run_directory_is_made_again_with_its_fence_and_a_newer_fence_is_kept(world):
-    world.spawn()
     fence = Path(world.paths.run_dir("Pong"), "fence")
-    for each in world.directory().iterdir():
-        each.unlink()
-    world.directory().rmdir()
+    world.spawn()
+    world.restart()
+    world.cluster.rows = [world.row(state="RUNNING", nodes=("n7",))]
+    found = survey(world)
+    shutil.rmtree(fence.parent)
+    world.launcher.adopt("Pong", 3, found)
+    assert (world.directory().is_dir(), fence.read_text()) == (True, f"{TOKEN}\n")
     fence.write_text("another\n")
-    world.launcher.restore_run_dir("Pong", TOKEN)
-    assert (world.directory().is_dir(), fence.read_text()) == (True, "another\n")
-    fence.unlink()
-    world.launcher.restore_run_dir("Pong", TOKEN)
-    assert fence.read_text() == f"{TOKEN}\n"
+    world.restart()
+    world.launcher.adopt("Pong", 3, survey(world))
+    assert fence.read_text() == "another\n"
+    world.restart()
+    found = survey(world)
+    shutil.rmtree(fence.parent)
+    fence.parent.write_text("a file in its place")
+    with capture_logs() as logged:
+        world.launcher.adopt("Pong", 3, found)
+    assert [each["event"] for each in logged] == ["run_directory_not_restored"]
 
 
 def test_a_file_that_cannot_be_written_is_named(world):

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 from fake_backend import FakeBackend
 from leaks import nothing_stays_open
-from serving import call, served
+from serving import served
 
 from supervisor.adapters import foundations
 from supervisor.api.listener import SocketTaken, listen, take_over
-from supervisor.api.server import Server
 
 
 def mode_of(path: Path) -> int:
@@ -38,11 +37,10 @@ def answers(path: Path) -> bool:
 def test_a_listener_holds_its_socket_and_knows_its_file_until_it_is_closed(socket_path: Path) -> None:
     with nothing_stays_open():
         listener = listen(str(socket_path))
-        assert (listener.path, listener.trouble, listener.renewed) == (str(socket_path), "", [])
+        assert (listener.path, listener.trouble) == (str(socket_path), "")
         assert listener.sock.getsockname() == str(socket_path.with_name(f".s{os.getpid()}"))
         known = foundations.of_path(socket_path)
         assert known is not None
-        assert (listener.identity() or known).same(known)
         assert known.kind == "socket"
         assert (mode_of(socket_path), os.get_inheritable(listener.sock.fileno())) == (0o600, False)
         assert answers(socket_path)
@@ -142,7 +140,7 @@ def test_a_file_that_cannot_be_given_away_is_named(
 def test_a_socket_is_handed_on_open_and_taken_over_closed_to_children(socket_path: Path) -> None:
     first = listen(str(socket_path))
     socket_path.chmod(0o666)
-    fd = first.hand_on()
+    fd = int(first.hand_on())
     assert (fd, os.get_inheritable(fd)) == (first.sock.fileno(), True)
     second = take_over(first.sock.detach(), str(socket_path))
     assert (second.sock.fileno(), os.get_inheritable(fd), second.trouble, second.path) == (fd, False, "", str(socket_path))
@@ -165,84 +163,25 @@ def test_a_socket_whose_file_is_gone_is_taken_over_and_says_so(socket_path: Path
     socket_path.unlink()
     second = take_over(first.sock.detach(), str(socket_path))
     assert second.trouble == f"{socket_path} has no file of the control socket any more: No such file or directory"
-    assert second.identity() is None
+    assert second.hand_on() == ""
     second.close()
 
 
-# --- being restored ---------------------------------------------------------------------------------------------------------
-
-
-def replaced(path: Path) -> list[Path]:
-    return [each for each in path.parent.iterdir() if ".replaced-" in each.name]
-
-
 @pytest.mark.parametrize("foreign", [True, False])
-def test_a_lost_file_is_made_again_and_what_lies_in_its_place_is_kept(socket_path: Path, foreign: bool) -> None:
+def test_a_socket_that_no_client_can_find_is_not_handed_on(socket_path: Path, foreign: bool) -> None:
     with nothing_stays_open():
         listener = listen(str(socket_path))
-        told: list[socket.socket] = []
-        before = listener.identity()
-        listener.renewed.append(told.append)
-        old = listener.sock
-        socket_path.unlink()
+        assert listener.hand_on() == str(listener.sock.fileno())
+        aside = socket_path.with_name("aside")
         if foreign:
-            socket_path.write_text("somebody's")
-        listener.restore("")
-        assert (told, old.fileno()) == ([listener.sock], -1)
-        assert listener.sock.fileno() != -1
-        assert answers(socket_path)
-        after = listener.identity()
-        assert before is not None
-        assert after is not None
-        assert after == foundations.of_path(socket_path)
-        assert not after.same(before)
-        kept = replaced(socket_path)
-        assert [each.read_text() for each in kept] == (["somebody's"] if foreign else [])
-        assert all(re.fullmatch(r"supervisor\.sock\.replaced-[0-9]{19}", each.name) for each in kept)
-        listener.close()
-    assert not socket_path.exists(), "the new file is its own"
-
-
-def test_a_restored_socket_has_its_group_or_says_why_not(socket_path: Path) -> None:
-    listener = listen(str(socket_path))
-    socket_path.unlink()
-    listener.restore("nosuchgroup")
-    assert listener.trouble.startswith("daemon.socket_group: there is no group 'nosuchgroup'; only the daemon's own user")
-    socket_path.unlink()
-    listener.restore("")
-    assert listener.trouble == ""
-    listener.close()
-
-
-def test_a_daemon_that_answers_in_its_place_is_left_alone(socket_path: Path) -> None:
-    listener = listen(str(socket_path))
-    socket_path.unlink()
-    other = listen(str(socket_path))
-    told: list[socket.socket] = []
-    listener.renewed.append(told.append)
-    sock = listener.sock
-    with nothing_stays_open(), pytest.raises(SocketTaken):
-        listener.restore("")
-    assert (listener.sock is sock, told, replaced(socket_path)) == (True, [], [])
-    assert sock.fileno() != -1
-    listener.close()
-    assert answers(socket_path), "and its file is not taken away"
-    other.close()
-
-
-def test_the_server_answers_on_a_socket_that_was_restored(backend: FakeBackend, socket_path: Path) -> None:
-    listener = listen(str(socket_path))
-    server = Server(backend, listener, lambda: 1000.0)
-    listener.renewed.append(server.also)
-    server.start()
-    try:
-        for _ in range(2):
+            with socket.socket(socket.AF_UNIX) as other:
+                other.bind(str(aside))
+            aside.replace(socket_path)
+        else:
             socket_path.unlink()
-            listener.restore("")
-            assert call(socket_path, "/api/v1/status")[0] == 200
-    finally:
-        server.stop()
+        assert listener.hand_on() == ""
         listener.close()
+        assert socket_path.exists() is foreign
 
 
 # --- the queue ---------------------------------------------------------------------------------------------------------------

@@ -6,13 +6,15 @@ from core_kit import Core, facts, kinds, of, settings
 
 from supervisor.deciding.foundations import showing
 from supervisor.model import commands
-from supervisor.model.inputs import FoundationsLooked
+from supervisor.model.inputs import Asked, FoundationsLooked, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
+from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.reports.status_view import troubles_view
 
 GONE = Finding("control socket", "/r/s", Look.MISSING, restorable=True)
 FAILED = replace(GONE, error="No space left on device")
+LOCK = Finding("lock", "/s/lock", Look.MISSING, restarts=True)
 DEAD = Finding("state directory", "/s", Look.REPLACED, holds_starts=True)
 
 
@@ -24,10 +26,9 @@ def begun():
     return Core(settings("Pong")).running("Pong")
 
 
-def test_what_can_be_restored_is_ordered_once_and_reported_once():
+def test_what_a_worker_restores_is_reported_once():
     core = begun()
     first = looked(core, GONE)
-    assert of(first, commands.RestoreFoundation) == [commands.RestoreFoundation("control socket")]
     assert of(first, facts.FoundationLost) == [
         facts.FoundationLost(
             "the control socket /r/s was removed: it is restored", "control socket", "/r/s", "missing", troubled=False
@@ -49,7 +50,6 @@ def test_a_try_that_failed_is_trouble_until_a_later_one_succeeds():
     looked(core, GONE)
     failed = looked(core.later(2.0), FAILED)
     assert [fact.troubled for fact in of(failed, facts.FoundationLost)] == [True]
-    assert not of(failed, commands.RestoreFoundation), "the looking thread tries again by itself"
     assert [each["name"] for each in troubles_view(core.memory)] == ["control socket"]
     assert "No space left on device" in troubles_view(core.memory)[0]["why"]
     assert kinds(looked(core.later(2.0), replace(FAILED, error="another error"))) == [], "it is reported once"
@@ -58,11 +58,50 @@ def test_a_try_that_failed_is_trouble_until_a_later_one_succeeds():
     assert troubles_view(core.memory) == []
 
 
-def test_what_was_replaced_while_it_was_restored_is_ordered_again():
+def test_the_daemon_restarts_itself_for_what_its_start_restores():
     core = begun()
-    looked(core, GONE)
-    again = looked(core, replace(GONE, look=Look.REPLACED))
-    assert of(again, commands.RestoreFoundation)
+    decision = looked(core, LOCK)
+    assert [(fact.why, fact.troubled) for fact in of(decision, facts.FoundationLost)] == [
+        ("the lock /s/lock was removed: extralife restarts itself, which restores it; workers run on", False)
+    ]
+    (stopping,) = of(decision, facts.DaemonStopping)
+    assert (stopping.why, stopping.keep_workers) == ("extralife restarts itself, which restores: lock", True)
+    assert of(decision, commands.EndDaemon) == [commands.EndDaemon(reexec=True)]
+    assert core.memory.ended
+    assert troubles_view(core.memory) == []
+
+
+def test_the_alert_of_a_restart_waits_for_the_next_daemon():
+    core = Core(settings("Pong", alerts=AlertSettings(command=("true",)))).running("Pong")
+    decision = looked(core, LOCK)
+    assert [(fact.alert, fact.severity) for fact in of(decision, facts.AlertRaised)] == [("foundation", "warning")]
+    assert not of(decision, commands.Deliver)
+
+
+def test_it_does_not_restart_itself_as_long_as_its_start_would_fail():
+    core = begun()
+    assert not of(looked(core, replace(LOCK, error="another supervisord has locked it")), commands.EndDaemon)
+    assert not of(looked(core, replace(LOCK, look=Look.UNKNOWN)), commands.EndDaemon)
+    assert len(troubles_view(core.memory)) == 1
+    assert of(looked(core, LOCK), commands.EndDaemon)
+
+
+def test_it_restarts_itself_three_times_in_an_hour_and_the_next_time_when_the_hour_is_over():
+    core = begun()
+    core.state = replace(core.state, restarts_s=(core.now_s - 3000.0, core.now_s - 20.0, core.now_s - 10.0))
+    decision = looked(core, LOCK)
+    assert not of(decision, commands.EndDaemon)
+    assert decision.wake_at_s == core.now_s + 600.0
+    assert "has restarted itself 3 times within an hour" in troubles_view(core.memory)[0]["why"]
+    last = core.later(600.0).woke()
+    assert of(last, commands.EndDaemon)
+    assert last.state.restarts_s[1:] == (core.now_s - 610.0, core.now_s)
+
+
+def test_a_daemon_that_ends_does_not_begin_anew_for_a_file():
+    core = begun()
+    core.give(Asked(core.now_s, Verb.SHUTDOWN, 1))
+    assert not of(looked(core, LOCK), commands.EndDaemon)
 
 
 def test_what_comes_and_goes_is_seen_and_not_recorded_each_time():
@@ -71,18 +110,8 @@ def test_what_comes_and_goes_is_seen_and_not_recorded_each_time():
     looked(core.later(2.0))
     again = looked(core.later(2.0), GONE)
     assert kinds(again) == []
-    assert of(again, commands.RestoreFoundation), "it is restored all the same"
     assert kinds(looked(core.later(2.0))) == [], "an end without a beginning is not recorded"
     assert "FoundationLost" in kinds(looked(core.later(700.0), GONE))
-
-
-def test_what_is_restored_every_day_is_recorded_only_when_it_fails():
-    core, rotated = begun(), replace(GONE, name="main log", minor=True)
-    assert of(looked(core, rotated), commands.RestoreFoundation)
-    assert not of(looked(core), facts.FoundationRestored)
-    assert not of(looked(core, rotated), facts.FoundationLost)
-    assert of(looked(core, replace(rotated, error="Read-only file system")), facts.FoundationLost)
-    assert of(looked(core), facts.FoundationRestored)
 
 
 def test_the_journal_is_left_to_the_loop():
@@ -122,15 +151,14 @@ def test_what_cannot_be_recorded_is_shown_and_dealt_with_later():
     assert [each.since_s for each in core.memory.foundations.values()] == [core.now_s], "it stands since it was found"
     decision = looked(core, DEAD, GONE)
     assert [fact.name for fact in of(decision, facts.FoundationLost)] == ["state directory", "control socket"]
-    assert of(decision, commands.RestoreFoundation)
 
 
 def test_what_lies_in_a_directory_that_is_gone_is_not_told_beside_it():
     core = begun()
-    lock = Finding("lock", "/s/lock", Look.MISSING, restorable=True)
-    decision = looked(core, DEAD, lock)
+    lock = replace(LOCK, error="another supervisord has locked it")
+    decision = looked(core, DEAD, LOCK)
     assert [fact.name for fact in of(decision, facts.FoundationLost)] == ["state directory"]
-    assert not of(decision, commands.RestoreFoundation)
+    assert not of(decision, commands.EndDaemon)
     looked(core.later(2.0), lock)
     assert core.memory.foundations["lock"].recorded
     again = looked(core.later(2.0), DEAD, lock)

@@ -179,10 +179,20 @@ def test_a_reboot_on_the_page_of_a_program_has_its_own_part():
     assert lost["Pong"]["programs"] == ["Pong"]
 
 
+def test_a_file_for_which_the_daemon_restarts_itself_is_in_place_with_the_next_one():
+    (found,) = incidents(
+        journal(
+            facts.FoundationLost("gone", "lock", "/s/lock", "missing", troubled=False),
+            facts.DaemonStarted("1 worker adopted", 1, "v", clean=True, salt="", last_sign_s=15.0),
+        )
+    )
+    assert (found.over_s, found.goes_on) == (20.0, False)
+
+
 def test_troubles_of_the_box_and_their_ends():
     rows = journal(
         facts.FoundationLost("gone", "log directory", "/a", "missing", troubled=False),
-        facts.FoundationLost("gone", "runtime directory", "/b", "missing", troubled=False),
+        facts.FoundationLost("gone", "runtime directory", "/b", "missing", troubled=True),
         facts.FoundationRestored("back", "log directory", "/a", 10.0, troubled=False),
         facts.GpuLost("lost", 1, "GPU-1", "bus"), facts.GpuBack("back", 1, "GPU-1"), facts.GpuBack("of nothing", 1, "GPU-1"),
         facts.DaemonStarted("after a crash", 1, "v", clean=False, salt="", last_sign_s=65.0),

@@ -1,10 +1,11 @@
 """The rule for a file that is not in place any more: restored where that is safe, else trouble with what to do."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
-from supervisor.policy.box.foundations import Answer, Finding, Look, judge, over, record_again
+from supervisor.policy.box.foundations import Answer, Finding, Look, judge, may_restart_at_s, over, record_again
 
 GONE = Finding("control socket", "/run/x/supervisor.sock", Look.MISSING, restorable=True)
 
@@ -40,8 +41,29 @@ GONE = Finding("control socket", "/run/x/supervisor.sock", Look.MISSING, restora
     ],
 )  # fmt: skip
 def test_the_answer_and_its_sentence(finding, answer, why):
-    verdict = judge(finding)
-    assert (verdict.answer, verdict.why) == (answer, why)
+    assert judge(finding, may_restart=True) == (answer, why)
+
+
+LOCK = Finding("lock", "/s/lock", Look.MISSING, restarts=True)
+
+
+@pytest.mark.parametrize(
+    ("finding", "may_restart", "answer", "why"),
+    [
+        (LOCK, True, Answer.RESTART, ": extralife restarts itself, which restores it; workers run on"),
+        (LOCK, False, Answer.TROUBLE, "; extralife has restarted itself 3 times within an hour, and waits"),
+        (replace(LOCK, error="busy"), True, Answer.TROUBLE, "; restoring it failed (busy) and is tried again"),
+    ],
+)
+def test_the_daemon_restarts_itself_where_that_helps_and_not_too_often(finding, may_restart, answer, why):
+    assert judge(finding, may_restart=may_restart) == (answer, f"the lock /s/lock was removed{why}")
+
+
+@pytest.mark.parametrize(
+    ("restarts_s", "at_s"), [((), -inf), ((0.0, 60.0), -inf), ((0.0, 60.0, 100.0), 3600.0), ((0.0, 5.0, 6.0, 7.0), 3605.0)]
+)
+def test_three_restarts_in_an_hour_are_enough(restarts_s, at_s):
+    assert may_restart_at_s(restarts_s) == at_s
 
 
 def test_the_end_of_it_says_how_long_it_took():

@@ -239,8 +239,8 @@ class SlurmWorld:
             match command:
                 case commands.Spawn(spec=spec, attempt=attempt, token=token, avoid=avoid):
                     self.launcher.spawn(spec, attempt, token, avoid)
-                case commands.Adopt(spec=spec, survivor=survivor):
-                    self.launcher.adopt(spec.name, survivor)
+                case commands.Adopt(spec=spec, attempt=attempt, survivor=survivor):
+                    self.launcher.adopt(spec.name, attempt, survivor)
                 case commands.AskToLeave(program=program, token=token):
                     self.launcher.ask_to_leave(program, token)
                 case commands.KillTree(program=program, token=token):

@@ -93,7 +93,7 @@ endings = st.builds(
 findings = st.builds(
     Finding,
     st.sampled_from(["journal", "lock", "state directory"]), st.just("/a/path"), st.sampled_from(Look),
-    restorable=st.booleans(), error=st.sampled_from(["", "disk full"]), minor=st.booleans(), holds_starts=st.booleans(),
+    restorable=st.booleans(), error=st.sampled_from(["", "disk full"]), restarts=st.booleans(), holds_starts=st.booleans(),
 )  # fmt: skip
 
 end_notices = st.builds(

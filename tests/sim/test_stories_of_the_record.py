@@ -68,18 +68,21 @@ def test_the_journals_file_is_removed_while_a_worker_dies():
 @pytest.mark.fault("runtime-removed")
 def test_a_runtime_directory_that_cannot_be_made_again_holds_up_starts_alone():
     world = quiet_world()
-    gone = Finding("runtime directory", "/run/user/1000/x", Look.MISSING, restorable=True, holds_starts=True)
-    world.post(FoundationsLooked(0.0, (gone,)))
+    gone = Finding("runtime directory", "/run/user/1000/x", Look.MISSING, restarts=True, holds_starts=True)
     world.post(FoundationsLooked(0.0, (replace(gone, error="Permission denied"),)))
     world.run(60.0)
     world.end(worker(world).token, Ending(signal=9))
     world.run(60.0)
     assert not world.alive(), "no worker is started without it"
-    world.post(FoundationsLooked(0.0, ()))
+    daemon = world.daemon
+    world.post(FoundationsLooked(0.0, (gone,)))  # its parent is there again
     world.run(60.0)
     assert [found.number for found in world.alive()] == [2]
-    assert told(world)[0] == "0:10:00  box  the runtime directory /run/user/1000/x was removed: it is restored"
-    assert any("is in place again, after 2m" in line for line in told(world))
+    assert world.daemon == daemon + 1
+    assert [line for line in told(world) if "directory" in line] == [
+        "0:10:00  box  the runtime directory /run/user/1000/x was removed; restoring it failed (Permission denied) and is tried again",
+        "0:12:00  box  extralife restarts itself, which restores: runtime directory",
+    ]
 
 
 @pytest.mark.fault("two-daemons")

@@ -281,7 +281,7 @@ def test_an_attempt_is_adopted_after_a_restart_of_the_daemon(launched):
     assert (found["mine"].survival, found["mine"].pid) == (Survival.ALIVE, first.pid)
     assert found["other"].survival is Survival.NEVER
     assert launched.launcher.unrecorded_workers(["mine"]).get("mine", (4, found["mine"]))[0] == 4
-    launched.launcher.adopt("mine", found["mine"])
+    launched.launcher.adopt("mine", 4, found["mine"])
     launched.probes.watch(launched.specs["mine"], 4, token, first.pid, adopted=True)
     launched.until(lambda sample: sample.proc_state == "S", "the adopted worker sleeps")
     launched.launcher.ask_to_leave("mine", token)
@@ -364,7 +364,7 @@ def test_programs_of_a_group_that_start_together_have_each_a_life_of_their_own(l
     found = launched.launcher.survey({name: (1, tokens[name]) for name in ("a", "c")})
     assert {each.survival for each in found.values()} == {Survival.ALIVE}
     for name, survivor in found.items():
-        launched.launcher.adopt(name, survivor)
+        launched.launcher.adopt(name, 1, survivor)
     os.kill(found["a"].pid, signal.SIGKILL)
     assert launched.ended(tokens["a"]).signal == 9
     newer = launched.begin(SAVES, 2, name="a", group="seeds")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 from supervisor.files import create
@@ -21,63 +20,41 @@ class Controls:
         self._paths, self._clock = paths, clock
         self._attempts: dict[str, int] = {}
         self._writers: dict[str, ControlWriter] = {}
-        self._last: dict[str, SetControl] = {}
-        self._guard = threading.RLock()  # protects all of these: another thread calls `restore`
 
     def begin(self, token: str, attempt: int) -> None:
         """Record the number of an attempt that was started or adopted."""
         self._attempts[token] = attempt
 
     def write(self, command: SetControl) -> None:
-        """Raises OSError when the runtime directory cannot be written; `restore` tries again."""
-        with self._guard:
-            attempt = self._attempts.get(command.token)
-            if attempt is None:
-                return
-            self._last[command.token] = command
-            control = Control(
-                token=command.token,
-                interval_ms=UNKNOWN if command.interval_s is None else int(command.interval_s * 1e3),
-                offset_ms=int(command.offset_s * 1e3),
-                save_now=command.save_now,
-                leave_by_ns=UNKNOWN if command.leave_by_s is None else self._clock.to_boot_ns(command.leave_by_s),
-            )
-            path = Path(self._paths.control(command.program, attempt))
-            try:
-                if command.token not in self._writers:
-                    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    self._writers[command.token] = ControlWriter(path)
-                self._writers[command.token].write(control)
-            except OSError:
-                self._close(command.token)
-                path.unlink(missing_ok=True)
-                raise
+        """Raises OSError when the runtime directory cannot be written."""
+        attempt = self._attempts.get(command.token)
+        if attempt is None:
+            return
+        control = Control(
+            token=command.token,
+            interval_ms=UNKNOWN if command.interval_s is None else int(command.interval_s * 1e3),
+            offset_ms=int(command.offset_s * 1e3),
+            save_now=command.save_now,
+            leave_by_ns=UNKNOWN if command.leave_by_s is None else self._clock.to_boot_ns(command.leave_by_s),
+        )
+        path = Path(self._paths.control(command.program, attempt))
+        try:
+            if command.token not in self._writers:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._writers[command.token] = ControlWriter(path)
+            self._writers[command.token].write(control)
+        except OSError:
+            self._close(command.token)
+            path.unlink(missing_ok=True)
+            raise
 
     def _close(self, token: str) -> None:
         if (writer := self._writers.pop(token, None)) is not None:
             writer.close()
 
-    def restore(self) -> None:
-        """Write again every record whose file is gone; its worker opens the new file. Raises OSError."""
-        with self._guard:
-            for command in self._gone():
-                self._close(command.token)
-                self.write(command)
-
-    def missing(self) -> str:
-        """Which programs have lost their control record, as a clause; empty: none."""
-        with self._guard:
-            gone = sorted(command.program for command in self._gone())
-        return f"the control record of {', '.join(gone)} is gone" if gone else ""
-
-    def _gone(self) -> list[SetControl]:
-        places = [(each, self._paths.control(each.program, self._attempts[each.token])) for each in self._last.values()]
-        return [each for each, place in places if not Path(place).exists()]
-
     def tell_end(self, command: TellEnd) -> None:
         """Write or remove the file that says when this box will be shut down. Raises OSError."""
-        with self._guard:
-            attempt = self._attempts.get(command.token)
+        attempt = self._attempts.get(command.token)
         if attempt is None:
             return
         path = Path(self._paths.leave_by(command.program, attempt))
@@ -92,10 +69,8 @@ class Controls:
 
     def end(self, program: str, token: str) -> None:
         """Remove the records on tmpfs of an attempt that is over."""
-        with self._guard:
-            self._close(token)
-            self._last.pop(token, None)
-            attempt = self._attempts.pop(token, None)
+        self._close(token)
+        attempt = self._attempts.pop(token, None)
         if attempt is not None:
             for path_of in (self._paths.control, self._paths.beat, self._paths.leave_by):
                 Path(path_of(program, attempt)).unlink(missing_ok=True)

@@ -119,7 +119,6 @@ class NotifySockets:
         """`path_of` gives a program's socket path; `wake` is called after each accepted message."""
         self._path_of, self._wake = path_of, wake
         self._guard = threading.Lock()
-        self._binding = threading.RLock()  # protects `_sockets`
         self._sockets: dict[str, _Bound] = {}
         self._states: dict[str, NotifyState] = {}
         self._selector = selectors.DefaultSelector()
@@ -135,46 +134,33 @@ class NotifySockets:
         """Listen for a program, before its worker is started. Raises OSError.
 
         Does nothing if the path still leads to our socket. If an earlier daemon left that socket, or somebody removed ours,
-        a new one is created. Any thread may call this.
+        a new one is created. Only the deciding thread may call this.
         """
-        with self._binding:
-            path = Path(self._path_of(program))
-            bound = self._sockets.get(program)
-            if bound is not None and self._in_place(program):
-                return
-            if len(os.fsencode(path)) > _PATH_BYTES:
-                raise OSError(
-                    f"the socket path {path} is longer than the {_PATH_BYTES} bytes that unix sockets allow: "
-                    "shorten runtime_dir or the program's name"
-                )
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-            try:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-                sock.bind(str(path))
-                new = _Bound(sock, path.stat().st_ino)
-            except OSError:  # the old socket stays listed, so `missing` reports it and the next round tries again
-                sock.close()
-                raise
-            if bound is not None:
-                self._selector.unregister(bound.sock)
-                bound.sock.close()
-            self._sockets[program] = new
-            self._selector.register(sock, selectors.EVENT_READ, program)
-            self._poke()
-
-    def missing(self) -> str:
-        """Which programs' sockets are no longer at their paths, as a clause; empty: none."""
-        with self._binding:
-            gone = sorted(name for name in self._sockets if not self._in_place(name))
-        return f"the socket of {', '.join(gone)} is gone" if gone else ""
-
-    def restore(self) -> None:
-        """Bind again every socket that is no longer at its path. Raises OSError."""
-        with self._binding:
-            for program in tuple(self._sockets):
-                self.bind(program)
+        path = Path(self._path_of(program))
+        bound = self._sockets.get(program)
+        if bound is not None and self._in_place(program):
+            return
+        if len(os.fsencode(path)) > _PATH_BYTES:
+            raise OSError(
+                f"the socket path {path} is longer than the {_PATH_BYTES} bytes that unix sockets allow: "
+                "shorten runtime_dir or the program's name"
+            )
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            sock.bind(str(path))
+            new = _Bound(sock, path.stat().st_ino)
+        except OSError:
+            sock.close()
+            raise
+        if bound is not None:
+            self._selector.unregister(bound.sock)
+            bound.sock.close()
+        self._sockets[program] = new
+        self._selector.register(sock, selectors.EVENT_READ, program)
+        self._poke()
 
     def _in_place(self, program: str) -> bool:
         path = Path(self._path_of(program))

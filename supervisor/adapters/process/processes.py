@@ -515,40 +515,29 @@ class LocalLauncher:
             live = self._live.get(token)
             return live.attempt if live is not None else None
 
-    def unrecorded(self) -> str:
-        """Which programs have lost their shim record, as a clause; empty: none."""
-        gone = sorted(each.program for each in self._running() if not Path(self._paths.shim_record(each.program)).is_file())
-        return f"the record of {', '.join(gone)} was removed" if gone else ""
+    def _restore_record(self, attempt: RunningAttempt) -> None:
+        """Write a missing shim record again: the next daemon finds its worker by it. Raises OSError."""
+        path = Path(self._paths.shim_record(attempt.program))
+        if not path.is_file():
+            make_dir(path.parent)
+            files.make_room(path)
+            with os.fdopen(files.create(f"{path}.tmp"), "w", encoding="utf-8") as aside:
+                aside.write(json.dumps(asdict(attempt)) + "\n")
+            Path(f"{path}.tmp").rename(path)
 
-    def restore_records(self) -> None:
-        """Write missing shim records again: the next daemon finds its workers by them. Raises OSError."""
-        for attempt in self._running():
-            path = Path(self._paths.shim_record(attempt.program))
-            if not path.is_file():
-                make_dir(path.parent)
-                files.make_room(path)
-                with os.fdopen(files.create(f"{path}.tmp"), "w", encoding="utf-8") as aside:
-                    aside.write(json.dumps(asdict(attempt)) + "\n")
-                Path(f"{path}.tmp").rename(path)
-
-    def restore_run_dir(self, program: str, token: str) -> None:
+    def _restore_run_dir(self, live: _Live, attempt: RunningAttempt) -> None:
         """Create the run directory of a running attempt again, with its lock and its fence. Raises OSError.
 
         The fence comes last: from then on the worker may commit. This daemon holds the lock while the attempt runs, because
         the shim's lock belongs to the removed directory. A directory with another attempt's fence is left alone.
         """
-        with self._guard:
-            live = self._live.get(token)
-        if live is None or live.attempt is None:
-            return
-        if not Path(self._paths.journal).exists():  # not mounted: create nothing below the mount point
-            raise FileNotFoundError(errno.ENOENT, "the state directory is not in place", self._paths.state_dir)
+        program, token = live.program, live.token
         run_dir = Path(_make_room(self._paths, program))
         fence = files.read_bounded(f"{run_dir}/{contract.FENCE_FILE}", 256).decode("ascii", "replace").strip()
         if fence not in {"", token}:
             raise FileExistsError(errno.EEXIST, "a run directory with another attempt's fence was put there", str(run_dir))
         make_dir(self._paths.attempt_dir(program, live.number, token))
-        self._hold_lock(live, live.attempt)
+        self._hold_lock(live, attempt)
         if live.lock_fd < 0 and token not in self._lock_text(program):
             raise BlockingIOError(errno.EAGAIN, "another process holds the lock of the run directory", str(run_dir))
         if not fence:
@@ -556,16 +545,17 @@ class LocalLauncher:
             durable.replace(run_dir / contract.FENCE_FILE, f"{token}\n".encode("ascii"), aside=aside)
 
     def _settle(self, live: _Live, attempt: RunningAttempt) -> None:
-        """Take the lock for an adopted attempt, in a run directory that is created again if it has lost its fence."""
-        if Path(f"{self._paths.run_dir(live.program)}/{contract.FENCE_FILE}").exists():
-            self._hold_lock(live, attempt)
-            return
+        """Take the lock for an adopted attempt, and make those of its files again that were removed."""
         try:
-            self.restore_run_dir(live.program, live.token)
+            self._restore_record(attempt)
+            if Path(f"{self._paths.run_dir(live.program)}/{contract.FENCE_FILE}").exists():
+                self._hold_lock(live, attempt)
+            else:
+                self._restore_run_dir(live, attempt)
         except OSError as error:
             if lack.is_lack(error):
                 raise
-            log.warning("run_directory_not_restored", program=live.program, error=str(error))
+            log.warning("not_restored", program=live.program, error=str(error))
 
     def _hold_lock(self, live: _Live, attempt: RunningAttempt) -> None:
         """Take the lock of a run directory that was created again, for the shim; does nothing if the shim holds it."""
@@ -581,10 +571,6 @@ class LocalLauncher:
                 live.lock_fd = lock
                 return
         os.close(lock)  # the attempt ended meanwhile: its successor needs the lock
-
-    def _running(self) -> list[RunningAttempt]:
-        with self._guard:
-            return [live.attempt for live in self._live.values() if live.attempt is not None]
 
     def _watch_shim(self, live: _Live) -> None:
         with self._guard:
@@ -637,7 +623,7 @@ class LocalLauncher:
     def _report_lost(self, program: str, number: int, token: str) -> None:
         found = self._survey(program, number, token)
         if found.survival is Survival.ALIVE:
-            self.adopt(program, found)
+            self.adopt(program, number, found)
         else:
             ending = found.ending or Ending(fate="it has ended, and the cause is unknown")
             self._inbox.post(Ended(self._clock.now_s(), program, token, ending))
@@ -699,10 +685,9 @@ class LocalLauncher:
 
     # --- finding again ---------------------------------------------------------------------------------------------------
 
-    def adopt(self, program: str, survivor: Survivor) -> None:
+    def adopt(self, program: str, number: int, survivor: Survivor) -> None:
         """Watch an attempt that an earlier daemon started, as `survey` found it. Outcome, later: Ended."""
         record = read_record(self._paths.shim_record(program))
-        number = self._attempt_number(program, survivor.token)
         pids = survivor.pid, survivor.start_ticks, survivor.shim_pid, survivor.shim_start_ticks
         pid, ticks, shim_pid, shim_ticks = (0 if value is None else value for value in pids)
         attempt = RunningAttempt(self._boot_id, program, number, survivor.token, pid, ticks, shim_pid, shim_ticks)
@@ -720,16 +705,6 @@ class LocalLauncher:
         self._tasks.begin(f"confine-{program}", self._groups.adopt, program, survivor.token, directory)
         self._tasks.begin(f"lock-{program}", self._settle, live, attempt)
         self._watch_shim(live)
-
-    def _attempt_number(self, program: str, token: str) -> int:
-        try:
-            for path in Path(self._paths.attempt_dir(program, 0, "")).parent.glob(f"*-{token}"):
-                number = _attempt_number(path.name)
-                if number is not None:
-                    return number
-        except OSError as error:
-            lack.check(error)
-        return 0
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
         """The fate of the attempts (program -> (attempt, token)) that the journal records as alive. May block."""

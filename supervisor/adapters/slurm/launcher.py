@@ -191,14 +191,6 @@ class SlurmLauncher(Launcher):
             attempt.leaving = attempt.killed = True
             self._put(partial(self._cancel, attempt))
 
-    def restore_run_dir(self, program: str, token: str) -> None:
-        """Recreate the run directory of an attempt, with its fence. Raises OSError."""
-        attempt = self._of(token)
-        if attempt is not None:
-            make_dir(self._paths.attempt_dir(program, attempt.number, token))
-            if not Path(self._paths.run_dir(program), contract.FENCE_FILE).exists():
-                self._files.fence(program, token)
-
     def number(self, token: str) -> int | None:
         attempt = self._of(token)
         return None if attempt is None else attempt.number
@@ -215,12 +207,19 @@ class SlurmLauncher(Launcher):
 
     # --- re-adoption -------------------------------------------------------------------------------------------------
 
-    def adopt(self, program: str, survivor: Survivor) -> None:  # noqa: ARG002
-        """Take charge of an attempt that `survey` or `unrecorded_workers` has found."""
+    def adopt(self, program: str, number: int, survivor: Survivor) -> None:
+        """Take charge of an attempt that `survey` or `unrecorded_workers` has found. Makes its run directory again."""
         with self._guard:
             attempt = self._found.pop(survivor.token, None)
-            if attempt is not None:
-                self._attempts[survivor.token] = attempt
+            if attempt is None:
+                return
+            self._attempts[survivor.token] = attempt
+        try:
+            make_dir(self._paths.attempt_dir(program, number, survivor.token))
+            if not Path(self._paths.run_dir(program), contract.FENCE_FILE).exists():
+                self._files.fence(program, survivor.token)
+        except OSError as error:
+            log.warning("run_directory_not_restored", program=program, error=str(error))
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
         """Find out the state of attempts.

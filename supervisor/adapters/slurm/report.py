@@ -86,6 +86,5 @@ class SlurmControls(Controls):
 
     def write(self, command: SetControl) -> None:
         """Raises OSError when the shared file system cannot be written."""
-        with self._guard:
-            super().write(replace(command, leave_by_s=None))
-            self._close(command.token)
+        super().write(replace(command, leave_by_s=None))
+        self._close(command.token)

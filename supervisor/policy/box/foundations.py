@@ -4,16 +4,17 @@ The daemon holds files open and relies on others by their paths: the lock, the l
 `adapters/foundations.py` looks at each by identity (device, inode, kind) every two seconds. For each finding the rule is,
 first match wins:
 
-1. It cannot be looked at (no permission, an I/O error, a mount that hangs): trouble, and no restore. Restoring a file that
-   still exists could destroy it.
-2. It is missing or replaced, and there is no safe way to restore it: trouble.
-3. It is missing or replaced, and the last attempt to restore it failed: trouble. The next look tries again.
-4. Otherwise it is restored.
+1. It cannot be looked at (no permission, an I/O error, a mount that hangs): trouble. It may still exist.
+2. Its worker or another thread restores it: it is reported. It is trouble if the next look finds it still missing.
+3. A start of the daemon restores it: the daemon ends in order and starts its program anew. Workers run on, and the new image
+   adopts them. Trouble as long as that start would fail, or after three such restarts within an hour.
+4. Otherwise: trouble.
 
-Worked example: `systemd-logind` removes an ordinary user's runtime directory at logout. Look 1 finds the control socket
-missing: it is restored, and reported.
+Worked example: `systemd-logind` removes an ordinary user's runtime directory at logout, and only root can make it again:
+trouble. The user logs in, and the next look makes the directory: the daemon restarts itself, and listens there.
 
-A finding that comes and goes is recorded at most once in ten minutes (`record_again`).
+Why not make each file again while the daemon runs: each needs a second way to be made, which nothing else uses. A finding
+that comes and goes is recorded at most once in ten minutes (`record_again`).
 
 Why not inotify: it reports nothing for a network file system, an unmount or a mount over the directory, and it loses events
 when its queue is full.
@@ -22,13 +23,15 @@ when its queue is full.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from supervisor.formats import span
 from supervisor.records import Record
 
 _AGAIN_S: Final = 600.0
+MOST_RESTARTS: Final = 3  # within an hour
 JOURNAL: Final = "journal"  # the loop restores and reports it by itself: no fact can be recorded without it
 
 
@@ -45,7 +48,8 @@ class Look(enum.StrEnum):
 class Answer(enum.StrEnum):
     """The answer to a finding."""
 
-    RESTORE = "restore"
+    RESTORE = "restore"  # somebody else restores it
+    RESTART = "restart"
     TROUBLE = "trouble"
 
 
@@ -58,63 +62,57 @@ class Finding(Record):
     detail: str = ""  # why it is unknown, or what is at its path instead
     consequence: str = ""  # what does not work meanwhile
     remedy: str = ""  # what the operator can do, where the daemon can do nothing
-    restorable: bool = False
-    error: str = ""  # of the newest attempt to restore it
-    minor: bool = False  # only its trouble is recorded, not an immediate restore
+    restorable: bool = False  # by its worker or another thread, or it is restored already
+    restarts: bool = False  # a start of the daemon puts it right
+    error: str = ""  # why it is not restored yet, or why a start would fail
     holds_starts: bool = False  # no worker may be started while this lasts
 
 
-class Verdict(Record):
-    """The answer to a finding, and the sentence for people."""
-
-    answer: Answer
-    why: str
-
-
-def judge(finding: Finding) -> Verdict:
-    """Restore or trouble, with the reason."""
-    what = f"the {_what(finding.name, finding.path)} {_state(finding)}"
-    if finding.restorable and not finding.error and finding.look is not Look.UNKNOWN:
-        return Verdict(Answer.RESTORE, f"{what}: it is restored")
-    parts = [what]
+def judge(finding: Finding, *, may_restart: bool) -> tuple[Answer, str]:
+    """The answer, and the sentence for people."""
+    parts = [what := f"the {_named(finding.name, finding.path)} {_state(finding)}"]
     if finding.error:
         parts.append(f"restoring it failed ({finding.error}) and is tried again")
+    elif finding.look is not Look.UNKNOWN:
+        if finding.restorable:
+            return Answer.RESTORE, f"{what}: it is restored"
+        if finding.restarts and may_restart:
+            return Answer.RESTART, f"{what}: extralife restarts itself, which restores it; workers run on"
+        if finding.restarts:
+            parts.append(f"extralife has restarted itself {MOST_RESTARTS} times within an hour, and waits")
     parts += [part for part in (finding.consequence, finding.remedy) if part]
-    return Verdict(Answer.TROUBLE, "; ".join(parts))
+    return Answer.TROUBLE, "; ".join(parts)
 
 
-def explained(findings: Iterable[Finding]) -> frozenset[str]:
-    """The names of findings below a directory that is in trouble itself: the directory's finding explains them.
+def may_restart_at_s(restarts_s: Sequence[float]) -> float:
+    """From when the daemon may restart itself again, after these restarts. Example: at 0, 60 and 100 s: at 3,600 s."""
+    return restarts_s[-MOST_RESTARTS] + 3600.0 if len(restarts_s) >= MOST_RESTARTS else -inf
 
-    Example: the state directory was removed. The finding that its lock is gone adds nothing, and no lock is made there.
+
+def explained(findings: Sequence[Finding]) -> frozenset[str]:
+    """The names of findings below a directory with a finding of its own, which explains them.
+
+    Example: the state directory was removed. The finding that its lock is gone adds nothing.
     """
-    found = list(findings)
-    gone = [f"{each.path}/" for each in found if each.look is not Look.UNKNOWN and judge(each).answer is Answer.TROUBLE]
-    return frozenset(each.name for each in found if any(each.path.startswith(path) for path in gone))
+    gone = tuple(f"{each.path}/" for each in findings if each.look is not Look.UNKNOWN)
+    return frozenset(each.name for each in findings if each.path.startswith(gone))
 
 
-def _what(name: str, path: str) -> str:
+def _named(name: str, path: str) -> str:
     return f"{name} {path}".rstrip()  # a thread has no path
 
 
 def _state(finding: Finding) -> str:
     detail = f" ({finding.detail})" if finding.detail else ""
-    match finding.look:
-        case Look.MISSING:
-            return f"was removed{detail}"
-        case Look.REPLACED:
-            return f"was replaced{detail}"
-        case Look.DAMAGED:
-            return f"is damaged{detail}"
-        case Look.FAILING:
-            return f"fails{detail} and is tried again"
-        case _:
-            return f"cannot be checked{detail}"
+    if finding.look is Look.FAILING:
+        return f"fails{detail} and is tried again"
+    done = {Look.MISSING: "was removed", Look.REPLACED: "was replaced", Look.DAMAGED: "is damaged"}
+    return done.get(finding.look, "cannot be checked") + detail
 
 
 def over(name: str, path: str, for_s: float) -> str:
     """The sentence for a finding that is over. Example: `the control socket /run/x/s is in place again, after 2 s`."""
-    return f"the {_what(name, path)} is {'in place' if path else 'at work'} again, after {span(for_s)}"
+    return f"the {_named(name, path)} is {'in place' if path else 'at work'} again, after {span(for_s)}"
 
 
 def record_again(recorded_at_s: float | None, now_s: float) -> bool:
