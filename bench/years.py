@@ -1,6 +1,6 @@
 """The cost of a long record: journals of a day, a month and a year of ten programs, and of a month of 100, side by side.
 
-    python bench/years.py                                  # all four; half an hour of one core
+    python bench/years.py                                  # all four; an hour of one core
     python bench/years.py --records day month --keep DIR   # keeps the journals, and uses those of the last hours again
 
 The simulator (docs/testing.md) plays four days of each box: programs crash and stall, the host reboots, the daemon is
@@ -12,7 +12,9 @@ beside the median of the others, because a later one may come from what the firs
 CPU is that of the whole process by the kernel's clock, so that a busy machine matters little; wall time is beside it. A
 dashboard is a client that asks for what an open page asks for, as often (`dashboard/app.js`). Kill-to-replacement is the
 time from SIGKILL of a worker until its replacement runs, by the replacement's own clock, in pairs: without a dashboard, then
-with two that just renew their pages (or never pause); the ratio is the median of the pairs' ratios. "Start again" is the
+with two. They are open; or renew all pages at the moment of the kill, as after a change of a program's phase; or never
+pause. The ratio is the median of the pairs' ratios. "Beside a long page": a page of 12 hours is asked again and again while
+another client waits for one of all. "Start again" is the
 second start on the same directory: the first one makes what a journal of an older release lacks. Prints tables and writes
 bench/results/years.json.
 """
@@ -69,9 +71,11 @@ STEPS = {"step", "from_step", "fine_step", "checkpoint_step"}
 FRESH_S = 3 * 3600.0
 WINDOWS = ("43200s", "all")
 ROUNDS = 3
+MOST_BESIDE = 20  # pages of 12 hours that are asked while a long one is made
 KILLS = 15  # pairs, in each way
-IDLE_S = 30.0
-SOON_S = 1.5  # from a change of a program's phase until a dashboard asks for new pages
+SHARES = 2  # pairs of times, without and with a dashboard
+IDLE_S = 120.0  # each of a dashboard's pages but the slowest comes at least twice
+OPENED_S = 2.0  # from opening a dashboard until a kill: it has its first pages
 POLL_S = 0.02
 NEWEST = ("facts", {"limit": "-50"})
 SUBJECTS = 72  # the most whose curves a dashboard draws
@@ -294,6 +298,23 @@ def page_costs(box: Years, figures: dict[str, Any]) -> None:
         figures[f"{title} wall ms"] = f"{found[0][1]:.0f}, {statistics.median(wall for _, wall in found[1:]):.0f}"
 
 
+def beside_a_long_page(box: Years, figures: dict[str, Any]) -> None:
+    """Pages of 12 hours, first alone, then while a page of all is being made. No earlier answer has the same window."""
+    short, far = ("report", query_of(box, "report", WINDOWS[0])), query_of(box, "report", f"{10**9 + time.time():.0f}s")
+    alone = [asked(box, lambda: fetched(box, *short))[1] for _ in range(MOST_BESIDE)]
+    long = threading.Thread(target=fetched, args=(box, "report", far))
+    began_s, beside = time.monotonic(), []
+    long.start()
+    while long.is_alive() and len(beside) < MOST_BESIDE:
+        beside.append(asked(box, lambda: fetched(box, *short))[1])
+        time.sleep(0.1)
+    long.join()
+    took_s = time.monotonic() - began_s
+    figures["report 12 h wall ms, alone; beside a long page"] = (
+        f"{statistics.median(alone):.0f}; {statistics.median(beside):.0f}, at most {max(beside):.0f} ({took_s:.1f} s long)"
+    )
+
+
 def command_costs(box: Years, figures: dict[str, Any]) -> None:
     """Client and daemon together, as a person waits for them."""
     for title, words in COMMANDS.items():
@@ -373,15 +394,20 @@ class Dashboard:
             thread.join(60)
 
 
-def share_of_a_core(box: Years, dashboards: int) -> float:
-    open_now = [Dashboard(box) for _ in range(dashboards)]
-    time.sleep(3.0)  # the first pages of a dashboard that was just opened are no part of the long run
-    spent_s, began_s = cpu_s(box.daemon.pid), time.monotonic()
-    time.sleep(IDLE_S * (2 if dashboards else 1))
-    share = (cpu_s(box.daemon.pid) - spent_s) / (time.monotonic() - began_s)
-    for each in open_now:
-        each.close()
-    return share * 100
+def shares_of_a_core(box: Years, figures: dict[str, Any]) -> None:
+    """Without and with a dashboard in turns, because a later minute may differ from an earlier one."""
+    found: dict[str, list[float]] = {"idle": [], "one dashboard": []}
+    for _ in range(SHARES):
+        for title, count in zip(found, (0, 1), strict=True):
+            open_now = [Dashboard(box) for _ in range(count)]
+            time.sleep(3.0)  # the first pages of a dashboard that was just opened are no part of the long run
+            spent_s, began_s = cpu_s(box.daemon.pid), time.monotonic()
+            time.sleep(IDLE_S)
+            found[title].append((cpu_s(box.daemon.pid) - spent_s) / (time.monotonic() - began_s) * 100)
+            for each in open_now:
+                each.close()
+    for title, each in found.items():
+        figures[f"{title} % of a core"] = f"{statistics.mean(each):.2f} ({min(each):.2f} to {max(each):.2f})"
 
 
 def began(mark: Path) -> tuple[float, int] | None:
@@ -401,17 +427,17 @@ def replacement_ms(mark: Path) -> float:
 
 
 def kills(box: Years, marks: dict[str, Path], figures: dict[str, Any]) -> None:
-    """Kill workers in pairs: without a dashboard, then with two open ones, or with two that never pause."""
+    """Kill workers in pairs: without a dashboard, then with two. These are open, or renew their pages, or never pause."""
     wait_for(lambda: all(began(mark) for mark in marks.values()), 120, 0.2)
     waiting = list(marks.values())
-    for way, eager in (("two dashboards", False), ("two without pauses", True)):
+    for way in ("open", "renewing", "without pauses"):
         pairs = []
         for _ in range(KILLS):  # a kill and its neighbour, because the machine's speed drifts
             pair = []
             for count in (0, 2):
-                open_now = [Dashboard(box, eager=eager) for _ in range(count)]
-                time.sleep(SOON_S)
-                for each in open_now:
+                open_now = [Dashboard(box, eager=way == "without pauses") for _ in range(count)]
+                time.sleep(OPENED_S)
+                for each in open_now if way == "renewing" else ():
                     each.renew()
                 waiting.append(waiting.pop(0))
                 pair.append(replacement_ms(waiting[-1]))
@@ -420,7 +446,7 @@ def kills(box: Years, marks: dict[str, Path], figures: dict[str, Any]) -> None:
             pairs.append(pair)
         alone_ms, beside_ms = (statistics.median(each) for each in zip(*pairs, strict=True))
         ratio = statistics.median(beside / alone for alone, beside in pairs)
-        figures[f"kill to replacement, no dashboard; {way}, ms"] = f"{alone_ms:.0f}; {beside_ms:.0f} (ratio {ratio:.2f})"
+        figures[f"kill to replacement, no dashboard; two {way}, ms"] = f"{alone_ms:.0f}; {beside_ms:.0f} (ratio {ratio:.2f})"
 
 
 def start_again(box: Years, figures: dict[str, Any]) -> None:
@@ -446,10 +472,10 @@ def main() -> None:
             figures = found[record] = {"MiB": source.stat().st_size / 2**20}
             with daemon(source, RECORDS[record][1], figures) as (box, marks):
                 page_costs(box, figures)
+                beside_a_long_page(box, figures)
                 command_costs(box, figures)
                 kills(box, marks, figures)
-                figures["idle % of a core"] = share_of_a_core(box, 0)
-                figures["one dashboard % of a core"] = share_of_a_core(box, 1)
+                shares_of_a_core(box, figures)
                 figures["RSS MiB at the end"] = memory_mib(box.daemon.pid)["rss"]
                 start_again(box, figures)
             print(f"\n{table({record: figures})}", flush=True)

@@ -202,17 +202,18 @@ class Api:
                 made = self._backend.page(name, query)
                 found = self._encoded_pages.of(name, made, lambda: encoded(made))
                 return Response(found, media_type="application/json")
-            return Response(await self._shared(name, query), media_type="application/json")
+            fresh = request.headers.get("cache-control") == "no-cache"  # at a prompt; a dashboard asks every half a minute
+            return Response(await self._shared(name, query, fresh=fresh), media_type="application/json")
 
         return page
 
-    async def _shared(self, name: str, query: Mapping[str, str]) -> bytes:
+    async def _shared(self, name: str, query: Mapping[str, str], *, fresh: bool = False) -> bytes:
         """A page, made in another thread. If it is being made already, and no fact has been recorded since, that one.
 
         An open dashboard asks for five pages every half a minute: of a year, that would be half of a core for ever.
         """
         until_s, kept = self._costly.get((name, str(query)), (0.0, b""))
-        if self._now_s() < until_s:
+        if self._now_s() < until_s and not fresh:
             return kept
         key = name, str(query), self._backend.newest_fact()
         making = self._making.get(key)
@@ -285,8 +286,8 @@ class Api:
                 raise RequestRefused(422 if done[0][1] == CANT_REREAD else 503, done[0][2])
             if verb in {Verb.START, Verb.RESTART} and body["wait"]:
                 done = await starting.wait_for_starts(lambda: StatusPage(self._backend), starting.attempts(snapshot), done)
-        verb_results = {result[0]: result for result in done}
-        return _results([bad.get(name) or verb_results[name] for name in wanted if name in bad or name in verb_results])
+        results = bad | {result[0]: result for result in done}
+        return _results([results[name] for name in wanted if name in results])
 
     async def backup(self, request: Request) -> Response:
         """{"names", "label"}; no names: every program. Answered once the backup has begun: {"name", "code", "text"}."""

@@ -110,7 +110,11 @@ class Stream:
             return
         yield _RETRY + update.whole
         known = update.number
-        while (update := await self._next()) is not None:
+        while True:
+            await self._woken.wait()
+            update = self._newest
+            if self._ending or update is None:
+                break
             left = unread_bytes(scope)
             if timeout.is_over(left, clock()):
                 break
@@ -120,11 +124,6 @@ class Stream:
             known = update.number
         if unread_bytes(scope):
             abandon(scope)  # otherwise the end of the answer would wait behind the unread bytes
-
-    async def _next(self) -> _Update | None:
-        """Waits for a change or a heartbeat; then the newest page. None: this reader is disconnected."""
-        await self._woken.wait()
-        return None if self._ending else self._newest
 
     # --- all readers -----------------------------------------------------------------------------------------------------
 

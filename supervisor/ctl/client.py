@@ -69,7 +69,7 @@ class Client:
         raise DaemonRefused(status, sentence)
 
     def _request(self, method: str, target: str, body: bytes, timeout_s: float | None) -> tuple[int, dict[str, str], bytes]:
-        headers = {"Content-Type": "application/json", "Connection": "close"}
+        headers = {"Content-Type": "application/json", "Connection": "close", "Cache-Control": "no-cache"}
         if self._login is not None:
             headers["Authorization"] = f"Basic {base64.b64encode(':'.join(self._login).encode()).decode()}"
         try:

@@ -79,11 +79,6 @@ def append(path, stamped):
         db.executemany(schema.INSERT, map(rowed, stamped))
 
 
-def started(path):
-    """The summaries as a daemon keeps them, without its thread."""
-    return Summaries(path, writes=True)
-
-
 def windows(world, end, chance, count=4):
     length_s = end.at_s + 1.0
     yield from ({}, {"since": "600s"}, {"since": f"{length_s / 2:.0f}s", "until": f"{length_s / 3:.0f}s"})
@@ -126,16 +121,16 @@ def test_every_window_of_a_growing_journal_is_that_of_the_whole_fold(told, tmp_p
     """Daemons come and go: each has the file of the one before, and folds only what came since."""
     journal, chance, path = list(told.core.journal), random.Random(1), tmp_path / "journal.sqlite"
     schema.build(path, [])
-    summary, written = started(path), 0
+    summary, written = Summaries(path, writes=True), 0
     for end in cuts(journal, chance, 3):
         append(path, journal[written:end])
         written = end
         if chance.random() < 0.5:
-            summary = started(path)
+            summary = Summaries(path, writes=True)
         summary._save()
         compare(summary, told, journal[:end], chance, 0)
     with capture_logs() as said:
-        compare(started(path), told, journal, chance)
+        compare(Summaries(path, writes=True), told, journal, chance)
         dead = Summaries(path, writes=False)
         compare(dead, told, journal, chance, 0)
     assert said == [], "nothing was made again"
@@ -149,7 +144,7 @@ def test_after_an_archiving_the_journal_begins_at_its_snapshot(tmp_path):
     told.run(HOUR_S)
     journal, chance, path = list(told.core.journal), random.Random(2), tmp_path / "journal.sqlite"
     schema.build(path, list(map(rowed, journal)))
-    summary = started(path)
+    summary = Summaries(path, writes=True)
     summary.ask(lambda *_: lambda: None)
     moved = compact(path, before_wall_s=float("inf"), most_bytes=2**40, pause=lambda _: False)
     compare(Summaries(path, writes=False), told, journal[moved.facts :], chance, 0)
@@ -157,7 +152,7 @@ def test_after_an_archiving_the_journal_begins_at_its_snapshot(tmp_path):
     assert summary._outdated.is_set(), "the old ones answer until then"
     summary._renew()
     compare(summary, told, journal[moved.facts :], chance, 0)
-    compare(started(path), told, journal[moved.facts :], chance, 1)
+    compare(Summaries(path, writes=True), told, journal[moved.facts :], chance, 1)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +198,7 @@ def test_while_the_whole_is_made_a_window_of_12_hours_is_answered_and_equals_tha
     path, journal = tmp_path / "journal.sqlite", list(days.core.journal)
     end = journal[-1]
     schema.build(path, list(map(rowed, journal)))
-    summary = started(path)
+    summary = Summaries(path, writes=True)
     summary._tended = True  # its thread has not run yet
     more = {
         "state": days.core.state, "settings": days.core.settings, "memory": days.core.memory, "journal": journal,
@@ -238,7 +233,9 @@ def test_the_journal_of_the_first_release_has_pages_of_all_windows(tmp_path):
     }  # fmt: skip
     for page in PAGES_OF_WINDOWS:
         for query in ({}, {"since": "43200s"}, {"since": "boot"}):
-            assert answer(OverAJournal(started(path), **more), page, query) == answer(FakeSources(**more), page, query)
+            assert answer(OverAJournal(Summaries(path, writes=True), **more), page, query) == answer(
+                FakeSources(**more), page, query
+            )
 
 
 def broken(path, how):
@@ -277,7 +274,7 @@ def journal_of(short, tmp_path):
     """(path, facts) of a journal with summaries of everything."""
     path, journal = tmp_path / "journal.sqlite", list(short.core.journal)
     schema.build(path, list(map(rowed, journal)))
-    started(path).ask(lambda *_: lambda: None)
+    Summaries(path, writes=True).ask(lambda *_: lambda: None)
     return path, journal
 
 
@@ -290,11 +287,11 @@ def test_summaries_that_are_damaged_or_of_another_version_are_made_again_and_tha
     with capture_logs() as said:
         compare(Summaries(path, writes=False), short, journal, random.Random(3), 0)
         assert said == [], "only the daemon writes the file"
-        compare(started(path), short, journal, random.Random(3), 0)
+        compare(Summaries(path, writes=True), short, journal, random.Random(3), 0)
     assert [each["event"] for each in said] == ["summaries_made_again"]
     assert any(word in said[0]["why"] for word in why.split("|")), said
     with capture_logs() as said:
-        compare(started(path), short, journal, random.Random(3), 0)
+        compare(Summaries(path, writes=True), short, journal, random.Random(3), 0)
     assert said == []
 
 
@@ -304,7 +301,7 @@ def test_summaries_of_another_journal_are_made_again(short, journal_of):
     path.unlink()
     schema.build(path, list(map(rowed, journal[:-9])))
     with capture_logs() as said:
-        summary = started(path)
+        summary = Summaries(path, writes=True)
         compare(summary, short, journal[:-9], random.Random(4), 0)
         left = [each for each in journal[:-9] if each.seq not in range(50, 60)]
         last = left[-1]
@@ -325,11 +322,11 @@ def test_without_room_for_the_file_the_pages_are_made_in_memory(short, tmp_path,
 
     with capture_logs() as said, monkeypatch.context() as patch:
         patch.setattr(summaries, "new_file", full)
-        summary = started(path)
+        summary = Summaries(path, writes=True)
         compare(summary, short, journal, random.Random(5), 0)
     assert [each["event"] for each in said] == ["summaries_not_written"]
     summary._renew()
-    compare(started(path), short, journal, random.Random(5), 0)
+    compare(Summaries(path, writes=True), short, journal, random.Random(5), 0)
     assert path_of(path).exists()
 
 
@@ -338,7 +335,7 @@ def behind(path, journal):
     path_of(path).unlink()
     path.unlink()
     schema.build(path, list(map(rowed, journal[:60])))
-    summary = started(path)
+    summary = Summaries(path, writes=True)
     summary.ask(lambda *_: lambda: None)
     append(path, journal[60:])
     return summary
@@ -371,7 +368,7 @@ def test_after_the_removal_of_the_file_a_page_waits_until_it_is_made_again(short
 
 def test_no_page_waits_for_the_parts_of_another_one_and_parts_that_were_taken_back_are_read_again(journal_of):
     path, journal = journal_of
-    summary, seen = started(path), []
+    summary, seen = Summaries(path, writes=True), []
 
     def long(_, facts_of):
         def later():
