@@ -39,7 +39,6 @@ def read_body_first(app: ASGIApp) -> ASGIApp:
                 size_bytes = 0
                 # It needs no extra task: with a thousand clients, a task waits long for its turn.
                 with contextlib.suppress(TimeoutError):
-                    # It needs no extra task: with a thousand clients, a task waits long for its turn.
                     async with asyncio.timeout(scope.get(REST_KEY, MOST_REST_S)):
                         while coming and size_bytes < MOST_REST_BYTES:
                             size_bytes += len((await receiving()).get("body", b""))

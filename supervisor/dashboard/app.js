@@ -56,6 +56,7 @@ const sheet = (name, words) => ({
 const requests = new Requests({
   report: { wanted: on_view("home"), every_ms: seconds(30), query: () => ({ since: since() }) },
   level: { wanted: on_view("home", "program", "compare", "box"), every_ms: seconds(30), query: () => ({}) },
+  days: { wanted: on_view("home"), every_ms: seconds(300), query: () => ({ since: since() === "all" ? "all" : `${Math.max(WINDOWS[choice.window][0], FORTNIGHT_S)}s` }) }, // early: it takes longest, beside the others
   lines: {
     page: "curves", wanted: () => on_view("program", "compare")() && subjects().length > 0, every_ms: period("lines"),
     query: () => ({ ...curves_window(), subjects: subjects().join(), series: series().join(), points: 1500 }),
@@ -70,7 +71,6 @@ const requests = new Requests({
   incidents: { wanted: on_view("home", "program"), every_ms: seconds(30), query: () => ({ since: since(), limit: 1, chars: 0, ...(choice.view === "program" ? { program: choice.name } : {}) }) },
   timeline: { wanted: on_view("home", "program", "compare", "box"), every_ms: seconds(30), query: () => ({ since: since() }) },
   cost: { wanted: on_view("home"), every_ms: seconds(60), query: () => ({ since: since() }) },
-  days: { wanted: on_view("home"), every_ms: seconds(300), query: () => ({ since: since() === "all" ? "all" : `${Math.max(WINDOWS[choice.window][0], FORTNIGHT_S)}s` }) },
   attempts: facts(KINDS, 120),
   saved: facts(SAVED, 10),
   results: { wanted: on_view("program"), every_ms: seconds(60), query: () => ({}) },

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from supervisor.model.memory import Memory
+from supervisor.model.memory import DeliveryState, Memory
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.reports.sources import Json, Sources
@@ -45,19 +45,15 @@ def alerts_view(state: State, settings: Settings | None, memory: Memory, *, now_
 
 def _target(state: State, name: str, memory: Memory, now_s: float, *, configured: bool) -> Json:
     record = state.alerts
-    failing = record.failing.get(name)
-    reaching = memory.reaching.get(name)
-    last = next((each.wall_s for each in reversed(record.deliveries) if each.target == name), None)
-    retry_at_s = None if reaching is None else reaching.retry_at_s
-    sending = reaching is not None and reaching.sending != ""
+    failing, reaching = record.failing.get(name), memory.reaching.get(name, DeliveryState())
     return {
         "name": name,
         "configured": configured,
-        "state": "failing" if failing is not None else "sending" if sending else "idle",
+        "state": "failing" if failing is not None else "sending" if reaching.sending else "idle",
         "waiting": len(record.owed(name)),
         "error": "" if failing is None else failing.error,
         "failing_since_wall_s": None if failing is None else failing.since_wall_s,
-        "retry_in_s": None if retry_at_s is None else max(0.0, retry_at_s - now_s),
-        "last_wall_s": last,
+        "retry_in_s": None if reaching.retry_at_s is None else max(0.0, reaching.retry_at_s - now_s),
+        "last_wall_s": next((each.wall_s for each in reversed(record.deliveries) if each.target == name), None),
         "dropped": record.dropped.get(name, 0),
     }

@@ -210,7 +210,10 @@ def with_own(tracks: Tracks, figures: Tracks, names: Collection[str], *, by_atte
             spots = [places[program,].get(moment) for moment in _moments(found, by_attempt=by_attempt)]
             columns = places_of(label)
             for name in names:
-                _spread_out(found.values.get(columns.get(name, "")) or (), spots, tracks[program,].values[name])
+                column = tracks[program,].values[name]
+                for value, spot in zip(found.values.get(columns.get(name, "")) or (), spots, strict=False):
+                    if value is not None and spot is not None:
+                        column[spot] = value
 
 
 def _moments(track: Track, *, by_attempt: bool) -> Iterable[tuple[float, str]]:
@@ -219,12 +222,6 @@ def _moments(track: Track, *, by_attempt: bool) -> Iterable[tuple[float, str]]:
 
 def _places(track: Track, *, by_attempt: bool) -> Mapping[tuple[float, str], int]:
     return {moment: place for place, moment in enumerate(_moments(track, by_attempt=by_attempt))}
-
-
-def _spread_out(values: Sequence[float | None], spots: Sequence[int | None], column: list[float | None]) -> None:
-    for value, spot in zip(values, spots, strict=False):
-        if value is not None and spot is not None:
-            column[spot] = value
 
 
 def curves_view(sheet: Sheet, tracks: Tracks, names: Sequence[str]) -> list[Json]:

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import pairwise
+from math import fsum
 from typing import Final
 
 from supervisor.policy.upkeep import cost
-from supervisor.reports.accounts import slots_in
+from supervisor.policy.upkeep.accounting import Account
+from supervisor.reports.accounts import AccountSheet, slots_in
 from supervisor.reports.accounts_view import journal_s, wall_clock_of, window
 from supervisor.reports.cost_view import NO_PRICE, Games, frames_in, games_of, kept_in
 from supervisor.reports.incidents import cause_in_words
@@ -46,26 +49,27 @@ def days_view(
     """The newest 100 days of a window, oldest first, and the whole window as `total`. None is "not known"."""
     wall = wall_clock_of(closed, wall_s)
     every = list(_days(wall(begin_s), wall(end_s), zone))
-    shown = every[-MOST_DAYS:]
-    rows, from_s = [], max(begin_s, journal_s(closed, shown[0][1])) if len(shown) < len(every) else begin_s
-    for date, _, next_wall_s in shown:
-        to_s = end_s if date == shown[-1][0] else min(end_s, max(from_s, journal_s(closed, next_wall_s)))
-        rows.append({"date": date, **_row(closed, games, from_s, to_s, wall, usd_per_hour)})
-        from_s = to_s
+    shown, bounds = every[-MOST_DAYS:], [begin_s]
+    for _, midnight_s in shown if len(shown) < len(every) else shown[1:]:
+        bounds.append(min(end_s, max(bounds[-1], journal_s(closed, midnight_s))))
+    parts = [(from_s, to_s, slots_in(closed, from_s, to_s)) for from_s, to_s in pairwise([*bounds, end_s])]
+    slots = [each for _, _, each in parts]  # to read the whole window once more would take as long as all days
     return {
         "since_s": begin_s, "until_s": end_s, "since_wall_s": wall(begin_s), "until_wall_s": wall(end_s),
         "zone": zone(wall(end_s))[0], "utc_offset_s": zone(wall(end_s))[1], "usd_per_hour": usd_per_hour,
         "says": NO_PRICE if usd_per_hour is None else "", "left_out": len(every) - len(shown),
-        "days": rows, "total": _row(closed, games, begin_s, end_s, wall, usd_per_hour),
+        "days": [{"date": date, **_row(closed, games, from_s, to_s, [sheet], wall, usd_per_hour)}
+                 for (date, _), (from_s, to_s, sheet) in zip(shown, parts[-len(shown):], strict=True)],
+        "total": _row(closed, games, begin_s, end_s, slots, wall, usd_per_hour),
     }  # fmt: skip
 
 
-def _days(begin_wall_s: float, end_wall_s: float, zone: Zone) -> Iterator[tuple[str, float, float]]:
-    """(date, its midnight, the next midnight) of every day that overlaps the window."""
+def _days(begin_wall_s: float, end_wall_s: float, zone: Zone) -> Iterator[tuple[str, float]]:
+    """(Date, its midnight) of every day that overlaps the window."""
     first, last = (int((at + zone(at)[1]) // _DAY_S) for at in (begin_wall_s, max(begin_wall_s, end_wall_s)))
     for day in range(first, last + 1):
         date = datetime.fromtimestamp(day * _DAY_S, UTC).date().isoformat()
-        yield date, _midnight(day, zone), _midnight(day + 1, zone)
+        yield date, _midnight(day, zone)
 
 
 def _midnight(day: int, zone: Zone) -> float:
@@ -75,23 +79,24 @@ def _midnight(day: int, zone: Zone) -> float:
 
 
 def _row(
-    closed: Ledger, games: Games, from_s: float, to_s: float, wall: Callable[[float], float], usd_per_hour: float | None
+    closed: Ledger, games: Games, from_s: float, to_s: float, slots: list[AccountSheet],
+    wall: Callable[[float], float], usd_per_hour: float | None,
 ) -> Json:  # fmt: skip
-    slots = slots_in(closed, from_s, to_s)
     kept = sum(kept_in(closed, games, (from_s, to_s)).values())
     frames, _ = frames_in(closed, games, from_s, to_s)
-    bill = cost.bill(to_s - from_s, slots.seconds, usd_per_hour)
+    seconds = {account: fsum(sheet.seconds.get(account, 0.0) for sheet in slots) for account in Account}
+    bill, lost = cost.bill(to_s - from_s, seconds, usd_per_hour), sum(sheet.lost_steps for sheet in slots)
     return {
         "from_s": from_s, "to_s": to_s, "from_wall_s": wall(from_s), "to_wall_s": wall(to_s),
         "hours": bill.wall_hours,
-        "computed_steps": kept + slots.lost_steps,
+        "computed_steps": kept + lost,
         "kept_steps": kept,
-        "lost_steps": slots.lost_steps,
-        "lost_unknown": slots.lost_unknown,
+        "lost_steps": lost,
+        "lost_unknown": sum(sheet.lost_unknown for sheet in slots),
         "lost": _lost(closed, from_s, to_s),
         "kept_frames": frames,
-        "useful_share": slots.ettr,
-        "failures": slots.failures,
+        "useful_share": bill.causes[0].share,
+        "failures": sum(sheet.failures for sheet in slots),
         "reboots": sum(from_s <= reboot.boot_s < to_s for reboot in closed.reboots),
         "usd": bill.usd,
         "usd_per_million_frames": cost.usd_per_million(bill.usd, frames),

@@ -9,7 +9,7 @@ export function sentence(report) {
   const kept = `${count(report.kept_steps)} steps kept`;
   const parts = [
     `${trained} of ${report.programs.length} trained`,
-    known(report.useful_share) ? `${kept} (${percent(report.useful_share)} of the time useful)` : kept,
+    known(report.useful_share) ? `${kept} (${percent(report.useful_share).replace(" ", "\u00a0")} of the time useful)` : kept,
     report.reboots ? plural(report.reboots, "reboot") : "no reboot",
   ];
   if (known(report.usd)) parts.push(dollars(report.usd));

@@ -30,7 +30,7 @@ export function machinePage({ status, pages, errors, choice, charts, on }) {
       <div class="charts">${repeat(shown, ({ key }) => key, chart)}</div>
       ${pages.gpus && !pages.gpus.subjects.length ? html`<p class="muted">${daemon.gpu?.error ? `The GPUs cannot be read: ${daemon.gpu.error}.` : "No GPU was recorded in this time."}</p>` : nothing}`, "wide")}
     ${daemon.gpu?.gpus?.length ? card("GPUs now", gpus(daemon.gpu.gpus)) : nothing}
-    ${pages.gpus ? card("Reduced clocks", throttling(pages.gpus)) : nothing}
+    ${pages.gpus?.subjects.length ? card("Reduced clocks", throttling(pages.gpus)) : nothing}
     ${pages.timeline ? card("Reboots and absences", absences(pages.timeline, wall_s)) : nothing}`;
 }
 
@@ -91,6 +91,6 @@ function throttling({ subjects }) {
 function absences({ box, until_s, until_wall_s }, now_s) {
   if (!box.length) return html`<p>None in this time.</p>`;
   return html`<table class="stack"><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col" class="number">For</th><th scope="col">Why</th></tr></thead>
-    <tbody>${[...box].reverse().slice(0, 20).map(({ from_s, to_s, kind, why }) => html`<tr><th scope="row" class="when">${moment(from_s + until_wall_s - until_s, now_s)}</th><td>${kind}</td>
+    <tbody>${[...box].reverse().slice(0, 20).map(({ from_s, to_s, kind, why }) => html`<tr><th scope="row" class="when">${moment(from_s + until_wall_s - until_s, now_s)}</th><td>${kind.replace(" ", "\u00a0")}</td>
       <td class="number">${span(to_s - from_s)}</td><td>${why}</td></tr>`)}</tbody></table>`;
 }

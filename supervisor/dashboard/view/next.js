@@ -11,7 +11,7 @@ export function next({ report, level, cost, error, on }) {
   return html`${trouble}
     ${needs(report.needs)}
     ${finish(report)}
-    <p class="muted">${level.said ? `The last decision: ${level.said}` : level.line}</p>
+    ${level.said || level.levels.length > 1 ? html`<p class="muted">${level.said ? `The last decision: ${level.said}` : level.line}</p>` : nothing}
     ${pinned(level, on)}
     <table class="levels"><caption class="muted">What each level bears, and would have kept in ${span(report.length_s)}: measured, never scaled. “At least” holds with 90 % confidence.</caption>
       <thead><tr><th scope="col">Level</th><th scope="col" class="number">Reboot every</th>
@@ -64,8 +64,8 @@ function made(would) {
 }
 
 /** The mean time between reboots, and its lower bound with 90 % confidence. */
-function stability({ up_s, reboots, mtbf_s, mtbf_bound_s }) {
-  if (!up_s) return html`<span class="muted">never measured</span>`;
+function stability({ up_s, reboots, mtbf_s, mtbf_bound_s, in_force: here }) {
+  if (!up_s) return html`<span class="muted">${here ? "no reboot yet" : "never measured"}</span>`;
   const bound = known(mtbf_bound_s) ? html`<span class="eta">at least ${span(mtbf_bound_s)}</span>` : nothing;
   return html`${reboots ? span(mtbf_s) : `none in ${span(up_s)}`}${bound}`;
 }

@@ -46,9 +46,9 @@ function groupRows([game, views], open, row, subjects, on) {
       <th scope="rowgroup"><button class="plain name" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
         <span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${game}</button></th>
       <td class="what">${inStates(views)}</td>
-      <td class="return">${spark(meanPath(views, subjects), html`${figures(mean)}${n > 1 ? html`<span class="muted"> ± ${figures(off)}</span>` : nothing}`)}</td>
+      <td class="return" data-unit=${known(mean) ? " " : ""}>${spark(meanPath(views, subjects), html`${figures(mean)}${n > 1 ? html`<span class="muted"> ± ${figures(off)}</span>` : nothing}`)}</td>
       <td class="number rate" data-unit=${known(rate) ? "/s" : ""}>${figures(rate)}</td>
-      <td class="number steps">${count(steps)}</td>
+      <td class="number steps" data-unit=${known(steps) ? "steps" : ""}>${count(steps)}</td>
       <td class="left"></td><td class="saved"></td>
     </tr>
     ${shown ? repeat(views, ({ name }) => name, row) : nothing}

@@ -4,10 +4,10 @@ The rule. The bill is the price of an hour times the wall time since the window 
 is divided by the accounts of the slots (`accounting.py`), which add up to the paid time: a cause's dollars are the bill
 times its share of the slots' seconds. So the causes add up to the bill, and *useful* is the part for work that was kept.
 
-The rate of a program at a level is its kept steps per second in which it did not wait for a slot, so it includes reboots,
-restarts and rolled-back work there. Below `LEAST_S` of that time, or without a kept step, it has the mean rate of its kind:
-of the built-in games, or of its group of scripts. Each program goes to the slot that is free first, the most important one
-first. If the remaining steps or the rate of one are unknown, the time to finish is unknown.
+The rate of a program at a level is its kept steps per second in which a daemon ran and it did not wait for a slot. It has
+reboots, restarts and rolled-back work in it. Below `LEAST_S` of that time, or without a kept step, it is the mean rate of
+its kind: of the built-in games, or of its group of scripts. Each program goes to the slot that is free first, the most
+important one first. If the remaining steps or the rate of one are unknown, the time to finish is unknown.
 
 Worked example. $2 an hour, 10 h, two slots: $20. Of the slots' 20 h, 17 h were productive, 2 h LOST and 1 h HOST_DOWN:
 useful $17, lost work $2, downtime $1. 36,000,000 steps of 4 frames were kept: $20 for 144 million frames is $0.139 per
