@@ -314,9 +314,9 @@ class Host(World):
         if self.backend is not None:
             self.backend.publish(loop)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The journal as it is stored: one dict a row."""
-        return [_row(item) for item in self.core.journal]
+    def rows(self, after: int = 0) -> list[dict[str, Any]]:
+        """The journal as it is stored, without its first `after` rows: one dict a row."""
+        return [_row(item) for item in self.core.journal[after:]]
 
 
 class _Disks(dict[str, Any]):

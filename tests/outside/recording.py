@@ -256,7 +256,7 @@ class Pages:
         """The answer, and the facts that came with it."""
         before = len(self.host.core.journal)
         text = ask()
-        new = [_line_of(row) for row in self.host.rows()[before:] if row["kind"] not in {"Checkpointed", "Tallied"}]
+        new = [_line_of(row) for row in self.host.rows(before) if row["kind"] not in {"Checkpointed", "Tallied"}]
         return text + "".join(f"--- fact {line}\n" for line in new)
 
 
