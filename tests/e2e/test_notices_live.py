@@ -25,10 +25,8 @@ def test_an_announced_end_is_saved_copied_and_called_preempted(box: Box, tmp_pat
     ec2 = Metadata("aws", ticks=True)
     try:
         program = shlex.quote(str(Path(__file__).parents[2] / "deploy" / "notices" / "aws"))
-        notice = f'[notice]\ncommand = "env EXTRALIFE_METADATA={ec2.endpoint} {program}"\nevery_s = 0.1\ntimeout_s = 10.0'
-        script = (
-            'while sleep 0.05; do echo "$(date +%s)"; [ ! -e "$EXTRALIFE_LEAVE_BY" ] || cp "$EXTRALIFE_LEAVE_BY" heard; done'
-        )
+        notice = f'[notice]\ncommand = "env EXTRALIFE_METADATA={ec2.endpoint} {program}"\nevery_s = 1.0\ntimeout_s = 10.0'
+        script = 'while sleep 0.2; do date +%s; [ ! -e "$EXTRALIFE_LEAVE_BY" ] || cp "$EXTRALIFE_LEAVE_BY" heard; done'
         mine = f'[program.mine]\ncommand = ["sh", "-c", {json.dumps(script)}]\n'
         box.config(box.trainer("a") + mine, extra=f"{section(box, tmp_path, 600.0)}\n{notice}")
         assert box.ctl("offsite", "init", timeout_s=60).returncode == 0
