@@ -59,8 +59,8 @@ class DecisionContext:
 
     def hooks(self, name: str) -> list[Callable[..., Any]]:
         """What features do at this point (a field of `Feature`), in their order."""
-        rows = [each for each in self._features if name in _SELDOM or each.takes_part(self)]
-        return [hook for each in rows if (hook := getattr(each, name)) is not None]
+        rows = [each for each in self._features if getattr(each, name) is not None]
+        return [getattr(each, name) for each in rows if name in _SELDOM or each.takes_part(self)]
 
     def record(self, fact: Fact) -> None:
         if not fact.why.isprintable():  # it may quote a worker's output, which is printed on terminals
