@@ -291,7 +291,7 @@ def page_costs(box: Years, figures: dict[str, Any]) -> None:
     asks = [(f"{name} {window}", name, query_of(box, name, window)) for window in WINDOWS for name in PAGES]
     for title, name, query in [*asks, ("facts newest 50", *NEWEST)]:
         if query.get("since") == "all" and "summaries made, CPU s" not in figures:  # longer windows wait for them
-            wait_for((box.directory / "state" / "summaries.sqlite").exists, 600, POLL_S)
+            wait_for((box.directory / "state" / "summaries.sqlite").exists, 3600, POLL_S)
             figures["summaries made, CPU s"] = cpu_s(box.daemon.pid) - figures["start CPU s"]
         found = [asked(box, lambda name=name, query=query: fetched(box, name, query)) for _ in range(ROUNDS)]
         figures[f"{title} CPU ms"] = f"{found[0][0]:.0f}, {statistics.median(cpu for cpu, _ in found[1:]):.0f}"
@@ -309,10 +309,9 @@ def beside_a_long_page(box: Years, figures: dict[str, Any]) -> None:
         beside.append(asked(box, lambda: fetched(box, *short))[1])
         time.sleep(0.1)
     long.join()
-    took_s = time.monotonic() - began_s
-    figures["report 12 h wall ms, alone; beside a long page"] = (
-        f"{statistics.median(alone):.0f}; {statistics.median(beside):.0f}, at most {max(beside):.0f} ({took_s:.1f} s long)"
-    )
+    figures["the long page, wall s"] = time.monotonic() - began_s
+    figures["report 12 h alone, wall ms"] = statistics.median(alone)
+    figures["report 12 h beside it, median; most"] = f"{statistics.median(beside):.0f}; {max(beside):.0f}"
 
 
 def command_costs(box: Years, figures: dict[str, Any]) -> None:
@@ -446,7 +445,7 @@ def kills(box: Years, marks: dict[str, Path], figures: dict[str, Any]) -> None:
             pairs.append(pair)
         alone_ms, beside_ms = (statistics.median(each) for each in zip(*pairs, strict=True))
         ratio = statistics.median(beside / alone for alone, beside in pairs)
-        figures[f"kill to replacement, no dashboard; two {way}, ms"] = f"{alone_ms:.0f}; {beside_ms:.0f} (ratio {ratio:.2f})"
+        figures[f"kill, alone; two {way}, ms"] = f"{alone_ms:.0f}; {beside_ms:.0f} ({ratio:.2f})"
 
 
 def start_again(box: Years, figures: dict[str, Any]) -> None:

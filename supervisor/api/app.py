@@ -53,6 +53,7 @@ MOST_ASKS: Final = 64  # at once, waiting ones included; each comes from a perso
 STALE_S: Final = 30.0  # the loop turns at least every 5 s
 MOST_TEXT: Final = 100  # characters of a label
 _READERS: Final = 4
+_SHORT_S: Final = 12.5 * 3600.0  # pages of windows of up to 12 hours wait for nothing
 _LONG_S: Final = 2 * 86_400.0  # pages of longer windows are made one at a time, so that they keep no short one waiting
 _MOST_LONG: Final = 8  # of them, waiting ones included
 _COSTLY_S: Final = 0.25  # of CPU: the answer of such a page of a long window is given again for ...
@@ -76,20 +77,19 @@ _GZIP: Final = [Middleware(GZipMiddleware, minimum_size=1024, compresslevel=4)]
 _GZIP_STREAM: Final = [Middleware(GZipMiddleware, compresslevel=4, exclude_content_types=())]
 
 
-def _is_words(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= MOST_TEXT and value.isprintable()
-
-
-def _is_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-_WORDS: Final = "", _is_words, f"a text of up to {MOST_TEXT} printable characters"
+_WORDS: Final = (
+    "", lambda value: isinstance(value, str) and len(value) <= MOST_TEXT and value.isprintable(),
+    f"a text of up to {MOST_TEXT} printable characters",
+)  # fmt: skip
 _SPAN: Final = f"a number of seconds, more than 0 and at most {MOST_PIN_S:.0f}"
 # The keys of bodies: the value of a missing key, whether a value is right, and its form.
 _KEYS: Final[dict[str, tuple[Any, Callable[[Any], bool], str]]] = {
     "verb": ("", lambda value: str(value) in _VERBS, f"one of {', '.join(_VERBS)}"),
-    "names": ([], _is_names, "a list of program names"),
+    "names": (
+        [],
+        lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+        "a list of program names",
+    ),
     "timeout_s": (ASK_WAIT_S, lambda value: is_span(value, MOST_WAIT_S), f"a number of seconds up to {MOST_WAIT_S:.0f}"),
     **dict.fromkeys(("label", "backup", "do"), _WORDS),
     "wait": (True, lambda value: isinstance(value, bool), "true or false"),
@@ -104,6 +104,7 @@ class Api:
     def __init__(self, backend: Backend, now_s: Callable[[], float]) -> None:
         self._backend, self._now_s = backend, now_s
         self._read = _Threads(_READERS, "api-read")
+        self._read_short = _Threads(1, "api-short")
         self._read_long = _Threads(1, "api-long", _MOST_LONG, "pages of long windows are being made")
         self._wait = _Threads(_ASKERS, "api-ask", MOST_ASKS, "requests are waiting")
         self._rpc = Rpc(backend, self._read, self._wait)
@@ -119,7 +120,7 @@ class Api:
 
     def close(self) -> None:
         """Shut the threads down without waiting. A thread that still waits for a reply ends when the reply comes."""
-        for each in (self._read, self._read_long, self._wait):
+        for each in (self._read, self._read_short, self._read_long, self._wait):
             each.pool.shutdown(wait=False, cancel_futures=True)
 
     def app(self, host_names: Iterable[str], passwords: PasswordCheck) -> ASGIApp:
@@ -218,11 +219,19 @@ class Api:
         key = name, str(query), self._backend.newest_fact()
         making = self._making.get(key)
         if making is None:
-            thread = self._wait if _LONG in query else self._read_long if _is_long(name, query) else self._read
+            thread = self._thread(name, query)
             making = asyncio.ensure_future(thread(self._made, name, query, thread is self._read_long))
             self._making[key] = making
             making.add_done_callback(lambda _: self._making.pop(key))
         return await asyncio.shield(making)  # a client that leaves ends no other's answer
+
+    def _thread(self, name: str, query: Mapping[str, str]) -> _Threads:
+        """Short windows have one thread: several would only keep the interpreter from one that replaces a worker."""
+        since = PAGES[name].arguments(query).get("since")
+        if _LONG in query or since is None:
+            return self._wait if _LONG in query else self._read
+        ago_s = inf if since.ago_s is None else since.ago_s
+        return self._read_short if ago_s <= _SHORT_S else self._read_long if ago_s > _LONG_S else self._read
 
     def _made(self, name: str, query: Mapping[str, str], is_long: bool) -> bytes:
         began_s = time.thread_time()
@@ -393,11 +402,6 @@ class _Threads:
             return await asyncio.get_running_loop().run_in_executor(self.pool, call, *args)
         finally:
             self._count -= 1
-
-
-def _is_long(name: str, query: Mapping[str, str]) -> bool:
-    since = PAGES[name].arguments(query).get("since")
-    return since is not None and (since.ago_s is None or since.ago_s > _LONG_S)
 
 
 def _results(results: list[Result]) -> Response:

@@ -122,11 +122,11 @@ def test_only_a_page_that_may_take_long_leaves_the_threads_of_the_readers(asked:
     asked.backend.page = page  # type: ignore[method-assign]
     slow = next(name for name, found in PAGES.items() if not found.instant)
     instant = next(name for name, found in PAGES.items() if found.instant)
-    for target in (f"{slow}?since=60s", slow, f"{slow}?check=x", f"{instant}?check=x"):
+    for target in (f"{slow}?since=60s", f"{slow}?since=86400s", slow, f"{slow}?check=x", f"{instant}?check=x"):
         assert asked.told("GET", f"/api/v1/{target}") == (200, made)
     assert threads_ == [
-        (slow, {"since": "60s"}, "api-read"), (slow, {}, "api-long"), (slow, {"check": "x"}, "api-ask"),
-        (instant, {"check": "x"}, ""),
+        (slow, {"since": "60s"}, "api-short"), (slow, {"since": "86400s"}, "api-read"), (slow, {}, "api-long"),
+        (slow, {"check": "x"}, "api-ask"), (instant, {"check": "x"}, ""),
     ]  # fmt: skip
 
 

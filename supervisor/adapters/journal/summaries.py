@@ -185,7 +185,7 @@ class Summaries:
         for number, stamped in enumerate(reader.read(), 1):
             digest.add(stamped)
             if file is not None and number % _EVERY_FACTS == 0:
-                file.save(digest, reader)
+                file.save(digest, None)
             if self._tended and number % _SLICE_FACTS == 0:
                 time.sleep(_REST * (time.thread_time() - began_s))
                 give_way()
@@ -275,15 +275,15 @@ class _File:
             raise _Unusable("they are of another journal")
         return Digest.of_json(json.loads(folds), self, reader.rows)
 
-    def save(self, digest: Digest, reader: JournalReader) -> None:
-        """Write what is over in the folds, and their rest."""
-        chunks = digest.seal()
-        folds = json.dumps(digest.as_json(), separators=(",", ":"))
-        rest = VERSION, self.floor, digest.seq, reader.crc(digest.seq), folds, zlib.crc32(folds.encode())
+    def save(self, digest: Digest, reader: JournalReader | None) -> None:
+        """Write what is over in the folds, and their rest. No `reader`: without the rest, which only a whole file needs."""
         with transaction(self._db):
-            self._db.executemany("INSERT OR REPLACE INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?)", map(_row, chunks))
-            self._db.execute("DELETE FROM rest")
-            self._db.execute("INSERT INTO rest VALUES (?, ?, ?, ?, ?, ?)", rest)
+            self._db.executemany("INSERT OR REPLACE INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?)", map(_row, digest.seal()))
+            if reader is not None:
+                folds = json.dumps(digest.as_json(), separators=(",", ":"))
+                rest = VERSION, self.floor, digest.seq, reader.crc(digest.seq), folds, zlib.crc32(folds.encode())
+                self._db.execute("DELETE FROM rest")
+                self._db.execute("INSERT INTO rest VALUES (?, ?, ?, ?, ?, ?)", rest)
         self.saved_seq = digest.seq
 
     # --- `Kept` ------------------------------------------------------------------------------------------------------
