@@ -52,7 +52,7 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
             consequence="its lines are only on standard output", remedy="supervisorctl history lists the decisions",
         ),
         # The deciding thread restores it before it handles any other input: only that thread may use the connection.
-        Watched(JOURNAL, journal_file, journal.identity, check=journal.moved, by_others=True),
+        Watched(JOURNAL, journal_file, lambda: None, check=journal.moved, by_others=True),
     )  # fmt: skip
 
 

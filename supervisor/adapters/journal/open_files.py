@@ -58,7 +58,6 @@ class OpenJournalFiles:
         except BaseException:
             os.close(self._directory_fd)
             raise
-        self.identity = of_fd(self._fd)
         self._shm_fd = -1
         self._size_bytes = 0
         self._holes: list[tuple[int, int]] = []  # ranges of numbers without a fact: earlier damage lost them

@@ -49,7 +49,6 @@ from typing import Final, Self
 import structlog
 
 from supervisor import files, lack
-from supervisor.adapters.foundations import Identity
 from supervisor.adapters.journal import schema, spare
 from supervisor.adapters.journal.open_files import OpenJournalFiles
 from supervisor.adapters.journal.schema import (
@@ -315,10 +314,6 @@ class Journal:
         except JournalMoved as error:
             return error.why
         return ""
-
-    def identity(self) -> Identity | None:
-        """The identity of the journal's open file, to check whether its path still leads to it."""
-        return self._files.identity
 
     def restore(self, *, at_s: float, wall_s: float, boot_id: str) -> tuple[Stamped, Salvage]:
         """Write the journal again at its path, as a start does with a damaged one. At an OSError nothing has changed.
