@@ -53,12 +53,14 @@ def served() -> Iterator[Any]:
 class Opened:
     """A page of the dashboard that has been opened, and everything that its console complained about."""
 
-    def __init__(self, context: Any, port: int, words: str) -> None:
+    def __init__(self, context: Any, port: int, words: str, script: str) -> None:
         self.context, self.port = context, port
         self.page = context.new_page()
         self.complaints: list[str] = []
         self.page.on("console", self._told)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        if script:
+            self.page.add_init_script(script)
         self.page.goto(f"http://localhost:{port}/{words and '#' + words}")
 
     def _told(self, message: Any) -> None:
@@ -68,16 +70,18 @@ class Opened:
 
 @pytest.fixture
 def opened(browser: Any, served: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """`opened(words, width=, height=, scheme=)` opens the page in a context of its own. No console may complain."""
+    """`opened(words, width=, height=, scheme=, script=)` opens the page in a context of its own. No console may complain."""
     _, port = served
     made: list[Opened] = []
 
-    def open_one(words: str = "", *, width: int = 1440, height: int = 900, scheme: str = "light", **more: Any) -> Opened:
+    def open_one(
+        words: str = "", *, width: int = 1440, height: int = 900, scheme: str = "light", script: str = "", **more: Any
+    ) -> Opened:
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, timezone_id="UTC", **more
         )
         context.set_default_timeout(15_000 * PATIENCE)
-        made.append(Opened(context, port, words))
+        made.append(Opened(context, port, words, script))
         return made[-1]
 
     yield open_one
@@ -90,10 +94,11 @@ def opened(browser: Any, served: Any, request: pytest.FixtureRequest) -> Iterato
 
 @pytest.fixture
 def shot(request: pytest.FixtureRequest) -> Any:
-    """Keep a picture of a page, for people to look at."""
+    """Keep a picture of a page, for people to look at. CI has none."""
 
     def take(page: Any, name: str, *, whole: bool = True) -> None:
-        SHOTS.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=SHOTS / f"{name}.png", full_page=whole)
+        if "CI" not in os.environ:
+            SHOTS.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=SHOTS / f"{name}.png", full_page=whole)
 
     return take

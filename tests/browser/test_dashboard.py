@@ -355,9 +355,7 @@ window.places = new Set();
 
 
 def test_nothing_moves_under_the_pointer_while_the_page_completes(opened: Any) -> None:
-    page = opened().page
-    page.add_init_script(_WATCHED)
-    page.reload()
+    page = opened(script=_WATCHED).page
     page.locator("#broke .incidents li").first.wait_for()
     drawn(page)
     assert page.evaluate("places.size") == 1, page.evaluate("[...places]")

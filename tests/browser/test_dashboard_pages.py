@@ -154,16 +154,16 @@ def test_axe_finds_nothing_on_the_other_pages(opened: Any, words: str) -> None:
     assert serious(page) == []
 
 
+_MOVED = (
+    "window.moved = 0; new PerformanceObserver((list) => { for (const each of list.getEntries()) if (!each.hadRecentInput) moved += each.value; })"
+    ".observe({type: 'layout-shift', buffered: true});"
+)
+
+
 @pytest.mark.parametrize("width", [390, 768, 1024, 1440, 2560])
 @pytest.mark.parametrize("words", ["", "/program/Pong-s1", "/compare?pick=Pong-s1,Pong-s2", "/box"])
 def test_every_screen_holds_all_and_hardly_moves(opened: Any, shot: Any, words: str, width: int) -> None:
-    one = opened("", width=width, height=900)
-    page = one.page
-    page.add_init_script(
-        "window.moved = 0; new PerformanceObserver((list) => { for (const each of list.getEntries()) if (!each.hadRecentInput) moved += each.value; })"
-        ".observe({type: 'layout-shift', buffered: true});"
-    )
-    page.goto(page.url.partition("#")[0] + "?fresh#" + words)
+    page = opened(words, width=width, height=900, script=_MOVED).page
     page.locator("#cost .days" if not words else "#page .card").first.wait_for()
     page.wait_for_timeout(1500)
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -86,7 +86,7 @@ class Core:
     wake_at_s: float | None = None
     last: object = None
     request: int = 0
-    checks: int = 1  # every how many turns the same decision is asked for twice
+    checks: int = 3  # every how many turns the same decision is asked for twice
     turns: int = 0
 
     # one turn
