@@ -1,4 +1,4 @@
-"""The files of a real daemon of the first wave (`make_first_wave.py`), put into a directory of a test."""
+"""The files of a real daemon of the first wave, put into a directory of a test."""
 
 from __future__ import annotations
 
