@@ -6,6 +6,7 @@ Durations and money have the same rules in the dashboard (`dashboard/text.js`); 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from supervisor.wall_clock import is_set
 
@@ -97,6 +98,12 @@ def usd(value: float | None) -> str:
 def count(many: int, noun: str) -> str:
     """`1 reboot`, `3 reboots`."""
     return f"{many} {noun}{'' if many == 1 else 's'}"
+
+
+def few(names: Sequence[str], most: int = 8) -> str:
+    """The first of many names. Example, `most` = 2: a, b and 12 more."""
+    more = len(names) - most
+    return f"{', '.join(names[:most])} and {more} more" if more > 0 else ", ".join(names)
 
 
 def when(wall_s: float | None, now_wall_s: float | None = None) -> str:

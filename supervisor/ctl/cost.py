@@ -9,7 +9,7 @@ from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
-from supervisor.formats import usd
+from supervisor.formats import few, usd
 
 
 def cost(session: Session, args: list[str]) -> int:
@@ -98,6 +98,8 @@ def _levels(found: dict[str, Any], columns: int | None) -> list[str]:
     reasons = {row[-1]: [each[0] for each in rows if each[-1] == row[-1]] for row in rows if row[-1]}
     if reasons and not any(next(iter(reasons)) in line for line in out):  # there was no room for them in the table
         out += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
-    for name, why in sorted(found["left_out"].items()):
-        out.append(f"not counted: {text.printable(name)}, {text.printable(why)}")
+    apart = sorted(found["left_out"].items())
+    for why in dict.fromkeys(why for _, why in apart):
+        names = [text.printable(name) for name, each in apart if each == why]
+        out.append(f"not counted: {few(names)}, {text.printable(why)}")
     return out

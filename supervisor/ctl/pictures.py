@@ -150,7 +150,11 @@ def stability(timeline: Json, ladder: Json) -> Figure:
         shade = _shade(row, len(names), drawn=True)
         above.barh(row, right - left, left=left, height=0.7, color=shade, **hatch)
     _box(above, timeline)
-    _faults(above, timeline, len(names))
+    for kind, marker in _MARKS.items():
+        at = [each["wall_s"] / _DAY_S for each in timeline["marks"] if each["kind"] == kind]
+        if at:
+            label = f"{kind} ({len(at)})"
+            above.plot(at, [len(names)] * len(at), marker, color=_QUIET, markersize=5, alpha=0.7, label=label)
     above.set_yticks(range(len(names)), [_words(name) for name in names])
     above.set_ylim(-0.6, len(names) + 0.4)
     above.set_title(_stability_title(timeline))
@@ -173,13 +177,6 @@ def _stability_title(timeline: Json) -> str:
     trial = "; hatched: a trial" if any(each["trial"] for each in timeline["levels"]) else ""
     told = text.count(unclean, "unclean reboot") + (f" and {other} other" if other else "")
     return f"Levels of {length}: {told}{trial}"
-
-
-def _faults(axes: Axes, timeline: Json, row: int) -> None:
-    for kind, marker in _MARKS.items():
-        at = [each["wall_s"] / _DAY_S for each in timeline["marks"] if each["kind"] == kind]
-        if at:
-            axes.plot(at, [row] * len(at), marker, color=_QUIET, markersize=5, alpha=0.7, label=f"{kind} ({len(at)})")
 
 
 def _mtbf(axes: Axes, levels: Sequence[Json]) -> None:

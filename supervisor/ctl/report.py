@@ -10,6 +10,7 @@ from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import JSON_VERSION, Session, parse_options
+from supervisor.formats import few
 
 _NIGHT = "12h"
 _TITLES = ("PROGRAM", "STATE", "TRAINED", "KEPT STEPS", "LOST", "FAILURES", "RETURN", "BEST", "DONE IN")
@@ -68,7 +69,7 @@ def _broke(found: dict[str, Any]) -> list[str]:
         return ["nothing broke"]
     out = ["what broke"]
     for group in found["broke"]:
-        where = f" ({', '.join(map(text.printable, group['programs']))})" if group["programs"] else ""
+        where = f" ({few(list(map(text.printable, group['programs'])))})" if group["programs"] else ""
         newest = text.when(group["newest_wall_s"], found["until_wall_s"])
         why = text.clip(text.printable(group["why"]), _WHY_WIDE)
         out.append(f"  {group['count']:>3} x {text.printable(group['what'])}{where}; newest {newest}: {why}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor import wall_clock
+from supervisor.formats import few
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Settings
 from supervisor.model.state import Program, State
@@ -40,5 +41,4 @@ def reason(state: State, settings: Settings, cause: str, *, now_s: float, wall_s
         return limit(state, settings, now_s=now_s, wall_s=wall_s)
     names = list(outlooks(state, settings))
     said = names if cause == rule.DONE else [f"{name} {state.programs[name].phase}" for name in names]
-    more = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
-    return f"{'all is done' if cause == rule.DONE else 'nothing can go on'} ({', '.join(said[:_NAMED])}{more})"
+    return f"{'all is done' if cause == rule.DONE else 'nothing can go on'} ({few(said, _NAMED)})"

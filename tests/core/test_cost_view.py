@@ -230,6 +230,11 @@ def test_what_is_not_going_to_run_is_left_out_aloud():
     assert found == [RemainingWork("all programs", why="none runs until somebody starts it")], "not: all is done in 0s"
     assert left(*specs[:1], phases=[("a", Phase.DONE, 1)])[0] == []
     assert apart == {"a": "done", "b": "STOPPED: new", "c": "FATAL: new", "new": "not in use yet"}
+    many = view(an_hour(), 3600, pong()) | {"left_out": {f"P{number}": "done" for number in range(10, 30)} | apart}
+    assert cost_page(many)[-4:] == [
+        "not counted: P10, P11, P12, P13, P14, P15, P16, P17 and 13 more, done", "not counted: b, STOPPED: new",
+        "not counted: c, FATAL: new", "not counted: new, not in use yet",
+    ]  # fmt: skip
 
 
 def test_who_is_not_known_is_named():
