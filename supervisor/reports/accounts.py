@@ -121,7 +121,7 @@ def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
     """The sheet of all slots in a window inside the ledger: the `slots` of `summary`."""
     of_slots = _Booked()
     for timeline in ledger.all_timelines():
-        _book(ledger, timeline, since_s, until_s, _Booked(), of_slots)
+        _book(ledger, timeline, since_s, until_s, None, of_slots)
     return _slots(ledger, of_slots, since_s, until_s)
 
 
@@ -152,18 +152,19 @@ def _add(total: Seconds, piece: Slice) -> None:
 
 
 def _book(
-    ledger: Ledger, timeline: ProgramTimeline, since_s: float, until_s: float, own: _Booked, of_slots: _Booked
+    ledger: Ledger, timeline: ProgramTimeline, since_s: float, until_s: float, own: _Booked | None, of_slots: _Booked
 ) -> None:  # fmt: skip
     """Add the time of one timeline. Each of its slices is read once, because a year of them is not in the memory."""
     starts: list[float] = [at_s for at_s, _, _ in ledger.levels]
     stays: list[_Stay] = []
     for piece in within(timeline, since_s, until_s):
-        _add(own.seconds, piece)
-        own.lengths_s.append(piece.end_s - piece.start_s)
         if piece.holds:
             _add(of_slots.seconds, piece)
-        for level, part in _by_level(ledger, starts, piece):
-            _add(own.at_level.setdefault(level, {}), part)
+        if own is not None:
+            _add(own.seconds, piece)
+            own.lengths_s.append(piece.end_s - piece.start_s)
+            for level, part in _by_level(ledger, starts, piece):
+                _add(own.at_level.setdefault(level, {}), part)
         waits = next((account.value for account in _FREE if account in piece.seconds), "")
         begin_s, kind = piece.start_s, "workers" if piece.holds else waits
         if stays and stays[-1][2] == kind and begin_s <= stays[-1][1] + ROUNDING_S:
