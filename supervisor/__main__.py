@@ -105,6 +105,8 @@ def _main(args: list[str], options: argparse.Namespace, started_as: str) -> int:
     instead: Instead | None = None
     try:
         if options.check:
+            import supervisor.shell.daemon  # noqa: F401  a reload runs this check on the image that it would start
+
             loaded = load()
         else:
             loaded, instead = _load_or_last_good(
@@ -127,8 +129,7 @@ def _print_messages(sentences: Sequence[str]) -> None:
 
 
 def _checked(loaded: config.Loaded) -> int:
-    """Finish `--check`. It imports the daemon too: a reload runs this check on the image that it would start."""
-    import supervisor.shell.daemon  # noqa: F401
+    """Finish `--check`."""
     from supervisor import config
 
     print(config.summary(loaded.settings))

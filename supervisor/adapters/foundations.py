@@ -11,15 +11,18 @@ The rules:
 * A check can hang, on a network file system or FUSE (`threads.Rounds`). A path that has not answered for `hang_s` is
   reported as unknown.
 * The checking thread posts an input only when the findings have changed.
+* Before the daemon restarts itself, the next image is started for a check: its interpreter or a module may be missing, and
+  after an exec there is no way back. Such a check takes a second, and counts for half a minute.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +32,7 @@ from supervisor import files
 from supervisor.adapters.threads import Repeated, Rounds
 from supervisor.formats import span
 from supervisor.model.inputs import FoundationsLooked
-from supervisor.policy.box.foundations import Finding, Look
+from supervisor.policy.box.foundations import Finding, Look, needs_restart
 from supervisor.ports import Clock, Inbox
 from supervisor.records import Record
 
@@ -37,6 +40,7 @@ log = structlog.get_logger()
 
 _PERIOD_S: Final = 2.0
 _HANG_S: Final = 5.0
+_CHECKED_S: Final = 30.0
 
 
 class Identity(Record):
@@ -167,8 +171,13 @@ def _difference(expected: Identity, found: Identity) -> str:
 class Foundations(Repeated):
     """The checking thread, and the table of rows that it checks."""
 
-    def __init__(self, inbox: Inbox, clock: Clock, *, period_s: float = _PERIOD_S, hang_s: float = _HANG_S) -> None:
+    def __init__(
+        self, inbox: Inbox, clock: Clock, mistakes: Callable[[], Sequence[str]], *, period_s: float = _PERIOD_S,
+        hang_s: float = _HANG_S,
+    ) -> None:  # fmt: skip
+        """`mistakes` returns the reasons why the next image could not start. It may raise OSError."""
         super().__init__("foundations")
+        self._mistakes, self._mistake, self._checked_s = mistakes, "", -inf
         self._inbox, self._clock, self._period_s = inbox, clock, period_s
         self._rounds: Rounds[Finding | None] = Rounds("foundations-look", hang_s)
         self._guard = threading.Lock()
@@ -200,7 +209,7 @@ class Foundations(Repeated):
             rows = {name: row for name, row in rows.items() if self._rows.get(name) is row}
         self._newest = {name: each for name, each in {**newest, **found}.items() if name in rows}
         aside = {each.name: each for each in _put_aside(rows)}
-        present = [each for each in self._newest.values() if each is not None]
+        present = self._startable([each for each in self._newest.values() if each is not None])
         findings = (
             *(replace(each, detail=aside.pop(each.name).detail) if each.name in aside else each for each in present),
             *aside.values(),
@@ -208,6 +217,18 @@ class Foundations(Repeated):
         if findings != self._posted:
             self._posted = findings
             self._inbox.post(FoundationsLooked(self._clock.now_s(), findings))
+
+    def _startable(self, found: list[Finding]) -> list[Finding]:
+        """The same findings; those that need a restart have an error as long as the next image could not start."""
+        if not any(map(needs_restart, found)):
+            return found
+        if self._clock.now_s() - self._checked_s >= _CHECKED_S:
+            try:
+                self._mistake = next(iter(self._mistakes()), "")
+            except OSError as error:
+                self._mistake = error.strerror or str(error)
+            self._checked_s = self._clock.now_s()
+        return [replace(each, error=self._mistake) if needs_restart(each) else each for each in found]
 
     def _turn(self) -> None:
         self.check_all()

@@ -12,7 +12,7 @@ import errno
 import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +28,10 @@ _OURS: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "EXTRALIFE_LIS
 _PREFIX: Final = "supervisord: "
 
 
-def mistakes(argv: Sequence[str], timeout_s: float = _CHECK_S) -> list[str]:
+def mistakes(argv: Sequence[str], timeout_s: float = _CHECK_S, *, fine: Collection[int] = (0,)) -> list[str]:
     """The reasons why the image of this command line would not start, one sentence each; empty: it would start.
+
+    `fine`: the exit codes of a check that found nothing.
 
     Raises OSError if the check itself lacks descriptors, memory or threads: it may succeed later.
     """
@@ -45,7 +47,7 @@ def mistakes(argv: Sequence[str], timeout_s: float = _CHECK_S) -> list[str]:
     except OSError as error:
         lack.check(error)
         return [f"{argv[0]} cannot be started: {error.strerror or error}"]
-    if done.returncode == 0:
+    if done.returncode in fine:
         return []
     lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     if lines and lack.is_named(lines[-1]):

@@ -51,7 +51,7 @@ def _note(context: DecisionContext, old: Standing | None, finding: Finding) -> S
 def _restart(context: DecisionContext) -> None:
     """The daemon starts its program anew if that restores a file, at once or as soon as it may."""
     found = [each.finding for each in context.memory.foundations.values()]
-    names = sorted(each.name for each in found if each.restarts and not each.error and each.look is not Look.UNKNOWN)
+    names = sorted(each.name for each in found if rule.needs_restart(each))
     if names and (at_s := rule.may_restart_at_s(context.state.restarts_s)) > context.now_s:
         context.wake(at_s)
     elif names:

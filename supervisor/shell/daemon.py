@@ -308,7 +308,7 @@ class Daemon:
             self._next_image,
             self._keep_config,
         )
-        watched = Foundations(inbox, system_clock)
+        watched = Foundations(inbox, system_clock, self._restart_fails)
         performer = Performer(
             paths=adapters.paths, launcher=launcher, probes=probes, notify_sockets=notify_sockets,
             controls=adapters.controls, replies=replies, pool=pool, take_evidence=adapters.take_evidence,
@@ -371,6 +371,10 @@ class Daemon:
         """Why the image that a reload would start could not start."""
         unfinished = next_image.wait_until_written(self._loaded.given.path, os.environ)
         return next_image.mistakes(self._start.command) if unfinished is None else [unfinished]
+
+    def _restart_fails(self) -> list[str]:
+        """Why a restart of its own would fail. It takes the last good configuration in place of a bad one."""
+        return next_image.mistakes(self._start.command, fine=(exit_codes.STOPPED, exit_codes.BAD_CONFIG))
 
     def _keep_config(self, loaded: config.Loaded) -> None:
         """Keep the configuration for a start that finds a bad one. Skips one of another state directory."""

@@ -46,9 +46,9 @@ class Posts:
         return [(found.name, found.look) for found in self.items[-1].findings]
 
 
-def watching(*rows, hang_s=60.0):
+def watching(*rows, hang_s=60.0, clock=None, mistakes=list):
     posts = Posts()
-    made = Foundations(posts, FakeClock(), hang_s=hang_s)
+    made = Foundations(posts, clock or FakeClock(), mistakes, hang_s=hang_s)
     made.watch(*rows)
     return made, posts
 
@@ -347,6 +347,25 @@ def test_a_restart_is_prepared_and_what_would_let_it_fail_is_told(tmp_path):
     assert not errors, "what is in place needs no preparation"
 
 
+def test_no_restart_while_the_next_image_could_not_start(tmp_path):
+    path, clock, answers = tmp_path / "lock", FakeClock(), [["python is missing", "more"], OSError("words alone"), []]
+    path.touch()
+
+    def mistakes():
+        if isinstance(answer := answers.pop(0), OSError):
+            raise answer
+        return answer
+
+    made, posts = watching(remembered(path, restarts=True), clock=clock, mistakes=mistakes)
+    made.check_all()
+    path.unlink()
+    for _ in range(9):
+        made.check_all()
+        clock.at_s += 10.0
+    assert [item.findings[0].error for item in posts.items] == ["python is missing", "words alone", ""]
+    assert not answers, "asked each half minute, and only when a restart is due"
+
+
 def test_what_is_put_aside_for_the_restart_is_named_in_its_finding(tmp_path):
     path = tmp_path / "lock"
     path.touch()
@@ -362,7 +381,7 @@ def test_a_file_that_was_removed_after_its_row_is_no_finding(tmp_path):
     path = tmp_path / "control"
     path.touch()
     posts = Posts()
-    made = Foundations(posts, FakeClock(), hang_s=60.0)
+    made = Foundations(posts, FakeClock(), list, hang_s=60.0)
 
     def ends():
         """The attempt ends in the middle of the round."""
@@ -394,9 +413,9 @@ def made_once():
 
 def test_the_thread_goes_on_by_itself_after_an_error_and_ends_when_it_is_stopped():
     before, told = set(threading.enumerate()), Told()
-    made = Foundations(told, FakeClock(), period_s=0.01)
+    made = Foundations(told, FakeClock(), list, period_s=0.01)
     made.stop()  # before it began
-    made = Foundations(told, FakeClock(), period_s=0.01)
+    made = Foundations(told, FakeClock(), list, period_s=0.01)
     made.watch(Watched("thing", "/nowhere", made_once))
     with capture_logs() as logged:
         made.start()

@@ -86,16 +86,16 @@ def test_it_does_not_restart_itself_as_long_as_its_start_would_fail():
     assert of(looked(core, LOCK), commands.EndDaemon)
 
 
-def test_it_restarts_itself_three_times_in_an_hour_and_the_next_time_when_the_hour_is_over():
+def test_it_restarts_itself_three_times_in_an_hour_and_the_next_time_after_five_minutes():
     core = begun()
-    core.state = replace(core.state, restarts_s=(core.now_s - 3000.0, core.now_s - 20.0, core.now_s - 10.0))
+    core.state = replace(core.state, restarts_s=(core.now_s - 100.0, core.now_s - 20.0, core.now_s - 10.0))
     decision = looked(core, LOCK)
     assert not of(decision, commands.EndDaemon)
-    assert decision.wake_at_s == core.now_s + 600.0
+    assert decision.wake_at_s == core.now_s + 290.0
     assert "has restarted itself 3 times within an hour" in troubles_view(core.memory)[0]["why"]
-    last = core.later(600.0).woke()
+    last = core.later(290.0).woke()
     assert of(last, commands.EndDaemon)
-    assert last.state.restarts_s[1:] == (core.now_s - 610.0, core.now_s)
+    assert last.state.restarts_s[1:] == (core.now_s - 300.0, core.now_s)
 
 
 def test_a_daemon_that_ends_does_not_begin_anew_for_a_file():

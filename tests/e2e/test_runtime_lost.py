@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import site
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from box import FLOOR_S, Box, remove, until
+from box import FLOOR_S, ROOT, Box, remove, until
 
 
 def in_place(box: Box) -> bool:
@@ -136,3 +138,21 @@ def test_an_overwritten_beat_is_told_as_such_and_is_no_stall(box: Box) -> None:
     until(lambda: (box.program("a")["steps"] or 0) > steps + 5, 20, "its beats to be read again")
     assert box.program("a")["pid"] == worker
     assert not box.facts("Stalled")
+
+
+def test_no_restart_while_the_next_image_could_not_start(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = box.directory / "python"
+    python.symlink_to(Path(sys.executable).resolve())
+    box.env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *site.getsitepackages()])
+    box.under = ["env"]
+    monkeypatch.setattr(sys, "executable", str(python))
+    box.config(box.trainer("a"))
+    box.start()
+    worker = box.wait_phase("a", "RUNNING")["pid"]
+    python.rename(box.directory / "aside")
+    (box.state / "lock").unlink()
+    (trouble,) = until(lambda: box.status()["daemon"]["foundations"], 20, "the trouble")
+    assert f"restoring it failed ({python} cannot be started: No such file or directory)" in trouble["why"]
+    (box.directory / "aside").rename(python)
+    until((box.state / "lock").exists, 60, "the restart")
+    assert box.wait_phase("a", "RUNNING")["pid"] == worker

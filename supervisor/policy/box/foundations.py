@@ -7,7 +7,8 @@ first match wins:
 1. It cannot be looked at (no permission, an I/O error, a mount that hangs): trouble. It may still exist.
 2. Its worker or another thread restores it: it is reported. It is trouble if the next look finds it still missing.
 3. A start of the daemon restores it: the daemon ends in order and starts its program anew. Workers run on, and the new image
-   adopts them. Trouble as long as that start would fail, or after three such restarts within an hour.
+   adopts them. Trouble as long as that start would fail. After three such restarts within an hour, the next ones are five
+   minutes apart.
 4. Otherwise: trouble.
 
 Worked example: `systemd-logind` removes an ordinary user's runtime directory at logout, and only root can make it again:
@@ -31,7 +32,8 @@ from supervisor.formats import span
 from supervisor.records import Record
 
 _AGAIN_S: Final = 600.0
-MOST_RESTARTS: Final = 3  # within an hour
+MOST_RESTARTS: Final = 3  # at once, within an hour
+_RESTART_AGAIN_S: Final = 300.0
 JOURNAL: Final = "journal"  # the loop restores and reports it by itself: no fact can be recorded without it
 
 
@@ -79,14 +81,23 @@ def judge(finding: Finding, *, may_restart: bool) -> tuple[Answer, str]:
         if finding.restarts and may_restart:
             return Answer.RESTART, f"{what}: extralife restarts itself, which restores it; workers run on"
         if finding.restarts:
-            parts.append(f"extralife has restarted itself {MOST_RESTARTS} times within an hour, and waits")
+            parts.append(
+                f"extralife has restarted itself {MOST_RESTARTS} times within an hour, and does so again within 5 min"
+            )
     parts += [part for part in (finding.consequence, finding.remedy) if part]
     return Answer.TROUBLE, "; ".join(parts)
 
 
 def may_restart_at_s(restarts_s: Sequence[float]) -> float:
-    """From when the daemon may restart itself again, after these restarts. Example: at 0, 60 and 100 s: at 3,600 s."""
-    return restarts_s[-MOST_RESTARTS] + 3600.0 if len(restarts_s) >= MOST_RESTARTS else -inf
+    """From when the daemon may restart itself again, after these restarts. Example: at 0, 60 and 100 s: at 400 s."""
+    if len(restarts_s) < MOST_RESTARTS:
+        return -inf
+    return min(restarts_s[-MOST_RESTARTS] + 3600.0, restarts_s[-1] + _RESTART_AGAIN_S)
+
+
+def needs_restart(finding: Finding) -> bool:
+    """Whether the daemon restarts itself for it."""
+    return finding.restarts and not finding.restorable and not finding.error and finding.look is not Look.UNKNOWN
 
 
 def explained(findings: Sequence[Finding]) -> frozenset[str]:
