@@ -97,6 +97,11 @@ def claim(state_dir: str, handed_on: str = "") -> socket.socket | None:
     return witness
 
 
+def owner(state_dir: str) -> int | None:
+    """The pid of this user's daemon on a state directory, whatever happened to its files; None: none, or unknown."""
+    return _holder(_name(state_dir)) or None
+
+
 def _name(state_dir: str) -> bytes:
     """The socket name. The root directory is part of it: the same path in another container is another directory."""
     root = Path("/").stat()  # without its links: a new directory in it adds one, and must not change the name

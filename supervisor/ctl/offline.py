@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from supervisor.adapters import singleton
 from supervisor.adapters.host.boot import AliveMark, read_mark
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.adapters.journal.summaries import Summaries
@@ -122,7 +123,10 @@ class DeadDaemon(StateFiles):
         if newest is not None:
             ago = text.duration(self.wall_s - newest)
             told = f" (last sign of life {text.when(newest, self.wall_s)}, {ago} ago)"
-        return {"last_sign_wall_s": newest, "says": f"daemon is not running{told}; this is what the journal says"}
+        state = f"is not running{told}"
+        if pid := singleton.owner(self.state_dir):
+            state = f"runs as pid {pid} and cannot be reached ({self._gone}); kill -HUP {pid} makes its socket again"
+        return {"last_sign_wall_s": newest, "says": f"daemon {state}; this is what the journal says"}
 
     def http(self) -> None:
         """The port of a dead daemon is closed."""

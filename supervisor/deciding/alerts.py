@@ -290,7 +290,9 @@ def _raise_or_hold(context: DecisionContext, alert: Alert) -> None:
     key = rule.same(alert.kind, alert.program)
     if alert.kind in rule.ALWAYS:
         _raise(context, alert)
-    elif key in record.held or rule.due_s(rules, record.gone, key, context.now_s) > context.now_s:
+    elif (key in record.held and alert.severity != CRITICAL) or (
+        rule.due_s(rules, record.gone, key, context.now_s, alert.severity) > context.now_s
+    ):
         context.record(facts.AlertHeld(alert.text, alert.kind, alert.severity, alert.program))
     else:
         _raise(context, alert)

@@ -38,7 +38,7 @@ def _note(context: DecisionContext, old: Standing | None, finding: Finding) -> S
     now = old or Standing(finding, context.now_s, context.wall_s, answer, why)
     troubled = answer is Answer.TROUBLE
     worse = now.recorded and troubled and not now.troubled
-    new = not now.recorded and rule.record_again(context.memory.foundations_at_s.get(finding.name), context.now_s)
+    new = not now.recorded and rule.record_at_s(context.memory.foundations_at_s.get(finding.name)) <= context.now_s
     if now_recorded := finding.name != rule.JOURNAL and (worse or new):
         context.record(facts.FoundationLost(why, finding.name, finding.path, finding.look.value, troubled))
         at_s = {**context.memory.foundations_at_s, finding.name: context.now_s}
@@ -46,6 +46,22 @@ def _note(context: DecisionContext, old: Standing | None, finding: Finding) -> S
     return Standing(
         finding, now.since_s, now.since_wall_s, answer, why, troubled or now.troubled, now.recorded or now_recorded
     )
+
+
+def _pursue(context: DecisionContext) -> None:
+    _record_lasting(context)
+    _restart(context)
+
+
+def _record_lasting(context: DecisionContext) -> None:
+    """Record what came again too soon after its last record, and has stayed since: it may be trouble."""
+    for name, each in context.memory.foundations.items():
+        at_s = rule.record_at_s(context.memory.foundations_at_s.get(name))
+        if not each.recorded and at_s > context.now_s:
+            context.wake(at_s)
+        elif not each.recorded and name != rule.JOURNAL:
+            noted = {name: _note(context, each, each.finding)}
+            context.memory = replace(context.memory, foundations={**context.memory.foundations, **noted})
 
 
 def _restart(context: DecisionContext) -> None:
@@ -77,5 +93,5 @@ def _held(context: DecisionContext) -> Held | None:
 
 FEATURE = Feature(
     memory="foundations", inputs={FoundationsLooked: lambda context, item: on_looked(context, item.findings)}, held=_held,
-    pursue=_restart,
+    pursue=_pursue,
 )  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import field
 from typing import ClassVar, Final
 
 from supervisor.model import facts
+from supervisor.policy.upkeep.alarm import CRITICAL
 from supervisor.policy.upkeep.alerting import Gone, same
 from supervisor.records import Record, replace
 
@@ -111,12 +112,19 @@ def _raised(record: AlertRecord, stamped: facts.Stamped, fact: facts.AlertRaised
         fact.id, fact.alert, fact.severity, fact.program, fact.text or fact.why, stamped.at_s, stamped.wall_s, fact.more,
         fact.targets,
     )  # fmt: skip
-    last_s = {k: v for k, v in record.gone.last_s.items() if k != key} | {key: stamped.at_s}
-    last_s = dict(list(last_s.items())[-_KEYS_KEPT:])
+    last_s, critical_s = _noted(record.gone.last_s, key, stamped.at_s), record.gone.critical_s
+    if fact.severity == CRITICAL:
+        critical_s = _noted(critical_s, key, stamped.at_s)
     return replace(
-        record, queue=(*record.queue, queued), total=record.total + 1, gone=Gone(fact.tokens, stamped.at_s, last_s),
-        held={k: v for k, v in record.held.items() if k != key},
+        record, queue=(*record.queue, queued), total=record.total + 1,
+        gone=Gone(fact.tokens, stamped.at_s, last_s, critical_s),
+        held={k: v for k, v in record.held.items() if k != key or not fact.more},  # a critical one goes before held ones
     )  # fmt: skip
+
+
+def _noted(last_s: dict[str, float], key: str, at_s: float) -> dict[str, float]:
+    noted = {k: v for k, v in last_s.items() if k != key} | {key: at_s}
+    return dict(list(noted.items())[-_KEYS_KEPT:])
 
 
 def _delivered(record: AlertRecord, stamped: facts.Stamped, id_: str, target: str) -> AlertRecord:

@@ -78,6 +78,15 @@ def test_the_alert_of_a_restart_waits_for_the_next_daemon():
     assert not of(decision, commands.Deliver)
 
 
+def test_trouble_is_an_alert_at_once_although_that_of_the_restart_was_sent_a_moment_ago():
+    core = Core(settings("Pong", alerts=AlertSettings(command=("true",)))).running("Pong")
+    sent = []
+    for findings in ((GONE,), (FAILED,), (FAILED, replace(FAILED, name="boot marker"))):
+        sent += [(fact.severity, fact.more) for fact in of(looked(core.later(2.0), *findings), facts.AlertRaised)]
+    assert sent == [("warning", 0), ("critical", 0)], "the second critical one is held as any other"
+    assert {key: each.count for key, each in core.state.alerts.held.items()} == {"foundation/": 1}
+
+
 def test_it_does_not_restart_itself_as_long_as_its_start_would_fail():
     core = begun()
     assert not of(looked(core, replace(LOCK, error="another supervisord has locked it")), commands.EndDaemon)
@@ -112,6 +121,16 @@ def test_what_comes_and_goes_is_seen_and_not_recorded_each_time():
     assert kinds(again) == []
     assert kinds(looked(core.later(2.0))) == [], "an end without a beginning is not recorded"
     assert "FoundationLost" in kinds(looked(core.later(700.0), GONE))
+
+
+def test_what_comes_again_and_stays_is_recorded_ten_minutes_after_its_last_record():
+    core = begun()
+    looked(core, FAILED)
+    looked(core.later(2.0))
+    again = looked(core.later(2.0), FAILED)
+    assert (kinds(again), again.wake_at_s) == ([], core.now_s + 596.0)
+    assert [fact.troubled for fact in of(core.later(596.0).woke(), facts.FoundationLost)] == [True]
+    assert kinds(core.later(2.0).woke()) == []
 
 
 def test_the_journal_is_left_to_the_loop():

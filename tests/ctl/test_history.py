@@ -16,6 +16,7 @@ from fake_backend import FakeBackend, daemon
 from running import CTL, Terminal, ctl, environment
 from serving import served
 
+from supervisor.adapters import singleton
 from supervisor.adapters.host.boot import AliveMark, AliveWriter
 from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl import history
@@ -297,6 +298,17 @@ def test_a_recording_that_cannot_be_read_is_one_sentence(dead: Path, args: tuple
     assert code == 1
     assert "Traceback" not in err
     assert out.splitlines()[-1].startswith("ERROR: this cannot be read now: ")
+
+
+def test_a_daemon_whose_socket_is_gone_is_not_called_dead(dead: Path) -> None:
+    name = singleton.claim(str(dead))
+    assert name is not None
+    with contextlib.closing(name):
+        line = dead_ctl(dead, "status")[0].splitlines()[0]
+    assert line.startswith(
+        f"daemon runs as pid {os.getpid()} and cannot be reached (unix://{dead}/none/supervisor.sock no such file)"
+    )
+    assert f"kill -HUP {os.getpid()} makes its socket again" in line
 
 
 def test_status_reads_the_journal_and_says_so(dead: Path) -> None:

@@ -15,7 +15,8 @@ Worked example: `systemd-logind` removes an ordinary user's runtime directory at
 trouble. The user logs in, and the next look makes the directory: the daemon restarts itself, and listens there.
 
 Why not make each file again while the daemon runs: each needs a second way to be made, which nothing else uses. A finding
-that comes and goes is recorded at most once in ten minutes (`record_again`).
+that comes and goes is recorded at most once in ten minutes (`record_at_s`), and
+one that stays is recorded then.
 
 Why not inotify: it reports nothing for a network file system, an unmount or a mount over the directory, and it loses events
 when its queue is full.
@@ -126,6 +127,6 @@ def over(name: str, path: str, for_s: float) -> str:
     return f"the {_named(name, path)} is {'in place' if path else 'at work'} again, after {span(for_s)}"
 
 
-def record_again(recorded_at_s: float | None, now_s: float) -> bool:
-    """Whether a new finding about the same path may be recorded. Example: recorded at 100 s: not at 400 s, but at 700 s."""
-    return recorded_at_s is None or now_s - recorded_at_s >= _AGAIN_S
+def record_at_s(recorded_at_s: float | None) -> float:
+    """From when a new finding about the same path may be recorded. Example: recorded at 100 s: from 700 s on."""
+    return -inf if recorded_at_s is None else recorded_at_s + _AGAIN_S

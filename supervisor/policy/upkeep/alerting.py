@@ -3,7 +3,8 @@
 The rule, for an alert that is raised now:
 
 1. Its kind is not wanted (`kinds`), or it is less severe than `min_severity`: it is not sent.
-2. The same kind for the same program was sent within the last `same_within_s`: the alert is held.
+2. The same kind for the same program was sent within the last `same_within_s`: the alert is held. For a critical one only
+   earlier critical ones count: `extralife restarts itself` must not hold back that it no longer can.
 3. Otherwise it costs a token. The bucket holds `at_most_per_h` tokens, is full at first, and gets one back every 1 h /
    `at_most_per_h`. Without a token the alert is held.
 
@@ -141,6 +142,7 @@ class Gone(Record):
     tokens: float | None = None  # None: full
     at_s: float = 0.0
     last_s: dict[str, float] = field(default_factory=dict)  # by `same`
+    critical_s: dict[str, float] = field(default_factory=dict)  # the same of critical ones alone
 
 
 def target_name(url: str) -> str:
@@ -167,9 +169,10 @@ def tokens(rules: AlertSettings, gone: Gone, now_s: float) -> float:
     return most if gone.tokens is None else min(most, gone.tokens + max(0.0, now_s - gone.at_s) * most / _HOUR_S)
 
 
-def due_s(rules: AlertSettings, gone: Gone, key: str, now_s: float) -> float:
+def due_s(rules: AlertSettings, gone: Gone, key: str, now_s: float, severity: str = INFO) -> float:
     """When the next alert of this key (`same`) may be sent; `now_s` or earlier: at once."""
-    again_s = gone.last_s[key] + rules.same_within_s if key in gone.last_s else now_s
+    last_s = gone.critical_s if severity == CRITICAL else gone.last_s
+    again_s = last_s[key] + rules.same_within_s if key in last_s else now_s
     lacking = 1.0 - tokens(rules, gone, now_s)
     # A millisecond later than computed: a deadline that is too early by rounding would be set again and again.
     return max(again_s, now_s + lacking * _HOUR_S / rules.at_most_per_h + 1e-3 if lacking > 0 else now_s)
