@@ -373,8 +373,15 @@ class Daemon:
         return next_image.mistakes(self._start.command) if unfinished is None else [unfinished]
 
     def _restart_fails(self) -> list[str]:
-        """Why a restart of its own would fail. It takes the last good configuration in place of a bad one."""
-        return next_image.mistakes(self._start.command, fine=(exit_codes.STOPPED, exit_codes.BAD_CONFIG))
+        """Why a restart of its own would fail. It takes the last good configuration in place of a bad one, if it can."""
+        command, given = self._start.command, self._loaded.given
+        found = next_image.mistakes(command)
+        if not found or next_image.mistakes(command, fine=(exit_codes.BAD_CONFIG,)):
+            return found
+        try:
+            return found if last_config.in_place(found, given.path, os.environ, given.flags) is None else []
+        except config.ConfigError as error:
+            return error.errors
 
     def _keep_config(self, loaded: config.Loaded) -> None:
         """Keep the configuration for a start that finds a bad one. Skips one of another state directory."""

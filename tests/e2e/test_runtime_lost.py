@@ -156,3 +156,18 @@ def test_no_restart_while_the_next_image_could_not_start(box: Box, monkeypatch: 
     (box.directory / "aside").rename(python)
     until((box.state / "lock").exists, 60, "the restart")
     assert box.wait_phase("a", "RUNNING")["pid"] == worker
+
+
+def test_no_restart_while_neither_the_configuration_nor_the_last_good_one_can_be_used(box: Box) -> None:
+    box.config(box.trainer("a"))
+    box.start()
+    worker = box.wait_phase("a", "RUNNING")["pid"]
+    box.runtime.chmod(0o777)  # both refuse it
+    (box.state / "lock").unlink()
+    (trouble,) = until(lambda: box.status()["daemon"]["foundations"], 20, "the trouble")
+    assert "restoring it failed" in trouble["why"]
+    assert "daemon.runtime_dir" in trouble["why"]
+    box.runtime.chmod(0o700)
+    box.config_file.write_text("[daemon")
+    until((box.state / "lock").exists, 60, "the restart with the last good one")
+    assert box.wait_phase("a", "RUNNING")["pid"] == worker
