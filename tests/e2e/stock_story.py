@@ -28,10 +28,6 @@ GOES_ON = (
 )
 REAL_WORD = "After the time (or `Not started`), ours adds its own name of the phase, and the reason."
 CARRIES = "Our message has file, line, key and remedy."
-DOWN_FOR_GOOD = (
-    "A program that ended by itself, or is FATAL, is not down by request. Ours records the `stop`: the program stays down "
-    "through updates and reboots. Supervisor keeps no such record."
-)
 
 
 @dataclass(frozen=True)
@@ -151,7 +147,7 @@ STORY: list[Step | Act] = [
     Step("stop idler:*"),
     Step("stop nobody"),
     Step("stop nobody:*"),
-    Step("stop finisher", DOWN_FOR_GOOD),
+    Step("stop finisher"),
     Step("restart"),
     Step("restart idler"),
     until_state("idler", "RUNNING"),
@@ -357,7 +353,8 @@ events, so `PROCESS_COMMUNICATION` and `REMOTE_COMMUNICATION` never occur.
   begins with BACKOFF and has the time of the next start. extralife's own `status` shows BACKOFF and ends with 3.
 - **start** answers once the process has lived for half a second or trains; Supervisor waits for `startsecs`. For a program without a
   slot the answer is `started`: it starts by itself. A program in BACKOFF starts at once; Supervisor calls it already started.
-- **stop** stays in effect through restarts of daemon and host. `stop all` also stops programs that wait for a slot.
+- **stop** stays in effect through restarts of daemon and host, also for a program that is FATAL or failed. `stop all` also stops
+  programs that wait for a slot.
 - **update** handles extralife's configuration like Supervisor's: removed programs stop, changed programs save, leave and start
   with their new settings, new programs are added. A change without a restart is listed as a group to be added, by its section:
   `[level]`, `[stall]`, or `[program.Pong]` for a program's limits. So a stock `update` applies the whole file. Unlike extralife's
