@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any, Final, TypeVar
 
 from supervisor import wall_clock
@@ -77,7 +78,7 @@ def fold(state: State, stamped: Stamped) -> State:
     state = replace(state, at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id, boots=boots, **records)
     if isinstance(fact, facts.Exited) and fact.oom_kills is not None:
         state = replace(state, oom_kills=fact.oom_kills)
-    if isinstance(fact, when_done_record.RecordedFact):
+    if isinstance(fact, when_done_record.RecordedFact) and not _restarted_itself(state, fact):
         state = replace(state, when_done=when_done_record.recorded(state.when_done, stamped, fact))
     if isinstance(fact, facts.ProgramFact):
         return program_fold.with_program(state, stamped, fact)
@@ -128,6 +129,12 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             other = isinstance(fact, facts.GpusFound) and fact.another
             state = _on_other_hardware(state, stamped.at_s, state.climb.pin) if other else state
             return replace(state, gpus=_gpus(state.gpus, stamped.at_s, fact))
+
+
+def _restarted_itself(state: State, fact: facts.Fact) -> bool:
+    """Whether this is the start of a daemon whose predecessor restarted itself: only its process is another."""
+    newest_s = state.restarts_s[-1] if state.restarts_s else -inf
+    return isinstance(fact, facts.DaemonStarted) and newest_s >= (state.daemon_since_s or 0.0)
 
 
 def _trouble(

@@ -6,10 +6,20 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
-from supervisor.model.inputs import AlertTried, Asked, LeaseFound, OffsiteDone, Sampled, Verb, WhenDoneEnded
+from supervisor.model.inputs import (
+    AlertTried,
+    Asked,
+    FoundationsLooked,
+    LeaseFound,
+    OffsiteDone,
+    Sampled,
+    Verb,
+    WhenDoneEnded,
+)
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Progress
+from supervisor.policy.box.foundations import Finding, Look
 from supervisor.policy.box.readings import Host
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.cost import CostSettings
@@ -346,6 +356,15 @@ def test_a_daemon_that_is_killed_between_command_and_end_does_not_repeat_it_at_o
     done(core)
     assert stops(core.later(1.0).begin()) == []
     assert core.wake_at_s == core.now_s + 60.0
+
+
+def test_a_daemon_that_restarts_itself_every_few_minutes_does_not_keep_the_box():
+    core = done(running(rules=replace(RULES, after_s=300.0), cost=PRICE))
+    for _ in range(2):
+        lost = Finding("lock", "/state/lock", Look.MISSING, restarts=True)
+        core.give(FoundationsLooked(core.later(100.0).now_s, (lost,)))
+        core.begin()
+    assert stops(core.later(101.0).woke()) == [("stop-me", "1")]
 
 
 def test_programs_that_run_again_after_the_restart_end_it():

@@ -28,7 +28,7 @@ _DAEMON = "supervisor/shell/daemon.py"
 BROKEN = {
     "does not start": [(_DAEMON, "        make_dir(self._paths.state_dir)\n", "        raise OSError(5, 'broken on purpose')\n")],
     "never becomes ready": [
-        (_DAEMON, "        server = Server(parts.backend", "        threading.Event().wait()\n        server = Server(parts.backend")
+        (_DAEMON, "        server = Server(self.backend", "        threading.Event().wait()\n        server = Server(self.backend")
     ],
     # It has also written what the version before cannot read.
     "answers nothing": [

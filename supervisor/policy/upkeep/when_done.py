@@ -19,8 +19,9 @@ Then, in this order:
    success, an alert reports it, and it runs again after 1, 2, 4 ... 60 min.
 
 New work (`start`, a higher target) or another configuration calls the end off; `cancel` holds it until there is new work.
-`now` skips the waiting; after a failed copy it also skips the copy. After a restart of daemon or box the steps begin anew,
-and a command that ran before it counts as a failure: a box that is always started again runs it more and more rarely.
+`now` skips the waiting; after a failed copy it also skips the copy. After a restart of daemon or box (not one by which the
+daemon restores a lost file) the steps begin anew, and a command that ran before it counts as a failure: a box that is always
+started again runs it more and more rarely.
 
 Worked example, after_s = 600: Pong, the last one, is DONE at 1:49. At 1:59 TensorBoard is asked to exit. At 2:00 the copy
 is verified, the report is sent, and the command runs: `vastai` cannot reach its service. An alert; at 2:01 it runs again
