@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import sys
 import socket
 import subprocess
 from pathlib import Path
@@ -78,10 +79,17 @@ def health(box: Box) -> bytes:
     return b""
 
 
+LACKS = """
+import resource, sys
+from supervisor.__main__ import main
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+sys.exit(main(sys.argv[4:]))
+"""
+
+
 def test_a_start_that_lacks_descriptors_waits_for_them(box: Box) -> None:
-    """Enough to read its modules, and too few for the lock."""
     box.config(sleeper("first"))
-    box.under = ["sh", "-c", 'ulimit -S -n 5; exec "$@"', "sh"]
+    box.under = [sys.executable, "-c", LACKS]
     daemon = box.start(wait=False)
     until(lambda: "starts once the machine has" in box.log.read_text(), 30, "the lack to be reported")
     resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))

@@ -135,6 +135,8 @@ class _Connection(sqlite3.Connection):
             require_room(path_of(self))
         except OSError:
             _left_open.append(self)
+        except sqlite3.Error:  # it is closed already, or damaged
+            super().close()
         else:
             super().close()
 
