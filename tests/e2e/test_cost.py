@@ -7,9 +7,9 @@ import os
 import re
 import resource
 import signal
-import sys
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
