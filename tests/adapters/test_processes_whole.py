@@ -508,7 +508,7 @@ def test_an_adopted_attempt_is_known_as_its_record_says(world):
     assert again.attempt(started.token) == record
     directory = world.paths.attempt_dir("Pong", 12, started.token)
     assert eventually(lambda: world.groups.asked == [("adopt", "Pong", started.token, directory)])
-    assert eventually(lambda: all(each.name != "lock-Pong" for each in threading.enumerate())), "it restores the record"
+    assert eventually(lambda: "lock-Pong" not in {each.name for each in threading.enumerate()}), "it restores the record"
     Path(world.paths.shim_record("Pong")).unlink()
     third = world.new_launcher()
     third.adopt("Pong", 12, found)
