@@ -95,16 +95,16 @@ def test_it_does_not_restart_itself_as_long_as_its_start_would_fail():
     assert of(looked(core, LOCK), commands.EndDaemon)
 
 
-def test_it_restarts_itself_three_times_in_an_hour_and_the_next_time_after_five_minutes():
+def test_a_fourth_restart_within_a_minute_waits_for_its_end():
     core = begun()
-    core.state = replace(core.state, restarts_s=(core.now_s - 100.0, core.now_s - 20.0, core.now_s - 10.0))
+    core.state = replace(core.state, restarts_s=(core.now_s - 40.0, core.now_s - 20.0, core.now_s - 10.0))
     decision = looked(core, LOCK)
     assert not of(decision, commands.EndDaemon)
-    assert decision.wake_at_s == core.now_s + 290.0
-    assert "has restarted itself 3 times within an hour" in troubles_view(core.memory)[0]["why"]
-    last = core.later(290.0).woke()
+    assert decision.wake_at_s == core.now_s + 20.0
+    assert "has restarted itself 3 times within a minute" in troubles_view(core.memory)[0]["why"]
+    last = core.later(20.0).woke()
     assert of(last, commands.EndDaemon)
-    assert last.state.restarts_s[1:] == (core.now_s - 300.0, core.now_s)
+    assert last.state.restarts_s[1:] == (core.now_s - 30.0, core.now_s)
 
 
 def test_a_daemon_that_ends_does_not_begin_anew_for_a_file():

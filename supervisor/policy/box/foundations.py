@@ -7,8 +7,7 @@ first match wins:
 1. It cannot be looked at (no permission, an I/O error, a mount that hangs): trouble. It may still exist.
 2. Its worker or another thread restores it: it is reported. It is trouble if the next look finds it still missing.
 3. A start of the daemon restores it: the daemon ends in order and starts its program anew. Workers run on, and the new image
-   adopts them. Trouble as long as that start would fail. After three such restarts within an hour, the next ones are five
-   minutes apart.
+   adopts them. Trouble as long as that start would fail, or after three such restarts within a minute.
 4. Otherwise: trouble.
 
 Worked example: `systemd-logind` removes an ordinary user's runtime directory at logout, and only root can make it again:
@@ -33,8 +32,7 @@ from supervisor.formats import span
 from supervisor.records import Record
 
 _AGAIN_S: Final = 600.0
-MOST_RESTARTS: Final = 3  # at once, within an hour
-_RESTART_AGAIN_S: Final = 300.0
+MOST_RESTARTS: Final = 3  # within a minute: each one takes a second of supervision
 JOURNAL: Final = "journal"  # the loop restores and reports it by itself: no fact can be recorded without it
 
 
@@ -82,18 +80,14 @@ def judge(finding: Finding, *, may_restart: bool) -> tuple[Answer, str]:
         if finding.restarts and may_restart:
             return Answer.RESTART, f"{what}: extralife restarts itself, which restores it; workers run on"
         if finding.restarts:
-            parts.append(
-                f"extralife has restarted itself {MOST_RESTARTS} times within an hour, and does so again within 5 min"
-            )
+            parts.append(f"extralife has restarted itself {MOST_RESTARTS} times within a minute, and waits for its end")
     parts += [part for part in (finding.consequence, finding.remedy) if part]
     return Answer.TROUBLE, "; ".join(parts)
 
 
 def may_restart_at_s(restarts_s: Sequence[float]) -> float:
-    """From when the daemon may restart itself again, after these restarts. Example: at 0, 60 and 100 s: at 400 s."""
-    if len(restarts_s) < MOST_RESTARTS:
-        return -inf
-    return min(restarts_s[-MOST_RESTARTS] + 3600.0, restarts_s[-1] + _RESTART_AGAIN_S)
+    """From when the daemon may restart itself again, after these restarts. Example: at 0, 20 and 40 s: at 60 s."""
+    return restarts_s[-MOST_RESTARTS] + 60.0 if len(restarts_s) >= MOST_RESTARTS else -inf
 
 
 def needs_restart(finding: Finding) -> bool:
