@@ -307,7 +307,7 @@ def beside_a_long_page(box: Years, figures: dict[str, Any]) -> None:
     long.start()
     while long.is_alive() and len(beside) < MOST_BESIDE:
         beside.append(asked(box, lambda: fetched(box, *short))[1])
-        time.sleep(0.1)
+        time.sleep(0.1)  # a reader looks at a page before the next one
     long.join()
     figures["the long page, wall s"] = time.monotonic() - began_s
     figures["report 12 h alone, wall ms"] = statistics.median(alone)

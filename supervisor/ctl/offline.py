@@ -119,11 +119,11 @@ class DeadDaemon(StateFiles):
         mark = self._mark
         known = [wall_s for wall_s in (self.state.wall_s, mark.wall_s if mark is not None else None) if wall_s]
         newest = max(known, default=None)
-        told = ""
+        last_sign = ""
         if newest is not None:
             ago = text.duration(self.wall_s - newest)
-            told = f" (last sign of life {text.when(newest, self.wall_s)}, {ago} ago)"
-        state = f"is not running{told}"
+            last_sign = f" (last sign of life {text.when(newest, self.wall_s)}, {ago} ago)"
+        state = f"is not running{last_sign}"
         if pid := singleton.owner(self.state_dir):
             state = f"runs as pid {pid} and cannot be reached ({self._gone}); kill -HUP {pid} makes its socket again"
         return {"last_sign_wall_s": newest, "says": f"daemon {state}; this is what the journal says"}

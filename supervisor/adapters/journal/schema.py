@@ -132,13 +132,11 @@ class _Connection(sqlite3.Connection):
 
     def close(self) -> None:
         try:
-            require_room(path_of(self))
+            with contextlib.suppress(sqlite3.Error):  # it is closed already, or damaged
+                require_room(path_of(self))
+            super().close()
         except OSError:
             _left_open.append(self)
-        except sqlite3.Error:  # it is closed already, or damaged
-            super().close()
-        else:
-            super().close()
 
 
 _left_open: Final[list[sqlite3.Connection]] = []

@@ -14,8 +14,7 @@ Worked example: `systemd-logind` removes an ordinary user's runtime directory at
 trouble. The user logs in, and the next look makes the directory: the daemon restarts itself, and listens there.
 
 Why not make each file again while the daemon runs: each needs a second way to be made, which nothing else uses. A finding
-that comes and goes is recorded at most once in ten minutes (`record_at_s`), and
-one that stays is recorded then.
+that comes and goes is recorded at most once in ten minutes (`record_at_s`), and one that stays is recorded then.
 
 Why not inotify: it reports nothing for a network file system, an unmount or a mount over the directory, and it loses events
 when its queue is full.
