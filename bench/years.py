@@ -2,6 +2,7 @@
 
     python bench/years.py                                  # all four; an hour of one core
     python bench/years.py --records day month --keep DIR   # keeps the journals, and uses those of the last hours again
+    python bench/years.py --records day --parts kills      # only the start and the kills; five minutes
 
 The simulator (docs/testing.md) plays four days of each box: programs crash and stall, the host reboots, the daemon is
 killed. One of these days is repeated with later times, more steps and other attempts, because playing a year takes 15
@@ -287,7 +288,7 @@ def asked(box: Years, call: Callable[[], object]) -> tuple[float, float]:
     return (cpu_s(box.daemon.pid) - spent_s) * 1e3, (time.perf_counter() - began_s) * 1e3
 
 
-def page_costs(box: Years, figures: dict[str, Any]) -> None:
+def page_costs(box: Years, _marks: dict[str, Path], figures: dict[str, Any]) -> None:
     asks = [(f"{name} {window}", name, query_of(box, name, window)) for window in WINDOWS for name in PAGES]
     for title, name, query in [*asks, ("facts newest 50", *NEWEST)]:
         if query.get("since") == "all" and "summaries made, CPU s" not in figures:  # longer windows wait for them
@@ -298,7 +299,7 @@ def page_costs(box: Years, figures: dict[str, Any]) -> None:
         figures[f"{title} wall ms"] = f"{found[0][1]:.0f}, {statistics.median(wall for _, wall in found[1:]):.0f}"
 
 
-def beside_a_long_page(box: Years, figures: dict[str, Any]) -> None:
+def beside_a_long_page(box: Years, _marks: dict[str, Path], figures: dict[str, Any]) -> None:
     """Pages of 12 hours, first alone, then while a page of all is being made. No earlier answer has the same window."""
     short, far = ("report", query_of(box, "report", WINDOWS[0])), query_of(box, "report", f"{10**9 + time.time():.0f}s")
     alone = [asked(box, lambda: fetched(box, *short))[1] for _ in range(MOST_BESIDE)]
@@ -314,7 +315,7 @@ def beside_a_long_page(box: Years, figures: dict[str, Any]) -> None:
     figures["report 12 h beside it, median; most"] = f"{statistics.median(beside):.0f}; {max(beside):.0f}"
 
 
-def command_costs(box: Years, figures: dict[str, Any]) -> None:
+def command_costs(box: Years, _marks: dict[str, Path], figures: dict[str, Any]) -> None:
     """Client and daemon together, as a person waits for them."""
     for title, words in COMMANDS.items():
         spent_s, began_s = cpu_s(box.daemon.pid), time.perf_counter()
@@ -393,7 +394,7 @@ class Dashboard:
             thread.join(60)
 
 
-def shares_of_a_core(box: Years, figures: dict[str, Any]) -> None:
+def shares_of_a_core(box: Years, _marks: dict[str, Path], figures: dict[str, Any]) -> None:
     """Without and with a dashboard in turns, because a later minute may differ from an earlier one."""
     found: dict[str, list[float]] = {"idle": [], "one dashboard": []}
     for _ in range(SHARES):
@@ -448,7 +449,7 @@ def kills(box: Years, marks: dict[str, Path], figures: dict[str, Any]) -> None:
         figures[f"kill, alone; two {way}, ms"] = f"{alone_ms:.0f}; {beside_ms:.0f} ({ratio:.2f})"
 
 
-def start_again(box: Years, figures: dict[str, Any]) -> None:
+def start_again(box: Years, _marks: dict[str, Path], figures: dict[str, Any]) -> None:
     box.daemon.terminate()
     box.daemon.wait(60)
     box.start()
@@ -457,10 +458,17 @@ def start_again(box: Years, figures: dict[str, Any]) -> None:
     figures["start again RSS MiB"] = memory_mib(box.daemon.pid)["rss"]
 
 
+PARTS = {
+    "pages": page_costs, "beside": beside_a_long_page, "commands": command_costs, "kills": kills, "shares": shares_of_a_core,
+    "again": start_again,
+}  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", nargs="+", choices=RECORDS, default=list(RECORDS))
     parser.add_argument("--keep", type=Path, help="directory of the journals (default: a temporary one)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     given = parser.parse_args()
     found: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as temporary:
@@ -470,13 +478,9 @@ def main() -> None:
             source = journal(kept, record)
             figures = found[record] = {"MiB": source.stat().st_size / 2**20}
             with daemon(source, RECORDS[record][1], figures) as (box, marks):
-                page_costs(box, figures)
-                beside_a_long_page(box, figures)
-                command_costs(box, figures)
-                kills(box, marks, figures)
-                shares_of_a_core(box, figures)
+                for part in given.parts:
+                    PARTS[part](box, marks, figures)
                 figures["RSS MiB at the end"] = memory_mib(box.daemon.pid)["rss"]
-                start_again(box, figures)
             print(f"\n{table({record: figures})}", flush=True)
     if found:
         print("\n" + table(found))
