@@ -82,19 +82,6 @@ def test_an_upgrade_restarts_nobody(place: Place, monkeypatch: pytest.MonkeyPatc
     assert config.diff(before, after) == Changes(live=("Pong", "Qbert"))
 
 
-def test_a_running_daemon_keeps_its_directories(place: Place) -> None:
-    running = place.settings(BASE)
-    new = place.settings(
-        BASE.replace("slots = 2", "slots = 1\n[daemon]\nlog_backups = 0\nsample_period_s = 9"),
-        state_dir=str(place.directory / "other"),
-    )
-    assert config.diff(running, new).restart == ("daemon.state_dir", "daemon.sample_period_s")
-    taken = config.applicable(running, new)
-    assert taken.paths == running.paths
-    assert (taken.daemon.sample_period_s, taken.daemon.log_backups) == (1.0, 0)
-    assert (taken.level, taken.programs) == (new.level, new.programs)
-
-
 def test_what_a_running_daemon_takes_of_a_new_configuration(place: Place) -> None:
     running = place.settings(BASE)
     text = BASE.replace(

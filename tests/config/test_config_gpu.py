@@ -49,16 +49,10 @@ def test_a_device_says_which_memory_it_waits_for(place: Place) -> None:
             SCRIPT + 'gpu = 1\nenv = { CUDA_VISIBLE_DEVICES = "0" }\n',
             "FILE, line 3: program.s.gpu says the same as env.CUDA_VISIBLE_DEVICES; remove one of the two",
         ),
-        (PONG + "gpu = -1\n", "FILE, line 2: program.Pong.gpu must be at least 0, not -1"),
         (
             PONG + '[gate]\non_timeout = "strat"\n',
             "FILE, line 3: gate.on_timeout must be one of start, wait, give_up, not 'strat'; did you mean start?",
         ),
-        (
-            PONG + 'when_no_gpu = "gpu"\n',
-            "FILE, line 2: program.Pong.when_no_gpu must be one of wait, cpu, not 'gpu'; did you mean cpu?",
-        ),
-        (PONG + "[gate]\nmin_fre_mb = 3\n", "FILE, line 3: gate.min_fre_mb is not a setting; did you mean min_free_mb?"),
     ],
 )
 def test_what_contradicts_itself_or_is_not_there_is_refused(place: Place, text: str, said: str) -> None:

@@ -107,18 +107,6 @@ def test_what_is_no_user(place, user):
     ]
 
 
-def test_other_mistakes(place):
-    with_password(place)
-    assert place.errors(http(user="a:b", password_file="password", password="hunter2hunter2")) == [
-        "FILE, line 6: http.password is not a setting; did you mean password_file?",
-        "FILE, line 4: http.user must be a name without a colon",
-    ]
-    file = place.directory / "none"
-    assert place.errors(http(password_file="none")) == [
-        f"FILE, line 4: http.password_file: {file} cannot be read: No such file or directory; correct the path, or its owner"
-    ]
-
-
 def test_a_kept_configuration_goes_without_the_port(place):
     file = with_password(place)
     given = place.load(http(password_file="password")).given

@@ -203,14 +203,6 @@ def test_the_worker_understands_its_command_line(place: Place) -> None:
     )
 
 
-def test_options_are_sorted_and_unset_ones_left_out(place: Place) -> None:
-    flags = list(flags_of(place.program("Pong", "[program.Pong]\n")))
-    assert flags[:2] == ["--program", "--game"]
-    assert flags[2:] == sorted(flags[2:])
-    assert "--episodes" not in flags
-    assert "--lr" not in flags
-
-
 @pytest.mark.parametrize(
     ("text", "game"),
     [
@@ -532,11 +524,6 @@ def test_what_a_program_that_runs_the_daemon_has_reaches_no_worker(place: Place,
         monkeypatch.setenv(name, "1")
     program = place.program("x", '[program.x]\ncommand = "sleep 1"\n')
     assert not worker_env(Paths("/s", "/r"), program, 1, "0" * 32, "1" * 32).keys() & set(of_another)
-
-
-def test_a_key_that_programs_of_all_kinds_have_comes_from_its_line(place: Place) -> None:
-    loaded = place.load("[program.Pong]\npriority = 3\n")
-    assert str(loaded.origins["program.Pong.priority"]).endswith("extralife.toml:2")
 
 
 # --- what is kept of a good one ----------------------------------------------------------------------------------------------

@@ -50,101 +50,44 @@ def test_no_listing_shows_a_secret(place):
     assert "hunter2" not in listed
 
 
-@pytest.mark.parametrize(
-    ("keys", "told"),
-    [
-        ('repository = "/srv/copies"', "offsite.password_file is missing; name the file with the repository's password"),
-        (
-            'repository = "copies"\npassword_file = "password"',
-            ("offsite.repository, 'copies', is no repository of restic; it must be an absolute path, or begin with one of "
-            "local:, sftp:, rest:, s3:, swift:, b2:, azure:, gs:, rclone:"),
-        ),
-        (
-            'repository = "stfp:host:/x"\npassword_file = "password"',
-            "offsite.repository, 'stfp:host:/x', is no repository of restic; did you mean sftp?",
-        ),
-        (
-            'repository = "rest"\npassword_file = "password"',
-            ("offsite.repository, 'rest', is no repository of restic; it must be an absolute path, or begin with one of "
-            "local:, sftp:, rest:, s3:, swift:, b2:, azure:, gs:, rclone:"),
-        ),
-        (
-            'repository = "ftps://me:s3cret@h/"\npassword_file = "password"',
-            ("offsite.repository, 'ftps://me:***@h/', is no repository of restic; did you mean sftp?"),
-        ),
-        (
-            'repository = "/srv\\u0007"\npassword_file = "password"',
-            "offsite.repository has spaces at its ends or characters that cannot be printed; remove them",
-        ),
-        (
-            'repository = "/srv"\npassword_file = "password"\nenv_file = "none"',
-            "offsite.env_file: HERE/none cannot be read: No such file or directory; correct the path, or its owner",
-        ),
-        (
-            'repository = "/srv"\npassword_file = "/"',
-            "offsite.password_file: / cannot be read: Is a directory; correct the path, or its owner",
-        ),
-        (
-            'repository = "/srv"\npassword_file = "large"',
-            "offsite.password_file: HERE/large is not a text file with the repository's password; name another one",
-        ),
-        (
-            'repository = "/srv"\npassword_file = "password"\nenv_file = "large"',
-            "offsite.env_file: HERE/large is not a text file with one NAME=VALUE per line; name another one",
-        ),
-        (
-            'repository = "/srv"\npassword_file = "password"\ncheck = "sometimes"',
-            ('offsite.check must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30", '
-            "not 'sometimes'"),
-        ),
-        (
-            'repository = "s3:"\npassword_file = "password"',
-            "offsite.repository, 's3:', names no place; docs/offsite.md has examples",
-        ),
-        (
-            'repository = " /srv"\npassword_file = "password"',
-            "offsite.repository has spaces at its ends or characters that cannot be printed; remove them",
-        ),
-        (
-            'repository = "/srv"\npassword_file = "password"\nsftp_command = "ssh x -s sftp"',
-            "offsite.sftp_command is of no use without an sftp: repository",
-        ),
-        (
-            'repository = "/srv"\npassword_file = "none"',
-            "offsite.password_file: HERE/none cannot be read: No such file or directory; correct the path, or its owner",
-        ),
-        ('repository = "/srv"\npassword_file = "empty"', ("offsite.password_file: HERE/empty is empty; write the repository's "
-         "password into it")),
-        ('repository = "/srv"\npassword_file = "open"', ("offsite.password_file: other users may read HERE/open, which holds "
-         "secrets; chmod 600 HERE/open")),
-        (
-            'repository = "/srv"\npassword_file = "password"\nenv_file = "bad"',
-            "offsite.env_file: line 1 of HERE/bad is not NAME=VALUE (not shown)",
-        ),
-        (
-            'repository = "/srv"\npassword_file = "password"\nenv_file = "ours"',
-            "offsite.env_file: line 2 of HERE/ours sets RESTIC_PASSWORD, which extralife sets; remove it",
-        ),
-        (
-            'repository = "/srv"\npassword_file = "password"\nforget = "sometimes"',
-            ('offsite.forget must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30", '
-            "not 'sometimes'"),
-        ),
-        (
-            ('repository = "/srv"\npassword_file = "password"\nkeep_last = 0\nkeep_hourly = 0\nkeep_daily = 0\n'
-            "keep_weekly = 0\nkeep_monthly = 0"),
-            "offsite.keep_* are all 0, so no copy would stay; set one of them to 1 or more",
-        ),
-    ],
-)  # fmt: skip
+NO_RESTIC = "it must be an absolute path, or begin with one of local:, sftp:, rest:, s3:, swift:, b2:, azure:, gs:, rclone:"
+MISTAKES = {  # instead of the repository /srv with a good password
+    "repository = '/srv'": "password_file is missing; name the file with the repository's password",
+    "repository = 'copies'": f"repository, 'copies', is no repository of restic; {NO_RESTIC}",
+    "repository = 'stfp:host:/x'": "repository, 'stfp:host:/x', is no repository of restic; did you mean sftp?",
+    "repository = 'ftps://me:s3cret@h/'": "repository, 'ftps://me:***@h/', is no repository of restic; did you mean sftp?",
+    'repository = "/srv\\u0007"': "repository has spaces at its ends or characters that cannot be printed; remove them",
+    "repository = 's3:'": "repository, 's3:', names no place; docs/offsite.md has examples",
+    "password_file = 'large'": (
+        "password_file: HERE/large is not a text file with the repository's password; name another one"
+    ),
+    "password_file = 'empty'": "password_file: HERE/empty is empty; write the repository's password into it",
+    "password_file = 'open'": "password_file: other users may read HERE/open, which holds secrets; chmod 600 HERE/open",
+    "env_file = 'none'": ("env_file: HERE/none cannot be read: No such file or directory; correct the path, or its owner"),
+    "env_file = 'bad'": "env_file: line 1 of HERE/bad is not NAME=VALUE (not shown)",
+    "env_file = 'ours'": "env_file: line 2 of HERE/ours sets RESTIC_PASSWORD, which extralife sets; remove it",
+    "check = 'sometimes'": (
+        'check must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30", not \'sometimes\''
+    ),
+    "sftp_command = 'ssh x -s sftp'": "sftp_command is of no use without an sftp: repository",
+    "keep_last = 0\nkeep_hourly = 0\nkeep_daily = 0\nkeep_weekly = 0\nkeep_monthly = 0": (
+        "keep_* are all 0, so no copy would stay; set one of them to 1 or more"
+    ),
+}
+
+
+@pytest.mark.parametrize(("keys", "told"), MISTAKES.items())
 def test_one_sentence_for_each_mistake(place, keys, told):
     write(place, "empty", "\n")
     write(place, "open", "hunter2", mode=0o644)
     write(place, "bad", "s3cret\n")
     write(place, "ours", "B2_ACCOUNT_ID=1\nRESTIC_PASSWORD=s3cret\n")
     write(place, "large", "x" * ((1 << 16) + 1))
+    for key, value in (("repository", "/srv"), ("password_file", "password")):
+        if key not in keys and "missing" not in told:
+            keys = f"{key} = '{value}'\n{keys}"
     (sentence,) = place.errors(f"{PROGRAM}[offsite]\n{keys}\n")
-    assert sentence.partition(": ")[2].replace(str(place.directory), "HERE") == told
+    assert sentence.partition(": offsite.")[2].replace(str(place.directory), "HERE") == told
 
 
 def test_the_place_of_a_mistake(place):

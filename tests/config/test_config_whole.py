@@ -1,24 +1,13 @@
-"""Sections and what becomes of them, whole: every field of a program, and every row that `supervisorctl config` shows of it."""
+"""What `supervisorctl config` shows of a program and of a cluster, whole, and digests that an upgrade must not change."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
-from config_kit import Place, flags_of
+from config_kit import Place
 
 from supervisor import config
-from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
-from supervisor.policy.worker.figures import Sources
-from supervisor.policy.worker.placeholders import Template
-from supervisor.policy.worker.service_health import HealthCheck
 
-ROOT = Path(__file__).resolve().parents[2]
-CAPS = tuple((f"{name}_NUM_THREADS", "2") for name in ("MKL", "NUMEXPR", "OMP", "OPENBLAS"))
-PRINTS_AT_ONCE = (*CAPS, ("PYTHONUNBUFFERED", "1"))
 TWO_THREADS = "[level]\nthreads = 2\n"
 
 
@@ -26,21 +15,6 @@ def rows_of(loaded: config.Loaded, prefix: str) -> dict[str, tuple[object, str]]
     """What is shown of the keys that begin so, without those at their plain default."""
     rows = {key: (value, str(origin)) for key, value, origin in config.explain(loaded) if key.startswith(prefix)}
     return {key: row for key, row in rows.items() if row[1] != "default"}
-
-
-def test_a_built_in_game(place: Place) -> None:
-    text = f'{TWO_THREADS}[program.Pong]\nfallback_batch = 8\nsteps = 9\nuse_double_dqn = false\nenv = {{ A = "1" }}\n'
-    spec = place.program("Pong", text, {"CUDA_VISIBLE_DEVICES": "2"})
-    assert spec == ProgramSpec(
-        "Pong", spec.argv, spec.digest, env=(("A", "1"), *CAPS, ("PYTHONPATH", str(ROOT)), ("PYTHONUNBUFFERED", "1")),
-        builtin=True, game="Pong", progress=Progress.BEAT, num_envs=32, batch_size=512, fallback_batch=8,
-        own_digest=spec.own_digest, visible="2",
-    )  # fmt: skip
-    assert spec.argv[:8] == (sys.executable, "-P", "-m", "workers", "--program", "Pong", "--game", "Pong")
-    flags = flags_of(spec)
-    assert [flags[f"--{name}"] for name in ("steps", "use-double-dqn", "cuda-graphs", "threads", "lr-scheduler")] == [
-        "9", "false", "true", "2", "none",
-    ]  # fmt: skip
 
 
 COMMAND = """
@@ -64,25 +38,6 @@ done_codes = [3, 0]
 group = "g"
 game = "Pong"
 """
-
-
-def test_a_command_with_placeholders(place: Place) -> None:
-    loaded = place.load(COMMAND)
-    (found,), heavy = loaded.settings.programs, loaded.settings.at("heavy").programs[0]
-    run_dir = f"{place.directory}/state/programs/it"
-    light = ProgramSpec(
-        "it", ("sleep", "{num_envs}", "--resume", "{resume}", "{seed}"), found.digest, directory="/", game="Pong", group="g",
-        env=(("A", "{name}"), ("B", "https://me:secret@host/"), ("C", "me@host"), *PRINTS_AT_ONCE), progress=Progress.FILES,
-        progress_glob="*.pt", checkpoint_glob="*.ckpt", figures=Sources(log_regex=("(?P<step>a)",)), done_codes=(0, 3),
-        umask="022", num_envs=32, fallback_batch=16, own_digest=found.own_digest,
-        template=Template(
-            (("game", "Pong"), ("name", "it"), ("num_envs", "32"), ("run_dir", run_dir), ("seed", "4")), ((2, 4),)
-        ),
-    )  # fmt: skip
-    assert found == light
-    assert light.template is not None
-    values = tuple(sorted((dict(light.template.values) | {"num_envs": "64"}).items()))
-    assert heavy == replace(light, digest=heavy.digest, num_envs=64, template=replace(light.template, values=values))
 
 
 def test_what_is_shown_of_a_command(place: Place) -> None:
@@ -114,31 +69,6 @@ def test_what_is_shown_of_a_command(place: Place) -> None:
         f"{{{variable.lower()}}} is not used in command, env or directory"
         for key, variable in (("game", "GAME"), ("fallback_batch", "BATCH_SIZE"))
     )
-
-
-def test_a_service(place: Place) -> None:
-    text = (
-        f'{TWO_THREADS}[program.board]\ncommand = "sleep 1"\nkind = "service"\nrestart = "never"\nuser = "0"\nstdin = true\n'
-        'health = { command = "true x", every_s = 1 }\nmin_free_mb = 5\nredirect_stderr = true\nstdout_log = "none"\n'
-    )
-    loaded = place.load(text)
-    (spec,) = loaded.settings.programs
-    assert spec == ProgramSpec(
-        "board", ("sleep", "1"), spec.digest, env=PRINTS_AT_ONCE, progress=Progress.NONE, service=True, restart="never",
-        user="0", stdin=True, redirect_stderr=True, stdout_log="NONE", min_free_mb=5, follows_level=False,
-        health=HealthCheck(command=("true", "x"), every_s=1.0),
-        template=Template((("name", "board"), ("run_dir", f"{place.directory}/state/programs/board"))),
-    )  # fmt: skip
-    assert loaded.values["program.board.health"] == {"command": "true x", "every_s": 1}
-    assert loaded.values["program.board.kind"] == "service"
-
-
-def test_a_commands_environment_wins_over_what_is_added(place: Place) -> None:
-    text = f'{TWO_THREADS}[program.x]\ncommand = "sleep 1"\nenv = {{ PYTHONUNBUFFERED = "0", OMP_NUM_THREADS = "5" }}\n'
-    env = dict(place.program("x", text, {"MKL_NUM_THREADS": "1"}).env)
-    assert env == {
-        "NUMEXPR_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHONUNBUFFERED": "0", "OMP_NUM_THREADS": "5",
-    }  # fmt: skip
 
 
 def test_a_whole_section_of_a_cluster(place: Place) -> None:
