@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -18,7 +17,6 @@ from supervisor.api.app import MOST_ASKS
 from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
-from supervisor.reports.facts_view import fact_row, select
 
 
 def journal(*items: facts.Fact) -> list[Stamped]:
@@ -60,34 +58,6 @@ def test_health_tells_a_wedged_loop(api: Path, backend: FakeBackend) -> None:
         assert call(api, "/healthz")[0] == 200
     backend.now_s -= 0.25
     assert call(api, "/healthz") == (503, {"error": "the deciding loop has not run for 30s", "age_s": 30.25})
-
-
-def test_facts_by_position_program_and_kind(api: Path, backend: FakeBackend) -> None:
-    backend.journal = journal(
-        facts.DaemonStarted("started", 7, "0.1.0", clean=True, salt="s"),
-        facts.Wanted("asked", "Pong", run=True, by="ada"),
-        facts.Wanted("asked", "Breakout", run=True, by="ada"),
-        facts.HostRebooted("power", "a", "b", "unclean", "boot id", 60.0, None, "light", ("Pong",), {"Pong": 5}),
-        facts.Reported("fresh start", "Pong", "t" * 32, "fresh", "no checkpoint"),
-    )
-    rows = call(api, "/api/v1/facts")[1]["facts"]
-    assert [row["seq"] for row in rows] == [1, 2, 3, 4, 5]
-    assert rows[1]["fields"] == {"run": True, "by": "ada"}
-    assert rows[4]["kind"] == "Reported"
-    assert rows[4]["fields"]["kind"] == "fresh"
-    pong = call(api, "/api/v1/facts?program=Pong")[1]["facts"]
-    assert [row["seq"] for row in pong] == [2, 4, 5], "a reboot is about every program that ran"
-    assert [row["seq"] for row in call(api, "/api/v1/facts?after=3")[1]["facts"]] == [4, 5]
-    assert [row["seq"] for row in call(api, "/api/v1/facts?limit=2")[1]["facts"]] == [1, 2]
-    assert [row["seq"] for row in call(api, "/api/v1/facts?limit=-2")[1]["facts"]] == [4, 5]
-    assert [row["seq"] for row in call(api, "/api/v1/facts?kinds=Wanted,Reported")[1]["facts"]] == [2, 3, 5]
-
-
-def test_every_fact_becomes_a_row_that_json_can_carry() -> None:
-    stamped = journal(facts.Exited("died", "Pong", "t", "crash", 1, None, 5, None, ("a",), ("x", "y")))[0]
-    row = json.loads(json.dumps(fact_row(stamped)))
-    assert row["fields"]["last_lines"] == ["x", "y"]
-    assert select([stamped], "Pung", 5, (), {}) == []
 
 
 # --- logs ----------------------------------------------------------------------------------------------------------------

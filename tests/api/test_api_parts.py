@@ -14,19 +14,14 @@ from typing import Any
 import pytest
 from fake_backend import FakeBackend, program
 from leaks import nothing_stays_open
-from starlette.requests import Request
-from starlette.responses import Response
 
-from supervisor.api import encoding, lasting, logfiles, peer, starting
-from supervisor.api.app import Api
-from supervisor.api.encoding import EncodedPages
-from supervisor.api.inputs import MOST_PIN_S, RequestRefused, is_span, signal_name
+from supervisor.api import logfiles, peer, starting
+from supervisor.api.inputs import MOST_PIN_S, is_span, signal_name
 from supervisor.api.logfiles import Chunk
 from supervisor.api.peer import Peer
 from supervisor.api.port import StatusPage
 from supervisor.api.rest import REST_KEY, read_body_first
 from supervisor.model.codes import FAILED, SUCCESS
-from supervisor.reports.exposition import OPENMETRICS, TEXT
 
 # --- log files -------------------------------------------------------------------------------------------------------------
 
@@ -136,47 +131,6 @@ def test_how_long_a_level_may_be_pinned(value: object, valid: bool) -> None:
 
 
 # --- pages -----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_page_is_encoded_again_only_when_it_is_another_object_of_that_name() -> None:
-    made: list[str] = []
-    pages, first, second = EncodedPages(), {"a": 1}, {"a": 1}
-    for name, page in (("x", first), ("x", first), ("y", first), ("x", second), ("x", second)):
-        assert pages.of(name, page, lambda name=name: made.append(name) or b"page") == b"page"
-    assert made == ["x", "y", "x"]
-
-
-def test_json_is_utf8_without_spaces_and_what_is_not_finite_is_null_at_any_depth() -> None:
-    assert encoding.encoded({"ä": [1, 2.5, None, True], "b": "x"}) == '{"ä":[1,2.5,null,true],"b":"x"}'.encode()
-    deep = {"a": [1.5, float("nan"), ({"b": -float("inf")}, "x")], 2: float("inf"), "c": 3}
-    assert encoding.encoded(deep) == b'{"a":[1.5,null,[{"b":null},"x"]],"2":null,"c":3}'
-
-
-def test_the_metrics_of_a_turn_are_made_once_a_format() -> None:
-    made: list[int] = []
-
-    class Counting(FakeBackend):
-        def metrics(self) -> Any:
-            made.append(1)
-            return super().metrics()
-
-    backend = Counting()
-    page = Api(backend, lambda: 0.0)
-
-    def asked(accept: bytes | None) -> Response:
-        headers = [] if accept is None else [(b"accept", accept)]
-        return asyncio.run(page.metrics(Request({"type": "http", "method": "GET", "headers": headers})))
-
-    texts = [asked(None), asked(b"*/*")]
-    opened = [asked(b"application/openmetrics-text"), asked(b"application/openmetrics-text")]
-    assert [each.headers["content-type"] for each in texts + opened] == [TEXT] * 2 + [OPENMETRICS] * 2
-    assert [each.status_code for each in texts + opened] == [200] * 4
-    assert (texts[0].body, opened[0].body) == (texts[1].body, opened[1].body)
-    assert len(made) == 2
-    backend.journal = []  # the next turn
-    asked(None)
-    assert len(made) == 3
-    page.close()
 
 
 # --- starts ----------------------------------------------------------------------------------------------------------------
@@ -410,35 +364,3 @@ def test_no_more_of_a_body_is_read_than_a_mebibyte_and_no_longer_than_is_allowed
     nearly = {**MORE, "body": b"x" * (2**19 - 1)}
     assert asked_for([(b"content-length", b"9")], [nearly, half, MORE, MORE]) == [nearly, half, MORE, *SENT]
     assert asked_for([(b"content-length", b"9")], [MORE, None], **{REST_KEY: 0.01}) == [MORE, None, *SENT]
-
-
-def test_long_answers_are_counted_while_they_are_sent_and_refused_at_the_limit() -> None:
-    kind = lasting.LongLivedAnswers(1, "one is open already")
-    counts: list[int] = []
-    sent: list[Any] = []
-
-    async def pieces() -> Any:
-        counts.append(kind.count)
-        with pytest.raises(RequestRefused) as refused:
-            kind.answer(pieces(), "text/x")
-        counts.append(refused.value.status)
-        assert str(refused.value) == "one is open already"
-        yield b"piece"
-
-    async def receive() -> Any:
-        await asyncio.sleep(60)
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    answer = kind.answer(pieces(), "text/x", {"x-own": "1"})
-    asyncio.run(answer({"type": "http", "asgi": {}}, receive, send))
-    assert (counts, kind.count) == ([1, 503], 0)
-    assert (sent[0]["status"], dict(sent[0]["headers"])) == (
-        200,
-        {
-            b"x-accel-buffering": b"no", b"connection": b"close", b"x-own": b"1",
-            b"content-type": b"text/x; charset=utf-8",
-        },
-    )  # fmt: skip
-    assert sent[1]["body"] == b"piece"

@@ -15,12 +15,10 @@ from fake_backend import FakeBackend, daemon, journal, program
 from serving import Connection, call
 
 from supervisor.api import app
-from supervisor.api.inputs import RequestRefused
 from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.api.port import Result
 from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NOT_RUNNING, SUCCESS
 from supervisor.model.inputs import Verb
-from supervisor.reports.pages import BadQuery
 
 ME, UID = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
 
@@ -204,8 +202,6 @@ def test_changes_of_the_configuration(api: Path, backend: Noting) -> None:
 @pytest.mark.parametrize(
     ("error", "status", "sentence"),
     [
-        (RequestRefused(418, "no tea"), 418, "no tea"),
-        (BadQuery("since must be x"), 422, "since must be x"),
         (OSError(5, "Input/output error"), 503, "this cannot be read now: [Errno 5] Input/output error"),
         (ZeroDivisionError("secret"), 500, "this request stopped at a bug (ZeroDivisionError); see the daemon's log"),
     ],
@@ -235,21 +231,6 @@ def test_health_as_a_whole(api: Path, backend: Noting) -> None:
     backend.now_s = 969.4
     error = {"error": "the deciding loop has not run for 31s", "age_s": pytest.approx(30.6)}
     assert call(api, "/healthz") == (503, error)
-
-
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        (b"\xff", "the body is not JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
-        (b'{"verb": -Infinity}', "the body is not JSON: -Infinity is not a number"),
-        (b'{"verb": "stop", "names": {}}', "names must be a list of program names"),
-        (b'{"verb": "stop", "timeout_s": "1"}', "timeout_s must be a number of seconds up to 3600"),
-        (b'{"verb": "stop", "a": 1, "Z": 2}', "unknown key 'Z'; there are: names, signal, timeout_s, verb, wait"),
-        (b'{"names": []}', "verb must be one of start, stop, restart, signal, clear, shutdown, reload"),
-    ],
-)
-def test_a_body_that_makes_no_sense(api: Path, body: bytes, sentence: str) -> None:
-    assert call(api, "/api/v1/ask", body) == (400, {"error": sentence})
 
 
 @pytest.mark.parametrize(

@@ -149,58 +149,6 @@ def test_a_costly_page_of_a_long_window_is_given_again_for_a_while(asked: Asked,
     api.close()
 
 
-@pytest.mark.parametrize(
-    ("target", "error"),
-    [
-        ("/api/v1/logs/Pong/stdout", "no log file"),
-        ("/api/v1/logs/Pong/other", "no such channel: 'other'; there are stdout and stderr"),
-        ("/api/v1/mainlog", "no log file"),
-        ("/assets/x/none", "no such file of the dashboard"),
-        ("/api/v1/programs/x:y", "no such program: 'x:y'"),
-    ],
-)
-def test_addresses_of_what_is_not_there(asked: Asked, target: str, error: str) -> None:
-    assert asked.told("GET", target) == (404, {"error": error})
-
-
-@pytest.mark.parametrize("target", ["/logtail/Pong", "/logtail/Pong/stderr", "/mainlogtail"])
-def test_addresses_of_supervisors_own_tails(asked: Asked, target: str) -> None:
-    assert asked("GET", target)[0] not in {405, 500}
-    assert asked.told("GET", target)[1] != {"error": "no such page"}
-
-
-POSTS: list[tuple[str, Any, int, Any]] = [
-    ("ask", {"verb": "stop", "names": ["Pong"]}, 200, {"results": [{"name": "Pong", "code": 80, "text": "stopped"}]}),
-    ("backup", {}, 200, {"name": "20261121-033000", "code": 80, "text": "begun"}),
-    ("rollback", {"backup": "b"}, 200, {"name": "b", "code": 80, "text": "20261121-033000"}),
-    ("offsite", {"do": "now"}, 200, {"name": "now", "code": 80, "text": "20261121-033000"}),
-    ("when-done", {"do": "now"}, 200, {"name": "now", "code": 80, "text": "20261121-033000"}),
-    ("reread", {}, 200, {"live": [], "sections": [], "added": [], "changed": [], "removed": []}),
-    ("update", {}, 200, {"live": [], "sections": [], "added": [], "changed": [], "removed": [], "applied": True}),
-    ("remove", {"name": "Pong"}, 200, {"name": "", "code": 80, "text": ""}),
-    ("stdin", {"name": "Pung", "text": ""}, 404, {"error": "no such program"}),
-    ("level", {"unpin": True}, 200, {"name": "light", "code": 80, "text": "done"}),
-    ("alerts/test", {}, 200, {"tried": []}),
-]
-
-
-@pytest.mark.parametrize(("page", "body", "status", "told"), POSTS)
-def test_what_acts_is_posted_and_not_read(asked: Asked, page: str, body: Any, status: int, told: Any) -> None:
-    target = f"/api/v1/{page}"
-    assert asked.told("POST", target, json.dumps(body).encode()) == (status, told)
-    if page not in BOTH:
-        assert asked.told("GET", target) == (405, {"error": "this page does not take that method"})
-    assert asked.told("POST", target, kind=(b"content-type", b"text/plain"))[0] == 415
-
-
-@pytest.mark.parametrize("target", ["/RPC2", "/RPC2/"])
-def test_xmlrpc_has_two_addresses(asked: Asked, target: str) -> None:
-    body = b"<?xml version='1.0'?><methodCall><methodName>supervisor.getIdentification</methodName></methodCall>"
-    status, headers, text = asked("POST", target, body, (b"content-type", b"text/xml"))
-    assert (status, headers["content-type"].partition(";")[0], b"extralife" in text) == (200, "text/xml", True)
-    assert asked.told("GET", target)[0] == 405
-
-
 def test_who_asks_is_named_by_the_kernel_or_by_the_password(asked: Asked) -> None:
     body = json.dumps({"verb": "stop", "names": ["Pong"]}).encode()
     asked("POST", "/api/v1/ask", body)
@@ -239,13 +187,6 @@ def test_an_error_is_answered_and_only_a_trouble_of_the_daemon_is_logged(
         return
     more = {"error": str(error)} if logged[1] == "warning" else {"exc_info": True}
     assert said == [{"event": logged[0], "path": target, **more, "log_level": logged[1]}]
-
-
-def test_a_request_too_many_is_refused(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apps, "MOST_ASKS", 0)
-    assert asked.told("POST", "/api/v1/reread") == (503, {"error": "0 requests are waiting already: try again"})
-    monkeypatch.setattr(apps, "MOST_ASKS", 1)
-    assert asked.told("POST", "/api/v1/reread")[0] == 200
 
 
 def test_the_dashboards_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

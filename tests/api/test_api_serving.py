@@ -10,7 +10,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,9 @@ from structlog.testing import capture_logs
 from tools import PATIENCE
 
 from supervisor.api import app, limits, server, stream
-from supervisor.api.door import PasswordCheck
 from supervisor.api.inputs import RequestRefused
 from supervisor.api.listener import listen
 from supervisor.api.server import Server
-from supervisor.api.tcp import TcpPort
 from supervisor.model.facts import DaemonSuspended, Stamped
 from supervisor.model.settings import HttpSettings
 from supervisor.policy.upkeep import refresh
@@ -131,13 +129,6 @@ def test_a_warning_about_clients_is_logged_once_a_minute_with_the_number_of_its_
         {**entry, "text": "something else", "passed_over": 0},
         {**entry, "text": "a bug", "error": "ZeroDivisionError('x')", "passed_over": 0},
     ]
-
-
-def test_uvicorn_logs_to_one_place_however_often_a_server_starts(backend: FakeBackend, socket_path: Path) -> None:
-    for _ in range(2):
-        with served(backend, socket_path):
-            logger = logging.getLogger("uvicorn")
-            assert (sum(isinstance(each, server._ToStructlog) for each in logger.handlers), logger.propagate) == (1, False)
 
 
 def test_a_server_that_has_ended_has_closed_all_but_the_listener(backend: FakeBackend, socket_path: Path) -> None:
@@ -320,61 +311,10 @@ def settings(listen_: str = "127.0.0.1:0", password: str = "word", host: str = "
     return HttpSettings(listen_, "me", "/secret", host, port, password)
 
 
-class Ports:
-    """Accepts on sockets without serving anybody, and notes what is opened and closed."""
-
-    def __init__(self) -> None:
-        self.opened: list[socket.socket] = []
-        self.closed: list[int] = []
-
-    async def accept(self, sock: socket.socket) -> Any:
-        self.opened.append(sock)
-        return len(self.opened)
-
-    async def close(self, number: Any) -> None:
-        self.closed.append(number)
-        self.opened[number - 1].close()
-
-
 async def settled(holds: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not holds():  # noqa: ASYNC110  it has no event
             await asyncio.sleep(0.001)
-
-
-def with_port(story: Callable[[TcpPort, Ports], Awaitable[None]]) -> None:
-    async def run() -> None:
-        ports = Ports()
-        port = TcpPort(PasswordCheck(lambda: 0.0), ports.accept, ports.close)
-        assert port.view() is None
-        port.start(asyncio.get_running_loop())
-        await asyncio.sleep(0)
-        try:
-            await story(port, ports)
-        finally:
-            for sock in ports.opened:
-                sock.close()
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize(
-    ("host", "family", "only_v6"),
-    [("127.0.0.1", socket.AF_INET, None), ("::1", socket.AF_INET6, 1), ("::", socket.AF_INET6, 0)],
-)
-def test_the_socket_of_each_kind_of_address(host: str, family: int, only_v6: int | None) -> None:
-    async def story(port: TcpPort, ports: Ports) -> None:
-        port.want(settings("x", host=host))
-        await settled(lambda: ports.opened)
-        (sock,) = ports.opened
-        assert (sock.family, sock.getsockname()[0]) == (family, host)
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
-        if only_v6 is not None:
-            assert sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == only_v6
-
-    with_port(story)
 
 
 # --- the stream --------------------------------------------------------------------------------------------------------------
@@ -464,25 +404,6 @@ def test_a_stream_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
         await second.leave()
         assert await reader.piece() == b":\n\n"
         await reader.leave()
-
-    asyncio.run(story())
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_page_is_made_while_somebody_reads_and_not_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        backend, made = FakeBackend(wall_s=5.0), []
-        make = backend.page_status
-        monkeypatch.setattr(backend, "page_status", lambda: made.append(1) or make())
-        of = stream.Stream(backend)
-        for seq in (1, 2):
-            backend.journal = [suspended(seq)]
-            reader = Reader(of)
-            await reader.begin()
-            assert await reader.piece() == b"retry: 1000\n" + event("whole", seq, make())
-            await reader.leave()
-            await settled(lambda: of._watching is None)
-        assert len(made) == 2
 
     asyncio.run(story())
 

@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 from serving import Connection
-from starlette.requests import Request
 
-from supervisor.api import assets
 from supervisor.api.assets import DIRECTORY
-from workers.scores import REFERENCES
 
 MOST_BYTES = 100_000  # of the whole page, gzipped
 LOADED = [file for file in sorted(DIRECTORY.rglob("*")) if file.suffix in {".js", ".css", ".html"}]
@@ -93,57 +90,6 @@ def test_a_browser_may_do_no_more_than_it_has_to(api: Path) -> None:
         assert rules["require-trusted-types-for"] == "'script'"
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
-
-
-def test_an_answer_has_exactly_these_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "sub").mkdir()
-    for name, text in (("index.html", 'a "/assets/x" b "/assets/y"'), ("LICENSE", "words"), ("sub/a.css", "/assets/x")):
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(assets, "DIRECTORY", tmp_path)
-    loaded = assets.Assets()
-    loaded.load()
-    digest = hashlib.sha256()
-    references = json.dumps(REFERENCES, separators=(",", ":")).encode()
-    for name, body in (
-        ("LICENSE", b"words"), ("index.html", b'a "/assets/x" b "/assets/y"'), ("references.json", references),
-        ("sub/a.css", b"/assets/x"),
-    ):  # fmt: skip
-        digest.update(f"{name} {len(body)} ".encode() + body)
-    stamp = digest.hexdigest()[:16]
-    always = {
-        "content-security-policy": (
-            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-            "require-trusted-types-for 'script'; trusted-types lit-html"
-        ),
-        "cross-origin-opener-policy": "same-origin", "cross-origin-resource-policy": "same-origin",
-        "referrer-policy": "no-referrer", "vary": "accept-encoding", "x-content-type-options": "nosniff", "etag": f'"{stamp}"',
-    }  # fmt: skip
-
-    def asked(params: dict[str, str], **headers: str) -> tuple[int, dict[str, str], bytes]:
-        given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-        scope = {"type": "http", "method": "GET", "headers": given, "path_params": params}
-        answer = loaded.answer(Request(scope))
-        return answer.status_code, dict(answer.headers), bytes(answer.body)
-
-    def told(body: bytes, kind: str, cache: str, **more: str) -> tuple[int, dict[str, str], bytes]:
-        return 200, always | {"cache-control": cache, "content-length": str(len(body)), "content-type": kind} | more, body
-
-    page = f'a "/assets/{stamp}/x" b "/assets/{stamp}/y"'.encode()
-    plain, html, good = "text/plain; charset=utf-8", "text/html; charset=utf-8", "private, max-age=31536000, immutable"
-    assert asked({}) == asked({}, accept_encoding="br", if_none_match='"x"') == told(page, html, "no-cache")
-    assert asked({"path": "LICENSE", "stamp": stamp}) == told(b"words", plain, good)
-    assert asked({"path": "LICENSE", "stamp": "old"}) == told(b"words", plain, "no-cache")
-    assert asked({"path": "sub/a.css", "stamp": stamp})[2] == b"/assets/x", "only the page names where its files are"
-    assert asked({"path": "references.json", "stamp": stamp}) == told(references, "application/json", good)
-    packed = {"content-encoding": "gzip"}
-    for body, params, kind, cache in (
-        (page, {}, html, "no-cache"),
-        (b"words", {"path": "LICENSE", "stamp": stamp}, plain, good),
-    ):
-        gzipped = gzip.compress(body, mtime=0)
-        assert asked(params, accept_encoding="br, gzip") == told(gzipped, kind, cache, **packed)
-    assert asked({}, if_none_match=f'W/"x", "{stamp}"') == (304, always | {"cache-control": "no-cache"}, b"")
 
 
 def test_files_of_others_are_those_that_their_authors_published() -> None:

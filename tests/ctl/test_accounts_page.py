@@ -65,34 +65,6 @@ def test_a_terminal_of_80_columns_loses_no_number(api: Path, shown: FakeBackend,
     assert not {word for word in numbers - {*seen.split()} - left if not re.fullmatch(r"[0-9.]+(%|s)", word)}
 
 
-def test_the_page_adds_up(api: Path, shown: FakeBackend) -> None:
-    done = ctl("accounts", socket=api)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0].endswith(", 2h")
-    (heads,) = [line for line in lines if line.startswith("STATE")]
-    assert heads.split() == ["STATE", "ALL", "SLOTS", "Pong", "Q\\x1b[2Jbert"]
-    rows = {line.split()[0]: line for line in lines[3:] if line and line.split()[0].isupper()}
-    assert "1h 49m" in rows["PRODUCTIVE"]
-    assert "LOST" in rows
-    assert "9m 20s" in rows["LOST"]
-    assert "█" in rows["PRODUCTIVE"], "as a bar"
-    assert "2.00 slot-hours booked of 2.00 slot-hours paid (2 slots now)" in done.stdout
-    assert "level light: box up 2h without a reboot; trained 1h 58m, 1 failure: one in 1h 58m" in done.stdout
-    assert "5,600" in done.stdout
-    assert "\x1b" not in done.stdout
-
-
-def test_one_program_alone(api: Path, shown: FakeBackend) -> None:
-    done = ctl("accounts", "Pong", socket=api)
-    assert "ALL SLOTS" not in done.stdout
-    assert "slot-hours" not in done.stdout
-    assert done.stdout.splitlines()[-1].split() == ["Pong", "91.1%", "91.1%", "100%", "1", "0", "40s", "52s", "5,600"]
-    assert ctl("accounts", "all", socket=api).stdout == ctl("accounts", socket=api).stdout
-    nobody = ctl("accounts", "Nobody", socket=api)
-    assert (nobody.returncode, nobody.stdout) == (1, "Nobody: ERROR (no such process)\n")
-
-
 def test_a_group_is_its_programs(api: Path, shown: FakeBackend) -> None:
     shown.add(program("Pong", group="Atari"), program("Elsewhere", group="Other"))
     assert ctl("accounts", "Atari:*", socket=api).stdout == ctl("accounts", "Pong", socket=api).stdout

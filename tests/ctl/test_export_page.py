@@ -35,22 +35,6 @@ def table(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_csv_for_a_notebook(api: Path, recorded: FakeBackend) -> None:
-    done = ctl("export", socket=api)
-    assert done.returncode == 0, done.stderr
-    found = table(done.stdout)
-    assert [(row["at_s"], row["program"], row["env_steps"]) for row in found[:3]] == [
-        ("10.0", "Pong", "100.0"), ("10.0", "Qbert", "100.0"), ("20.0", "Pong", "200.0"),
-    ]  # fmt: skip
-    assert (found[0]["loss"], found[0]["loss_least"], found[0]["loss_most"], found[0]["entropy"]) == (
-        "2.0",
-        "1.0",
-        "3.0",
-        "",
-    )
-    assert len(found) == 6
-
-
 @pytest.mark.parametrize("rows", [1, 2, 3, 6, 7])
 def test_rows_that_come_in_many_answers_come_once(
     api: Path, recorded: FakeBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rows: int
@@ -119,7 +103,6 @@ def test_without_pyarrow_it_says_what_to_do(api: Path, recorded: FakeBackend, tm
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("disks",), "sheet must be one of programs, figures, host, gpus, not 'disks'"),
         (("--period", "30"), "period_s must be one of 10, 60, 600, 3600, 21600, 86400, not '30'"),
         (("programs", "host"), "export takes one sheet: programs, figures, host or gpus"),
         (("--out", "/nowhere/at/all.csv"), "/nowhere/at/all.csv cannot be written: No such file or directory"),

@@ -238,12 +238,6 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> 
     assert len(told.splitlines()) == 1
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    done = ctl("import", str(tmp_path / "none.conf"))
-    assert (done.stdout, done.returncode) == (f"{tmp_path}/none.conf: cannot be read: No such file or directory\n", 1)
-    assert ctl("import").returncode == 2
-
-
 def test_a_bound_that_is_given_for_one_log_counts_more_than_the_default_of_the_other(tmp_path: Path) -> None:
     made, _ = imported(tmp_path, "[program:a]\ncommand=sleep 9\nstdout_logfile_maxbytes=1MB\n")
     assert made["program"]["a"]["log_max_bytes"] == 1 << 20

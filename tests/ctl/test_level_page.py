@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from running import Terminal, ctl
 
 from supervisor.ctl.level import span_s
 from supervisor.ctl.outcome import Failed
-from supervisor.model import facts
-from supervisor.model.facts import Stamped
 
 
 def rung(name: str, **more: Any) -> dict[str, Any]:
@@ -76,29 +73,11 @@ def test_a_fixed_level_and_a_pin_on_a_terminal(api: Path, shown: FakeBackend) ->
     assert "for another 2h" in ctl("level", socket=api).stdout
 
 
-def test_why_tells_the_changes_and_what_led_to_them(api: Path, shown: FakeBackend) -> None:
-    assert "nothing has changed so far" in ctl("level", "why", socket=api).stdout
-    told = (
-        facts.LadderLaid("a ladder of 2 levels, from light", ("light", "medium"), ("a", "b"), ""),
-        facts.LevelChosen("trying medium: expected +12 % speed", "medium", 3, trial=True, before="light", by="the rule"),
-        facts.Reviewed("settling", "medium", 600.0, None, ""),
-    )
-    shown.journal = [Stamped(n, float(n), time.time(), "b" * 32, fact) for n, fact in enumerate(told, 1)]
-    said = ctl("level", "why", socket=api).stdout
-    assert "trying medium: expected +12 % speed" in said
-    assert "settling" not in said, "every ten minutes is no story"
-    rows = json.loads(ctl("level", "why", "-n", "1", "--json", socket=api).stdout)["facts"]
-    assert [row["kind"] for row in rows] == ["LevelChosen"]
-
-
 def test_a_pin_and_its_end(api: Path, shown: FakeBackend) -> None:
     assert ctl("level", "pin", "heavy", "--for", "1h30m", socket=api).stdout == "heavy: done\n"
     assert ctl("level", "pin", "heavy", socket=api).returncode == 0
     assert json.loads(ctl("level", "unpin", "--json", socket=api).stdout)["text"] == "done"
     assert [(level, for_s) for level, for_s, _, _ in shown.pins] == [("heavy", 5400.0), ("heavy", None), (None, None)]
-    refused = ctl("level", "pin", "hevy", socket=api)
-    assert refused.returncode == 1
-    assert refused.stdout == "ERROR: no such level: hevy; there are light, heavy\n"
     refused = ctl("level", "pin", "hevy", "--json", socket=api)
     assert json.loads(refused.stdout) == {
         "version": 1, "error": "ERROR: no such level: hevy; there are light, heavy", "exit_code": 1,
@@ -108,10 +87,8 @@ def test_a_pin_and_its_end(api: Path, shown: FakeBackend) -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("up",), "level takes show, why, pin or unpin, not up"),
         (("show", "x"), "level show accepts no names"),
         (("why", "x"), "level why accepts no names"),
-        (("pin",), "level pin requires a level's name"),
         (("unpin", "x"), "level unpin accepts no names"),
         (("pin", "heavy", "--for", "soon"), "--for takes a span such as"),
     ],

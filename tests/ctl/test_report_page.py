@@ -11,7 +11,6 @@ import pytest
 from fake_backend import FakeBackend
 from running import ctl
 
-from supervisor.api import night
 from supervisor.ctl import report as page
 from supervisor.ctl import text
 
@@ -32,24 +31,6 @@ def level(
     return {"name": name, "in_force": in_force, "kept_steps": kept, "kept_steps_least": least, "why": why}
 
 
-@pytest.mark.parametrize(
-    ("levels", "line"),
-    [
-        ([level("medium", 41e6, in_force=True), level("heavy", 42e6)], ""),
-        (
-            [level("medium", 41e6, in_force=True), level("heavy", 52e6, 40e6)],
-            "levels: heavy would have kept 52M steps in this time (at least 40M); 41M are expected of the level in force",
-        ),
-        ([level("medium", None, in_force=True), level("light", 5e6)], "levels: light would have kept 5M steps in this time"),
-        ([level("m", 1.0, in_force=True), level("heavy", None, why="never measured")], "levels: never measured: heavy"),
-        ([], ""),
-    ],
-)
-def test_what_another_level_would_have_kept(levels: list[dict[str, Any]], line: str) -> None:
-    told = page.page(found(levels=levels))
-    assert [each for each in told if each.startswith("levels: ")] == ([line] if line else [])
-
-
 def found(**known: Any) -> dict[str, Any]:
     return {
         "since_wall_s": WALL_S - 43_000.0, "until_wall_s": WALL_S, "length_s": 43_000.0, "programs": [row("Pong")],
@@ -57,16 +38,6 @@ def found(**known: Any) -> dict[str, Any]:
         "next": {"level": "medium", "days": 4.25, "usd": 61.2, "why": "", "line": "medium: no reboot in 40m"},
         "levels": [level("medium", 41e6, in_force=True)], "needs": [], **known,
     }  # fmt: skip
-
-
-def test_a_quiet_night() -> None:
-    lines = page.page(found())
-    assert lines[0].endswith("(11h 56m): 1 of 1 trained, 41M steps kept (93.1% of paid time useful), 2 reboots, $7.20")
-    assert " ".join(lines[2].split()) == "PROGRAM STATE TRAINED KEPT STEPS LOST FAILURES RETURN BEST DONE IN"
-    assert lines[3].split() == ["Pong", "RUNNING", "2h", "1M", "500", "1", "-20.1", "->", "18.2", "19.5", "1h"]
-    assert lines[5] == "nothing broke"
-    assert lines[7] == "next: all is done in 4d 6h for $61.20 at level medium; medium: no reboot in 40m"
-    assert lines[8] == "needs you: nothing"
 
 
 @pytest.mark.parametrize(("columns", "left"), [(80, {"TRAINED", "BEST"}), (120, set())])
@@ -116,12 +87,6 @@ def test_the_window_that_is_asked_for(api: Path, backend: FakeBackend, args: tup
     assert {str(each) for each in backend.windows} == {str(backend.window(since))}
 
 
-def test_it_takes_no_names(api: Path, backend: FakeBackend) -> None:
-    done = ctl("report", "Pong", socket=api)
-    assert done.returncode == 2
-    assert "report takes no names; explain NAME shows one program" in done.stdout
-
-
 HOSTILE = "<script>alert(1)</script>|\x1b[31m\u202e`*_[x](y)"
 
 
@@ -142,22 +107,6 @@ def test_markdown_in_which_strangers_texts_are_text() -> None:
     assert not {"\x1b", "\u202e"} & {*"".join(lines)}
     assert "Nothing." not in lines
     assert page.markdown(found())[-1] == "Nothing."
-
-
-def test_the_ten_lines_of_the_daily_report() -> None:
-    lines = night.lines(found())
-    assert lines[0] == f"Nothing to do. {page.page(found())[0]}"
-    assert lines[1:] == [
-        "Pong: RUNNING, 1M steps kept, 500 lost, return -20.1 -> 18.2", "nothing broke",
-        "next: all is done in 4d 6h for $61.20 at level medium; medium: no reboot in 40m",
-    ]  # fmt: skip
-    many = hostile()
-    many |= {key: many[key] * 9 for key in ("programs", "broke", "needs")}
-    told = night.lines(many)
-    assert len(told) == 13
-    assert "... and 5 more programs" in told
-    assert "... and 6 more causes" in told
-    assert not {"\x1b", "\u202e"} & {*"".join(told)}
 
 
 def test_formats_and_files(api: Path, backend: FakeBackend, tmp_path: Path) -> None:

@@ -10,12 +10,8 @@ import pytest
 from fake_backend import FakeBackend
 from running import ctl
 
-from supervisor.adapters.journal.sqlite import Journal
 from supervisor.ctl import results as page
-from supervisor.model import facts
 from supervisor.reports.sources import NewestResult
-from workers import results
-from workers.results import Row
 
 
 @pytest.fixture
@@ -26,20 +22,6 @@ def played(backend: FakeBackend) -> FakeBackend:
         NewestResult("Catch", "Catch", "dqn", None, None, 600, 5, 1.0),
     ]
     return backend
-
-
-def test_a_table_for_people(api: Path, played: FakeBackend) -> None:
-    done = ctl("results", socket=api)
-    assert done.returncode == 0, done.stderr
-    titles, catch, pong, nothing, overall = done.stdout.splitlines()
-    assert titles.split() == ["GAME", "ALGO", "PIXELS", "SEEDS", "STEPS", "GAMES", "RETURN", "STD", "MIN", "MAX", "HNS"]
-    assert catch.split() == ["Catch", "dqn", "-", "1", "600", "5", "1.00", "-", "1.00", "1.00", "-"]
-    assert pong.split() == [
-        "Pong", "ppo", "84", "2", "1,000,000..1,200,000", "60", "13.00", "1.41", "12.00", "14.00", "0.95",
-    ]  # fmt: skip
-    assert nothing == ""
-    assert overall.startswith("ppo at 84 pixels: interquartile mean of the human-normalised scores 0.950 (95 % interval 0.9")
-    assert overall.endswith("; 2 runs of 1 game)")
 
 
 def test_csv_as_a_whole(api: Path, played: FakeBackend, tmp_path: Path) -> None:
@@ -70,21 +52,3 @@ def test_json_and_mistakes(api: Path, played: FakeBackend, tmp_path: Path) -> No
 
 def test_before_there_is_anything(api: Path, backend: FakeBackend) -> None:
     assert ctl("results", socket=api).stdout.startswith("no run has played test games yet")
-
-
-def test_without_a_daemon_the_files_tell_them(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    run = state / "programs" / "Breakout"
-    run.mkdir(parents=True)
-    journal = Journal(state / "journal.sqlite")
-    journal.append([facts.DaemonStarted("first", 7, "0.1.0", clean=True, salt="s")], at_s=0.0, wall_s=1e9, boot_id="b" * 32)
-    journal.close()
-    results.write(
-        run / results.RESULTS_FILE, [Row("Breakout", "Breakout", 100, 1, 30.5, "dqn", 1, 84, 400, None, 9, None, 1)]
-    )
-    (tmp_path / "extralife.toml").write_text(f'[daemon]\nstate_dir = "{state}"\nruntime_dir = "{tmp_path / "run"}"\n')
-    done = ctl("-c", str(tmp_path / "extralife.toml"), "results", "--json")
-    assert done.returncode == 0, done.stderr
-    assert "daemon is not running" in done.stderr
-    (found,) = json.loads(done.stdout)["runs"]
-    assert (found["program"], found["return"], found["hns"]) == ("Breakout", 30.5, 1.0)

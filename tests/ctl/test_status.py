@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -134,19 +133,6 @@ def test_exit_codes_are_supervisors(
     backend.programs = {}
     backend.add(program("a", phases[0]), program("b", phases[1]))
     assert ctl("status", *names, socket=api).returncode == wanted
-
-
-def test_an_unknown_name_is_said(api: Path) -> None:
-    assert ctl("status", "nobody", socket=api).stdout == "nobody: ERROR (no such process)\n"
-
-
-def test_json_is_the_snapshot(api: Path, busy: FakeBackend) -> None:
-    told = json.loads(ctl("status", "--json", socket=api).stdout)
-    assert [view["name"] for view in told["programs"]] == ["Breakout", "Enduro", "Pong", "Qbert"]
-    assert told["programs"][2]["steps"] == 12_345_678
-    assert told["programs"][1]["restarts"] is None
-    chosen = json.loads(ctl("status", "Pong", "--json", socket=api).stdout)
-    assert [view["name"] for view in chosen["programs"]] == ["Pong"]
 
 
 def test_no_programs(api: Path, backend: FakeBackend) -> None:

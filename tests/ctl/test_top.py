@@ -21,7 +21,7 @@ import psutil
 import pyte
 import pytest
 from fake_backend import FakeBackend, daemon, program
-from running import CTL, Terminal, ctl, environment
+from running import CTL, Terminal, environment
 from serving import served
 
 from supervisor.ctl import text
@@ -218,19 +218,6 @@ def test_looks_that_cost_much_come_less_often() -> None:
 
 
 # --- elsewhere -------------------------------------------------------------------------------------------------------------
-
-
-def test_where_there_is_no_terminal_one_frame_is_printed(api: Path, box: FakeBackend) -> None:
-    told = ctl("top", socket=api)
-    assert told.returncode == 0
-    assert "\x1b" not in told.stdout
-    assert "exit code 78: bad config" in told.stdout
-    assert ctl("top", "Pong", socket=api).stdout == "Error: top takes no names; / filters\n"
-
-
-def test_no_daemon_at_all(tmp_path: Path) -> None:
-    told = ctl("top", socket=tmp_path / "nobody")
-    assert (told.stdout, told.returncode) == (f"unix://{tmp_path}/nobody no such file\n", 4)
 
 
 def test_no_colour_where_none_is_wanted(api: Path, box: FakeBackend) -> None:

@@ -39,12 +39,6 @@ def test_start_of_what_runs_is_an_error_text_and_no_error(api: Path, three: Fake
     assert (told.stdout, told.returncode) == ("up: ERROR (already started)\n", 0)
 
 
-def test_clear(api: Path, three: FakeBackend) -> None:
-    told = ctl("clear", "up", "down", socket=api)
-    assert (told.stdout, told.returncode) == ("up: cleared\ndown: cleared\n", 0)
-    assert [asked[:2] for asked in three.asked] == [(Verb.CLEAR, ("up", "down"))]
-
-
 def test_stop(api: Path, three: FakeBackend) -> None:
     told = ctl("stop", "up:up", "down", socket=api)
     assert (told.stdout, told.returncode) == ("up: stopped\ndown: ERROR (not running)\n", 0)
@@ -95,35 +89,18 @@ def test_faults_become_supervisors_texts_and_codes(
 @pytest.mark.parametrize(
     ("args", "line", "wanted"),
     [
-        (("start",), "Error: start requires a process name", 2),
-        (("stop",), "Error: stop requires a process name", 1),
-        (("clear",), "Error: clear requires a process name", 1),
-        (("restart",), "Error: restart requires a process name", 1),
-        (("signal", "HUP"), "Error: signal requires a signal name and a process name", 1),
-        (("tail",), "Error: too few arguments", 1),
         (("tail", "a", "stdout", "x"), "Error: too many arguments", 1),
         (("tail", "up", "stdin"), "Error: bad channel 'stdin'", 1),
         (("tail", "-x", "up"), "Error: bad argument -x", 1),
         (("maintail", "up"), "Error: bad argument up", 1),
         (("avail", "x"), "Error: avail accepts no arguments", 1),
-        (("reread", "x"), "Error: reread accepts no arguments", 1),
-        (("version", "x"), "Error: version accepts no arguments", 1),
-        (("reload", "x"), "Error: reload accepts no arguments", 1),
-        (("shutdown", "x"), "Error: shutdown accepts no arguments", 1),
         (("import",), "Error: import requires a supervisord.conf", 2),
-        (("explain",), "Error: explain requires a process name", 1),
-        (("config", "x"), "Error: config accepts no arguments", 1),
-        (("journal", "x"), "Error: journal takes no names; history NAME shows one program", 1),
         (("status", "--jsno"), "Error: unknown option --jsno; there are: --json, --wide, --watch", 2),
         (("history", "-n"), "Error: -n needs a value", 2),
-        (("history", "-n", "x"), "Error: -n must be a whole number from 1, not 'x'", 2),
         (("journal", "--after=-1"), "Error: --after must be a whole number from 0, not '-1'", 2),
         (("frobnicate", "a"), "*** Unknown syntax: frobnicate a", 1),
         (("start", "nobody"), "nobody: ERROR (no such process)", 1),
-        (("stop", "nobody"), "nobody: ERROR (no such process)", 1),
-        (("clear", "nobody"), "nobody: ERROR (no such process)", 1),
         (("signal", "HUP", "nobody"), "nobody: ERROR (no such process)", 1),
-        (("pid", "nobody"), "No such process nobody", 1),
         (("start", "\x1b]0;title\x07"), "\\x1b]0;title\\x07: ERROR (no such process)", 1),
     ],
 )
@@ -131,24 +108,6 @@ def test_wrong_use_is_one_line(api: Path, three: FakeBackend, args: tuple[str, .
     told = ctl(*args, socket=api)
     assert (told.stdout.strip(), told.returncode) == (line, wanted)
     assert three.asked == []
-
-
-def test_pid(api: Path, three: FakeBackend) -> None:
-    assert ctl("pid", socket=api).stdout == "1234\n"
-    assert ctl("pid", "up", socket=api).stdout == "4242\n"
-    told = ctl("pid", "all", socket=api)
-    assert (told.stdout, told.returncode) == ("0\n4242\n4242\n", 7)
-
-
-def test_avail(api: Path, three: FakeBackend) -> None:
-    three.change("down", autostart=False, priority=5)
-    three.changes = {"added": ["new"], "changed": [], "removed": []}
-    lines = ctl("avail", socket=api).stdout.splitlines()
-    assert lines[0] == f"{'down':<32} {'in use':<9} {'manual':<9} 5:5"
-    assert lines[2] == f"{'up':<32} {'in use':<9} {'auto':<9} 100:100"
-    assert lines[3] == f"{'new':<32} {'avail':<9} {'-':<9} -:-"
-    three.changes = {"errors": ["broken"]}
-    assert len(ctl("avail", socket=api).stdout.splitlines()) == 3
 
 
 def test_reread(api: Path, three: FakeBackend) -> None:
@@ -215,48 +174,12 @@ def test_shutdown_reload_version(api: Path, three: FakeBackend) -> None:
     assert ctl("version", socket=api).stdout == "0.1.0\n"
 
 
-def test_config_explain(api: Path, three: FakeBackend) -> None:
-    three.settings = [
-        {"key": "level.slots", "value": 2, "origin": "/etc/extralife.toml:3"},
-        {"key": "daemon.log_level", "value": "info", "origin": "default"},
-    ]
-    assert ctl("config", socket=api).stdout.splitlines() == [
-        "level.slots      = 2  (/etc/extralife.toml:3)",
-        'daemon.log_level = "info"  (default)',
-    ]
-    assert json.loads(ctl("config", "--json", socket=api).stdout) == {"version": 1, "settings": three.settings}
-
-
 def test_a_bug_in_the_daemon_is_one_line(api: Path, three: FakeBackend) -> None:
     three.error = ValueError("x")
     told = ctl("stop", "up", socket=api)
     assert told.stdout.startswith("ERROR: this request stopped at a bug (ValueError)")
     assert told.returncode == 1
     assert told.stderr == ""
-
-
-def test_json_of_the_small_verbs(api: Path, three: FakeBackend) -> None:
-    def told(*args: str) -> tuple[int, dict[str, object]]:
-        done = ctl(*args, "--json", socket=api)
-        found = json.loads(done.stdout)
-        assert found.pop("version") == 1
-        return done.returncode, found
-
-    assert told("pid") == (0, {"daemon": 1234})
-    assert told("pid", "up", "down", "nobody") == (1, {"programs": {"up": 4242, "down": None, "nobody": None}})
-    assert told("version") == (0, {"daemon": "0.1.0"})
-    assert told("stop", "up") == (0, {"results": [{"name": "up", "code": 80, "text": "stopped"}]})
-    assert told("stop", "nobody")[0] == 1
-    assert told("stop") == (1, {"error": "Error: stop requires a process name", "exit_code": 1})
-    assert told("avail")[1]["programs"][0] == {"name": "down", "autostart": True, "priority": 100, "in_use": True}
-    three.changes = {"added": ["new"], "changed": [], "removed": []}
-    assert told("reread") == (0, {**three.changes, "live": [], "sections": []})
-    assert told("update", "nobody") == (
-        1,
-        {"added": [], "changed": [], "removed": [], "live": [], "sections": [], "unknown": ["nobody"], "dry_run": False},
-    )
-    three.changes = {"errors": ["broken"]}
-    assert told("reread") == (1, {"error": "ERROR: CANT_REREAD: broken", "exit_code": 1})
 
 
 def test_a_near_miss_is_named_beside_supervisors_words(api: Path, three: FakeBackend) -> None:
@@ -304,23 +227,11 @@ def test_every_verb_explains_itself(verb: str) -> None:
     assert (told.returncode, told.stdout) == (0, ctl("help", verb).stdout)
 
 
-def test_help() -> None:
-    told = ctl("--help")
-    assert "  pid         The process id of the daemon, or of programs\n" in told.stdout, "a line a verb"
-    assert told.returncode == 0
-    for action in ("status", "history", "explain", "reboots", "maintail"):
-        assert action in told.stdout
-    assert ctl("help", "tail").stdout.startswith("usage: tail [-f]")
-    assert ctl("help", "nothing").returncode == 1
-    assert ctl("--version").returncode == 0
-
-
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
         (("-x",), "Error: unrecognized arguments: -x"),
         (("-c",), "Error: argument -c/--configuration: expected one argument"),
-        (("-s", "ftp://localhost:9001", "status"), "Error: -s takes unix:///path/to/socket or http://host:port"),
         (("-s", "http:///", "status"), "Error: -s takes unix:///path/to/socket"),
         (("-s", "unix://", "status"), "Error: -s takes unix:///path/to/socket"),
     ],
