@@ -61,5 +61,5 @@ def test_a_row_with_a_fault_names_a_test_that_is_marked_with_it():
 
 
 def test_a_fault_has_one_row():
-    assert len({row.when for row in ROWS}) == len(ROWS)
-    assert len(FAULTS) == sum(row.fault is not None for row in ROWS)
+    assert len({row.when for row in ROWS}) == len(ROWS) > 100
+    assert {row.fault: row.when for row in ROWS if row.fault is not None} == FAULTS
