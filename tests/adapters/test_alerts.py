@@ -21,7 +21,6 @@ from supervisor.adapters.host.reboot_log import (
     journal_line,
     reboot_line,
     service_line,
-    span,
 )
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.facts import HostRebooted, JournalSalvaged
@@ -51,11 +50,12 @@ def test_the_line():
     )
 
 
-def test_the_boxs_own_last_words_are_in_it():
+def test_the_boxs_own_last_words_and_a_pattern_are_in_it_and_quotes_end_no_field():
     panic = replace(REBOOT, end="panic", last_words=('Kernel panic - not syncing: "x"', "another line"))
-    line = reboot_line(replace(ALERT, reboot=panic), WALL_S)
-    assert " cause=unclean kind=panic up=" in line
-    assert line.endswith("evidence=\"the boot id changed; Kernel panic - not syncing: 'x'\"")
+    line = reboot_line(replace(ALERT, reboot=panic, pattern="3 in 40m, all at light"), WALL_S + 0.75)
+    assert line.startswith("2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean kind=panic up=")
+    evidence = "the boot id changed; Kernel panic - not syncing: 'x'"
+    assert line.endswith(f' evidence="{evidence}" pattern="3 in 40m, all at light"')
 
 
 def test_another_box_has_not_rebooted():
@@ -63,19 +63,6 @@ def test_another_box_has_not_rebooted():
     assert line.startswith("2026-11-21T05:01:44+00:00 MOVED cause=moved kind=? ")
     assert reboot_line(replace(ALERT, number=0), WALL_S).startswith("2026-11-21T05:01:44+00:00 MOVED cause=unclean kind=? ")
     assert reboot_line(replace(ALERT, number=1), WALL_S).startswith("2026-11-21T05:01:44+00:00 REBOOT n=1 cause=unclean ")
-
-
-def test_a_time_is_told_to_the_second_and_quotes_end_no_field():
-    told = replace(ALERT, reboot=replace(REBOOT, evidence='a "b"', last_words=("c", "d")), pattern="")
-    assert reboot_line(told, WALL_S + 0.75) == (
-        "2026-11-21T05:01:44+00:00 REBOOT n=3 cause=unclean kind=? up=0:18:12 down=0:00:41 level=light "
-        "programs=Breakout,Pong lost=Breakout:1200,Pong:? resuming=Breakout,Pong evidence=\"a 'b'; c\""
-    )
-
-
-def test_a_pattern_stands_at_the_end():
-    line = reboot_line(replace(ALERT, pattern="3 in 40m, all at light"), WALL_S)
-    assert line.endswith(' evidence="the boot id changed" pattern="3 in 40m, all at light"')
 
 
 def test_a_line_that_is_about_no_reboot():
@@ -117,14 +104,6 @@ def test_what_was_lost_is_told_as_far_as_it_is_known():
     losses = {"A": Loss(1200, 14.2, 0.031, AT_LEAST), "B": Loss(70, 1.0, None, ABOUT), "C": Loss(5), "D": UNKNOWN}
     line = reboot_line(replace(ALERT, losses=losses), WALL_S)
     assert " lost=A:>=1200/14s/3.1%,B:~70/1s,C:5,D:? " in line
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "?"), (0.0, "0:00:00"), (59.9, "0:00:59"), (3600.0, "1:00:00"), (90_061.0, "25:01:01")],
-)
-def test_spans(seconds, text):
-    assert span(seconds) == text
 
 
 @given(st.text(), st.text())

@@ -166,25 +166,6 @@ def test_what_is_under_way_is_shown_and_left_at_the_end(box, monkeypatch):
     assert box.inbox.take(0) is None, "the next daemon begins it anew"
 
 
-@pytest.mark.parametrize(("programs", "kinds"), [((), 2), (("Pong",), 1)])
-def test_a_check_is_shown_with_the_bytes_that_it_reads(box, monkeypatch, programs, kinds):
-    box.does(Backup("b1", "", "operator", ("Pong", "Qbert")))
-    verify, shown_meanwhile = backups.verify, []
-
-    def and_look(info, *more):
-        shown_meanwhile.append(box.thread.progress())
-        wrong = verify(info, *more)
-        shown_meanwhile.append(box.thread.progress())
-        return wrong
-
-    monkeypatch.setattr(backups, "verify", and_look)
-    box.does(CheckBackup("b1", programs, "kept"))
-    size = 1011 * kinds
-    assert shown_meanwhile == [
-        {"name": "b1", "program": "", "done_bytes": done, "total_bytes": size} for done in (0, size)
-    ]  # fmt: skip
-
-
 def test_a_damaged_backup_is_found_by_a_check_and_refused_by_a_rollback(box):
     box.does(Backup("b1", "", "operator", ("Pong", "Qbert")))
     next((box.root / "b1" / "programs" / "Pong").rglob("state.json")).unlink()

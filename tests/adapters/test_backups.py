@@ -196,9 +196,13 @@ INVALID = "its list names an invalid program or checkpoint"
         ({"programs": {"P": {"checkpoints": [["../../x", 1, 1]], "results": None}}}, INVALID),
         ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1], ["x", 1, 1]], "results": None}}}, INVALID),
         ({"programs": {"P": {"checkpoints": [], "results": None}}}, INVALID),
+        ({"programs": {"P": 5}}, "its list is damaged"), ({"programs": []}, "its list is damaged"),
+        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": ["x", 5]}}}, "its list is damaged"),
+        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": []}}}, "its list is damaged"),
+        ({"created_wall_s": 10**400}, "its list is damaged"),
     ],
-)
-def test_a_list_that_leads_elsewhere_is_not_followed(tmp_path, pong, change, error):
+)  # fmt: skip
+def test_a_list_that_is_damaged_or_leads_elsewhere_is_not_followed(tmp_path, pong, change, error):
     info = make(tmp_path, "Pong")
     body = {**json.loads((info.path / "backup.json").read_text()), **change}
     del body["self_digest"]

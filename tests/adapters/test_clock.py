@@ -72,15 +72,9 @@ def test_a_restarted_container_does_not_gain_its_hosts_uptime():
     ("last", "now", "expected_s"),
     [
         (None, {"same_boot": True, "boot_now_s": 5.0, "wall_now_s": 1.8e9, "journal_at_s": 77.0}, 77.0),
-        (mark(), {"same_boot": True, "boot_now_s": 900.0, "wall_now_s": 1.9e9}, 1_000.0),
         (mark(), {"same_boot": True, "boot_now_s": 899.0, "wall_now_s": 1.9e9}, 1_000.0),
-        (mark(), {"same_boot": True, "boot_now_s": 901.0, "wall_now_s": 1.9e9, "journal_at_s": 1_000.5}, 1_001.0),
         (mark(), {"same_boot": True, "boot_now_s": 901.0, "wall_now_s": 1.9e9, "journal_at_s": 1_001.5}, 1_001.5),
         (mark(), {"same_boot": False, "boot_now_s": 899.0, "wall_now_s": 12.0}, 1_899.0),
-        (mark(), {"same_boot": False, "boot_now_s": 900.0, "wall_now_s": 12.0}, 1_000.0),
-        (mark(), {"same_boot": False, "boot_now_s": 900.0, "wall_now_s": 1_800_049_999.0}, 1_000.0),
-        (mark(), {"same_boot": False, "boot_now_s": 5.0, "wall_now_s": 1_800_050_004.0}, 1_005.0),
-        (mark(), {"same_boot": False, "boot_now_s": 5.0, "wall_now_s": 1_800_050_006.0}, 1_006.0),
     ],
 )
 def test_journal_time_goes_on_from_the_latest_that_is_known(last, now, expected_s):
@@ -163,10 +157,6 @@ class Interrupted:
 @pytest.mark.parametrize("pauses_s", [(), (0.5,), (0.0, 0.5), (0.5, 0.5, 0.5, 0.0, 0.5), (0.0, 0.0, 0.5, 0.0, 0.2)])
 def test_two_clocks_are_read_as_of_one_moment_however_busy_the_box_is(pauses_s):
     assert ahead_s(Interrupted(*pauses_s)) == pytest.approx(1_800_000_000.0, abs=1e-4)
-
-
-def test_where_no_two_readings_are_close_the_closest_count():
-    assert ahead_s(Interrupted(0.5, 0.5, 0.5, 0.01, 0.01, 0.01, *[0.5] * 1_000)) == pytest.approx(1_800_000_000.0, abs=0.01)
 
 
 def test_the_clocks_of_this_machine_are_read_together():

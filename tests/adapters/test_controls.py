@@ -45,20 +45,6 @@ def test_only_attempts_that_were_begun_have_a_record_and_it_ends_with_them(tmp_p
     assert not Path(paths.control("Pong", 3)).exists()
 
 
-def test_each_worker_has_its_own_record(tmp_path):
-    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
-    controls = Controls(paths, SystemClock(0.0))
-    wishes = [SetControl("Pong", TOKEN, 1.0, 0.0, 0), SetControl("Breakout", OTHER, 2.0, 0.0, 0)]
-    for wish in wishes:
-        controls.begin(wish.token, 3)
-        controls.write(wish)
-    controls.write(SetControl("Pong", TOKEN, 1.0, 0.0, save_now=7))
-    assert ControlReader(paths.control("Pong", 3), TOKEN).read() == Control(TOKEN, 1_000, 0, 7, UNKNOWN)
-    assert ControlReader(paths.control("Breakout", 3), OTHER).read() == Control(OTHER, 2_000, 0, 0, UNKNOWN)
-    controls.end("Pong", TOKEN)
-    assert ControlReader(paths.control("Breakout", 3), OTHER).read() == Control(OTHER, 2_000, 0, 0, UNKNOWN)
-
-
 def test_the_end_of_the_box_is_in_a_file_as_long_as_it_is_announced(tmp_path):
     paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
     controls = Controls(paths, SystemClock(0.0))

@@ -150,28 +150,6 @@ def test_a_name_that_is_a_part_of_another_one_is_not_mistaken_for_it(tmp_path: P
     assert [each.values for each in points(tmp_path)] == [{}, {}]
 
 
-@pytest.mark.parametrize(("mtime_s", "found"), [(1.8e9, [5]), (1.8e9 - 0.5, [])])
-def test_a_file_counts_if_its_last_change_is_within_the_time_asked_for(
-    tmp_path: Path, mtime_s: float, found: list[int]
-) -> None:
-    os.utime(write(tmp_path, 1, point(1.8e9, 5)), (mtime_s, mtime_s))
-    assert [each.step for each in read(tmp_path, NAMES, 1.8e9, 1e12)] == found
-
-
-@pytest.mark.parametrize(("size", "found"), [(8 << 20, [5]), ((8 << 20) + 1, [])])
-def test_a_file_larger_than_a_worker_writes_is_not_read(tmp_path: Path, size: int, found: list[int]) -> None:
-    os.truncate(write(tmp_path, 1, point(1.8e9, 5)), size)
-    assert [each.step for each in points(tmp_path)] == found
-
-
-@pytest.mark.parametrize(("more", "found"), [(0, [5, 6]), (1, [6])])
-def test_the_newest_files_up_to_64_mib_are_read(tmp_path: Path, more: int, found: list[int]) -> None:
-    first, last = write(tmp_path, 1, point(1.8e9, 5)), write(tmp_path, 9, point(1.8e9, 6))
-    between = write(tmp_path, 2, point(1.8e9, 7))
-    os.truncate(between, (64 << 20) - first.stat().st_size - last.stat().st_size + more)
-    assert [each.step for each in points(tmp_path)] == found
-
-
 def test_a_record_larger_than_a_worker_writes_ends_its_file(tmp_path: Path) -> None:
     long = "learn/" + "x" * (1 << 20)
     write(tmp_path, 1, point(1.8e9, 5), point(1.8e9, 6, tag=long), point(1.8e9, 7))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -14,13 +13,11 @@ from pathlib import Path
 import pytest
 from attempts_kit import BootClock, World, eventually, kill, python
 from fakes import FakeClock, ListInbox
-from structlog.testing import capture_logs
 from tools import PATIENCE
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import evidence
 from supervisor.adapters.process.processes import RunningAttempt
-from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import Ended, EvidenceTaken
 from supervisor.model.settings import Paths
 
@@ -153,25 +150,6 @@ def test_the_process_that_is_examined_is_the_one_that_runs_by_its_record(tmp_pat
     assert asked == ["ab" * 16]
 
 
-def test_of_many_threads_the_first_64_are_named(tmp_path):
-    code = "import threading as t; [t.Thread(target=t.Event().wait).start() for _ in range(69)]; print(flush=True); input()"
-    with subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        process.stdout.readline()
-        ticks = procfs.read_stat(process.pid).start_ticks
-        found = evidence.take("x", "t", process.pid, ticks, stacks=str(tmp_path / "none"), logs=("", ""))
-        process.kill()
-    count, _, names = found["threads"].partition(": ")
-    assert (count, len(names.split(", "))) == ("70", 64)
-
-
-def test_a_worker_that_ends_before_it_is_asked_is_told_as_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(procfs, "catches", lambda _pid, _number: True)
-    monkeypatch.setattr(procfs, "send_verified", lambda _pid, _ticks, _number: False)
-    told = [evidence._python_stacks(os.getpid(), 1, state, str(tmp_path / "stacks.txt"), 0.1) for state in "STt"]
-    stopped = "not asked for: the process is stopped"
-    assert told == ["not asked for: the process is gone", stopped, stopped]
-
-
 def test_a_stopped_worker_is_told_as_stopped(world):
     started = world.run(python(REGISTER + "print('up', flush=True); time.sleep(60)"))
     assert eventually(lambda: "up" in world.stdout())
@@ -208,12 +186,6 @@ def test_evidence_is_bounded(world):
     assert found["stdout"].startswith("\x1b" * 100), "as it was; it is made harmless where it is printed"
 
 
-def test_of_many_lines_the_end_is_told(world):
-    lines = "import time; print(*('x' * 399 for _ in range(30)), 'up', sep='\\n', flush=True); time.sleep(60)"
-    found, _ = examine(world, python(lines))
-    assert found["stdout"] == ("\n".join(["x" * 399] * 10) + "\nup")[-4000:]
-
-
 def test_an_examination_that_fails_is_an_outcome_too(world, monkeypatch):
     def fails(*_args, **_more):
         raise ValueError("no such thing")
@@ -223,37 +195,6 @@ def test_an_examination_that_fails_is_an_outcome_too(world, monkeypatch):
     evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock()).take("Pong", started.token)
     taken = world.inbox.expect(EvidenceTaken, started.token)
     assert taken.evidence == {"process": "could not be examined: ValueError: no such thing"}
-
-
-class Steps:
-    """A clock that moves when somebody sleeps; `size` is that of a file that grows at the moments of `grows_at`."""
-
-    CLOCK_BOOTTIME = 7
-
-    def __init__(self, *grows_at: float) -> None:
-        self.now_s, self.grows_at, self.slept = 0.0, grows_at, set()
-
-    def clock_gettime(self, which: int) -> float:
-        assert which == self.CLOCK_BOOTTIME
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.add(seconds)
-        self.now_s += seconds
-
-    def size(self) -> int:
-        return 100 + sum(at_s <= self.now_s for at_s in self.grows_at)
-
-
-@pytest.mark.parametrize(
-    ("grows_at", "done_s"), [((), 5.0), ((1.0,), 1.15), ((1.0, 1.1), 1.25), ((1.0, 1.3), 1.15), ((4.9,), 5.0)]
-)
-def test_stacks_are_whole_when_their_file_has_grown_and_then_not_for_a_while(monkeypatch, grows_at, done_s):
-    steps = Steps(*grows_at)
-    monkeypatch.setattr(evidence, "time", steps)
-    evidence._wait_until_quiet(steps.size, 100, 5.0)
-    assert done_s <= steps.now_s <= done_s + 0.07
-    assert steps.slept == {0.03}
 
 
 def test_a_worker_that_is_gone_is_told_as_gone(world):
@@ -289,21 +230,6 @@ def test_what_slows_a_process_from_outside_is_told(tmp_path):
     (tmp_path / "proc/pressure/io").write_text("some avg10=2.00\n")
     assert evidence.host_pressure(8, str(tmp_path)) == told.partition(", io ")[0], "of a process without a cgroup"
     assert evidence.host_pressure(8, str(tmp_path / "none")) == f"load  on {os.cpu_count()} CPUs"
-
-
-def test_a_task_that_fails_in_the_spare_thread_ends_no_other(monkeypatch):
-    tasks, done = Tasks("spare"), threading.Event()
-
-    def refused(_thread):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    with capture_logs() as logged:
-        tasks.begin("first", lambda number: number / 0, 1)
-        tasks.begin("second", done.set)
-        assert done.wait(30.0)
-    assert logged == [{"event": "task_failed", "task": "first", "exc_info": True, "log_level": "error"}]
-    tasks.close()
 
 
 def test_evidence_is_taken_although_no_thread_can_be_begun(world, monkeypatch):

@@ -118,23 +118,10 @@ def test_which_port_a_page_is_asked_at(monkeypatch: pytest.MonkeyPatch, url: str
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(health_checks.socket, "create_connection", connect)
-    checks = ({"http": url}, {"tcp": f"{asked[0]}:{asked[1]}"}, {"tcp": f"[{asked[0]}]:{asked[1]}"}, {"tcp": "X:7"})
-    for check in checks:
+    for check in ({"http": url}, {"tcp": f"[{asked[0]}]:{asked[1]}"}):
         with pytest.raises(Failed, match=r"^connection refused$"):
             ask(**check)
-    assert [address for address, _ in seen] == [asked, asked, asked, ("X", 7)]
-    assert all(0.0 < timeout <= 60.0 for _, timeout in seen)
-
-
-@pytest.mark.parametrize(("error", "why"), [(TimeoutError(), "no answer within 2.5s"), (ConnectionError("Odd"), "odd")])
-def test_a_connection_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, error: OSError, why: str) -> None:
-    def connect(*_: object, **__: object) -> socket.socket:
-        raise error
-
-    monkeypatch.setattr(health_checks.socket, "create_connection", connect)
-    with pytest.raises(Failed) as failed:
-        ask(tcp="host:80", timeout_s=2.5)
-    assert str(failed.value) == why
+    assert [address for address, _ in seen] == [asked, asked]
 
 
 def test_a_time_that_is_over_is_a_failure() -> None:
@@ -146,7 +133,6 @@ def test_a_time_that_is_over_is_a_failure() -> None:
     ("pieces", "why"),
     [
         ((b"HTTP/1.1 199 x\n",), "it answered 199"),
-        ((b"HTTP/1.1 200\n",), ""),
         ((b"HTTP/1.0 399 Odd\r\nMore: x\r\n",), ""),
         ((b"HTTP/1.1 400 x\n",), "it answered 400"),
         ((b"HT", b"TP/1.1 2", b"04 Fine\r", b"\n"), ""),
@@ -154,9 +140,7 @@ def test_a_time_that_is_over_is_a_failure() -> None:
         ((b"HTTP/1.1\n200\n",), "its answer is not HTTP"),
         ((b"HTTP/1.1 -200 OK\n",), "its answer is not HTTP"),
         ((b"XHTTP/1.1 200 OK\n",), "its answer is not HTTP"),
-        ((b"HTTP 200 OK\n",), "its answer is not HTTP"),
         ((), "its answer is not HTTP"),
-        ((b"\nHTTP/1.1 200 OK\n",), "its answer is not HTTP"),
         ((b"HTTP/1.1 200 " + b"x" * 20_000,), ""),
     ],
 )
@@ -349,61 +333,26 @@ class Clock(BootClock):
         return self.at_s
 
 
-def test_all_that_is_remembered_of_a_row_of_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failures are counted from the first; one that could not be made changes neither; a good one forgets them."""
-    answers = [Failed("a"), Failed("b"), KeyError(), ValueError("odd"), Failed("c"), None, OSError(5, "broken"), Failed("d")]
-    seen: list[Checked | None] = []
-    over = threading.Event()
-
-    def answer(check: HealthCheck, of: object) -> None:
-        assert (check, of) == (board.health, board)
-        seen.append(checks.newest("t"))
-        if not answers:
-            over.wait(60.0)
-            return
-        if error := answers.pop(0):
-            raise error
-
-    board = spec("Board", ["x"], health=HealthCheck(tcp="host:1", every_s=0.001))
-    checks = HealthChecks(Clock())
-    monkeypatch.setattr(health_checks, "make", answer)
-    others = set(threading.enumerate())
-    checks.watch(board, "t")
-    assert checks.newest("t") is not None
-    assert eventually(lambda: len(seen) == 9)
-    (thread,) = set(threading.enumerate()) - others
-    assert (thread.name, thread.daemon) == ("health-Board", True)
-    checks.forget("t")
-    over.set()
-    thread.join(60.0)
-    assert not thread.is_alive()
-    assert checks.newest("t") is None, "what it found last is not remembered again"
+def test_failures_are_counted_from_the_first_and_one_that_could_not_be_made_changes_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    board = spec("Board", ["x"], health=HealthCheck(tcp="host:1"))
+    checks, found, seen = HealthChecks(Clock()), Checked(), []
+    for error in (Failed("a"), Failed("b"), ValueError("odd"), Failed("c"), None, KeyError(), Failed("d")):
+        monkeypatch.setattr(health_checks, "make", lambda *_, error=error: raised(error))
+        found = checks._after(found, board, board.health)
+        seen.append(found)
     assert seen == [
-        Checked(),
         Checked(1, 101.0, "a"),
         Checked(2, 101.0, "b"),
-        Checked(2, 101.0, "b", unknown="KeyError"),
         Checked(2, 101.0, "b", unknown="ValueError: odd"),
         Checked(3, 101.0, "c"),
         Checked(ok_at_s=104.0),
-        Checked(ok_at_s=104.0, unknown="OSError: [Errno 5] broken"),
+        Checked(ok_at_s=104.0, unknown="KeyError"),
         Checked(1, 105.0, "d", 104.0),
     ]
 
 
-@pytest.mark.parametrize(("every_s", "waits"), [(1.5, [1.5, 1.5, 1.5]), (30.0, [2.0, 30.0, 30.0])])
-def test_the_first_check_comes_soon(monkeypatch: pytest.MonkeyPatch, every_s: float, waits: list[float]) -> None:
-    waited: list[float] = []
-
-    class Over(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            waited.append(timeout)  # type: ignore[arg-type]
-            return len(waited) == 3
-
-    board = spec("Board", ["x"], health=HealthCheck(tcp="host:1", every_s=every_s))
-    monkeypatch.setattr(health_checks, "make", lambda *_: None)
-    checks, over = HealthChecks(Clock()), Over()
-    checks._over["t"] = over
-    while len(waited) < 3:
-        checks._turn(board, board.health, "t", over)
-    assert waited == waits
+def raised(error: Exception | None) -> None:
+    if error is not None:
+        raise error

@@ -297,16 +297,6 @@ def test_old_attempts_are_not_removed_through_a_link(world, tmp_path):
 # --- checkpoints -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_is_not_set_aside_through_a_link(tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    (elsewhere / f"ckpt-5.{TOKEN}").mkdir(parents=True)
-    (tmp_path / "Pong").mkdir()
-    (tmp_path / "Pong" / "checkpoints").symlink_to(elsewhere)
-    with pytest.raises(NotADirectoryError):
-        checkpoints.quarantine_newest(tmp_path / "Pong", 5)
-    assert [item.name for item in elsewhere.iterdir()] == [f"ckpt-5.{TOKEN}"]
-
-
 def test_a_checkpoint_that_is_a_link_is_set_aside_as_a_link(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -15,10 +15,9 @@ from structlog.testing import capture_logs
 from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal import archive as journal_archive
-from supervisor.adapters.journal import spare
 from supervisor.adapters.parts import World
 from supervisor.adapters.parts import parts as parts_of
-from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue, SnapshotDue
+from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
@@ -101,9 +100,7 @@ def test_it_may_be_stopped_before_it_began_and_leaves_no_thread(settings, stoppe
     before = set(threading.enumerate())
     housekeeping.start()
     threads = set(threading.enumerate()) - before
-    names = {thread.name for thread in threads}
-    assert "APScheduler" in names
-    assert stopped_before or "log-guard" in names
+    assert threads
     housekeeping.stop()
     for thread in threads:
         thread.join(60)
@@ -179,65 +176,18 @@ def test_jobs_go_on_while_no_thread_can_be_begun(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_the_jobs_and_how_often_each_comes(settings):
-    made = keeper(lambda: settings)
-    made.start()
-    try:
-        now = dt.datetime.now(dt.UTC)
-        jobs = {job.id: job for job in made._scheduler.get_jobs()}
-        times = {name: (job.trigger.get_next_fire_time(None, now) - now, job.trigger.get_next_fire_time(now, now) - now)
-                 for name, job in jobs.items()}  # fmt: skip
-        assert {name: (first.total_seconds(), then.total_seconds()) for name, (first, then) in times.items()} == {
-            "rotate-logs": (60.0, 60.0), "journal": (60.0, 3600.0), "calendar": (20.0, 20.0),
-        }  # fmt: skip
-        assert {(job.coalesce, job.max_instances, job.misfire_grace_time) for job in jobs.values()} == {(True, 1, None)}
-        done = {name: job.func.__name__ for name, job in jobs.items()}
-        assert done == {"rotate-logs": "rotate_logs", "journal": "care_for_journal", "calendar": "check_calendar"}
-    finally:
-        made.stop()
+class At(SystemClock):
+    """A clock of which the test sets the time of day."""
 
+    def __init__(self, now):
+        super().__init__(0.0)
+        self.now = now
 
-def test_the_journal_is_cared_for_as_the_settings_say(settings, monkeypatch):
-    """A snapshot is asked for in time; a journal that cannot be compacted is told and stops nothing."""
-    asked, inbox = [], Inbox()
+    def now_s(self):
+        return 9.0
 
-    class Now(SystemClock):
-        def now_s(self):
-            return 9.0
-
-        def wall_s(self):
-            return 1_800_000_000.0
-
-    settings = replace(settings, journal=replace(settings.journal, keep_days=3, max_mb=5))
-    made = Housekeeping(lambda: settings, inbox, Now(0.0))
-    most = journal_archive.SNAPSHOT_FACTS
-    monkeypatch.setattr(journal_archive, "since_snapshot", lambda path: asked.append(path) or most - 1)
-    monkeypatch.setattr(journal_archive, "compact", lambda path, **more: asked.append((path, more)))
-    monkeypatch.setattr(spare, "renew", lambda *_: "row 7: its CRC does not match")
-    made.care_for_journal()
-    path = Path(settings.paths.journal)
-    bounds = {"before_wall_s": 1_800_000_000.0 - 3 * 86_400.0, "most_bytes": 5 * 2**20, "pause": made._over.wait}
-    assert asked == [path, (path, bounds)]
-    assert inbox.take(0) is None
-    assert made.journal_defect == "row 7: its CRC does not match"
-    monkeypatch.setattr(journal_archive, "since_snapshot", lambda _: most)
-    moved = journal_archive.Compaction(Path("facts-1.jsonl.gz"), 7, ("steps",))
-    monkeypatch.setattr(journal_archive, "compact", lambda _, **__: moved)
-    with capture_logs() as said:
-        made.care_for_journal()
-    assert inbox.take(0) == SnapshotDue(9.0, most)
-    assert said == [
-        {"event": "journal_compacted", "facts": 7, "archive": "facts-1.jsonl.gz", "log_level": "info"},
-        {"event": "snapshot_differs_from_facts", "fields": ["steps"], "log_level": "warning"},
-    ]
-
-    def refused(_):
-        raise OSError("EIO")
-
-    monkeypatch.setattr(journal_archive, "since_snapshot", refused)
-    with capture_logs() as said:
-        made.care_for_journal()
-    assert said == [{"event": "journal_not_compacted", "error": "EIO", "log_level": "critical"}]
+    def wall_s(self):
+        return self.now[0]
 
 
 @pytest.fixture
@@ -259,20 +209,13 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
     inbox, now, reports = Inbox(), [1_800_000_000.0], [OSError("no journal"), "all trained", "all trained again"]
     settings = replace(settings, backup=BackupSettings(calendar="off"), alerts=AlertSettings(report_at="08:00"))
 
-    class At(SystemClock):
-        def now_s(self):
-            return 9.0
-
-        def wall_s(self):
-            return now[0]
-
     def report():
         made = reports.pop(0)
         if isinstance(made, OSError):
             raise made
         return made
 
-    keeper = keep(lambda: settings, inbox, At(0.0), report)
+    keeper = keep(lambda: settings, inbox, At(now), report)
     with capture_logs() as said:
         keeper.check_calendar()
     assert said == [{"event": "calendar_work_not_posted", "work": "report", "error": "no journal", "log_level": "warning"}]
@@ -292,14 +235,7 @@ def test_a_time_of_the_backups_calendar_is_told_once(settings, keep):
     inbox, now = Inbox(), [1_800_000_000.0]
     settings = replace(settings, backup=BackupSettings(calendar="hourly"))
 
-    class At(SystemClock):
-        def now_s(self):
-            return 9.0
-
-        def wall_s(self):
-            return now[0]
-
-    keeper = keep(lambda: settings, inbox, At(0.0))
+    keeper = keep(lambda: settings, inbox, At(now))
     for _ in range(2):
         keeper.check_calendar()
     told = inbox.take(0)
@@ -324,18 +260,11 @@ def test_each_time_of_the_two_offsite_calendars_is_told_once(settings, keep):
     rules = OffsiteSettings("sftp:box:/store", forget="hourly", check="off")
     settings = replace(settings, backup=BackupSettings(calendar="off"), offsite=rules, alerts=AlertSettings(report_at=""))
 
-    class At(SystemClock):
-        def now_s(self):
-            return 9.0
-
-        def wall_s(self):
-            return now[0]
-
     def told():
         keeper.check_calendar()
         return [*iter(lambda: inbox.take(0), None)]
 
-    keeper = keep(lambda: settings, inbox, At(0.0))
+    keeper = keep(lambda: settings, inbox, At(now))
     hour = now[0] - now[0] % 3600
     assert told() == [OffsiteDue(9.0, "forget", hour)]
     assert told() == []
@@ -359,27 +288,9 @@ def test_without_a_time_or_a_text_of_its_own_a_report_is_none_or_empty(settings,
     assert inbox.take(0).text == ""
 
 
-def test_a_clock_that_was_set_puts_every_job_one_period_from_now(settings):
+def test_each_job_has_a_thread_that_runs_already_and_a_stop_waits_for_none(settings):
     made = keeper(lambda: settings)
     made.clock_moved()  # before it began: there is nothing to put right
-    made.start()
-    try:
-        for job in made._scheduler.get_jobs():
-            job.modify(next_run_time=dt.datetime.now(dt.UTC) + dt.timedelta(days=9))
-        began = dt.datetime.now(dt.UTC)
-        made.clock_moved()
-        ended = dt.datetime.now(dt.UTC)
-        for name, period_s in {"rotate-logs": 60, "journal": 3600, "calendar": 20}.items():
-            due = made._scheduler.get_job(name).next_run_time - dt.timedelta(seconds=period_s)
-            assert began <= due <= ended, name
-    finally:
-        made.stop()
-
-
-def test_each_job_has_a_thread_that_runs_already_and_a_stop_waits_for_none(settings):
-    before = set(threading.enumerate())
-    made = keeper(lambda: settings)
-    assert sorted(thread.name for thread in set(threading.enumerate()) - before) == [f"housekeeping_{n}" for n in range(3)]
     running, release, ended = threading.Barrier(4), threading.Event(), []
 
     def work():
@@ -405,13 +316,3 @@ def test_a_compaction_ends_when_housekeeping_is_stopped(settings, monkeypatch):
     made.stop()
     made.care_for_journal()
     assert pauses == [False, True]
-
-
-def test_jobs_are_timed_in_a_zone_without_summer_time(settings, monkeypatch):
-    monkeypatch.setenv("TZ", "America/New_York")
-    made = keeper(lambda: settings)
-    made.start()
-    try:
-        assert {job.next_run_time.utcoffset() for job in made._scheduler.get_jobs()} == {dt.timedelta(0)}
-    finally:
-        made.stop()

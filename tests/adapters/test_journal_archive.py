@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal import archive as journal_archive
-from supervisor.adapters.journal import schema
+from supervisor.adapters.journal import schema, spare
 from supervisor.adapters.journal import sqlite as journal_sqlite
 from supervisor.adapters.journal.archive import compact, folder, read_archive, read_lasting, since_snapshot
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
@@ -284,6 +284,11 @@ def test_housekeeping_asks_for_snapshots_and_moves_what_is_old(night, tmp_path, 
     due = inbox.take(0.0)
     assert (type(due), due.facts) == (SnapshotDue, since_snapshot(path))
     assert [entry["event"] for entry in said] == ["journal_compacted"]
+    assert keeper.journal_defect == ""
+    monkeypatch.setattr(spare, "renew", lambda *_: "row 7: its CRC does not match")
+    keeper.care_for_journal()
+    assert keeper.journal_defect == "row 7: its CRC does not match"
+    monkeypatch.undo()
     path.unlink()
     with capture_logs() as said:
         keeper.care_for_journal()

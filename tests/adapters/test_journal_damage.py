@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from supervisor.adapters.journal import schema, spare
-from supervisor.adapters.journal.sqlite import Journal, JournalDamaged, JournalReader, JournalRefused, open_or_salvage
+from supervisor.adapters.journal.sqlite import Journal, JournalReader, JournalRefused, open_or_salvage
 from supervisor.model.facts import Finished, JournalSalvaged
 
 BOOT = "0123456789abcdef0123456789abcdef"
@@ -343,21 +343,6 @@ def test_a_number_of_the_journal_itself_that_is_none_is_damage():
         assert schema.about(db, "schema") == 2
         with pytest.raises(sqlite3.DatabaseError, match=r"^a number in the table about is damaged$"):
             schema.floor(db)
-
-
-@pytest.mark.parametrize(
-    ("content", "why"), [(b"", "the file is empty"), (None, "it is an empty database")], ids=["no byte", "no table"]
-)
-def test_a_file_without_a_journal_in_it_is_named(tmp_path, content, why):
-    path = tmp_path / "journal.sqlite"
-    if content is None:
-        with contextlib.closing(sqlite3.connect(path)) as db:
-            db.execute("PRAGMA journal_mode = WAL")
-    else:
-        path.write_bytes(content)
-    with pytest.raises(JournalDamaged) as damaged:
-        JournalReader(path)
-    assert (damaged.value.why, str(damaged.value)) == (why, f"{path}: the journal is damaged: {why}")
 
 
 # --- files that are not ours to open ----------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """A journal whose files are removed, replaced or cut short while it is open, or while no daemon runs. Real files, real SQLite."""
 
 import contextlib
-import errno
 import itertools
 import os
 import re
@@ -16,7 +15,6 @@ import pytest
 
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
-from supervisor.adapters.journal.open_files import OpenJournalFiles
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.model.codec import as_text
 from supervisor.model.facts import DaemonStopped, Finished, JournalSalvaged, Snapshot
@@ -131,18 +129,6 @@ def test_a_database_that_was_cut_short_is_noticed(tmp_path):
     with pytest.raises(JournalMoved) as moved:
         append(journal, 3)
     assert moved.value.why == f"journal.sqlite was cut from {size:,} to {size - 1:,} bytes"
-
-
-def test_files_that_could_not_be_opened_again_hold_no_journal(tmp_path):
-    path = tmp_path / "journal.sqlite"
-    with contextlib.closing(written(path)):
-        pass
-    files = OpenJournalFiles(path)
-    files.close()
-    with pytest.raises(OSError) as closed:
-        files.check()
-    assert closed.value.args == (errno.EIO, "the journal could not be opened again")
-    assert closed.value.filename == str(path)
 
 
 def test_a_checkpoint_by_somebody_else_is_no_damage(tmp_path):

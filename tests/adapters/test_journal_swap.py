@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import sqlite3
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,26 +62,6 @@ def test_a_build_that_fails_leaves_what_was_there(path: Path) -> None:
         schema.build(path, [row(2), row(2)])
     with contextlib.closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT seq FROM fact").fetchall() == [(1,)]
-
-
-def test_a_transaction_is_all_or_nothing_and_may_have_ended_by_itself(path: Path) -> None:
-    schema.build(path, [])
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-        with schema.transaction(db):
-            db.execute(schema.INSERT, row(1))
-            assert db.in_transaction
-        for ends in ("SELECT 1", "ROLLBACK"):
-            with pytest.raises(KeyboardInterrupt):
-                interrupted(db, ends)
-            assert not db.in_transaction
-        assert db.execute("SELECT seq FROM fact").fetchall() == [(1,)]
-
-
-def interrupted(db: sqlite3.Connection, by: str) -> None:
-    with schema.transaction(db):
-        db.execute(schema.INSERT, row(2))
-        db.execute(by)
-        raise KeyboardInterrupt
 
 
 # --- the swap ------------------------------------------------------------------------------------------------------------
@@ -157,29 +136,6 @@ def test_an_interrupted_swap_is_finished_at_the_next_start(path: Path, journal: 
     assert ([each.seq for each in found], salvage) == ([1, 2, 3], None)
 
 
-@pytest.mark.parametrize(
-    ("there", "linked"),
-    [({"": "", "-wal": ""}, [""]), ({"": "x", "-wal": "y"}, ["", "-wal"]), ({"-wal": "y"}, ["-wal"]), ({"-wal": ""}, []), ({}, [])],
-    ids=str,
-)  # fmt: skip
-def test_a_journal_and_its_log_get_a_second_name_each(path: Path, there: dict[str, str], linked: list[str]) -> None:
-    kept = beside(path, ".damaged-7")
-    for suffix, text in there.items():
-        beside(path, suffix).write_text(text)
-    for _ in range(2):  # again, after it was interrupted
-        schema.link_aside(path, kept)
-        assert [suffix for suffix in ("", "-wal", "-shm") if beside(kept, suffix).exists()] == linked
-        assert all(beside(kept, suffix).samefile(beside(path, suffix)) for suffix in linked)
-
-
-def test_a_name_of_another_file_is_not_taken(path: Path) -> None:
-    path.write_text("x")
-    beside(path, ".damaged-7").write_text("another")
-    with pytest.raises(FileExistsError):
-        schema.link_aside(path, beside(path, ".damaged-7"))
-    assert beside(path, ".damaged-7").read_text() == "another"
-
-
 def test_the_first_free_name_is_taken_or_the_one_that_the_file_has_already(path: Path) -> None:
     def free() -> str:
         return schema.free_name(path, ".damaged-7").name
@@ -222,54 +178,6 @@ def told(files: OpenJournalFiles) -> tuple[str, str]:
     return moved.value.why, str(moved.value.filename)
 
 
-@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
-def test_each_way_in_which_a_path_leads_elsewhere_is_named(
-    path: Path, opened: tuple[OpenJournalFiles, sqlite3.Connection], suffix: str
-) -> None:
-    files, _ = opened
-    files.check()
-    there, away = beside(path, suffix), beside(path, ".away")
-    there.rename(away)
-    assert told(files) == (f"journal.sqlite{suffix} was removed", str(there))
-    there.symlink_to(away)
-    assert told(files) == (f"journal.sqlite{suffix} was replaced by another link", str(there))
-    there.unlink()
-    there.mkdir()
-    assert told(files) == (f"journal.sqlite{suffix} was replaced by another directory", str(there))
-    there.rmdir()
-    away.rename(there)
-    files.check()
-
-
-def test_a_file_may_grow_and_not_shrink(path: Path, opened: tuple[OpenJournalFiles, sqlite3.Connection]) -> None:
-    files, _ = opened
-    size = path.stat().st_size
-    os.truncate(path, size + 10_000)
-    files.check()
-    os.truncate(path, size + 9_999)
-    assert told(files) == (f"journal.sqlite was cut from {size + 10_000:,} to {size + 9_999:,} bytes", str(path))
-    os.truncate(path, size + 10_000)
-    files.check()
-
-
-def test_the_log_holds_at_least_what_its_index_says(path: Path, opened: tuple[OpenJournalFiles, sqlite3.Connection]) -> None:
-    files, _ = opened
-    wal = beside(path, "-wal")
-    needed = wal.stat().st_size
-    assert (needed - 32) % 4120 == 0
-    os.truncate(wal, needed + 1)
-    files.check()
-    os.truncate(wal, needed)
-    files.check()
-    os.truncate(wal, needed - 1)
-    assert told(files) == (f"journal.sqlite-wal was cut to {needed - 1:,} of {needed:,} bytes", str(wal))
-    with beside(path, "-shm").open("r+b") as index:  # as after a checkpoint that has emptied the log
-        index.seek(16)
-        index.write((0).to_bytes(4, sys.byteorder))
-    os.truncate(wal, 0)
-    files.check()
-
-
 def test_a_link_to_the_journal_is_no_other_place(path: Path) -> None:
     schema.build(path, [row(1)])
     (path.parent / "elsewhere").mkdir()
@@ -299,19 +207,3 @@ def test_nothing_stays_open_whatever_is_missing(path: Path) -> None:
         with JournalReader(path) as reader:
             assert len(list(reader.read())) == 2
     assert open_files() <= before
-
-
-def test_the_directory_is_told_from_another_of_its_name(path: Path) -> None:
-    state = path.parent / "state"
-    state.mkdir()
-    schema.build(state / "journal.sqlite", [])
-    files = OpenJournalFiles(state / "journal.sqlite")
-    files.check_directory()
-    state.rename(path.parent / "away")
-    for says in ("was removed", "is not the one with which extralife started"):
-        with pytest.raises(OSError) as moved:
-            files.check_directory()
-        assert moved.value.args == (errno.ESTALE, f"the directory of the journal {says}")
-        assert moved.value.filename == str(state)
-        state.mkdir(exist_ok=True)
-    files.close()
