@@ -16,11 +16,11 @@ from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold, fold_all
 from supervisor.model.inputs import AlertTried, ReportDue, Survival
 from supervisor.model.lifecycle import Phase
-from supervisor.model.memory import Memory
+from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Level, Rung
 from supervisor.model.state import State
 from supervisor.policy.box.prechecks import PrecheckSettings
-from supervisor.policy.box.readings import Host
+from supervisor.policy.box.readings import Gpus, Host, Xid
 from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.upkeep.alerting import AlertSettings, Notice
 from supervisor.reports.alerts_view import alerts_view
@@ -119,8 +119,6 @@ def test_a_checkpoint_that_is_set_aside():
 
 
 def test_a_journal_that_could_not_be_written():
-    from supervisor.model.memory import Trouble
-
     for error, kind in (("the journal: database or disk is full", "disk"), ("the journal: disk I/O error", "journal")):
         core = core_of().running("Pong")
         core.memory = replace(core.memory, trouble=Trouble(core.now_s, 0.0, error))
@@ -146,14 +144,10 @@ def test_gpus():
 
 
 def gpus_unknown(error, hung_s=None):
-    from supervisor.policy.box.readings import Gpus
-
     return Gpus(None, error, hung_s)
 
 
 def test_grave_errors_of_a_gpu():
-    from supervisor.policy.box.readings import Xid
-
     core = core_of().running("Pong")
     seen = gpus(gpu(), xids=(Xid(1, 0, 79), Xid(2, 0, 13)))
     assert told(core.later(1.0).see(seen)) == [("gpu", "critical")]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.model.fold import fold
@@ -141,22 +142,16 @@ def test_a_job_that_slurm_puts_back_goes_on_as_the_next_attempt_with_the_token_t
     assert core.token("Pong") != "cd" * 16
 
 
-def test_a_job_that_was_put_back_while_its_program_was_to_stop_is_not_gone_on_with():
-    core = cluster()
-    runs(core)
-    core.ask("stop", "Pong")
-    ended(core, state="PENDING", requeued=True, next_token="cd" * 16)
-    assert core.phase("Pong") is Phase.STOPPED
-
-
-def test_a_job_that_was_put_back_while_it_was_to_leave_is_submitted_anew():
+@pytest.mark.parametrize(("verb", "phase"), [("stop", Phase.STOPPED), ("restart", Phase.STARTING)])
+def test_a_job_that_was_put_back_while_it_was_to_leave_is_not_gone_on_with(verb, phase):
     """Its order is of before, and it was deleted already."""
     core = cluster()
     runs(core)
-    core.ask("restart", "Pong")
+    core.ask(verb, "Pong")
     ended(core, state="PENDING", requeued=True, next_token="cd" * 16)
     assert core.told(facts.JobRequeued) == []
-    assert core.token("Pong") != "cd" * 16
+    assert core.phase("Pong") is phase
+    assert phase is Phase.STOPPED or core.token("Pong") != "cd" * 16
 
 
 def test_a_job_that_was_put_back_is_not_gone_on_with_after_a_change_of_its_program():
@@ -289,15 +284,6 @@ def test_a_daemon_goes_on_with_jobs_that_wait_and_jobs_that_run():
     assert of(core.last, commands.Spawn) == []
     core.spawned("mine")
     assert core.attempt("mine").pid == 1001
-
-
-def test_a_file_without_a_launcher_is_this_machine():
-    core = Core(settings("Pong"))
-    core.begin()
-    core.spawned("Pong")
-    core.ended("Pong", code=1)
-    assert core.state.cluster == replace(core.state.cluster)
-    assert core.told(facts.JobRequeued) == []
 
 
 def test_a_signal_ends_the_daemon_and_leaves_the_jobs_and_a_request_ends_both():

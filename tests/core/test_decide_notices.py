@@ -132,31 +132,19 @@ def test_who_cannot_save_is_not_waited_for():
     assert [each[0] for each in copies(failed)] == ["notice"]
 
 
-def test_with_little_room_the_others_save_after_those_that_lose_most():
+@pytest.mark.parametrize(("left_meanwhile", "then_asked"), [(False, ["Qbert"]), (True, [])])
+def test_with_little_room_the_others_save_after_those_that_lose_most(left_meanwhile, then_asked):
     core = running()
     slow = {"ckpt_write_s": 40.0, "ckpt_count": 1}
-    core.later(1.0).look(
-        Pong={"ckpt_at_s": core.now_s - 300.0, **slow}, Qbert={"ckpt_at_s": core.now_s - 30.0, **slow}
-    )  # fmt: skip
-    told = read(core, aws(core))
-    assert asked_to_save(told) == ["Pong"]
-    then = core.later(5.0).look(Pong={"ckpt_at_s": core.now_s, **slow}, Qbert={"ckpt_at_s": core.now_s - 35.0, **slow})
-    assert asked_to_save(then) == ["Qbert"]
-    assert copies(then) == []
-
-
-def test_who_left_meanwhile_is_not_asked_any_more():
-    core = running()
-    slow = {"ckpt_write_s": 40.0, "ckpt_count": 1}
-    core.later(1.0).look(
-        Pong={"ckpt_at_s": core.now_s - 300.0, **slow}, Qbert={"ckpt_at_s": core.now_s - 30.0, **slow}
-    )  # fmt: skip
-    read(core, aws(core))
-    core.ask(Verb.STOP, "Qbert")
-    core.ended("Qbert", code=75)
-    then = core.later(5.0).look(Pong={"ckpt_at_s": core.now_s, **slow})
-    assert asked_to_save(then) == []
-    assert [each[0] for each in copies(then)] == ["notice"]
+    core.later(1.0).look(Pong={"ckpt_at_s": core.now_s - 300.0, **slow}, Qbert={"ckpt_at_s": core.now_s - 30.0, **slow})
+    assert asked_to_save(read(core, aws(core))) == ["Pong"]
+    if left_meanwhile:
+        core.ask(Verb.STOP, "Qbert")
+        core.ended("Qbert", code=75)
+    qbert = {} if left_meanwhile else {"Qbert": {"ckpt_at_s": core.now_s - 30.0, **slow}}
+    then = core.later(5.0).look(Pong={"ckpt_at_s": core.now_s, **slow}, **qbert)
+    assert asked_to_save(then) == then_asked
+    assert [each[0] for each in copies(then)] == (["notice"] if left_meanwhile else [])
 
 
 def test_a_copy_that_was_under_way_makes_room_but_not_one_of_the_notice_itself():

@@ -340,6 +340,7 @@ def test_a_program_that_left_and_came_back_goes_on_counting_its_attempts():
     again = core.attempt("A")
     assert (first.number, again.number) == (1, 2)
     assert again.token != first.token
+    assert core.program("A").exit_wall_s is None, "but for that it is new"
     stranger = Stamped(1, core.now_s, 0.0, "boot", facts.ProgramRemoved("of a journal that lost rows", "nobody"))
     assert fold(core.state, stranger).programs == core.state.programs
 
@@ -508,16 +509,6 @@ def test_a_removed_program_in_every_phase(phase):
         core.ended("Pong", code=1)
     assert core.state.programs == {}
     assert core.woke().facts == ()
-
-
-def test_a_removed_program_that_comes_back_is_new_but_for_the_count_of_its_attempts():
-    core = Core(settings("Pong")).running("Pong")
-    core.load(settings())
-    core.ended("Pong", code=75)
-    core.load(settings("Pong"))
-    assert core.program("Pong").attempts == 2
-    assert core.program("Pong").exit_wall_s is None
-    assert core.phase("Pong") is Phase.STARTING
 
 
 def test_only_the_named_programs_are_updated():

@@ -1,15 +1,22 @@
 """A journal that has lost facts: what is left never raises what was stopped, and never starts what runs."""
 
 import os
+import random
+import sys
+from pathlib import Path
 
 import pytest
 from core_kit import Core, facts, kinds, of, settings
 
 from supervisor.model import commands
 from supervisor.model.fold import fold, replay
-from supervisor.model.inputs import Survival, Survivor
+from supervisor.model.inputs import Began, BootEvidence, Survival, Survivor
 from supervisor.model.lifecycle import Phase
+from supervisor.model.memory import Memory
 from supervisor.model.state import State
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sim"))
+from world import Odds, World
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "2"))
 
@@ -18,15 +25,12 @@ def stranger(token="f" * 32, pid=4242):
     return Survivor(token, Survival.ALIVE, pid, 5, pid + 1, 5)
 
 
-def began(core, **strangers):
+def began(core, *survivors, rebooted=False, **strangers):
     """A daemon starts on what is left of the journal, and finds these alive."""
-    from supervisor.model.inputs import Began, BootEvidence
-    from supervisor.model.memory import Memory
-
     core.memory = Memory()
     core.state, _ = replay(core.journal)
-    seen = BootEvidence(core.boot_id, rebooted=False, evidence="test")
-    return core.give(Began(core.now_s, core.settings, seen, {}, 101, "0.1.0", "salt2", strangers))
+    seen = BootEvidence(core.boot_id, rebooted=rebooted, evidence="test")
+    return core.give(Began(core.now_s, core.settings, seen, dict(survivors), 101, "0.1.0", "salt2", strangers))
 
 
 def without(core, *lost):
@@ -76,29 +80,17 @@ def test_a_stranger_of_a_program_that_is_to_be_down_is_stopped():
 def test_a_stranger_that_is_none_changes_nothing():
     core = Core(settings("Pong")).running("Pong")
     alone = core.survivor("Pong", Survival.ALIVE)
-    from supervisor.model.inputs import Began, BootEvidence
-
-    seen = BootEvidence(core.boot_id, rebooted=False, evidence="test")
-    strangers = {"Pong": (5, stranger()), "Nobody": (1, stranger())}
-    decision = core.give(Began(core.now_s, core.settings, seen, dict([alone]), 101, "0.1.0", "salt2", strangers))
-    assert kinds(decision) == ["DaemonStarted"]
+    assert kinds(began(core, alone, Pong=(5, stranger()), Nobody=(1, stranger()))) == ["DaemonStarted"]
 
 
 @pytest.mark.parametrize("lost", [facts.Wanted, (facts.Wanted, facts.StopIntended), (facts.Wanted, facts.StayedDown)])
 def test_a_program_that_was_stopped_stays_down_when_the_word_was_lost(lost):
     core = Core(settings("Pong")).into(Phase.STOPPED)
     without(core, *(lost if isinstance(lost, tuple) else (lost,)))
-    survivors = {}
-    state, _ = replay(core.journal)
-    assert not state.programs["Pong"].wanted
-    core.state = state
-    if state.live:
-        survivors = dict([core.survivor("Pong", Survival.ENDED, code=75)])
-    from supervisor.model.inputs import Began, BootEvidence
-
-    seen = BootEvidence(core.boot_id, rebooted=False, evidence="test")
-    decision = core.give(Began(core.now_s, core.settings, seen, survivors, 101, "0.1.0", "salt2"))
-    assert not of(decision, commands.Spawn)
+    core.state, _ = replay(core.journal)
+    assert not core.program("Pong").wanted
+    survivors = [core.survivor("Pong", Survival.ENDED, code=75)] if core.state.live else []
+    assert not of(began(core, *survivors), commands.Spawn)
     assert core.phase("Pong") is Phase.STOPPED
 
 
@@ -109,12 +101,8 @@ def test_a_program_that_was_to_stop_stays_down_though_its_stop_was_lost_and_it_e
     without(core, facts.StopIntended)
     core.state, _ = replay(core.journal)
     assert (core.phase("Pong"), core.program("Pong").wanted) == (Phase.RUNNING, False)
-    from supervisor.model.inputs import Began, BootEvidence
-
-    survivors = dict([core.survivor("Pong", survival, **({"signal": 9} if survival is Survival.ENDED else {}))])
-    seen = BootEvidence(core.boot_id, rebooted=False, evidence="test")
-    decision = core.give(Began(core.now_s, core.settings, seen, survivors, 101, "0.1.0", "salt2"))
-    assert not of(decision, commands.Spawn)
+    survivor = core.survivor("Pong", survival, **({"signal": 9} if survival is Survival.ENDED else {}))
+    assert not of(began(core, survivor), commands.Spawn)
     assert core.phase("Pong") is Phase.STOPPED
 
 
@@ -166,13 +154,8 @@ def test_of_two_attempts_the_one_that_lives_is_taken_over():
     core.state, misfits = replay(core.journal)
     assert misfits
     assert core.token("Pong") == old.token, "the journal believes in the first"
-    from supervisor.model.inputs import Began, BootEvidence
-
-    seen = BootEvidence(core.boot_id, rebooted=False, evidence="test")
     dead = core.survivor("Pong", Survival.ENDED, signal=9)
-    strangers = {"Pong": (new.number, stranger(new.token))}
-    decision = core.give(Began(core.now_s, core.settings, seen, dict([dead]), 101, "0.1.0", "salt2", strangers))
-    assert not of(decision, commands.Spawn)
+    assert not of(began(core, dead, Pong=(new.number, stranger(new.token))), commands.Spawn)
     assert core.token("Pong") == new.token
 
 
@@ -185,12 +168,6 @@ def test_a_program_that_was_started_again_stays_up_when_that_word_was_lost():
 
 def test_in_a_whole_journal_the_deeds_say_what_the_word_said():
     """So that to fold them changes nothing: over every night that the simulator tells."""
-    import sys
-    from pathlib import Path
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sim"))
-    from world import Odds, World
-
     said = {facts.StayedDown: False, facts.Requeued: True, facts.SpawnIntended: True}
     met = set()
     for seed in range(1, SEEDS + 1):
@@ -212,15 +189,6 @@ def test_in_a_whole_journal_the_deeds_say_what_the_word_said():
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_whatever_is_lost_the_next_daemon_starts_and_nobody_is_stuck(seed):
     """Holes of every size in the journal of a rough night: the daemon begins, and its invariants hold (`Core.give`)."""
-    import random
-    import sys
-    from pathlib import Path
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sim"))
-    from world import Odds, World
-
-    from supervisor.model.inputs import Began, BootEvidence
-
     world = World(seed, odds=Odds(crash_s=900.0, stall_s=900.0, operator_s=300.0), look_s=20.0).begin()
     world.run(4 * 3600.0)
     whole, dice = list(world.core.journal), random.Random(seed)
@@ -231,9 +199,8 @@ def test_whatever_is_lost_the_next_daemon_starts_and_nobody_is_stuck(seed):
         cut = len(whole) - dice.choice([0, 0, 1, 3])
         core.journal = [item for n, item in enumerate(whole[:cut]) if n not in hole]
         core.state, _ = replay(core.journal)
-        survivors = {
-            name: Survivor(program.attempt.token, dice.choice([Survival.NEVER, Survival.VANISHED]))
+        survivors = [
+            (name, Survivor(program.attempt.token, dice.choice([Survival.NEVER, Survival.VANISHED])))
             for name, program in core.state.live.items()
-        }
-        seen = BootEvidence(core.boot_id, rebooted=dice.random() < 0.3, evidence="test")
-        core.give(Began(core.now_s, core.settings, seen, survivors, 101, "0.1.0", f"salt{seed}"))
+        ]
+        began(core, *survivors, rebooted=dice.random() < 0.3)

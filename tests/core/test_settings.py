@@ -45,10 +45,6 @@ def test_programs_by_name():
     assert orphan_spec("Pung").name == "Pung"
 
 
-def test_backups_lie_beside_the_programs():
-    assert Paths("/state", "/run").backups == "/state/backups"
-
-
 def test_a_level_that_is_not_on_the_ladder_changes_nothing():
     fixed = settings("Pong")
     rungs = tuple(Rung(Level(name, slots), fixed.programs) for name, slots in (("light", 1), ("heavy", 8)))

@@ -54,7 +54,8 @@ def test_when_the_next_one_may_go():
     assert alerting.due_s(RULES, told, "fatal/Pong", 50.0) == HOUR
     assert alerting.due_s(RULES, told, "fatal/Enduro", 50.0) == 50.0
     assert alerting.due_s(RULES, told, "fatal/Pong", HOUR) == HOUR
-    assert alerting.due_s(RULES, Gone(0.0, 50.0), "fatal/Pong", 50.0) == pytest.approx(350.0, abs=0.01)
+    assert alerting.due_s(RULES, Gone(0.0, 50.0), "fatal/Pong", 50.0) == 350.001, "a hair late"
+    assert alerting.due_s(RULES, Gone(1.0, 50.0), "fatal/Pong", 50.0) == 50.0, "with a whole token at once"
 
 
 @given(
@@ -100,6 +101,7 @@ def test_targets_have_names_that_give_nothing_away():
     assert len(set(rules.targets)) == 4
     assert AlertSettings(urls=("ntfy://topic",) * 2).targets == rules.targets[2:3]
     assert "secret" not in repr(rules)
+    assert re.fullmatch("json-[0-9a-f]{6}", alerting.target_name("json://\udcff")), "no text is refused"
     assert AlertSettings().targets == ()
     assert AlertSettings(keep_days=2).keep_s == 2 * 86_400.0
 
@@ -114,7 +116,7 @@ def test_some_of_the_targets():
 
 def test_what_is_said():
     assert alerting.summary(1, "x", 3000.0) == "x", "only held back"
-    assert alerting.summary(12, "x", 3000.0) == "12 alerts of this kind in the last hour, the newest: x"
+    assert alerting.summary(12, "x", 3600.0) == "12 alerts of this kind in the last hour, the newest: x"
     assert alerting.summary(3, "x", 7200.0) == "3 alerts of this kind in the last 2h, the newest: x"
     assert alerting.summary(1, "x", 3000.0) == "x", "one alone keeps its text"
     notice = Notice("00ff", "fatal", "critical", "Pong: no such game", 0.0, "Pong")

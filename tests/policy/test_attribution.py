@@ -27,7 +27,7 @@ COUNTS = "unclean, with 8 workers training: counts against the level"
         ({"sign_age_s": 120.0}, 1.0, False, COUNTS),
         ({"workers": 1}, 1.0, False, "unclean, with 1 worker training: counts against the level"),
         (
-            {"since_change_s": 20.0, "stepped_down": True},
+            {"since_change_s": 59.0, "stepped_down": True},
             1.0,
             True,
             "unclean, with 8 workers training: counts against the level just left",

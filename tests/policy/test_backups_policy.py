@@ -3,6 +3,7 @@
 import datetime as dt
 import functools
 import re
+import time
 
 import pytest
 
@@ -17,7 +18,7 @@ from supervisor.policy.upkeep.backups import (
 from supervisor.policy.upkeep.calendars import CALENDARS, is_due, last_due
 
 NOW_S, YEAR_S = 1_800_000_000.0, 365 * 86_400.0
-WEDNESDAY = dt.datetime(2026, 11, 18, 9, 0, 30, tzinfo=dt.timezone(dt.timedelta(hours=1)))
+WEDNESDAY = dt.datetime(2026, 11, 18, 9, 7, 30, 5, tzinfo=dt.timezone(dt.timedelta(hours=1)))
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ WEDNESDAY = dt.datetime(2026, 11, 18, 9, 0, 30, tzinfo=dt.timezone(dt.timedelta(
         ("off", None),
         ("hourly", "2026-11-18T09:00:00+01:00"),
         ("daily 03:30", "2026-11-18T03:30:00+01:00"),
-        ("daily 09:01", "2026-11-17T09:01:00+01:00"),
+        ("daily 09:08", "2026-11-17T09:08:00+01:00"),
         ("weekly wed 12:00", "2026-11-11T12:00:00+01:00"),
         ("weekly wed 08:00", "2026-11-18T08:00:00+01:00"),
         ("weekly sun 03:30", "2026-11-15T03:30:00+01:00"),
@@ -39,7 +40,7 @@ def test_the_newest_time_of_the_calendar(calendar, due):
 
 
 def test_a_time_of_the_calendar_is_due_at_its_own_moment():
-    nine = WEDNESDAY.replace(second=0)
+    nine = WEDNESDAY.replace(minute=0, second=0, microsecond=0)
     assert [last_due(calendar, nine) for calendar in ("hourly", "daily 09:00", "weekly wed 09:00")] == [nine] * 3
 
 
@@ -76,6 +77,15 @@ def test_each_kind_is_kept_for_itself_and_the_operators_stay():
 
 def test_a_name_is_its_time_and_its_label_and_never_taken():
     assert name_of(1_800_000_000, "", []) == "20270115-080000"
-    assert name_of(1_800_000_000, "Before HEAVY: ../x", []) == "20270115-080000-before-heavy-x"
+    assert name_of(1_800_000_000, " -Before HEAVY: ../x-", []) == "20270115-080000-before-heavy-x"
     taken = ["20270115-080000", "20270115-080000.2"]
-    assert name_of(1_800_000_000, "...", taken) == "20270115-080000.3"
+    assert [name_of(1_800_000_000, "...", taken[:count]) for count in (1, 2)] == [taken[1], "20270115-080000.3"]
+
+
+def test_a_backup_is_called_by_its_time_in_utc_wherever_the_box_is(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Kolkata")
+        time.tzset()
+        name = name_of(1_800_000_000.0, "", [])
+    time.tzset()
+    assert name == "20270115-080000"

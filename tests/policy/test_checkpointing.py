@@ -2,6 +2,8 @@
 
 import math
 import random
+import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -28,6 +30,12 @@ def test_dalys_published_optima(mtbf_min, optimum_min):
 
 def test_the_worked_example():
     assert daly_s(1.0, 18 * 60.0) == pytest.approx(45.8, abs=0.1)
+
+
+def test_dalys_second_term():
+    """By the formula with its ratio C / 2M written out: a save of 60 s, one failure in 10 min."""
+    x = 60.0 / 1200.0
+    assert daly_s(60.0, 600.0) == pytest.approx(math.sqrt(72_000.0) * (1 + math.sqrt(x) / 3 + x / 9) - 60.0)
 
 
 def test_a_save_that_costs_more_than_the_box_lives_is_done_once_a_life():
@@ -83,6 +91,26 @@ def test_a_box_that_dies_at_eighteen_minutes_is_safe_before_and_not_at_that_age(
     assert hazard(uptimes, 5000.0, rate) == late, "past every known death the last estimate is held"
 
 
+def reference_hazard(uptimes_s, at_s, rate):
+    """The same estimate by the textbook, with the standard library's deviation and density."""
+    n = len(uptimes_s)
+    width = max(30.0, 1.06 * statistics.stdev(uptimes_s) * n**-0.2)
+    at_s = min(at_s, max(uptimes_s))
+    kernel = sum(
+        statistics.NormalDist(died_s, width).pdf(at_s) / sum(each >= died_s for each in uptimes_s)
+        for died_s in sorted(uptimes_s)
+    )
+    return (n * kernel + 5 * rate) / (n + 5)
+
+
+@pytest.mark.parametrize("uptime_s", [0.0, 700.0, 1500.0, 2600.0, 9000.0])
+@pytest.mark.parametrize(
+    "uptimes_s", [(600.0, 900.0, 1500.0, 2400.0, 2500.0), (1000.0, 1010.0, 1020.0, 1035.0, 1041.0, 1060.0)]
+)
+def test_the_hazard_is_the_textbooks(uptimes_s, uptime_s):
+    assert hazard(uptimes_s, uptime_s, 1e-4) == pytest.approx(reference_hazard(uptimes_s, uptime_s, 1e-4))
+
+
 # --- the choice --------------------------------------------------------------------------------------------------------
 
 
@@ -94,15 +122,34 @@ def test_before_anything_is_measured():
     assert choose(CheckpointSettings(max_s=7.0), History(), cost_s=None, current_s=None).interval_s == 7.0
 
 
-def test_the_choice_says_what_it_is_made_of():
-    known = History(program_failures=3, program_exposure_s=7200.0, reboots=6, level_exposure_s=6 * 1080.0)
-    verdict = choose(DEFAULT, known, cost_s=0.004, current_s=None)
-    assert verdict.why == "a save costs 4ms, one failure in 32m 1s on average: saves every 5s"
-    aware = choose(
-        DEFAULT, History(reboots=6, level_exposure_s=6480.0, uptimes_s=(1080.0,) * 6, uptime_s=60.0),
-        cost_s=0.004, current_s=None,
-    )  # fmt: skip
-    assert aware.why == "a save costs 4ms, one failure in 1h 15m at this uptime: saves every 6s"
+AWARE = History(reboots=6, level_exposure_s=6480.0, uptimes_s=(1080.0,) * 6, uptime_s=60.0)
+FIVE = replace(AWARE, reboots=5, uptimes_s=(1080.0,) * 5)
+
+
+@pytest.mark.parametrize(
+    ("known", "cost_s", "why"),
+    [
+        (History(), 0.25, "a save costs 250ms, one failure in 2h on average: saves every 1m"),  # two priors of one in four hours
+        (
+            History(program_failures=3, program_exposure_s=7200.0, reboots=6, level_exposure_s=6480.0), 0.004,
+            "a save costs 4ms, one failure in 32m 1s on average: saves every 5s",
+        ),
+        (AWARE, 0.004, "a save costs 4ms, one failure in 1h 15m at this uptime: saves every 6s"),
+        (FIVE, 0.004, "a save costs 4ms, one failure in 1h 18m at this uptime: saves every 6.1s"),
+        (replace(FIVE, uptimes_s=(1080.0,) * 4), 0.004, "a save costs 4ms, one failure in 46m 43s on average: saves every 5s"),
+        (replace(AWARE, uptime_s=None), 0.004, "a save costs 4ms, one failure in 41m 11s on average: saves every 5s"),
+    ],
+)  # fmt: skip
+def test_the_choice_says_what_it_is_made_of(known, cost_s, why):
+    verdict = choose(DEFAULT, known, cost_s=cost_s, current_s=None)
+    assert verdict.why == why
+
+
+def test_it_moves_by_more_than_a_fifth_of_the_present_interval():
+    hundred = CheckpointSettings(min_s=100.0, max_s=100.0)
+    moved = [choose(hundred, History(), cost_s=0.25, current_s=now) is not None for now in (83.0, 83.4, 125.0, 125.1)]
+    assert moved == [True, False, False, True]
+    assert choose(WIDE, History(), cost_s=0.25, current_s=None).interval_s == daly_s(0.25, 7200.0)
 
 
 @given(st.floats(0, 1e3), st.floats(0, 1e7), st.integers(0, 100), st.none() | st.floats(1, 1e5))

@@ -28,8 +28,8 @@ def test_exploding_q(q, bound, sick):
 @pytest.mark.parametrize(
     ("share", "mean", "best", "first", "sick"),
     [
-        (0.004, 20.0, 21.0, 1.0, False), (0.004, 3.0, 21.0, 1.0, True), (0.015, 3.0, 21.0, 1.0, None),
-        (0.03, 3.0, 21.0, 1.0, False), (0.03, None, None, None, False), (None, 3.0, 21.0, 1.0, None),
+        (0.004, 20.0, 21.0, 1.0, False), (0.0099, 3.0, 21.0, 1.0, True), (0.01, 3.0, 21.0, 1.0, None),
+        (0.0199, 3.0, 21.0, 1.0, None), (0.02, 3.0, 21.0, 1.0, False), (0.03, None, None, None, False), (None, 3.0, 21.0, 1.0, None),
         (0.004, None, 21.0, 1.0, None), (0.004, 3.0, None, 1.0, None), (0.004, 3.0, 21.0, None, None),
         (0.004, -21.0, -21.0, -21.0, True), (0.004, 19.0, 21.0, 1.0, False), (0.004, 18.9, 21.0, 1.0, True),
     ],

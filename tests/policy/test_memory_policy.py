@@ -62,6 +62,8 @@ def test_two_killed_at_once_are_both_killed_and_a_later_plain_kill_is_not():
 def test_the_kernels_own_line_is_worth_more_than_a_counter():
     assert out_of_memory.oom_kill(line="Killed process 7", oom_kills=(0, 0), accounted=None) == "Killed process 7"
     assert out_of_memory.oom_kill(line="", oom_kills=None, accounted=None) == ""
+    said = out_of_memory.oom_kill(line="", oom_kills=(3, 4), accounted=None)
+    assert said == "it acted in a cgroup that the worker shares, while it ran"
 
 
 @pytest.mark.parametrize(

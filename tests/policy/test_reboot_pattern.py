@@ -38,7 +38,12 @@ EXAMPLE = runs((0, 15), (25, 18), (50, 20), (70, 16))
         (runs((0, 15), (20, 15), (40, 15), level=""), "3 in 40m"),
         (runs((0, 15), (120, 15), (240, 15)), "3 in 4h, each 15m after heavy began"),
         (runs((0, 15), (130, 15), (260, 15)), "3 in 4h 20m, each 15m after heavy began"),
-        (runs((-600, 15), (0, 15), (1440, 15)), ""),
+        (runs((0, 15), (540, 15), (1440, 15)), "3 in 1d, each 15m after heavy began"),
+        (runs((0, 15), (540, 15), (1441, 15)), ""),
+        (
+            runs((1, 15), (50, 15), (500, 15), (510, 15), (560, 15)),
+            "3 in 1h, each 15m after heavy began",
+        ),  # a run of its own
         (runs((-9000, 15), (0, 15), (25, 15), (50, 15)), "3 in 50m, each 15m after heavy began"),
     ],
 )

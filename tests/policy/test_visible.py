@@ -25,6 +25,8 @@ FOUR = Gpus(tuple(Gpu(index, f"GPU-{letter * 8}-0") for index, letter in enumera
         ("GPU-cccccccc-0", 0, 2),
         ("GPU-dd", 0, 3),
         ("GPU-", 0, None),
+        ("dd", 0, None),
+        ("dd-GPU-dd", 0, None),
         ("GPU-ffff", 0, None),
         ("GPU-ffff,1", 1, None),
         ("MIG-GPU-bbbbbbbb-0/7/0", 0, 1),
