@@ -105,30 +105,6 @@ def test_a_line_that_is_no_record_of_the_kernels_counts_as_the_oldest(tmp_path: 
     assert oom_kill_of(24007, log_of(tmp_path, text.format(now=now)), UNCOUNTED) == found
 
 
-@pytest.mark.parametrize(("ago_s", "found"), [(60.0, SAID), (120.5, "")])
-def test_a_line_is_fresh_for_two_minutes(tmp_path: Path, ago_s: float, found: str) -> None:
-    assert oom_kill_of(24007, log_of(tmp_path, record(SAID, ago_s)), UNCOUNTED) == found
-
-
-def test_each_record_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After months there are tens of thousands of records, and all reads come between a death and the next start."""
-    with contextlib.closing(Log(monkeypatch, *[record("another", 9.0)] * 50, record(SAID, 5.0))) as said:
-        real, read = os.read, 0
-
-        def counted(fd: int, size: int) -> bytes:
-            nonlocal read
-            read += 1
-            return real(fd, size)
-
-        log = KernelLog(KMSG, UNCOUNTED)
-        monkeypatch.setattr(os, "read", counted)
-        assert (log.oom_kill_of(24007), log.oom_kill_of(1)) == (SAID, "")
-        said.theirs.send(record(SAID.replace("24007", "8"), 0.0).encode())
-        assert log.oom_kill_of(8) == SAID.replace("24007", "8")
-        assert read == 51 + 1 + 3  # and once each time that there is no more
-        os.close(log._fd)
-
-
 def test_a_record_that_was_overwritten_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel answers EPIPE for it, and the next read gives the oldest record that is left."""
     with contextlib.closing(Log(monkeypatch, record(SAID, 1.0))):

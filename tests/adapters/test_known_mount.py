@@ -1,7 +1,6 @@
 """A state directory whose mount is missing is not begun anew. Real mounts, in a mount namespace of the test's own."""
 
 import errno
-import hashlib
 import os
 import subprocess
 import sys
@@ -59,30 +58,6 @@ def test_a_mount_point_that_is_gone_altogether_is_missing_too(tmp_path):
         f"the state directory {tmp_path}/none/state was on the file system mounted at {tmp_path}/none, and nothing is "
         f"mounted there: mount it; to begin anew without it, remove {record}"
     )
-
-
-def test_a_record_to_the_letter_is_written_once_and_belongs_to_its_owner(tmp_path, monkeypatch):
-    monkeypatch.setattr("supervisor.adapters.host.known_mount.mount_point", lambda path: f"/mount of {path}")
-    state, cache = tmp_path / "state", tmp_path / "deep" / "cache"
-    state.mkdir()
-    (tmp_path / "link").symlink_to(state)
-    mark = hashlib.blake2b(os.fsencode(os.path.realpath(state)), digest_size=8).hexdigest()
-    record = cache / f"mount-{mark}.json"
-    assert record_of(str(tmp_path / "link"), cache) == record_of(str(state), cache) == record
-    umask = os.umask(0)
-    try:
-        assert remember(str(state), cache) == ""
-    finally:
-        os.umask(umask)
-    assert cache.stat().st_mode & 0o777 == 0o700
-    assert record.read_text() == f'{{"state_dir": "{state}", "mount_point": "/mount of {state}"}}\n'
-    os.utime(record, (1.0, 1.0))
-    assert remember(str(state), cache) == ""
-    assert record.stat().st_mtime == 1.0, "it says the same already"
-    record.write_text("something else")
-    assert remember(str(state), cache) == ""
-    assert record.read_text() == f'{{"state_dir": "{state}", "mount_point": "/mount of {state}"}}\n'
-    assert os.listdir(cache) == [record.name]
 
 
 def test_the_root_directory_is_always_mounted(tmp_path):

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -377,24 +376,6 @@ def test_an_image_that_would_start_has_no_mistakes(tmp_path: Path) -> None:
     assert next_image.mistakes(child(tmp_path, "import sys\nassert sys.argv[1:] == ['--check']\nprint('config OK')")) == []
 
 
-def test_its_mistakes_are_told_one_by_one(tmp_path: Path) -> None:
-    source = "import sys\nfor word in ('warning: w', 'a: one', 'b: two'): print('supervisord: ' + word, file=sys.stderr)\nsys.exit(2)"
-    assert next_image.mistakes(child(tmp_path, source)) == ["a: one", "b: two"]
-
-
-@pytest.mark.parametrize(
-    ("source", "told"),
-    [
-        ("import nothing_of_that_name", "ended with 1: ModuleNotFoundError: No module named 'nothing_of_that_name'"),
-        ("import os\nos.kill(os.getpid(), 11)", "was ended by signal 11: it printed nothing"),
-        ("import time\ntime.sleep(60)", "did not end within 500ms"),
-    ],
-)
-def test_an_image_that_cannot_be_asked_would_not_start(tmp_path: Path, source: str, told: str) -> None:
-    (sentence,) = next_image.mistakes(child(tmp_path, source), timeout_s=0.5 if "sleep" in source else 30.0)
-    assert told in sentence
-
-
 def test_a_check_that_lacks_descriptors_says_nothing_about_the_image(tmp_path: Path) -> None:
     source = "import sys\nprint('supervisord: x: Too many open files in system', file=sys.stderr)\nsys.exit(1)"
     for child_of_a_lack in (source, "raise MemoryError"):
@@ -409,11 +390,6 @@ def test_an_interpreter_that_is_gone_would_not_start(tmp_path: Path) -> None:
     ]
 
 
-def test_the_child_gets_nothing_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
-    assert next_image.mistakes(child(tmp_path, "import os, sys\nsys.exit('NOTIFY_SOCKET' in os.environ)")) == []
-
-
 def test_the_child_stays_in_the_daemons_session_and_is_marked(tmp_path: Path) -> None:
     """A child in another session without a mark is taken for an orphan of a killed shim, and killed with it."""
     source = (
@@ -422,32 +398,6 @@ def test_the_child_stays_in_the_daemons_session_and_is_marked(tmp_path: Path) ->
         "sys.exit(None if ours else 'in another session')"
     )
     assert next_image.mistakes(child(tmp_path, source)) == []
-
-
-def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "extralife.toml"
-    path.write_text("half")
-    pieces = [" more"] * 4
-
-    def write(_seconds: float) -> None:
-        if pieces:
-            path.write_text(path.read_text() + pieces.pop())
-
-    # Now is the moment of the last write, and between two looks the next piece comes.
-    monkeypatch.setattr(next_image, "time", SimpleNamespace(time=lambda: path.stat().st_mtime, sleep=write))
-    assert next_image.wait_until_written(str(path), {}) is None
-    assert path.read_text() == "half more more more more"
-    path.write_text("again")
-    assert next_image.wait_until_written(str(path), {}, most_s=0.0) is not None, "written a moment ago"
-
-
-@pytest.mark.parametrize("age_s", [60.0, -3600.0])
-def test_an_old_file_is_not_waited_for_nor_one_of_the_future(tmp_path: Path, age_s: float) -> None:
-    path = tmp_path / "extralife.toml"
-    path.write_text("whole")
-    os.utime(path, (time.time() - age_s,) * 2)
-    assert next_image.wait_until_written(str(path), {}, most_s=0.0) is None
-    assert next_image.wait_until_written(str(tmp_path / "nothing"), {}) is None
 
 
 def test_the_child_gets_all_but_what_is_for_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

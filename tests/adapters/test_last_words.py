@@ -262,15 +262,6 @@ def test_a_dump_that_the_service_has_copied_is_read_there_and_one_that_cannot_be
     assert look().dumps == ("copied", "another")
 
 
-@pytest.mark.parametrize(("others", "dumps"), [(199, ("the last",)), (200, ())])
-def test_a_directory_with_very_many_files_is_not_looked_through_to_its_end(look, place, others, dumps):
-    for number in range(others):
-        place(f"sys/fs/pstore/a{number:03d}", b"")
-    place("sys/fs/pstore/dmesg", b"the last")
-    place("var/lib/systemd/pstore/other", b"")
-    assert look().dumps == dumps
-
-
 def utmp(kind, user, at_s):
     return struct.pack("<hxxi32s4s32s256shhiii16s20x", kind, 0, b"~", b"~~", user, b"", 0, 0, 0, int(at_s), 0, bytes(16))
 

@@ -85,18 +85,6 @@ def test_in_a_container_whose_session_began_outside_a_user_s_command_still_keeps
     assert not leftovers._is_left_over(background, value)
 
 
-def test_a_mark_of_another_namespace_or_none_at_all_means_nothing():
-    marks = ("", "x", "1:2", "1:2:3:0", "1:2:3:tree", "é")
-    started = [subprocess.Popen(SLEEP, env={**os.environ, leftovers.ENV: mark}) for mark in marks]
-    try:
-        leftovers.end()
-        assert [child.poll() for child in started] == [None] * len(marks)
-    finally:
-        for child in started:
-            child.kill()
-            child.wait()
-
-
 def test_a_daemon_that_inherited_a_mark_hands_it_on_to_nobody(monkeypatch):
     monkeypatch.setenv(leftovers.ENV, "1:2:3:0")
     leftovers.end()
@@ -111,13 +99,6 @@ def test_a_health_check_s_command_carries_the_mark(tmp_path):
     assert f"{leftovers.ENV}={leftovers.mark(of_user=True)[leftovers.ENV]}" in lines
     pid, group, session = map(int, last.split())
     assert (group, session) == (pid, os.getsid(0)), "an orphan's look takes children in other sessions for a worker's"
-
-
-def test_a_mark_names_the_namespace_the_daemon_and_for_a_user_s_command_its_session():
-    stat, namespace = procfs.read_stat(os.getpid()), os.stat("/proc/self/ns/pid").st_ino
-    daemon = f"{namespace}:{os.getpid()}:{stat.start_ticks}"
-    assert leftovers.mark() == {"EXTRALIFE_CHILD_OF": f"{daemon}:tree"}
-    assert leftovers.mark(of_user=True) == {"EXTRALIFE_CHILD_OF": f"{daemon}:{os.getsid(0)}"}
 
 
 def dead():
@@ -143,23 +124,6 @@ def test_who_is_left_over(daemon, of, group, session, left_over):
     }  # fmt: skip
     other = stat._replace(pid=77, group=group, session=session)
     assert leftovers._is_left_over(other, marks[daemon] + of) is left_over
-
-
-def test_a_mark_is_read_from_its_own_variable_alone():
-    variables = {
-        "XEXTRALIFE_CHILD_OF": "1",
-        "EXTRALIFE_CHILD_OFF": "2",
-        "OTHER": "EXTRALIFE_CHILD_OF=3",
-        "PATH": os.environ["PATH"],
-    }
-    for mark in ("4:5:6:tree", "a=b", "\xe9", None):
-        environ = variables if mark is None else variables | {leftovers.ENV: mark}
-        with subprocess.Popen(["cat"], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-            child.stdin.write(b"it runs\n")
-            child.stdin.flush()
-            child.stdout.readline()
-            assert procfs.environment(child.pid).get(leftovers.ENV) == mark
-    assert procfs.environment(child.pid) == {}, "it has ended"
 
 
 ENDS = "from supervisor.adapters import leftovers; import os; print(leftovers.end(), 'EXTRALIFE_CHILD_OF' in os.environ)"

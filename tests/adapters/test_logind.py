@@ -13,10 +13,8 @@ from attempts_kit import eventually
 from jeepney import DBusAddress, HeaderFields, MessageType, new_error, new_method_return, new_signal
 from jeepney.bus_messages import message_bus
 from jeepney.io.blocking import Proxy, open_dbus_connection
-from leaks import nothing_stays_open
 from structlog.testing import capture_logs
 from tools import needs
-from traces_kit import thread_begun_by
 
 from supervisor.adapters.host import logind as module
 from supervisor.adapters.host.logind import HostWatch
@@ -165,21 +163,6 @@ def test_logind_that_does_not_answer_is_not_waited_for(bus, monkeypatch):
     with contextlib.closing(Logind(bus[0], answers=False)) as logind:
         assert ended("host_shutdown_no_longer_announced", HostWatch(lambda: None, bus[0]).start) == "TimeoutError: "
         assert len(logind.asked) == 1
-
-
-def test_a_watch_has_a_named_thread_and_leaves_nothing_open(bus):
-    with contextlib.closing(Logind(bus[0])):
-        with nothing_stays_open():
-            watch = HostWatch(lambda: None, bus[0])
-            found = thread_begun_by(watch.start, "logind")
-            assert found.daemon
-            assert eventually(lambda: watch._lock_fd is not None)
-            opened = os.open("/dev/null", os.O_RDONLY)  # as many as logind gives away with its lock
-            watch.stop()
-            found.join(60)
-            assert not found.is_alive()
-        os.close(opened)
-        watch.stop()
 
 
 def ended(event, watch):

@@ -82,16 +82,6 @@ def test_a_log_of_many_pieces_is_copied_whole(tmp_path, size_bytes):
     assert path.stat().st_size == 0
 
 
-def test_of_a_log_of_many_pieces_far_over_its_bound_the_newest_lines_are_kept(tmp_path):
-    path = tmp_path / "out.log"
-    most_bytes = 3 * 2**20
-    path.write_bytes(b"".join(b"%07d\n" % number for number in range(2**20)))  # 8 MiB
-    assert rotate(path, most_bytes, 1)
-    kept = (tmp_path / "out.log.1").read_bytes()
-    assert len(kept) == most_bytes
-    assert kept.splitlines() == [b"%07d" % number for number in range(2**20 - most_bytes // 8, 2**20)]
-
-
 def test_a_really_full_disk(tmp_path):
     """On a tmpfs of its own: the copy does not fit, so the log is emptied without one."""
     if os.geteuid() != 0:

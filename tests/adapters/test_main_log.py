@@ -6,7 +6,6 @@ import logging
 import os
 import resource
 import stat
-import threading
 
 import pytest
 
@@ -148,16 +147,4 @@ def test_trouble_is_said_as_well_as_the_error_can_be(tmp_path, error, why):
     assert handler.trouble() == f"it cannot be written: {why}"
     write(handler, "a line")
     assert handler.trouble() == ""
-    handler.close()
-
-
-def test_what_opens_it_anew_is_an_ordinary_line_of_the_log(tmp_path):
-    path = tmp_path / "extralife.log"
-    handler = log_at(path)
-    handler.setFormatter(logging.Formatter("%(levelno)s %(levelname)s %(message)s"))
-    handler.reopen()
-    thread = threading.Thread(target=write, args=(handler, "of another thread"))
-    thread.start()
-    thread.join(60)
-    assert path.read_text().splitlines() == ["20 INFO log_opened_anew", "20 Level None of another thread"]
     handler.close()

@@ -64,12 +64,6 @@ def test_what_a_line_announces(clock, line, found):
     assert told == (found if isinstance(found, str) else EndNotice(f"file {found[0]}", "file", *found))
 
 
-def test_a_large_number_is_a_time_and_thirty_days_are_the_most(clock):
-    assert notice("2592000", "file", clock).until_s == 1000.0 + 30 * 86_400
-    assert notice("1000000000", "file", clock).until_s == 1000.0 + 1e9 - WALL_S
-    assert notice("x" * 201, "file", clock).what == "x" * 200
-
-
 def test_a_time_of_day_says_nothing_before_the_clock_is_set(clock):
     clock.at_wall_s = 5.0
     assert notice("2027-01-15T08:01:00Z", "file", clock).until_s is None
@@ -301,38 +295,6 @@ def test_a_bug_in_a_source_is_an_error_and_ends_no_thread(watched, monkeypatch, 
     assert {"event": "notices_not_read", "source": "file", "error": told, "log_level": "warning"} in logged
     broken.clear()
     assert found.ids() == ([], {})
-
-
-def test_all_that_is_posted_is_in_the_order_of_the_sources(watched, tmp_path):
-    path = tmp_path / "end"
-    path.write_text("risk it may")
-    rules = NoticeSettings(script(tmp_path, "echo 30 of the command"), str(path), every_s=0.05, timeout_s=60.0)
-    first = watched(rules).takes()
-    threads = {each.name: each.daemon for each in threading.enumerate() if each.name.startswith("notices-")}
-    assert threads == {"notices-command": True, "notices-file": True}
-    assert first == EndNoticesRead(1000.0, (
-        EndNotice("command end", "command", END, "of the command", 1030.0), EndNotice("file risk", "file", RISK, "it may"),
-    ), {})  # fmt: skip
-
-
-def test_an_error_is_printable_and_is_logged_again_when_it_is_another(watched, tmp_path):
-    path = tmp_path / "end\x1b"
-    path.mkdir()
-    with capture_logs() as logged:
-        found = watched(NoticeSettings(file=str(path), every_s=0.05))
-        first = f"{tmp_path}/end\\x1b cannot be read (a directory, not a regular file)"
-        assert found.takes() == EndNoticesRead(1000.0, (), {"file": first})
-        aside = tmp_path / "aside"
-        aside.symlink_to("/etc/hostname")
-        path.rmdir()
-        aside.rename(path)
-        second = f"{tmp_path}/end\\x1b cannot be read ({os.strerror(40)})"
-        while (item := found.takes()).errors != {"file": second}:
-            assert item == EndNoticesRead(1000.0, (), {}), "between the two there is no file"
-        assert eventually(lambda: any(second in each.values() for each in logged))
-    assert [each for each in logged if each.get("error") in (first, second)] == [
-        {"event": "notices_not_read", "source": "file", "error": told, "log_level": "warning"} for told in (first, second)
-    ]
 
 
 def test_a_time_that_moves_by_more_than_some_seconds_is_posted(watched, tmp_path):

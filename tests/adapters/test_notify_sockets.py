@@ -1,6 +1,5 @@
 """What workers say through sd_notify: real sockets, the real systemd-notify, real senders that are not to be heard."""
 
-import array
 import contextlib
 import os
 import socket
@@ -325,13 +324,6 @@ def test_all_that_a_later_message_changes(message: dict[str, str], after: dict[s
     assert updated(FULL, message, 500) == NotifyState(**changed)  # type: ignore[arg-type]
 
 
-def test_signs_of_progress_are_counted_up_to_two() -> None:
-    state = NotifyState(TOKEN)
-    for pings in (1, 2, 2):
-        state = updated(state, {"WATCHDOG": "1"}, 5)
-        assert state.pings == pings
-
-
 # --- the sockets --------------------------------------------------------------------------------------------------------
 
 
@@ -412,17 +404,6 @@ def test_another_socket_in_its_place_is_not_ours(ears: Ears) -> None:
     assert ears.say("STATUS=on") == NotifyState(TOKEN, status="on")
 
 
-def test_one_that_cannot_be_bound_leaves_no_descriptor(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATH_BYTES", 1000)
-    with pytest.raises(OSError, match="AF_UNIX path too long"):
-        ears.sockets.bind("x" * 200)
-    before = open_files()
-    for _ in range(3):
-        with pytest.raises(OSError, match="AF_UNIX path too long"):
-            ears.sockets.bind("x" * 200)
-    assert open_files() <= before
-
-
 def test_closing_ends_the_thread_and_leaves_the_paths(tmp_path: Path) -> None:
     others, before = set(threading.enumerate()), open_files()
     ears = Ears(tmp_path)
@@ -452,26 +433,6 @@ def test_an_endless_sender_is_read_sixty_four_at_a_time_with_pauses(ears: Ears, 
     assert pauses in ([0.05] * 2, [0.05] * 3), "none before the 64th"
 
 
-def test_the_window_begins_anew_after_50_ms(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    at_ns = module.now_ns()
-    monkeypatch.setattr(module, "now_ns", lambda: at_ns)
-    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append))
-    ears.listen("Pong")
-    for _ in range(70):
-        ears.say("STATUS=x")
-        at_ns += 60_000_000
-    assert pauses == []
-
-
-def test_a_long_message_is_cut_and_its_beginning_counts(ears: Ears) -> None:
-    ears.listen("Pong")
-    state = ears.say("READY=1\nX=" + "x" * 4086 + "\nSTATUS=beyond")
-    assert state is not None
-    assert (state.ready, state.status) == (True, "")
-    assert ears.say("X=" + "x" * 4084 + "\nSTATUS=short").status == "sh"  # type: ignore[union-attr]
-
-
 def test_a_message_that_changes_nothing_wakes_too_and_one_of_a_past_attempt_does_not(
     ears: Ears, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,34 +448,6 @@ def test_a_message_that_changes_nothing_wakes_too_and_one_of_a_past_attempt_does
 
 
 # --- what comes along ---------------------------------------------------------------------------------------------------
-
-
-def test_every_whole_descriptor_that_was_passed_is_closed_and_no_other_number() -> None:
-    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(3)]
-    first, second, kept = held
-    data = array.array("i", [first, 1_000_000, second]).tobytes()
-    module._close_passed(
-        [
-            (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, array.array("i", [kept]).tobytes()),
-            (socket.IPPROTO_TCP, socket.SCM_RIGHTS, array.array("i", [kept]).tobytes()),
-            (socket.SOL_SOCKET, socket.SCM_RIGHTS, data + array.array("i", [kept]).tobytes()[:3]),
-        ]
-    )
-    is_open = [os.path.exists(f"/proc/self/fd/{fd}") for fd in held]
-    os.close(kept)
-    assert is_open == [False, False, True]
-
-
-def test_the_token_of_a_sender_is_that_of_its_environment() -> None:
-    for env, token in (
-        ({ENV_TOKEN: TOKEN, "X": "1"}, TOKEN),
-        ({"X": "1", f"X{ENV_TOKEN}": OTHER}, ""),
-        ({ENV_TOKEN: "a=b"}, "a=b"),
-        ({ENV_TOKEN: "\udcff"}, "\udcff"),
-    ):
-        with subprocess.Popen(["cat"], env=env, stdin=subprocess.PIPE) as child:
-            assert eventually(lambda child=child, token=token: module._token_of(child.pid) == token)
-            child.communicate(b"")
 
 
 def test_a_broken_message_is_logged_with_its_program(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:

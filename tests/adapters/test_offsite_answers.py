@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite import restic as module
 from supervisor.adapters.offsite import restoring
 from supervisor.adapters.offsite.restic import Restic, ResticError, ResticSnapshot
@@ -40,40 +39,6 @@ def snapshot(id_: str, wall_s: float, *tags: str) -> ResticSnapshot:
 # --- questions -----------------------------------------------------------------------------------------------------------
 
 
-def test_each_request_as_restic_gets_it():
-    restic = Asked(json.dumps(SUMMARY), upload_kib_s=50, keep_hourly=0, keep_weekly=0)
-    restic.init()
-    assert restic.copy(Path("/files"), host="ada", tags=("extralife", "generation=1")) == (SUMMARY, {})
-    restic.write_lease(Lease("t0k3n", 4, "ada"))
-    restic.restore("abc", Path("/target"))
-    restic.restore("abc", Path("/target"), "alive")
-    restic.remove("abc")
-    restic.output = "[]"
-    restic.forget(["Pong"])
-    restic.check()
-    lease = '{"token": "t0k3n", "generation": 4, "box": "ada"}'
-    assert restic.calls == [
-        (("init",), None, ""),
-        (
-            ("backup", "--json", "--host", "ada", "--ignore-ctime", "--limit-upload", "50",
-             "--tag", "extralife", "--tag", "generation=1", "."), Path("/files"), "",
-        ),
-        (
-            ("backup", "--json", "--stdin", "--stdin-filename", "lease.json", "--host", "ada", "--tag", "extralife-lease",
-             "--tag", "token=t0k3n", "--tag", "generation=4"), None, lease,
-        ),
-        (("restore", "--no-lock", "abc", "--target", "/target"), None, ""),
-        (("restore", "--no-lock", "abc", "--target", "/target", "--include", "alive"), None, ""),
-        (("forget", "abc"), None, ""),
-        (LIST, None, ""),
-        (
-            ("forget", "--dry-run", "--no-lock", "--json", "--tag", "extralife", "--group-by", "", "--keep-last", "8",
-             "--keep-daily", "14", "--keep-monthly", "12"), None, "",
-        ),
-        (("check", "--read-data-subset=5%"), None, ""),
-    ]  # fmt: skip
-
-
 def test_what_is_forgotten():
     """Copies 2 and 3 are of a box whose clock was ahead, copy 4 is the true newest one; leases are ordered in the same way."""
     rows = [
@@ -103,13 +68,17 @@ def test_what_is_forgotten():
         restic.forget([])
 
 
-def test_without_a_limit_or_a_share_neither_is_named():
-    restic = Asked(json.dumps(SUMMARY), check_percent=0)
-    restic.copy(Path("/files"), host="ada", tags=())
-    restic.check()
-    assert [args for args, _, _ in restic.calls] == [
-        ("backup", "--json", "--host", "ada", "--ignore-ctime", "."), ("check",),
-    ]  # fmt: skip
+def test_a_limit_of_uploads_and_the_share_that_is_checked_are_named_where_they_are_set():
+    for rules, limit, share in (
+        ({"upload_kib_s": 50}, ("--limit-upload", "50"), ("--read-data-subset=5%",)),
+        ({"check_percent": 0}, (), ()),
+    ):
+        restic = Asked(json.dumps(SUMMARY), **rules)
+        restic.copy(Path("/files"), host="ada", tags=("a",))
+        restic.check()
+        assert [args for args, _, _ in restic.calls] == [
+            ("backup", "--json", "--host", "ada", "--ignore-ctime", *limit, "--tag", "a", "."), ("check", *share),
+        ]  # fmt: skip
 
 
 def test_tools_that_are_not_installed_do_not_stand_before_it(monkeypatch):
@@ -207,17 +176,6 @@ def test_a_lease_is_in_the_tags_of_its_snapshot():
     assert snapshot("a", 5.0, *tags[1:]).lease is None, "a copy"
     for odd in (tags[:2], (tags[0], tags[2]), (*tags[:2], "generation=x")):
         assert snapshot("a", 5.0, *odd).lease is None
-
-
-def test_the_lease_of_a_box_is_a_file_that_only_its_user_reads(tmp_path):
-    lease = Lease("t0k3n", 4, "ada", 5.0, place="p")
-    leases.write(tmp_path / "offsite", lease, {"product": "1"})
-    assert leases.read(tmp_path / "offsite") == lease
-    assert json.loads((tmp_path / "offsite" / "lease.json").read_text()) == {
-        "token": "t0k3n", "generation": 4, "box": "ada", "since_s": 5.0, "place": "p", "hardware": {"product": "1"},
-    }  # fmt: skip
-    assert (tmp_path / "offsite").stat().st_mode & 0o777 == 0o700
-    assert [each.name for each in (tmp_path / "offsite").iterdir()] == ["lease.json"]
 
 
 # --- the way back --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from checkpoints_kit import TOKEN, commit
-from leaks import open_files
 from structlog.testing import capture_logs
 from test_offsite_leases import Repository, of_lease
 from test_own_checkpoints import plain, spec
@@ -25,7 +24,6 @@ from supervisor.adapters.offsite.restic import ResticSnapshot
 from supervisor.adapters.offsite.restoring import NotRestored, Restored
 from supervisor.adapters.process.own_checkpoints import Place, place_of
 from supervisor.model.settings import Paths
-from supervisor.policy.upkeep.offsite import OffsiteSettings
 
 WALL_S = 1_800_000_000.5
 CKPT = f"ckpt-100.{TOKEN}"
@@ -210,14 +208,6 @@ def test_what_a_script_wrote_itself_is_part_of_a_copy(box: Box, tmp_path: Path) 
     assert files(found.directory) == ALL | {"programs/mine/own/files/checkpoint"}
 
 
-@pytest.mark.parametrize(("depth", "there"), [(16, True), (17, False)])
-def test_how_deep_the_files_of_a_run_directory_are_looked_for(box: Box, depth: int, there: bool) -> None:
-    deep = "/".join(["d"] * depth)
-    (box.pong / deep).mkdir(parents=True)
-    (box.pong / deep / "x").touch()
-    assert (f"files/Pong/{deep}/x" in files(box.collect().directory)) is there
-
-
 def test_what_cannot_be_linked_is_copied(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     def no(*_args: object, **_more: object) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -281,12 +271,6 @@ def test_collecting_stops_when_the_daemon_ends(box: Box, with_replay: bool) -> N
     task.over.set()
     with pytest.raises(Interrupted):
         box.collect(task=task, with_replay=with_replay)
-
-
-def test_no_descriptor_stays_open(box: Box) -> None:
-    before = open_files()
-    box.collect(with_replay=True)
-    assert open_files() <= before
 
 
 # --- the way back ----------------------------------------------------------------------------------------------------------
@@ -552,7 +536,3 @@ def test_the_first_daemon_on_a_restored_directory_logs_once_where_it_comes_from(
         *({"event": "this_box_has_less", "has": each, "than_box": box, "log_level": "warning"} for each in less),
     ]
     assert list((tmp_path / "offsite").iterdir()) == []
-
-
-def test_the_place_of_a_repository_is_in_the_lease_of_whoever_looks(tree: Tree) -> None:
-    assert tree.place == OffsiteSettings(repository="/r").place != ""

@@ -227,7 +227,8 @@ def test_who_takes_over_by_an_earlier_look_finds_what_came_after_it(tmp_path: Pa
         ({"memory_gib": 10.5}, {"memory_gib": None}, []), ({"memory_gib": "10"}, {"memory_gib": 1.0}, []),
         ({"memory_gib": None}, {"memory_gib": 1.0}, []), ({"gpus": ["A", "B"]}, {"gpus": []}, ["no GPU instead of A, B"]),
         ({"gpus": "A"}, {"gpus": []}, []), ({"gpus": [5]}, {"gpus": ["5"]}, []), ({"gpus": []}, {"gpus": ["A"]}, []),
-        ({"gpus": ["A"]}, {"gpus": ["B", "C"]}, ["B, C instead of A"]),
+        ({"gpus": ["A"]}, {"gpus": ["B", "C"]}, ["B, C instead of A"]), ({"gpus": ["A", "A"]}, {"gpus": ["A"]}, ["A instead of A, A"]),
+        ({"gpus": ["A", "B"]}, {"gpus": ["B", "A"]}, []),
     ],
 )  # fmt: skip
 def test_what_a_box_has_less_than_the_earlier_one(

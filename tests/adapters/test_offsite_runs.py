@@ -11,7 +11,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +24,7 @@ from tools import PATIENCE
 from supervisor.adapters.offsite import restic as module
 from supervisor.adapters.offsite.restic import Restic, ResticError, ResticInterrupted, credentials
 from supervisor.adapters.process.share import Share
-from supervisor.policy.upkeep.offsite import Lease, OffsiteSettings
+from supervisor.policy.upkeep.offsite import OffsiteSettings
 from workers.contract import STRIPPED_ENV
 
 INTERRUPTED = "restic was interrupted by a more urgent task, or because the daemon shuts down"
@@ -70,40 +69,14 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return Script(tmp_path, monkeypatch)
 
 
-# --- what the child gets -----------------------------------------------------------------------------------------------------
-
-
-def test_the_child_s_arguments_input_directory_and_output(script: Script, tmp_path: Path) -> None:
+def test_the_users_own_command_for_sftp_is_named(script: Script) -> None:
     script.rules = OffsiteSettings(repository="/r", sftp_command="ssh -p 2")
-    summary = {"message_type": "summary", "snapshot_id": "abc"}
-    script.does(f"pwd > {tmp_path}/where; cat > {tmp_path}/given; echo noise >&2; echo '{json.dumps(summary)}'")
-    (tmp_path / "files").mkdir()
-    before = open_files()
-    restic = script.restic()
-    assert restic.copy(tmp_path / "files", host="ada", tags=("a",)) == (summary, {})
-    assert (tmp_path / "where").read_text() == f"{tmp_path}/files\n"
-    assert (tmp_path / "given").read_text() == ""
-    restic.write_lease(Lease("t\N{LATIN SMALL LETTER E WITH ACUTE}", 4, "ada"))
-    assert (tmp_path / "where").read_text() == "/\n"
-    assert (tmp_path / "given").read_text() == '{"token": "t\\u00e9", "generation": 4, "box": "ada"}'
-    restic.init()
-    option, tags = "-o sftp.command=ssh -p 2", "--tag extralife-lease --tag token=t\xe9 --tag generation=4"
-    assert script.asked == [
-        f"{option} backup --json --host ada --ignore-ctime --tag a .",
-        f"{option} backup --json --stdin --stdin-filename lease.json --host ada {tags}",
-        f"{option} init",
-    ]
-    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
-    assert open_files() <= before
+    script.does("exit 0")
+    script.restic().init()
+    assert script.asked == ["-o sftp.command=ssh -p 2 init"]
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_the_child_leads_a_group_and_a_session_of_its_own_where_its_share_is_lowered(script: Script, shared: bool) -> None:
-    script.does(f"cut -d ' ' -f 5,6 /proc/$$/stat > {script.directory}/ids")
-    script.restic(share=Share() if shared else None).check()
-    group, session = map(int, (script.directory / "ids").read_text().split())
-    assert group == script.pid
-    assert session == (script.pid if shared else os.getsid(0))
+# --- what the child gets -----------------------------------------------------------------------------------------------------
 
 
 def test_the_child_s_environment_is_ours_with_what_restic_needs(script: Script, tmp_path: Path, monkeypatch) -> None:
@@ -199,16 +172,6 @@ def test_the_longest_secret_is_hidden_first(script: Script, tmp_path: Path) -> N
 # --- its time ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_time_of_a_call_is_the_limit_or_that_of_the_settings(script: Script) -> None:
-    before_s = time.monotonic()
-    usual, short = script.restic(), script.restic(limit_s=5.0)
-    after_s = time.monotonic()
-    assert before_s + 3600.0 <= usual.deadline_s <= after_s + 3600.0
-    assert before_s + 5.0 <= short.deadline_s <= after_s + 5.0
-    assert usual.aside_until_s == 0.0
-    assert usual.place == script.rules.place
-
-
 def in_thread(call: Callable[[], object]) -> Callable[[], BaseException | None]:
     """Begins the call; the result waits for it and says what it has raised."""
     raised: list[BaseException] = []
@@ -250,15 +213,6 @@ def test_an_interrupted_restic_may_leave_and_is_killed_if_it_does_not(
         assert gone(script.pid)
         assert eventually(lambda: gone(int(child.read_text()))), "its children are ended too"
         assert open_files() <= before
-    finally:
-        os.close(fd)
-
-
-def test_what_ends_in_time_is_not_interrupted_by_what_nobody_wrote(script: Script) -> None:
-    fd = os.eventfd(0, os.EFD_CLOEXEC)
-    try:
-        script.does("echo '[]'")
-        assert script.restic(interrupt_fd=fd).snapshots() == []
     finally:
         os.close(fd)
 
@@ -370,12 +324,6 @@ def test_an_error_of_a_lock_that_nobody_has_ends_too(script: Script, monkeypatch
     monkeypatch.setattr(module, "_LOCK_WAIT_S", 0.0)
     script.does("case $1 in check) echo 'unable to create lock: disk full' >&2; exit 1;; esac")
     assert script.error().startswith("restic check: unable to create lock: disk full; waited ")
-
-
-def test_another_error_is_not_tried_again(script: Script) -> None:
-    script.does("echo Fatal: wrong password >&2; exit 1")
-    assert script.error() == "restic check: wrong password"
-    assert script.asked == [CHECK]
 
 
 def test_waiting_for_a_lock_ends_for_something_more_urgent(

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from attempts_kit import eventually
@@ -196,28 +195,6 @@ def test_each_copy_counts_on_from_the_newest_one_whatever_the_clocks_say(box: Bo
     box.repository.kept = [of_lease("t", 2), ResticSnapshot("ahead", 9e9, "bob", ("extralife", "generation=1", "number=7"))]
     box.does(copy(token="t", generation=2, place=box.repository.place))
     assert "number=8" in box.repository.calls[0][2]  # type: ignore[index]
-
-
-@pytest.mark.parametrize(
-    ("cause", "limit_s", "aside_s"),
-    [("period", 60.0, 15.0), ("level", 600.0, 30.0), ("notice", 60.0, 0.0), ("start", 60.0, 0.0)],
-)
-def test_the_time_of_a_copy_and_how_long_it_leaves_the_processors_to_the_programs(
-    box: Box, monkeypatch: pytest.MonkeyPatch, cause: str, limit_s: float, aside_s: float
-) -> None:
-    monkeypatch.setattr(thread, "time", SimpleNamespace(monotonic=lambda: 500.0))
-    box.offsite._outcome(copy(cause, limit_s=limit_s), thread._Work())
-    assert (box.repository.aside_until_s, box.repository.deadline_s) == (500.0 + aside_s, 500.0 + limit_s)
-
-
-def test_other_tasks_have_the_time_of_the_settings_and_a_take_over_does_not_step_aside(
-    box: Box, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(thread, "time", SimpleNamespace(monotonic=lambda: 500.0))
-    for command, aside_until_s in ((OffsiteTend("check"), 520.0), (OffsiteTend("forget"), 520.0), (OffsiteTakeOver(), 0.0)):
-        box.repository.deadline_s = 7.0
-        box.offsite._outcome(command, thread._Work())
-        assert (box.repository.aside_until_s, box.repository.deadline_s) == (aside_until_s, 7.0)
 
 
 @pytest.mark.parametrize(

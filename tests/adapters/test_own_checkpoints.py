@@ -12,19 +12,22 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from attempts_kit import BootClock, Inbox, eventually, gone
+from leaks import open_files
 from structlog.testing import capture_logs
 from test_whole_files import saved, trainer
 
 from supervisor.adapters.copies.kept_copy import KeptCopies
-from supervisor.adapters.process import own_checkpoints
+from supervisor.adapters.process import own_checkpoints, whole_files
 from supervisor.adapters.process.own_checkpoints import (
     BeforeStart,
     Budget,
     OwnCheckpoints,
     Place,
+    Result,
     Scanner,
     Unanswered,
     newer_than,
@@ -119,6 +122,7 @@ def test_links_are_followed_where_they_were_written_out_and_nowhere_else(tmp_pat
     assert look(spec(work, "runs/*.pt")).step == 5
     assert look(spec(work, "**/*.pt")).note.endswith("nothing matches checkpoint_glob " + f"{work}/**/*.pt")
     (work / "step=9.pt").symlink_to("/etc/passwd")
+    os.mkfifo(work / "step=10.pt")
     assert look(spec(work)).note == f"nothing matches checkpoint_glob {work}/*.pt but 1 links, which are not followed"
 
 
@@ -164,6 +168,25 @@ def test_files_that_vanish_while_they_are_looked_at(tmp_path: Path, monkeypatch:
     assert look(spec(tmp_path)).step == 1
 
 
+def test_a_directory_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read everything, so the system's answer to others is given in its place."""
+    plain(tmp_path / "a" / "step=1.pt")
+    (tmp_path / "b").mkdir()
+    shut, real = {f"{tmp_path}/b"}, os.scandir
+
+    def scandir(directory: str) -> object:
+        if directory in shut:
+            raise PermissionError(13, "Permission denied", directory)
+        return real(directory)
+
+    monkeypatch.setattr(own_checkpoints.os, "scandir", scandir)
+    found = look(spec(tmp_path, "*/*.pt"))
+    assert (found.step, found.sure, found.note) == (1, False, f"{tmp_path}/b may not be read")
+    shut.add(str(tmp_path))
+    with pytest.raises(Unanswered, match=r"^its directory cannot be read: Permission denied$"):
+        look(spec(tmp_path, "*/*.pt"))
+
+
 # --- looking ------------------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +213,8 @@ def test_steps_by_a_key_of_a_file_in_it(tmp_path: Path) -> None:
     found = look(spec(tmp_path, "checkpoint-*", r"(\d+)"))
     assert (found.step, found.torn) == (1000, f"{tmp_path}/checkpoint-2000")
     assert found.note == "checkpoint-2000 is torn: it is an empty directory"
+    (tmp_path / "checkpoint-1000" / "trainer_state.json").write_text("{")
+    assert look(spec(tmp_path, "checkpoint-*", "trainer_state.json:global_step")).step == 500
     (tmp_path / "checkpoint-1000" / "trainer_state.json").unlink()
     (tmp_path / "checkpoint-1000" / "trainer_state.json").symlink_to("/etc/passwd")
     assert look(spec(tmp_path, "checkpoint-*", "trainer_state.json:global_step")).step == 500
@@ -224,6 +249,32 @@ def test_after_a_violent_end_what_was_written_last_is_doubtful(tmp_path: Path) -
     assert look(spec(tmp_path), doubt_from_wall_s=None).step == 2
 
 
+def test_the_newest_whole_one_is_found_behind_torn_ones_and_has_the_size_of_all_its_files(tmp_path: Path) -> None:
+    size = sum(saved(plain(tmp_path / "step=3" / name)).stat().st_size for name in ("a.pt", "b.pt"))
+    plain(tmp_path / "step=1" / "d.pt")
+    (tmp_path / "step=4").mkdir()
+    plain(tmp_path / "step=5" / "c.pt").write_bytes(b"PK\x03\x04 begun")
+    found = look(spec(tmp_path, "step=*"))
+    assert (found.step, found.size_bytes, found.torn) == (3, size, f"{tmp_path}/step=5")
+
+
+def test_what_cannot_be_read_is_not_torn_and_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(plain(tmp_path / "step=1" / "a.pt"))
+    scanner, real = Scanner(), whole_files.file_defect
+
+    def broken(*_: object) -> str:
+        raise OSError(5, "Input/output error", "a.pt")
+
+    monkeypatch.setattr(whole_files, "file_defect", broken)
+    found = look(spec(tmp_path, "step=*"), scanner)
+    assert (found.path, found.torn, found.note) == ("", "", "step=1: it cannot be read: Input/output error")
+    monkeypatch.setattr(whole_files, "file_defect", real)
+    assert look(spec(tmp_path, "step=*"), scanner).step == 1
+    monkeypatch.setattr(whole_files, "_MOST_FILES", 0)
+    found = look(spec(tmp_path, "step=*"))
+    assert (found.torn, found.note) == ("", "step=1: it has more than 0 files")
+
+
 # --- the program's own check ------------------------------------------------------------------------------------------
 
 
@@ -232,17 +283,44 @@ def check(*code: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("command", "why"),
+    ("command", "torn", "why"),
     [
-        (("/nowhere/check",), "checkpoint_check cannot be started: [Errno 2] No such file or directory: '/nowhere/check'"),
-        (check("os._exit(127)"), "checkpoint_check ended with 127"),
-        (check("os.kill(os.getpid(), 9)"), "checkpoint_check ended with -9"),
+        (check("sys.exit(0)"), False, ""),
+        (check("sys.exit(1)"), True, "checkpoint_check ended with 1"),
+        (check("print('first\\n  last  \\n\\n', flush=True); sys.exit(2)"), True, "  last"),
+        (check("sys.stderr.write('x' * 300); sys.exit(2)"), True, "x" * 200),
+        (check("os.write(1, b'\\xff bad'); sys.exit(2)"), True, "\ufffd bad"),
+        (check("os._exit(126)"), False, "checkpoint_check ended with 126"),
+        (check("os._exit(127)"), False, "checkpoint_check ended with 127"),
+        (check("os.kill(os.getpid(), 9)"), False, "checkpoint_check ended with -9"),
+        (
+            ("/nowhere/check",),
+            False,
+            "checkpoint_check cannot be started: [Errno 2] No such file or directory: '/nowhere/check'",
+        ),
     ],
 )
-def test_a_check_that_says_neither_sets_nothing_aside(tmp_path: Path, command: tuple[str, ...], why: str) -> None:
+def test_the_answers_of_a_check(tmp_path: Path, command: tuple[str, ...], torn: bool, why: str) -> None:
+    """Only one that says no sets a checkpoint aside: a check that breaks says nothing about it."""
+    path, asked = str(plain(tmp_path / "step=1.pt")), tmp_path / "asked"
+    scanner, whole = Scanner(), not why
+    for _ in range(2):
+        counted = (*command[:-1], f"import sys; open({str(asked)!r}, 'a').write('x')\n{command[-1]}")
+        found = look(spec(tmp_path, checkpoint_check=command if len(command) == 1 else counted), scanner)
+        said = "" if whole else f"step=1.pt {'is torn' if torn else ''}".strip() + f": {why}"
+        assert (found.path, found.torn, found.sure, found.note) == (
+            path if whole else "", path if torn else "", whole or torn, said,
+        )  # fmt: skip
+    assert len(command) == 1 or not (whole or torn) or asked.read_text() == "x", "the same files are not asked for twice"
+
+
+def test_the_programs_own_check_is_started_as_the_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "told"
+    code = f"print(sys.argv[1:], os.getcwd(), os.environ['XL_BOTH'], file=open({str(told)!r}, 'w'))"
+    monkeypatch.setenv("XL_BOTH", "of the daemon")
     plain(tmp_path / "step=1.pt")
-    found = look(spec(tmp_path, checkpoint_check=command))
-    assert (found.path, found.torn, found.sure, found.note) == ("", "", False, f"step=1.pt: {why}")
+    look(spec(tmp_path, checkpoint_check=check(code), env=(("XL_BOTH", "of the program"),)))
+    assert told.read_text() == f"['{tmp_path}/step=1.pt'] {tmp_path} of the program\n"
 
 
 def test_a_check_that_never_ends_is_ended_with_its_children(tmp_path: Path) -> None:
@@ -275,6 +353,26 @@ def test_a_link_on_the_way_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
         set_aside(str(tmp_path / "in"), "a/step=1.pt")
     assert (tmp_path / "out" / "step=1.pt").exists()
+
+
+def test_setting_aside_is_durable_and_says_the_new_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, real, before = [], os.fsync, open_files()
+
+    def fsync(fd: int) -> None:
+        synced.append((os.readlink(f"/proc/self/fd/{fd}"), sorted(path.name for path in (tmp_path / "a").iterdir())))
+        real(fd)
+
+    monkeypatch.setattr(own_checkpoints.os, "fsync", fsync)
+    for number, name in enumerate((".step=1.pt.bad", ".step=1.pt.2.bad", ".step=1.pt.3.bad"), 1):
+        plain(tmp_path / "a" / "step=1.pt").write_bytes(b"%d" % number)
+        assert set_aside(str(tmp_path), "a/step=1.pt") == f"a/{name}"
+        assert (tmp_path / "a" / name).read_bytes() == b"%d" % number
+        assert synced[-1][0] == f"{tmp_path}/a"
+        assert name in synced[-1][1]
+    assert set_aside(str(tmp_path / "a"), str(plain(tmp_path / "a" / "x.pt").name)) == ".x.pt.bad"
+    with pytest.raises(FileNotFoundError):
+        set_aside(str(tmp_path), "a/step=1.pt")
+    assert open_files() <= before
 
 
 # --- of the daemon ----------------------------------------------------------------------------------------------------
@@ -509,3 +607,64 @@ def test_a_program_without_the_setting_is_not_looked_at(tmp_path: Path, daemon: 
     assert daemon.path is None
     assert daemon.inbox.empty()
     assert stat.S_ISDIR(tmp_path.stat().st_mode)
+
+
+def test_a_rollback_sets_aside_the_oldest_first_and_needs_an_older_one(
+    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("step=100.pt", "step=200.pt", "step=300.pt", "last.pt"):
+        saved(tmp_path / name)
+    real, order = own_checkpoints.set_aside, []
+
+    def noted(base: str, path: str) -> str:
+        order.append(path)
+        return real(base, path)
+
+    monkeypatch.setattr(own_checkpoints, "set_aside", noted)
+    assert daemon.begins(BeforeStart(spec(tmp_path), "t1", from_step=100)).found.step == 300
+    assert daemon.begins(BeforeStart(spec(tmp_path), "t2", from_step=101)).found.step == 100
+    assert order == ["step=200.pt", "step=300.pt"], "a crash in between leaves no gap"
+    assert (tmp_path / "last.pt").exists(), "one without a step is not judged by it"
+
+
+def test_a_directory_that_cannot_be_read_is_an_error_and_the_start_knows_no_checkpoint(
+    tmp_path: Path, daemon: Daemon
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    found = daemon.begins(BeforeStart(spec(tmp_path / "loop"), "t")).found
+    assert found == OwnCheckpoint(sure=False, error="its directory cannot be read: Too many levels of symbolic links")
+    assert daemon.path is None, "unknown is not none"
+
+
+def test_looks_are_ten_seconds_apart_or_fifty_times_as_long_as_they_take(
+    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_s, took_s, looks, place = 1_000.0, 0.0, list[object](), place_of(spec(tmp_path), "")
+    assert place is not None
+
+    def scanned(*_: object, **given: object) -> Result:
+        nonlocal at_s
+        looks.append(given["running"])
+        at_s += took_s
+        return Result(place)
+
+    monkeypatch.setattr(own_checkpoints, "time", SimpleNamespace(monotonic=lambda: at_s))
+    monkeypatch.setattr(Scanner, "scan", scanned)
+
+    def after(seconds: float) -> int:
+        """How many looks there have been that long after the newest one began."""
+        nonlocal at_s
+        at_s = began_s + seconds
+        daemon.own.newest(spec(tmp_path))
+        assert eventually(lambda: "checkpoints-Pong" not in {thread.name for thread in threading.enumerate()})
+        return len(looks)
+
+    began_s = at_s
+    assert after(0.0) == 1
+    assert after(9.9) == 1
+    took_s = 1.0
+    assert after(10.0) == 2
+    began_s += 10.0
+    assert after(49.9) == 2
+    assert after(50.0) == 3
+    assert looks == [True] * 3

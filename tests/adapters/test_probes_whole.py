@@ -293,14 +293,6 @@ def test_a_first_sign_of_progress_makes_a_program_ready(scene, source):
     scene.sees(replace(quiet, progress_at_s=scene.clock.at_s, phase="training", ready=True))
 
 
-def test_a_program_that_is_not_judged_is_ready_while_it_runs(scene):
-    scene.watch(Progress.NONE)
-    scene.say("READY=1\nX_EXTRALIFE_STEPS=12\nSTATUS=at work")
-    scene.sees(Sample(TOKEN, ready=True, status="at work"))
-    scene.watch(Progress.NONE, pid=0, token=OTHER)
-    assert scene.look() == Sample(OTHER), "no process has this number"
-
-
 # --- the best source ---------------------------------------------------------------------------------------------------------
 
 
@@ -339,17 +331,6 @@ def test_the_best_source_that_reports_is_taken(scene):
     scene.sees(by_beat)
     Path(scene.paths.beat("Pong", 1)).unlink()
     scene.sees(by_beat)
-
-
-def test_the_newer_of_growth_and_a_first_notification_is_the_sign_of_progress(scene):
-    scene.watch(Progress.AUTO)
-    scene.look()
-    scene.say("READY=1")
-    told_s = scene.notified().progress_ns / 1e9
-    assert scene.look().progress_at_s == told_s
-    scene.clock.at_s = told_s + 100.0
-    scene.log("stdout", "x")
-    assert scene.look().progress_at_s == told_s + 100.0
 
 
 def test_files_are_looked_at_beside_the_log_where_a_pattern_names_them(scene):
@@ -439,48 +420,7 @@ def test_all_that_is_seen_of_an_attempt_is_in_one_sample(scene, scan):
     assert scene.probes.sample() == {}
 
 
-def test_a_cgroup_is_read_every_ten_seconds(scene):
-    scene.watch(Progress.NONE)
-    scene.load = Load(memory_bytes=1)
-    assert scene.look().memory_bytes == 1
-    scene.load = Load(memory_bytes=2)
-    scene.clock.advance(9.9)
-    assert scene.look().memory_bytes == 1
-    scene.clock.advance(0.1)
-    assert scene.look().memory_bytes == 2
-    assert scene.loads_read == [TOKEN] * 2
-
-
-def test_where_nothing_is_new_it_is_the_same_sample(scene, scan):
-    """Whoever stores samples sees at a glance that there is nothing to store."""
-    state = scene.state
-    assert eventually(lambda: state() == "S")
-    scene.watch(Progress.LOG)
-    for change in (
-        lambda: None,
-        lambda: setattr(scene, "load", Load(memory_bytes=1)),
-        lambda: scene.own.update(Pong=OwnCheckpoint("/x.pt", 7)),
-        scene.own.clear,
-    ):
-        change()
-        scene.clock.advance(10.0)
-        assert scene.look() is scene.look()
-    assert (scene.look().memory_bytes, scene.look().own) == (1, None)
-
-
 # --- the tree ---------------------------------------------------------------------------------------------------------------
-
-
-def test_a_tree_is_looked_at_at_once_when_its_watch_begins_and_then_every_two_seconds(scene, scan):
-    scene.watch(Progress.NONE)
-    assert scene.look().pids == ()
-    scan.below = (process(scene.child, scene.process.pid),)
-    scene.clock.advance(1.9)
-    assert scene.look().pids == ()
-    scene.watch(Progress.NONE, name="Qbert")
-    assert scene.probes.sample()["Qbert"].pids == (), "by the scan that there is"
-    scene.clock.advance(0.1)
-    assert [each.pids for each in scene.probes.sample().values()] == [(scene.child,)] * 2
 
 
 def test_the_worker_itself_is_judged_by_its_tree_only_where_nothing_else_judges_it(scene, monkeypatch):
@@ -572,15 +512,6 @@ def kinds(scene):
     return [report.kind for _, _, report in scene.probes.reports()]
 
 
-def test_at_most_256_reports_are_read_at_a_time_and_the_rest_later(scene):
-    scene.watch()
-    reports_of(scene).write_text("".join(f'{{"kind": "{number}"}}\n' for number in range(600)))
-    assert kinds(scene) == [str(number) for number in range(256)]
-    assert kinds(scene) == [str(number) for number in range(256, 512)]
-    assert kinds(scene) == [str(number) for number in range(512, 600)]
-    assert kinds(scene) == []
-
-
 def test_a_program_that_reports_without_end_is_not_read_for_ever(scene):
     scene.watch()
     for number in range(5):
@@ -599,21 +530,6 @@ def test_a_report_without_end_is_passed_over_piece_by_piece(scene):
     reports_of(scene).write_bytes(longest + b"x" * 64 * 1024 + b'\n{"kind": "a"}\n')
     assert [len(kind) for kind in kinds(scene)] == [64 * 1024 - 13]
     assert kinds(scene) == []
-    assert kinds(scene) == ["a"]
-
-
-@pytest.mark.parametrize("source", [Progress.AUTO, Progress.NOTIFY])
-def test_who_never_reported_is_asked_every_five_seconds_unless_it_beats(scene, source):
-    scene.watch(source)
-    assert kinds(scene) == []
-    reports_of(scene).write_text('{"kind": "a"}\n')
-    scene.clock.at_s += 4.9
-    assert kinds(scene) == []
-    if source is Progress.AUTO:
-        scene.write_beat()
-        scene.look()
-    else:
-        scene.clock.at_s += 0.1
     assert kinds(scene) == ["a"]
 
 

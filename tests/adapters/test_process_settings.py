@@ -60,20 +60,6 @@ def test_the_pid_that_belongs_to_another_process_by_now_gets_no_input(world, mon
     assert "x" not in world.stdout()
 
 
-def test_one_that_does_not_read_costs_its_sender_an_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdin, "_PATIENCE_S", 0.05)
-    found = world.run(["sleep", "100"], stdin=True)
-    with pytest.raises(OSError, match=r"^\[Errno 11\] it is not read: 65536 of 100000 bytes were sent$"):
-        stdin.send(found.shim_pid, found.shim_start_ticks, b"x" * 100_000)
-
-
-def test_one_that_has_closed_it_has_none(world: World) -> None:
-    found = world.run(["sh", "-c", "exec <&-; echo closed; sleep 100"], stdin=True)
-    assert eventually(lambda: world.stdout() == "closed\n")
-    with pytest.raises(stdin.NoInput, match=r"^\[Errno 32\] nobody reads it any more$"):
-        stdin.send(found.shim_pid, found.shim_start_ticks, b"x")
-
-
 def test_logs_at_other_places_are_those_whose_last_lines_are_kept(world: World, tmp_path: Path) -> None:
     place = tmp_path / "logs" / "web.log"
     place.parent.mkdir()

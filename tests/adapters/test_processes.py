@@ -25,9 +25,8 @@ from structlog.testing import capture_logs
 from tools import no_descriptors
 
 from supervisor.adapters import procfs, threads
-from supervisor.adapters.process import endings, limits, processes, shim_code
+from supervisor.adapters.process import endings, processes, shim_code
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
-from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker.placeholders import Template
 from workers import contract
 
@@ -187,6 +186,8 @@ def test_the_worker_sees_the_contract_and_nothing_of_systemd(world, monkeypatch)
     for name in contract.STRIPPED_ENV:
         monkeypatch.setenv(name, "the daemon's own")
     monkeypatch.setenv("FROM_DAEMON", "1")
+    monkeypatch.setenv("RL_LR", "1")
+    monkeypatch.setitem(os.environb, b"ODD", b"\xff")
     monkeypatch.setenv("EXTRALIFE_TOKEN", "of an outer supervisor")
     for name in ("EXTRALIFE_TEST_PATIENCE", "EXTRALIFE_BOOT_FILES", "EXTRALIFE_MUTANTS_CALLS"):
         monkeypatch.delenv(name, raising=False)
@@ -210,6 +211,9 @@ def test_the_worker_sees_the_contract_and_nothing_of_systemd(world, monkeypatch)
         contract.ENV_NOTIFY: paths.notify_socket("Pong"),
     }
     assert (env["FROM_DAEMON"], env["FROM_SPEC"], env["PYTHONUNBUFFERED"], env["PYTHONFAULTHANDLER"]) == ("1", "2", "1", "0")
+    assert (env["ODD"], env["RL_LR"], env["SUPERVISOR_PROCESS_NAME"]) == ("\udcff", "1", "Pong")
+    builtin = processes.worker_env(paths, spec("Pong", ["x"], builtin=True), 7, token, BOOT)
+    assert not [name for name in builtin if name.startswith(("RL_", "SUPERVISOR_"))], "its flags say all"
 
 
 def test_a_command_is_filled_in_at_its_start(world, monkeypatch):
@@ -508,23 +512,6 @@ def test_what_only_the_second_look_finds_is_swept_too():
         assert orphan.wait() == -signal.SIGKILL
 
 
-def test_ten_stubborn_trees_are_ended_in_parallel(world):
-    script = "trap '' TERM; setsid sleep 600 & echo up; sleep 600; sleep 600"
-    started = [world.run(["bash", "-c", script], name=f"game{i}") for i in range(10)]
-    for attempt in started:
-        assert eventually(lambda attempt=attempt: world.stdout(attempt.program) == "up\n")
-        assert eventually(lambda attempt=attempt: len(procfs.descendants([attempt.shim_pid])) == 3), "the last sleep began"
-    trees = [stat.pid for attempt in started for stat in procfs.descendants([attempt.shim_pid])]
-    assert len(trees) == 30
-    for attempt in started:
-        world.launcher.kill_tree(attempt.program, attempt.token)
-    for attempt in started:
-        ending = world.inbox.expect(Ended, attempt.token).ending
-        assert ending.signal == signal.SIGKILL
-        assert len(ending.leftovers) == 2
-    assert all(gone(pid) for pid in trees)
-
-
 TO_BE_ASKED = "trap 'echo asked; exit 75' TERM; echo up; while :; do sleep 0.05; done"
 
 
@@ -536,6 +523,13 @@ def test_a_shim_that_is_stopped_passes_the_asking_on_all_the_same(world):
     world.launcher.ask_to_leave("Pong", started.token)
     assert world.inbox.expect(Ended).ending.code == 75
     assert world.stdout() == "up\nasked\n"
+
+
+def test_a_program_is_asked_to_leave_with_its_own_signal(world):
+    started = world.run(["bash", "-c", TO_BE_ASKED.replace("TERM", "INT")], stop_signal="INT", stop_signal_to="leader")
+    assert eventually(lambda: world.stdout() == "up\n")
+    world.launcher.ask_to_leave("Pong", started.token)
+    assert world.inbox.expect(Ended).ending.code == 75
 
 
 def test_a_worker_under_the_shim_of_an_older_release_is_asked_by_the_daemon(world, monkeypatch, tmp_path):
@@ -820,45 +814,6 @@ def test_two_ends_are_reported_although_no_thread_can_be_begun(world, no_new_thr
 
 
 # --- what is handed to a shim, and what it leaves, whole ------------------------------------------------------------------
-
-
-def test_a_shim_is_ordered_to_the_letter(tmp_path, monkeypatch):
-    """The environment is that of the daemon, without systemd's variables, in bytes that no locale touches."""
-    for name in tuple(os.environ):
-        monkeypatch.delenv(name)
-    for name in contract.STRIPPED_ENV:
-        monkeypatch.setenv(name, "systemd's")
-    monkeypatch.setenv("HOME", "/root")
-    monkeypatch.setenv("RL_LR", "1")
-    monkeypatch.setenv("PYTHONFAULTHANDLER", "0")
-    monkeypatch.setitem(os.environb, b"ODD", b"\xff")
-    paths, token = Paths("/state", "/run/x"), "ab" * 16
-    own = ProgramSpec(
-        "Pong", ("train", "--fast"), "d", env=(("LR", "2"), ("ODD2", "\u00e9")), directory="/work", stop_grace_s=7.0,
-        stop_signal_to="group", stop_signal="INT",
-    )  # fmt: skip
-    env = {
-        "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "0", "HOME": "/root", "RL_LR": "1", "ODD": "\udcff", "LR": "2",
-        "ODD2": "\u00e9", "EXTRALIFE_PROGRAM": "Pong", "EXTRALIFE_TOKEN": token, "EXTRALIFE_ATTEMPT": "3",
-        "EXTRALIFE_RUN_DIR": "/state/programs/Pong", "EXTRALIFE_BEAT": "/run/x/beats/Pong.3.beat",
-        "EXTRALIFE_CONTROL": "/run/x/beats/Pong.3.control", "EXTRALIFE_BOOT_ID": "boot",
-        "EXTRALIFE_LEAVE_BY": "/run/x/beats/Pong.3.leave-by",
-        "EXTRALIFE_STACKS": f"/state/programs/Pong/attempts/3-{token}/stacks.txt", "NOTIFY_SOCKET": "/run/x/notify/Pong",
-        "SUPERVISOR_ENABLED": "1", "SUPERVISOR_SERVER_URL": "unix:///run/x/supervisor.sock",
-        "SUPERVISOR_PROCESS_NAME": "Pong", "SUPERVISOR_GROUP_NAME": "Pong",
-    }  # fmt: skip
-    order = processes.shim_order(paths, own, 3, token, "boot", "/cgroup")
-    assert order == {
-        "program": "Pong", "attempt": 3, "token": token, "boot_id": "boot", "argv": ["train", "--fast"], "env": env,
-        "cwd": "/work", "run_dir": "/state/programs/Pong", "attempt_dir": f"/state/programs/Pong/attempts/3-{token}",
-        "stdout": "/state/programs/Pong/stdout.log", "stderr": "/state/programs/Pong/stderr.log",
-        "record": "/run/x/shims/Pong.json", "umask": procfs.umask(), "files": limits.GIVEN_FILES, "lock_wait_s": 5.0,
-        "cgroup": "/cgroup", "grace_s": 7.0, "done_codes": [0], "rest_s": 1e8, "signal_to": "group", "stop_signal": 2, "stdin": False, "user": None,
-        "lock": "/state/programs/Pong/lock", "may_claim": True, "end_signal": 15,
-    }  # fmt: skip
-    builtin = processes.shim_order(paths, replace(own, builtin=True, directory=None), 3, token, "boot")
-    assert builtin["env"] == {name: value for name, value in env.items() if not name.startswith(("RL_", "SUPERVISOR_"))}
-    assert (builtin["cwd"], builtin["cgroup"]) == ("/state/programs/Pong", "")
 
 
 def test_a_record_is_taken_with_all_its_fields_in_their_types_or_not_at_all(tmp_path):

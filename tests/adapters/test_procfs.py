@@ -152,18 +152,6 @@ def test_all_that_is_known_of_a_child() -> None:
     assert open_files() <= before
 
 
-def test_the_time_of_both_kinds_is_counted_in_ticks() -> None:
-    code = "import os, sys; print('ready', flush=True); sys.stdin.read(1)\nfor _ in range(2 * 10**6): os.getppid()\n"
-    with child(code + "print('done', flush=True); sys.stdin.read()") as process:
-        used = lambda: procfs.read_stat(process.pid).ticks  # noqa: E731
-        first = used()
-        process.stdin.write(b"x")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"done\n"
-        assert eventually(lambda: used() == sum(ticks(process.pid)[:2]))
-        assert sum(ticks(process.pid)[:2]) > first
-
-
 def test_bytes_read_and_written_are_both_counted() -> None:
     code = "import os, sys; print('ready', flush=True); data = sys.stdin.buffer.read(70_000); os.write(1, data); sys.stdin.read()"
     with child(code) as process:
@@ -209,17 +197,6 @@ def test_signals_that_are_caught_and_signals_that_are_ignored() -> None:
         assert not {1, 2, 9, 11, 12, 64} & set(ignored)
     assert not procfs.catches(NOBODY, 1)
     assert not procfs.ignores(NOBODY, 1)
-
-
-def test_a_text_is_stripped_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    with child(WAITS, env={b"A": b"x\xff", b"B": b" \n"}) as process:
-        monkeypatch.setattr(procfs, "_TEXT_BYTES", 4096)
-        assert procfs.read_text(process.pid, "comm") == procfs.read_stat(process.pid).name  # type: ignore[union-attr]
-        assert procfs.read_text(process.pid, "environ") == "A=x\ufffd\0B="
-        monkeypatch.setattr(procfs, "_TEXT_BYTES", 3)
-        assert procfs.read_text(process.pid, "environ") == "A=x"
-        assert procfs.read_text(process.pid, "nothing") is None
-    assert procfs.read_text(NOBODY, "comm") is None
 
 
 def test_the_mask_of_new_files_is_that_of_the_system_if_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,29 +255,6 @@ def test_descendants_come_after_their_parents_and_once(family: int) -> None:
     os.kill(a, signal.SIGKILL)
     assert eventually(lambda: not procfs.read_stat(a).alive)  # type: ignore[union-attr]
     assert a not in {stat.pid for stat in procfs.descendants([family])}, "a zombie is dead"
-
-
-def test_a_scan_has_every_living_process_and_its_family(family: int) -> None:
-    dead = zombie()
-    try:
-        table = procfs.scan()
-    finally:
-        os.waitpid(dead, 0)
-    assert dead not in table.processes
-    assert table.changed is None
-    stat = procfs.read_stat(family)
-    assert stat is not None
-
-    def expected() -> Stat:
-        return stat._replace(state="S", ticks=sum(ticks(family)[:2]))
-
-    assert eventually(lambda: procfs.scan().processes[family] == expected())
-    below = table.below(family)
-    assert sorted(process.name for process in below) == ["a", "a) of (a", "b"]
-    assert [process.name for process in below].index("a) of (a") == 2
-    assert [process.parent for process in below[:2]] == [family, family]
-    assert table.children[family] == below[:2]
-    assert table.below(below[2].pid) == []
 
 
 SPENDS = """

@@ -614,19 +614,6 @@ def test_a_file_is_kept_within_the_size_that_is_set(box: Box) -> None:
     assert 5_000 < len(kept) < 20_000, "the smallest size that can be set keeps something"
 
 
-def test_it_is_maintained_once_a_minute(box: Box) -> None:
-    def folded() -> int:
-        with contextlib.closing(sqlite3.connect(box.path)) as db:
-            return int(db.execute("SELECT count(*) FROM programs_60").fetchone()[0])
-
-    box.clock.at_s = 1_190.0  # so that its readings are of 1,200, 1,210 ...
-    counts = []
-    for _ in range(14):
-        box.record()
-        counts.append(folded())
-    assert counts == [0] * 6 + [1] * 6 + [2] * 2
-
-
 def test_a_disk_that_is_full_is_told_once_and_nothing_of_what_was_there_is_lost(tmp_path: Path) -> None:
     """A real file system of 1 MiB that something else fills."""
     code = (
@@ -654,11 +641,6 @@ def test_a_disk_that_is_full_is_told_once_and_nothing_of_what_was_there_is_lost(
         env={**os.environ, "PYTHONPATH": found}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-
-
-def test_a_recorder_that_never_began_can_be_stopped(box: Box) -> None:
-    box.recorder.stop()
-    assert not box.path.exists()
 
 
 def test_its_thread_has_a_name_and_leaves_nothing_open(path: Path) -> None:

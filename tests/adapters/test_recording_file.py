@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,12 @@ from tools import mounted
 
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
-from supervisor.model.recording import FIGURES_OF_ITS_OWN, GPUS, HOST, PROGRAMS, Row, Track, tracks_of
+from supervisor.model.recording import FIGURES_OF_ITS_OWN, GPUS, HOST, PROGRAMS, Row
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEN_S, MINUTE, *_ = TIERS
-DAY_S = 86_400.0
 WORDS = ("RUNNING", "training", "light")
 
 
@@ -86,38 +84,6 @@ def test_the_tables_of_a_sheet_and_what_makes_them_fast(path: Path, recording: R
     }, "the host is one subject"  # fmt: skip
 
 
-def test_a_row_lies_in_the_file_as_numbers_of_a_subject(path: Path, recording: Recording) -> None:
-    recording.add({"gpus": [gpu(10.0, power_w=5.0, utilisation=Spread(1.0, 2.0, 6.0))]})
-    assert query(path, "SELECT * FROM gpus_10") == [(10.0, 1.8e9 + 10.0, 1, 1, None, 2.0, None, 5.0)]
-    recording.add({"gpus": [gpu(20.0, power_w=7.0)]})
-    recording.fold(60.0)
-    assert query(path, "SELECT * FROM gpus_60") == [
-        (0.0, 1.8e9 + 20.0, 2, 1, None, 2.0, None, 6.0, None, None, 2.0, 2.0, None, None, 5.0, 7.0)
-    ]
-    found = "SELECT gpu.text, phase.text, s.reasons FROM gpus_subject s, label gpu, label phase WHERE gpu.id = s.gpu AND phase.id = s.worker_phase"
-    assert query(path, found) == [("GPU-0", "", None)]
-
-
-def test_rows_of_any_tier_come_back_whole(path: Path, recording: Recording) -> None:
-    told = [gpu(60.0, used_bytes=Spread(1.0, 2.0, 3.0), power_w=None)._replace(readings=5), gpu(120.0, power_w=4.0)]
-    store.fill(recording, GPUS, MINUTE, iter(told))
-    assert list(read(path, GPUS, MINUTE, 0.0, 1e9, ())) == [
-        told[0]._replace(values={"used_bytes": Spread(1.0, 2.0, 3.0), "utilisation": None, "temperature_c": None, "power_w": None}),
-        told[1]._replace(
-            values={"used_bytes": None, "utilisation": None, "temperature_c": None, "power_w": Spread(4.0, 4.0, 4.0)}
-        ),
-    ]  # fmt: skip
-    track = Track(
-        [60.0, 120.0], [1.8e9 + 60.0, 1.8e9 + 120.0], [("GPU-0", "")] * 2, [(None,)] * 2,
-        {"used_bytes": [2.0, None], "utilisation": [None] * 2, "temperature_c": [None] * 2, "power_w": [None, 4.0]},
-        {
-            "used_bytes": ([1.0, None], [3.0, None]), "utilisation": ([None] * 2, [None] * 2),
-            "temperature_c": ([None] * 2, [None] * 2), "power_w": ([None, 4.0], [None, 4.0]),
-        },
-    )  # fmt: skip
-    assert tracks_of(GPUS, read(path, GPUS, MINUTE, 0.0, 1e9, ())) == {("GPU-0", ""): track}
-
-
 def test_one_subject_of_many_rows_is_stored_once(path: Path, recording: Recording) -> None:
     recording.add({"programs": [row(10.0 * number) for number in range(600)]})
     recording.add({"programs": [row(10.0 * number, token="b") for number in range(600, 1200)]})
@@ -155,51 +121,12 @@ def test_a_subject_that_is_deleted_while_somebody_reads_is_a_question_mark(path:
 # --- its limits ----------------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_kept_to_the_very_second_of_their_span(path: Path, recording: Recording) -> None:
-    recording.add({"programs": [row(100.0), row(110.0)]})
-    recording.forget(TEN_S.keep_s + 100.0, 1 << 30)
-    assert query(path, "SELECT at_s FROM programs_10") == [(100.0,), (110.0,)]
-    recording.forget(TEN_S.keep_s + 100.1, 1 << 30)
-    assert query(path, "SELECT at_s FROM programs_10") == [(110.0,)]
-
-
-def test_subjects_are_looked_through_at_the_first_time_and_then_once_a_day(path: Path, recording: Recording) -> None:
-    def tokens() -> list[object]:
-        return [text for (text,) in query(path, "SELECT text FROM label WHERE text LIKE 't_' ORDER BY text")]
-
-    def forget(at_s: float, number: int) -> None:
-        """Forget at this time, with a subject that has lost its only row just before."""
-        recording.add({"programs": [row(at_s, token=f"t{number}")]})
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-            db.execute("DELETE FROM programs_10")
-        recording.forget(at_s, 1 << 30)
-
-    forget(5.0, 0)
-    assert tokens() == []
-    forget(5.0 + DAY_S - 1.0, 1)
-    assert tokens() == ["t1"]
-    forget(5.0 + DAY_S, 2)
-    assert tokens() == []
-    forget(5.0 + DAY_S + 60.0, 3)
-    assert tokens() == ["t3"]
-
-
 def test_deleted_rows_make_the_file_smaller(path: Path, recording: Recording) -> None:
     empty = recording.size_bytes
     recording.add({"programs": [row(10.0 * number, loss=1.0) for number in range(2_000)]})
     assert recording.size_bytes > empty + 100_000
     recording.forget(TEN_S.keep_s + 50_000.0, 1 << 30)
     assert recording.size_bytes <= empty + 2 * 4096
-    recording.close()
-    assert path.stat().st_size == recording_size(path)
-
-
-def recording_size(path: Path) -> int:
-    """The size of a closed file, as a recorder tells it."""
-    made = Recording(path, now_s=1e6)
-    size = made.size_bytes
-    made.close()
-    return size
 
 
 # --- opening it ----------------------------------------------------------------------------------------------------------
@@ -288,21 +215,6 @@ def test_what_cannot_be_opened_is_an_error_of_the_disk_and_no_damage(path: Path)
     path.mkdir()
     with nothing_stays_open(), pytest.raises(IsADirectoryError, match="a directory, not a regular file"):
         RecordingReader(path)
-
-
-def test_it_is_written_and_read_in_other_threads_than_it_was_opened_in(path: Path, recording: Recording) -> None:
-    with ThreadPoolExecutor(1) as other:
-        other.submit(recording.add, {"programs": [row(10.0)]}).result()
-        with RecordingReader(path) as reader:
-            found = other.submit(lambda: list(reader.rows(PROGRAMS, TEN_S, 0.0, 99.0))).result()
-            assert [each.at_s for each in found] == [10.0]
-
-
-def test_readers_close_what_they_opened(path: Path, recording: Recording) -> None:
-    recording.add({"figures": [Row(10.0, 0.0, ("Pong", "kl", "a"), (), {})]})
-    recording.close()  # SQLite shares what it has open of one file
-    with nothing_stays_open(), RecordingReader(path) as reader:
-        assert reader.names() == {"kl"}
 
 
 # --- its side files ------------------------------------------------------------------------------------------------------

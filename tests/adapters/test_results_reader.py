@@ -46,14 +46,6 @@ def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
     assert results_reader.survey(tmp_path / "not there") == []
 
 
-def test_of_a_long_file_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results_reader, "_TAIL_BYTES", 1000)
-    path = put(tmp_path, "a", [row(step, episode, 20.0) for step in range(100, 10_000, 100) for episode in (1, 2)])
-    assert path.stat().st_size > 5000
-    (found,) = results_reader.survey(tmp_path)
-    assert (found.env_steps, found.games) == (9900, 2)
-
-
 def test_the_line_that_the_limit_cuts_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path, "a", [row(100, 1), row(100, 2), row(200, 1, 2.0), row(200, 2, 2.0)])
     size, lines = path.stat().st_size, path.read_bytes().splitlines(keepends=True)

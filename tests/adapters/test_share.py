@@ -77,12 +77,6 @@ def test_a_kernel_that_is_asked_too_often_is_asked_again(kernel):
     assert kernel.did == [WROTE, 0.1, WROTE, 0.1, WROTE]
 
 
-def test_a_kernel_that_never_has_time_is_asked_five_times(kernel):
-    kernel.answers = [BlockingIOError] * 9
-    Share().lower(7)
-    assert kernel.did == [WROTE, 0.1] * 5
-
-
 @pytest.mark.parametrize("error", [FileNotFoundError, ProcessLookupError, PermissionError])
 def test_a_share_that_cannot_be_changed_stays_as_it_is(kernel, error):
     kernel.answers = [error]

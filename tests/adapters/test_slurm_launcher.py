@@ -1,10 +1,8 @@
 """What the launcher asks of Slurm and what it posts, each as a whole, and every time limit from both sides."""
 
 import json
-import shlex
 import shutil
 import subprocess
-import sys
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,10 +16,10 @@ from supervisor.adapters.process import limits
 from supervisor.adapters.slurm import launcher as launchers
 from supervisor.adapters.slurm.client import Done, SlurmRefused, Unknown
 from supervisor.adapters.slurm.job_files import node_order
-from supervisor.adapters.slurm.launcher import SlurmLauncher, mark_of, remote_paths
+from supervisor.adapters.slurm.launcher import SlurmLauncher, mark_of
 from supervisor.adapters.slurm.script import Tag, Terms, batch_script
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
-from supervisor.model.settings import LOG_NONE, Paths, Progress
+from supervisor.model.settings import LOG_NONE, Progress
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import JobResources
@@ -113,11 +111,6 @@ def test_a_state_directory_has_one_mark_by_whatever_path_it_is_named(tmp_path):
     assert mark_of(str(tmp_path)) == mark_of(str(tmp_path / "link")) != mark_of("/")
 
 
-def test_jobs_find_the_runtime_files_below_the_state_directory():
-    paths = Paths("/state", "/run/x", "/etc/c")
-    assert remote_paths(paths) == Paths("/state", "/state/slurm", "/etc/c")
-
-
 def test_an_order_holds_all_that_a_node_needs(world):
     paths, run_dir = world.paths, world.paths.run_dir("Pong")
     plain = {
@@ -139,27 +132,6 @@ def test_an_order_holds_all_that_a_node_needs(world):
     }  # fmt: skip
     joined = node_order(paths, replace(SPEC, redirect_stderr=True, progress=Progress.FILES), 3, TOKEN, SETTINGS)
     assert joined == plain | {"stderr": plain["stdout"], "witness": True}
-
-
-def test_a_job_is_submitted_in_its_run_directory_with_all_its_files(world):
-    world.spawn()
-    assert world.cluster.said() == [("submit", (), world.paths.run_dir("Pong")), ("jobs", ["17"])]
-    order = json.dumps(node_order(world.paths, SPEC, 3, TOKEN, SETTINGS), indent=1)
-    assert (world.directory() / "order.json").read_text() == order
-    assert {"job.sh", "order.json"} <= {each.name for each in world.directory().iterdir()}
-    (code,) = Path(world.paths.runtime_dir).glob("code-*")
-    assert len(code.name) == len("code-") + 16
-    assert sorted(each.relative_to(code).as_posix() for each in code.rglob("*.py")) == [
-        "node.py", "shim.py", "workers/contract.py", "workers/exit_record.py",
-    ]  # fmt: skip
-    here = Path(launchers.__file__).parent
-    assert (code / "node.py").read_bytes() == (here / "node.py").read_bytes()
-    assert (code / "shim.py").read_bytes() == (here.parents[1] / "shim.py").read_bytes()
-    command = f"exec {shlex.quote(sys.executable)} -S -E '{code}/node.py' '{world.directory()}/order.json'"
-    assert world.cluster.scripts[0].splitlines()[-1] == command
-    assert Path(f"{world.paths.runtime_dir}/beats").is_dir()
-    sights = {"Pong": JobSight(TOKEN, "17", "PENDING")}
-    assert world.inbox.items == [JobsSeen(world.clock.now_s(), sights)] * 2
 
 
 def test_the_code_for_nodes_is_copied_once_and_again_when_it_is_gone(world):
@@ -254,15 +226,6 @@ def test_one_failed_poll_is_ordinary_and_the_second_is_told(world):
     assert world.inbox.items == [], "counted anew after an answer"
 
 
-def test_a_failed_poll_after_25_s_of_silence_is_told_at_once(world):
-    running(world)
-    world.cluster.rows = AWAY
-    world.inbox.items.clear()
-    world.clock.at_s += 25.0
-    world.launcher.step()
-    assert [item.error for item in world.inbox.items] == ["no controller"]
-
-
 def test_a_job_that_nobody_can_account_for_is_unknown_after_25_s(world):
     running(world)
     world.cluster.unread = "sacct is away"
@@ -272,16 +235,6 @@ def test_a_job_that_nobody_can_account_for_is_unknown_after_25_s(world):
     assert (seen.jobs["Pong"].state, seen.jobs["Pong"].reason) == ("UNKNOWN", "sacct is away")
     assert world.look(world.row(**RUNS), later_s=10.0)[-1].jobs["Pong"].state == "RUNNING"
     assert [item.jobs["Pong"].state for item in world.look(later_s=10.0)] == ["RUNNING"], "counted anew"
-
-
-@pytest.mark.parametrize(("later_s", "given_up"), [(119.9, False), (120.0, True)])
-def test_a_submission_without_an_answer_is_waited_for_as_long_as_it_may_take_to_settle(world, later_s, given_up):
-    world.cluster.answer = Unknown("timeout", "timeout")
-    world.spawn()
-    broke = [item for item in world.look(later_s=later_s) if isinstance(item, SpawnBroke)]
-    error = "cannot submit Pong: sbatch gave no answer, and Slurm has not shown such a job for 2m"
-    assert broke == ([SpawnBroke(world.clock.now_s(), "Pong", TOKEN, error)] if given_up else [])
-    assert world.launcher.number(TOKEN) == (None if given_up else 3)
 
 
 def test_a_submission_without_an_answer_whose_program_ran_has_ended(world):
@@ -459,35 +412,6 @@ def test_the_node_of_a_job_that_failed_is_asked_about(world, state, nodes, told)
     (ended,) = ends(world, world.row(state=state))
     assert (ended.ending.job.node_states, ended.ending.job.node_reason) == (told or ((), ""))
     assert world.cluster.said("jobs") == ([] if told is None else [("nodes",)])
-
-
-def test_the_node_of_a_job_that_was_asked_to_leave_is_not_asked_about(world):
-    running(world)
-    world.launcher.kill_tree("Pong", TOKEN)
-    world.launcher.step()
-    assert world.cluster.gone() == ["17"]
-    left(world)
-    assert ends(world, world.row(state="CANCELLED"))[0].ending.job.state == "CANCELLED"
-    assert world.cluster.said("jobs") == []
-
-
-def test_the_nodes_are_asked_for_once_a_poll(world):
-    world.cluster.answer = Unknown("timeout", "timeout")  # each job is known by its comment
-    for number, token in ((3, TOKEN), (4, "cd" * 16), (5, "ef" * 16)):
-        world.launcher.spawn(replace(SPEC, name=f"Pong{number}"), number, token)
-        Path(world.paths.run_dir(f"Pong{number}")).mkdir()
-    world.launcher.step()
-    rows = [
-        replace(world.row(17 + n, state="CANCELLED", nodes=("n7",)), comment=str(Tag(world.launcher.mark, f"Pong{3 + n}", 3 + n, token)))
-        for n, token in enumerate((TOKEN, "cd" * 16, "ef" * 16))
-    ]  # fmt: skip
-    world.cluster.said()
-    world.cluster.all_nodes = [DRAINED]
-    waits = replace(rows[2], state="PENDING", nodes=())
-    assert len(ends(world, rows[0], rows[1], waits)) == 2
-    assert world.cluster.said("jobs") == [("nodes",)]
-    world.cluster.all_nodes = [replace(DRAINED, reason="later")]
-    assert [each.ending.job.node_reason for each in ends(world, rows[2])] == ["later"]
 
 
 def test_the_output_of_a_job_that_slurm_restarted_lies_with_its_first_attempt(world):
@@ -682,12 +606,6 @@ def survey(world, number=3, token=TOKEN):
     return world.launcher.survey({"Pong": (number, token)})["Pong"]
 
 
-def test_nothing_is_asked_about_no_attempt(world):
-    assert (world.launcher.survey({}), world.launcher.unrecorded_workers([]), world.cluster.said()) == ({}, {}, [])
-    assert world.launcher.unrecorded_workers(["Pong"]) == {}
-    assert world.cluster.said() == [], "without a fence no job was ever submitted"
-
-
 def test_what_is_found_of_an_attempt(world):
     assert survey(world) == Survivor(TOKEN, Survival.NEVER)
     assert world.cluster.said() == [("jobs", ())]
@@ -743,21 +661,6 @@ def test_jobs_that_the_journal_lacks_are_found_by_the_fence(world):
 
 
 # --- the rest of the port ---
-
-
-def test_what_does_not_exist_for_jobs(world):
-    world.spawn()
-    assert world.launcher.no_room() is None
-    world.launcher.continue_child("Pong", TOKEN, 1, 2)
-    assert world.launcher.number(TOKEN) == 3
-
-
-def test_a_refused_attempt_is_told_and_forgotten(world):
-    world.spawn()
-    world.inbox.items.clear()
-    world.launcher.refuse("Pong", TOKEN, "the disk is full")
-    assert world.inbox.items == [SpawnBroke(world.clock.now_s(), "Pong", TOKEN, "cannot submit Pong: the disk is full")]
-    assert world.launcher.number(TOKEN) is None
 
 
 def test_an_attempt_that_is_refused_while_the_queue_is_asked_spoils_nothing_for_the_others(world):

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from supervisor.adapters.process.processes import KEPT_ATTEMPTS
 from supervisor.adapters.slurm import node, report
-from supervisor.adapters.slurm.client import SlurmRefused, Unknown
+from supervisor.adapters.slurm.client import Unknown
 from supervisor.adapters.slurm.job_files import node_order
 from supervisor.adapters.slurm.probes import FRESH_S, SlurmEvidence, SlurmProbes
 from supervisor.adapters.slurm.report import SlurmControls
@@ -245,17 +245,6 @@ def test_an_adopted_job_that_runs_is_asked_to_save_and_not_deleted_before_the_fi
     assert world.cluster.cancelled == [("17", "USR1")]
 
 
-def test_a_job_that_the_journal_lacks_and_that_runs_is_asked_to_save(world):
-    world.spawn()
-    world.restart()
-    world.cluster.rows = [world.row(state="RUNNING", nodes=("n7",))]
-    number, found = world.launcher.unrecorded_workers(["Pong"])["Pong"]
-    world.launcher.adopt("Pong", 3, found)
-    world.launcher.ask_to_leave("Pong", TOKEN)
-    world.launcher.step()
-    assert (number, world.cluster.cancelled) == (3, [("17", "USR1")])
-
-
 def test_a_job_that_only_its_node_has_ended_has_ended_although_the_accounting_gives_no_answer(world):
     """While no daemon ran, Slurm forgot the job, and `sacct` does not work on this host."""
     world.spawn()
@@ -335,26 +324,6 @@ def test_what_a_node_has_told_of_a_job_that_does_not_get_on(world):
     world.report(wall_s=world.clock.wall_s() + 7.0)
     Path(world.paths.log("Pong", "stdout")).write_text("one\ntwo\n")
     assert taken(3).evidence == {"process": "job 17 on n7, pid 5, state S, reported 0s ago", "stdout": "one\ntwo"}
-
-
-def test_what_slurm_says_to_a_signal_or_a_deletion_that_fails_is_logged(world, monkeypatch):
-    world.spawn()
-    world.report()
-    world.look(world.row(state="RUNNING", nodes=("n7",)))
-    refused, unknown = SlurmRefused("Invalid job id specified"), Unknown("no controller", "unreachable")
-    monkeypatch.setattr(world.cluster, "signal", lambda _target, _name: refused)
-    monkeypatch.setattr(world.cluster, "cancel", lambda _targets: unknown)
-    with capture_logs() as logged:
-        world.launcher.signal("Pong", TOKEN, "SIGCONT")
-        world.launcher.ask_to_leave("Pong", TOKEN)
-        world.launcher.kill_tree("Pong", TOKEN)
-        world.launcher.step()
-    job = {"program": "Pong", "job": "17"}
-    assert logged[:3] == [
-        {"event": "job_not_continued", **job, "said": refused.words, "log_level": "info"},
-        {"event": "job_not_signalled", **job, "said": refused.words, "log_level": "info"},
-        {"event": "job_not_deleted", **job, "said": unknown.words, "log_level": "warning"},
-    ]
 
 
 # --- on the node ---

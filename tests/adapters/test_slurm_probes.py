@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import threading
 import zlib
 from dataclasses import replace
@@ -17,7 +16,6 @@ from supervisor.adapters.slurm import lease as leases
 from supervisor.adapters.slurm import node, report
 from supervisor.adapters.slurm.lease import DaemonClaim, DaemonLease
 from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
-from supervisor.adapters.slurm.report import NodeReport
 from supervisor.adapters.slurm.script import tag_of
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Progress
@@ -64,62 +62,6 @@ def test_nothing_is_known_of_a_job_that_waits_and_little_of_one_that_has_just_be
     assert look(world, probes_of(world, begun=False)) is None
     assert look(world, probes_of(world)) == Sample(TOKEN)
     assert look(world, probes_of(world, suspended=lambda token: token == TOKEN)) == Sample(TOKEN, phase="suspended")
-
-
-def counted(monkeypatch, world=None, took_s=0.0):
-    reads, read = [], report.read
-
-    def counts(*args):
-        reads.append(args[1:])
-        if world is not None:
-            world.clock.at_s += took_s
-        return read(*args)
-
-    monkeypatch.setattr(report, "read", counts)
-    return reads
-
-
-@pytest.mark.parametrize(
-    ("took_s", "again_after_s"), [(0.0, 0.9), (0.1, 0.9), (0.2, 1.9), (0.4, 3.9), (0.6, 4.9), (9.0, 4.9)]
-)
-def test_a_look_takes_at_most_a_tenth_of_the_time_and_waits_five_seconds_at_most(world, monkeypatch, took_s, again_after_s):
-    reads = counted(monkeypatch, world, took_s)
-    probes = probes_of(world)
-    world.report()
-    first = look(world, probes)
-    assert (first.token, reads) == (TOKEN, [("Pong", 3, TOKEN)])
-    assert look(world, probes, again_after_s - 0.01) == first
-    assert len(reads) == 1, "the last readings are told again"
-    look(world, probes, 0.02)
-    assert len(reads) == 2
-
-
-def test_who_is_watched_anew_is_read_at_once_and_who_is_forgotten_is_not_told_any_more(world, monkeypatch):
-    reads = counted(monkeypatch)
-    world.report()
-    probes = probes_of(world)
-    look(world, probes)
-    probes.watch(replace(SPEC, name="Qbert"), 1, NEXT, 5)
-    assert list(probes.sample()) == ["Pong"]
-    assert reads == [("Pong", 3, TOKEN), ("Pong", 3, TOKEN), ("Qbert", 1, NEXT)]
-    probes.forget("Pong", NEXT)
-    probes.forget("nobody", TOKEN)
-    assert list(probes.sample()) == ["Pong"], "that was another attempt"
-    probes.forget("Pong", TOKEN)
-    assert probes.sample() == {}
-    assert (probes.doing(), probes.beat_defect("Pong", TOKEN)) == ({}, "")
-
-
-@pytest.mark.parametrize(("later_s", "state"), [(15.0, "S"), (15.1, None)])
-def test_a_report_is_stale_after_15_s(world, later_s, state):
-    probes = probes_of(world, replace(SPEC, progress=Progress.NONE))
-    world.report()
-    assert look(world, probes) == Sample(TOKEN, "S", ready=True)
-    for _ in range(3):
-        found = look(world, probes, later_s / 3)
-    assert found == Sample(TOKEN, state, ready=state is not None)
-    world.report(at_ns=91 * S, state="D")
-    assert look(world, probes) == Sample(TOKEN, "D", ready=True)
 
 
 @pytest.mark.parametrize(("away_s", "state"), [(10.0, None), (10.1, "S")])
@@ -210,14 +152,6 @@ def test_files_are_progress_and_logs_only_where_they_are_wanted(world, progress)
     assert (second is None) is (progress is Progress.FILES)
     (out / "b").write_text("x")
     assert look(world, probes).progress_at_s == world.clock.at_s
-
-
-def test_without_a_glob_no_files_are_looked_at(world):
-    probes = probes_of(world, replace(SPEC, progress=Progress.LOG))
-    world.report()
-    look(world, probes)
-    Path(world.paths.run_dir("Pong"), "new").write_text("x")
-    assert look(world, probes) == Sample(TOKEN, "S")
 
 
 def test_work_is_seen_between_two_reports(world):
@@ -343,19 +277,6 @@ def test_evidence_has_the_lines_since_the_attempt_began(world):
 # --- reports of nodes ---
 
 
-def test_a_report_is_read_whole(world):
-    fields = {"restart": 2, "asked": "time limit", "stdout_from": 3, "stderr_from": 4, "cpu_s": 1.5, "io_bytes": 9}
-    world.report(**fields, start_ticks=80 * os.sysconf("SC_CLK_TCK"))
-    found = report.read(world.paths, "Pong", 3, TOKEN)
-    assert found == NodeReport(
-        TOKEN, "17", 2, "n7", "time limit", 5, 80 * os.sysconf("SC_CLK_TCK"), 7, 8, 3, 4, 90 * S, 6000.0, "S", 1.5, 9
-    )  # fmt: skip
-    assert found.logs_from == (3, 4)
-    assert found.began_wall_s == pytest.approx(5990.0 - 1.0 / os.sysconf("SC_CLK_TCK"))
-    world.report(state=None)
-    assert report.read(world.paths, "Pong", 3, TOKEN).state is None
-
-
 @pytest.mark.parametrize(
     "field",
     ["token", "job", "restart", "node", "asked", "pid", "start_ticks", "shim_pid", "shim_start_ticks", "stdout_from", "stderr_from",
@@ -402,25 +323,6 @@ def lease(tmp_path, host="login1", wait=lambda _: None):
     return made
 
 
-def test_a_lease_names_its_owner_and_its_count_goes_on(tmp_path):
-    waited = []
-    made = DaemonLease(str(tmp_path), "boot", waited.append)
-    made.take()
-    found = leases.read(tmp_path / "slurm" / "lease")
-    assert found == DaemonClaim(socket.gethostname(), "boot", os.getpid(), found.token, 0)
-    assert (len(found.token), waited) == (16, [2.0])
-    assert (tmp_path / "slurm" / "lease").read_text().endswith("}\n")
-    for count in (1, 2):
-        assert made.renew()
-        assert leases.read(tmp_path / "slurm" / "lease") == replace(found, count=count)
-    (tmp_path / "slurm" / "lease").unlink()
-    assert made.renew()
-    assert leases.read(tmp_path / "slurm" / "lease") == replace(found, count=3)
-    made.release()
-    assert not (tmp_path / "slurm" / "lease").exists()
-    made.release()
-
-
 @pytest.mark.parametrize("change", [{"host": "login3"}, {"boot_id": "another"}])
 def test_a_daemon_of_another_boot_is_watched(tmp_path, change):
     first, waited = lease(tmp_path), []
@@ -449,24 +351,3 @@ def test_a_claim_of_other_kinds_is_unclear(tmp_path, fields):
     (tmp_path / "lease").write_text(json.dumps(whole | fields))
     assert leases.read(tmp_path / "lease") is leases.UNCLEAR
     assert open_files() <= before
-
-
-def test_a_lease_that_is_kept_is_renewed_until_it_is_released(tmp_path, monkeypatch):
-    monkeypatch.setattr(leases, "RENEW_S", 0.01)
-    made, lost = lease(tmp_path), []
-    made.take()
-    made.keep(lambda: lost.append(1))
-    path, ends = tmp_path / "slurm" / "lease", threading.Event()
-    for _ in range(6000):
-        found = leases.read(path)
-        if isinstance(found, DaemonClaim) and found.count >= 3:
-            break
-        ends.wait(0.01)
-    assert found.count >= 3
-    assert "lease" in {thread.name for thread in threading.enumerate()}
-    made.release()
-    for thread in threading.enumerate():
-        if thread.name == "lease":
-            thread.join(60.0)
-            assert not thread.is_alive()
-    assert lost == []

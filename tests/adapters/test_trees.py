@@ -8,14 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tools import PATIENCE
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import trees
-from supervisor.adapters.process.trees import Scans, Tree, changed_roots, newest_ns, own_directory
+from supervisor.adapters.process.trees import Tree, changed_roots, newest_ns, own_directory
 from supervisor.adapters.procfs import ProcessTable, Stat
 from supervisor.model.inputs import Halted
 
@@ -112,31 +111,6 @@ def test_a_child_that_computes_is_a_witness_of_its_tree(grove, monkeypatch, tmp_
     assert found.step(3.0, witnesses=False).witness_at_s is None, "it reports its progress itself now"
 
 
-def test_a_scan_between_reads_what_is_new_and_what_is_asked_for(grove):
-    found = grove(IDLE)
-    whole = procfs.scan()
-    os.kill(found.child, signal.SIGSTOP)
-    until(lambda: procfs.read_stat(found.child).state == "T", "it is stopped")
-    between = procfs.scan(whole)
-    assert between.processes[found.child].state != "T", "nobody asked"
-    asked = procfs.scan(between, {found.child})
-    assert asked.processes[found.child].state == "T"
-    assert found.child in asked.changed
-    assert found.worker.pid in changed_roots(between, asked, {found.worker.pid})
-    assert changed_roots(whole, whole, {found.worker.pid}) is None
-    again = procfs.scan(asked, {found.child})
-    assert again is asked or found.child not in again.changed
-    late = subprocess.Popen(["sleep", "100"])
-    began = procfs.scan(asked)
-    assert late.pid in began.changed
-    assert os.getpid() in changed_roots(asked, began, {os.getpid()})
-    late.kill()
-    late.wait()
-    gone = procfs.scan(began)
-    assert late.pid in gone.changed
-    assert os.getpid() in changed_roots(began, gone, {os.getpid()})
-
-
 SHIM, WORKER, CHILD, GRANDCHILD, STRANGER = 10, 11, 12, 13, 14
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -227,25 +201,6 @@ def test_a_process_in_the_kernel_is_told_after_half_a_minute_without_a_tick():
         assert look.tree.is_due(now_s) is (state != "S"), "it is looked at again until it moves"
 
 
-# --- when it is looked at --------------------------------------------------------------------------------------------------
-
-
-def test_the_worker_is_read_again_when_its_cpu_time_is_due_or_something_stands_still(io):
-    look, both = Look(), (CHILD, WORKER)
-    running, stopped = (process(WORKER, 1), process(CHILD, WORKER)), (process(WORKER, 1), process(CHILD, WORKER, "T"))
-    assert look.tree.is_due(0.0), "it was never looked at"
-    assert look.at(1.0, *running).wants(9.0, "S") == (CHILD,)
-    assert look.tree.wants(9.0, "T") == both
-    assert look.tree.wants(9.0, None) == (CHILD,)
-    assert not look.tree.is_due(1000.0), "nobody asks for witnesses"
-    assert look.at(2.0, *stopped).wants(9.0, "S") == both
-    look.at(10.0, *running, witnesses=True)
-    assert (look.tree.wants(14.9, "S"), look.tree.wants(15.0, "S")) == ((CHILD,), both)
-    assert (look.tree.is_due(14.9), look.tree.is_due(15.0)) == (False, True)
-    look.at(11.0, *running)
-    assert look.tree.wants(99.0, "S") == (CHILD,), "what was measured is forgotten"
-
-
 # --- witnesses ---------------------------------------------------------------------------------------------------------------
 
 
@@ -307,13 +262,6 @@ def test_reads_and_writes_that_nobody_may_see_are_no_witness(io):
     assert look.at(110.0, process(WORKER, 1), witnesses=True).witness == "io"
 
 
-def test_of_hundreds_of_processes_64_are_asked(monkeypatch):
-    asked = []
-    monkeypatch.setattr(procfs, "io_bytes", asked.append)
-    Look().at(1.0, process(WORKER, 1), *(process(pid, WORKER) for pid in range(1000, 1100)), witnesses=True)
-    assert len(asked) == 64
-
-
 def test_its_directory_is_looked_through_every_half_minute_by_another_thread(io, monkeypatch):
     look, asked, answers = Look(directory="/data/runs/x"), [], [7, None, 8]
 
@@ -352,48 +300,6 @@ def test_without_a_directory_of_its_own_no_file_is_looked_at(io):
 
 
 # --- scans and what has changed in them -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def scanned(monkeypatch):
-    """The arguments of each scan; `took_s` is the CPU time that one takes."""
-    made = SimpleNamespace(asked=[], took_s=0.0, spent_s=0.0)
-
-    def scan(*args):
-        made.asked.append(args)
-        made.spent_s += made.took_s
-        return table()
-
-    monkeypatch.setattr(procfs, "scan", scan)
-    monkeypatch.setattr(time, "thread_time", lambda: made.spent_s)
-    return made
-
-
-def test_a_scan_is_due_after_two_seconds_and_a_whole_one_after_ten(scanned):
-    scans = Scans()
-    assert scans.is_due(100.0)
-    tables = [scans.newest(100.0, {1})]
-    for now_s, due in ((101.9, False), (102.0, True), (104.0, True), (107.0, True), (109.9, True), (111.9, True)):
-        assert scans.is_due(now_s) is due, now_s
-        tables.append(scans.newest(now_s, {int(now_s)}))
-    assert tables[1] is tables[0]
-    assert scanned.asked == [(), (tables[1], {102}), (tables[2], {104}), (tables[3], {107}), (tables[4], {109}), ()]
-
-
-def test_a_clock_that_went_back_makes_a_whole_scan(scanned):
-    scans = Scans()
-    scans.newest(100.0)
-    assert (scans.is_due(97.0), scans.is_due(96.9)) == (False, True)
-    scans.newest(50.0)
-    scans.newest(52.0)
-    assert [len(args) for args in scanned.asked] == [0, 0, 2]
-
-
-@pytest.mark.parametrize(("took_s", "next_s"), [(0.001, 2.0), (0.02, 2.0), (0.03, 3.0), (0.05, 5.0), (9.0, 5.0)])
-def test_scans_that_cost_much_are_rarer(scanned, took_s, next_s):
-    scans, scanned.took_s = Scans(), took_s
-    scans.newest(100.0)
-    assert (scans.is_due(99.9 + next_s), scans.is_due(100.01 + next_s)) == (False, True)
 
 
 def test_a_tree_has_changed_where_a_process_below_its_root_came_went_or_moved():
@@ -448,14 +354,6 @@ def test_a_directory_that_goes_away_meanwhile_hides_no_other(tmp_path, monkeypat
 
     monkeypatch.setattr(os, "scandir", scandir)
     assert newest_ns(str(tmp_path)) == 3
-
-
-def test_so_many_entries_are_read_and_not_one_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(trees, "_MOST_ENTRIES", 3)
-    put(tmp_path / "a" / "b" / "newest", 9)
-    assert newest_ns(str(tmp_path)) == 9, "the third"
-    monkeypatch.setattr(trees, "_MOST_ENTRIES", 2)
-    assert newest_ns(str(tmp_path)) is None
 
 
 def test_a_directory_is_a_programs_own_if_nobody_else_writes_there(monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from leaks import open_files
 from supervisor.adapters.slurm import reading
 from supervisor.adapters.slurm.client import Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown, environment
 from supervisor.formats import span
-from supervisor.policy.cluster.jobs import Job, Node, Partition
+from supervisor.policy.cluster.jobs import Job
 from workers import contract
 
 COMMAND = """\
@@ -106,12 +105,6 @@ def test_a_script_is_given_to_sbatch_with_its_options_where_it_is_to_run(said: C
     assert (said.where / "given").read_text() == "#!x"
 
 
-def test_a_version_of_the_cluster(said: Commands) -> None:
-    said.say("sinfo", "slurm 24.11.1\n")
-    assert said.slurm.version() == (24, 11)
-    assert said.calls() == [["sinfo", "--version", "cwd=/"]]
-
-
 @pytest.mark.parametrize(
     ("out", "err", "code", "answer"),
     [
@@ -183,13 +176,6 @@ def test_a_command_that_was_killed_has_decided_nothing(said: Commands) -> None:
 def test_what_cannot_be_read_is_unknown(said: Commands, out: str, err: str, code: int, answer: Any) -> None:
     said.say("sinfo", out, err, code)
     assert said.slurm.nodes() == said.slurm.partitions() == answer
-
-
-def test_nodes_and_partitions(said: Commands) -> None:
-    said.say("sinfo", "n1\x1fidle\x1fnone\x1fmain\x1f\x1f2\n")
-    assert said.slurm.nodes() == [Node("n1", ("idle",), "", ("main",), 2, None)]
-    said.say("sinfo", "main*\x1fup\x1finfinite\x1f2\n")
-    assert said.slurm.partitions() == [Partition("main", True, True, None, 2)]
 
 
 # --- the queue ---------------------------------------------------------------------------------------------------------------
@@ -322,27 +308,6 @@ def test_a_script_that_no_process_can_be_given_is_unknown() -> None:
     assert Slurm(directory="/bin/true").cancel(["a"]) == Unknown("scancel cannot be run: Not a directory", "missing")
     assert Slurm().cancel(["a\0b"]).why == "missing"  # type: ignore[union-attr]
     assert Slurm().cancel(["a\0b"]).words == "scancel cannot be run: embedded null byte"  # type: ignore[union-attr]
-
-
-def test_a_command_is_waited_for_for_half_a_minute_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[float] = []
-
-    class Hangs:
-        pid, stdin, stdout, stderr = 2**22 + 1, None, None, None  # no such process
-
-        def __init__(self, *_: object, **__: object) -> None:
-            pass
-
-        def communicate(self, _given: bytes, timeout_s: float) -> None:
-            waited.append(timeout_s)
-            raise subprocess.TimeoutExpired("x", timeout_s)
-
-        def wait(self) -> None:
-            pass
-
-    monkeypatch.setattr("supervisor.adapters.slurm.client.subprocess.Popen", Hangs)
-    assert Slurm().cancel(["1"]) == Unknown("scancel has not answered within 30s", "timeout")
-    assert waited == [30.0]
 
 
 def test_the_environment_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

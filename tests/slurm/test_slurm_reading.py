@@ -181,8 +181,3 @@ def test_a_partition_counts_the_nodes_of_all_its_rows() -> None:
     assert reading.partitions_in(sinfo(("a", "up", "UNLIMITED", "?"))) == [Partition("a", False, True, None, None)]
     with pytest.raises(ParseError, match=r"^sinfo: its last line has no end: 'a'$"):
         reading.partitions_in("a")
-
-
-def test_what_says_no_version_is_shown_up_to_80_characters() -> None:
-    with pytest.raises(ParseError, match=f"^--version: '{'x' * 80}' names no version$"):
-        reading.version_in(" " + "x" * 90)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.args import BadArguments, _default, make, parse
+from workers.args import BadArguments, make, parse
 from workers.contract import EXIT_CONFIG
 from workers.options import GAMES, OPTIONS
 
@@ -137,14 +137,6 @@ def test_help_lists_every_setting_with_its_default():
     assert flags.endswith(
         " (default: true) Each setting is also an environment variable, RL_ and its name: RL_BATCH_SIZE=512. Flags win."
     )
-
-
-def test_what_is_not_set_has_a_default_in_words():
-    assert {name: _default(option) for name, option in OPTIONS.items() if option.default is None} == {
-        "game": "the program's name", "preset": "none", "episodes": "no limit", "steps": "no limit", "hours": "no limit",
-        "num_envs": "32", "batch_size": "512", "fallback_batch": "the next that divides", "threads": "every core",
-        "lr": "by the batch", "max_grad_norm": "by the algorithm",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -779,10 +779,6 @@ def test_the_last_of_the_boot_before_is_kept() -> None:
     assert names_to_keep(saves, 1e6) == {"ckpt-19", "ckpt-18", "ckpt-17", "ckpt-9"}
 
 
-def test_nothing_is_kept_of_nothing() -> None:
-    assert names_to_keep([], 0.0) == set()
-
-
 entries = st.lists(
     st.builds(
         Entry,

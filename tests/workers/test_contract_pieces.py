@@ -39,15 +39,6 @@ def test_another_seed_after_each_rollback_and_another_token_for_each_attempt():
     assert contract.next_token(TOKEN) == "5f13bcd0a98883955acbf68407dc106d"
 
 
-def test_the_boot_is_the_daemons_or_the_kernels(monkeypatch):
-    monkeypatch.setenv(contract.ENV_BOOT_ID, "")
-    kernels = contract.read_boot_id()
-    assert re.fullmatch("[0-9a-f]{32}", kernels)
-    assert kernels == Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "").strip()
-    monkeypatch.setenv(contract.ENV_BOOT_ID, BOOT)
-    assert contract.read_boot_id() == BOOT
-
-
 def test_a_process_is_known_by_its_start_whatever_its_name_is():
     code = "from workers.contract import *; open('/proc/self/comm', 'w').write('a) b (c'); print(start_ticks()); input()"
     root = str(Path(__file__).resolve().parents[2])
@@ -192,12 +183,6 @@ def test_the_announcement_as_it_is_written(tmp_path):
 # --- names and files ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["model.pt", "...", ".x", "a b", "x" * 255, "é" * 127])
-def test_a_name(name):
-    assert contract.checked_name(name) == name
-    assert contract.checked_path(f"a/{name}") == f"a/{name}"
-
-
 @pytest.mark.parametrize("name", ["", ".", "..", "a\0", "x" * 256, "é" * 128, "\udcff\ud800", 4, None, b"x"])
 def test_what_is_no_name(name):
     told = f"^{re.escape(f'{name!r:.200} is not a valid name of a file below its directory')}$"
@@ -212,30 +197,6 @@ def test_a_path_has_at_most_sixteen_names():
     for path in ("/".join("a" * 17), "/a", "a/", "a//b", "a/../b"):
         with pytest.raises(ValueError, match=r" is not a valid name of a file below its directory$"):
             contract.checked_path(path)
-
-
-def test_a_regular_file_is_opened_below_its_directory_and_nothing_else(tmp_path):
-    (tmp_path / "top" / "a" / "b").mkdir(parents=True)
-    (tmp_path / "top" / "a" / "b" / "file").write_text("text")
-    (tmp_path / "top" / "link").symlink_to("a/b/file")
-    (tmp_path / "top" / "away").symlink_to("a")
-    os.mkfifo(tmp_path / "top" / "fifo")
-    before = open_files()
-    fd = contract.open_below(tmp_path / "top", "a/b/file")
-    assert (os.read(fd, 9), os.get_inheritable(fd)) == (b"text", False)
-    os.close(fd)
-    fd = contract.open_below(tmp_path / "top", "a/b/file", os.O_WRONLY)
-    assert os.write(fd, b"TEXT") == 4
-    os.close(fd)
-    for path, number in (
-        ("link", errno.ELOOP), ("away/b/file", errno.ENOTDIR), ("fifo", errno.EINVAL), ("a", errno.EINVAL),
-        ("none", errno.ENOENT), ("a/file", errno.ENOENT),
-    ):  # fmt: skip
-        with pytest.raises(OSError, match=re.escape(f"[Errno {number}]")):
-            contract.open_below(tmp_path / "top", path)
-    with pytest.raises(ValueError, match="is not a valid name"):
-        contract.open_below(tmp_path / "top", "../top/a/b/file")
-    assert open_files() <= before
 
 
 # --- manifests ---------------------------------------------------------------------------------------------------------------------

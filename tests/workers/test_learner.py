@@ -11,7 +11,6 @@ from learners import games, learner, settings
 from workers import algorithms, options
 from workers.learner import Learner
 from workers.networks import POLICY, Q
-from workers.precision import use_deterministic, use_fast_matmul
 
 COUNTERS = {
     "env_steps": 640, "updates": 7, "episodes": 3, "best_mean_return": 2.5, "first_mean_return": 1.5, "best_spread": 0.5,
@@ -102,19 +101,6 @@ def test_the_spread_is_that_of_the_games_of_the_best_mean():
         made.count(step)
     assert (made.first_mean_return, made.best_mean_return, made.best_spread) == (1.5, 1.5, 0.5)
     assert (made.episodes, made.env_steps) == (150, 150)
-
-
-@pytest.mark.parametrize("use", [use_fast_matmul, use_deterministic])
-def test_what_stays_in_fp32_is_multiplied_in_tf32_where_there_is_any(use):
-    before = torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("highest")
-        use(torch.device("cpu"))
-        assert torch.get_float32_matmul_precision() == "high"
-        assert torch.are_deterministic_algorithms_enabled() is (use is use_deterministic)
-    finally:
-        torch.use_deterministic_algorithms(mode=False)
-        torch.set_float32_matmul_precision(before)
 
 
 class Event:

@@ -48,14 +48,6 @@ def test_every_preset_is_valid():
         assert largest_valid_divisor(values["num_envs"] * values["n_steps"], values["batch_size"]) == values["batch_size"]
 
 
-@pytest.mark.parametrize(
-    ("rows", "at_most", "wanted"),
-    [(1024, 500, 256), (1024, 512, 512), (240, 56, 48), (240, 1000, 240), (100, 64, None), (1024, 7, None), (8, 8, 8)],
-)
-def test_the_largest_valid_divisor(rows, at_most, wanted):
-    assert largest_valid_divisor(rows, at_most) == wanted
-
-
 @given(st.integers(1, 20_000), st.integers(1, 20_000))
 def test_it_is_valid_and_nothing_larger_is(rows, at_most):
     valid = [size for size in range(8, min(rows, at_most) + 1, 8) if rows % size == 0]

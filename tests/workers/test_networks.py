@@ -90,12 +90,6 @@ def test_what_is_no_action_is_never_the_best(actions, heads, dtype):
     assert q.argmax(1).max() < actions
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_every_pixel_value_is_exact_in_half_precision(dtype):
-    pixels = torch.arange(256, dtype=torch.uint8)
-    assert torch.equal(pixels.to(dtype).to(torch.uint8), pixels)
-
-
 def test_half_precision_is_close():
     torch.manual_seed(1)
     net, x = network("nature"), frames(84)

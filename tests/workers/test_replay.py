@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from replay_reference import BOOT_B, SHAPE, Setup, World, agree, cut_power, frame, numbers, setups, temporary
+from replay_reference import BOOT_B, SHAPE, Setup, World, agree, frame, numbers, setups
 
 from workers import replay as replay_module
 from workers.replay import Replay, ReplayError, ReplayInUse, ReplayTooLarge
@@ -41,83 +40,6 @@ def test_samples_are_the_transitions_of_the_episodes(setup: Setup) -> None:
     for _ in range(setup.steps):
         world.step(memory)
     agree(memory, world)
-
-
-@EXAMPLES
-@given(setups, st.lists(st.integers(0, 25), max_size=2))
-def test_a_killed_process_loses_nothing(setup: Setup, lives: list[int]) -> None:
-    """What is in the page cache is all there for the next process; no transition crosses the seam."""
-    with temporary() as name:
-        home, world = Path(name) / "0", setup.world()
-        memory = setup.open(home)
-        for place, steps in enumerate([setup.steps, *lives]):
-            for _ in range(steps):
-                world.step(memory)
-            agree(memory, world)
-            total, stored = memory.total, len(memory)
-            # A copy of the files as they are now is what a killed process leaves: nothing was closed or synced.
-            home = shutil.copytree(home, Path(name) / str(place + 1))
-            memory = setup.open(home)
-            assert (memory.total, len(memory)) == (total, stored)
-            world.restart()
-            agree(memory, world)
-
-
-@EXAMPLES
-@given(setups, st.integers(0, 70), st.integers(0, 20))
-def test_rewind_forgets_what_came_later(setup: Setup, back: int, more: int) -> None:
-    with temporary() as name:
-        home = Path(name) / "now"
-        memory, world = setup.open(home), setup.world()
-        for _ in range(setup.steps):
-            world.step(memory)
-        memory.commit()
-        target = max(0, setup.steps - back)
-        assert memory.rewind(target * setup.num_envs) == (setup.steps - target) * setup.num_envs
-        # `rewind` waits for the commit where it drops rows, but not where it has nothing to do (back = 0).
-        assert memory.wait()
-        assert memory.total == target * setup.num_envs
-        world.rewind(target * setup.num_envs)
-        agree(memory, world)
-        for _ in range(more):
-            world.step(memory)
-        agree(memory, world)
-        # The rewound rows are gone on disk as well, although the newest commit had covered them.
-        lost_power = setup.open(Path(shutil.copytree(home, Path(name) / "later")), BOOT_B)
-        assert lost_power.total == target * setup.num_envs
-        lost_power.close()
-        memory.commit()
-        assert memory.wait()
-        agree(setup.open(Path(shutil.copytree(home, Path(name) / "committed")), BOOT_B), world)
-
-
-@EXAMPLES
-@given(setups, st.integers(0, 25), st.integers(0, 40), st.booleans())
-def test_after_a_power_cut_only_the_committed_is_trusted(setup: Setup, second: int, later: int, newer: bool) -> None:
-    """Rows after the commit are dropped; rows that they overwrote, in part, are found out by their sums."""
-    with temporary() as name:
-        base = Path(name)
-        memory, world = setup.open(base / "now"), setup.world()
-        for steps in (setup.steps, second):
-            for _ in range(steps):
-                world.step(memory)
-            assert memory.commit()
-            assert memory.wait()
-        committed = memory.total
-        assert memory.committed == committed
-        shutil.copytree(base / "now", base / "synced")
-        for _ in range(later):
-            world.step(memory)
-        untouched = max(0, memory.total - memory.capacity)
-        cut_power(base / "now", base / "synced", base / "out", random.Random(setup.seed), newer_header=newer)
-        after = setup.open(base / "out", BOOT_B)
-        assert after.total == committed
-        assert after.total - len(after) <= max(untouched, 0) or not len(after)
-        world.rewind(committed)
-        agree(after, world)
-        for _ in range(5):
-            world.step(after)
-        agree(after, world)
 
 
 @pytest.mark.parametrize("damage", ["torn", "zeroed", "garbage"])
@@ -413,21 +335,6 @@ def test_the_header_is_plain(scratch: Path) -> None:
     data = (scratch / replay_module.HEADER_FILE).read_bytes()
     text = data[16 : 16 + int.from_bytes(data[8:12], "little")]
     assert json.loads(text) == {"cells": 100, "frame_shape": [2, 4], "identity": {"game": "Pong"}}
-
-
-def test_an_identity_that_fits_its_page_to_the_byte_is_kept_and_one_more_is_refused(scratch: Path) -> None:
-    notes: list[str] = []
-
-    def replay(characters: int) -> Replay:
-        identity = {"game": "x" * characters}
-        return Replay(100, 2, SHAPE, stack=2, n_step=1, gamma=0.9, directory=scratch, identity=identity, report=notes.append)
-
-    room = replay_module._PAGE - 16 - len(json.dumps({"cells": 100, "frame_shape": [2, 4], "identity": {"game": ""}}))
-    for _ in range(2):
-        replay(room).close()
-    assert notes == [], "the whole text is read back"
-    with pytest.raises(replay_module.ReplayError, match=r"must fit into 4096 bytes, this one has 4081$"):
-        replay(room + 1)
 
 
 # --- against envpool itself --------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from workers import args as args_module
 from workers import envs, networks, on_policy
 from workers.algorithms.ppo import gae
 from workers.algorithms.pqn import lambda_returns
-from workers.on_policy import Rollout, RolloutTooLarge, refuse_too_large, rollout_bytes
+from workers.on_policy import Rollout, RolloutTooLarge, refuse_too_large
 
 CPU = torch.device("cpu")
 
@@ -159,27 +159,6 @@ def test_a_rollout_that_memory_cannot_hold_is_refused_with_the_numbers():
         RolloutTooLarge, match=r"4096 environments x 65536 steps needs 1894\.\d+ GB .* set n_steps to \d+ or"
     ):
         refuse_too_large(65536, 4096, spec, CPU)
-
-
-def test_the_size_of_a_rollout_is_that_of_its_frames_and_must_fit(monkeypatch):
-    spec = envs.Spec("Pong", 6, 4, (84, 80), 4)
-    needed = (12 + 4) * 3 * 84 * 80
-    assert rollout_bytes(12, 3, spec) == needed
-    for free in (needed, needed + 1, None):
-        monkeypatch.setattr(on_policy, "available_memory_bytes", lambda free=free: free)
-        refuse_too_large(12, 3, spec, CPU)
-    for free, said, fits in ((needed - 1, "0.00 GB", 5), (needed // 2, "0.00 GB", 3), (1, "0.00 GB", 1)):
-        monkeypatch.setattr(on_policy, "available_memory_bytes", lambda free=free: free)
-        with pytest.raises(RolloutTooLarge) as refused:
-            refuse_too_large(12, 3, spec, CPU)
-        assert str(refused.value) == (
-            f"a rollout of 3 environments x 12 steps needs 0.00 GB but {said} are free on cpu: set n_steps to {fits} or less"
-        )
-    monkeypatch.setattr(on_policy, "available_memory_bytes", lambda: 2_500_000_000)
-    with pytest.raises(
-        RolloutTooLarge, match=r" 4096 environments x 128 steps needs 3\.63 GB but 2\.50 GB are free on cpu: "
-    ):
-        refuse_too_large(128, 4096, spec, CPU)
 
 
 def test_what_would_be_lost_of_a_rollout():

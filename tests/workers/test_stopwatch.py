@@ -42,16 +42,6 @@ def test_what_is_done_twice_counts_twice():
         assert found == pytest.approx({"act": 0.3, "env": 0.4, "learn": 0.3})
 
 
-def test_one_reading_of_the_clock_a_turn():
-    """What it costs: by counting, since a timing of 0.2 us says more about the machine than about the code."""
-    clock = Clock()
-    watch = Stopwatch(clock)
-    before = clock.looks
-    for _ in range(1000):
-        watch.to(ACT)
-    assert clock.looks - before == 1000
-
-
 class Event:
     """Of a device that is `lag` behind the processor: recorded now, it happens when the device gets there."""
 
@@ -88,19 +78,6 @@ def test_on_a_device_its_own_time_line_counts():
     )
 
 
-def test_two_events_are_enough_and_each_look_begins_anew():
-    clock = Clock()
-    clock.device_ms = 0.0
-    watch = Stopwatch(clock, lambda: Event(clock))
-    for part, name in ((LEARN, "learn"), (ENV, "env")):
-        clock.device_ms += 50.0
-        watch.to(part)
-        clock.now += 1
-        clock.device_ms += 1.0
-        found = watch.shares()
-        assert {each: share for each, share in found.items() if share} == {name: 1.0}
-
-
 def test_a_look_without_a_change_is_by_the_processors_clock():
     clock = Clock()
     clock.device_ms = 0.0
@@ -116,16 +93,3 @@ def test_a_processor_is_timed_by_its_own_clock():
     assert list(found) == list(stopwatch.PARTS)
     assert found["rest"] > 0.0
     assert found["rest"] + found["act"] == pytest.approx(1.0)
-
-
-def test_events_are_made_once_and_no_more_than_a_look_reads():
-    clock = Clock()
-    clock.device_ms = 0.0
-    Event.made = 0
-    watch = Stopwatch(clock, lambda: Event(clock))
-    for _ in range(3):
-        for _ in range(2000):
-            watch.to(LEARN)
-            clock.device_ms += 1.0
-        watch.shares()
-    assert Event.made == stopwatch._SAMPLED

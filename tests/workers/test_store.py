@@ -127,12 +127,6 @@ def entry(steps: int, created_wall_s: float, boot: str = BOOT, mean_return: floa
     return Entry(f"{steps}", steps, created_wall_s, boot, mean_return)
 
 
-def test_the_last_three_are_kept_by_steps_then_by_time():
-    same = [Entry(f"{number}", 5, float(number), BOOT, None) for number in range(5)]
-    assert names_to_keep(same, 10 * 86_400.0) == {"4", "3", "2"}
-    assert names_to_keep([entry(step, -float(step)) for step in range(5)], 10 * 86_400.0) == {"4", "3", "2"}
-
-
 def test_one_an_hour_is_kept_for_a_day():
     now_s = 100 * 3600.0
     hourly = [entry(number, now_s - number * 3600.0) for number in range(30)]  # the steps fall: the last three are old
@@ -142,12 +136,3 @@ def test_one_an_hour_is_kept_for_a_day():
     assert names_to_keep(within, 7300.0) == {"3604", "3603", "3602", "3599"}
     future = [entry(number, now_s + number * 3600.0) for number in range(40)]
     assert names_to_keep(future, now_s) == {str(number) for number in range(16, 40)}, "no more than a day of them"
-
-
-def test_the_best_and_the_last_of_the_boot_before_are_kept():
-    old = 10 * 86_400.0
-    scored = [entry(step, 0.0, mean_return=score) for step, score in enumerate((1.0, 9.0, 9.0, None, 2.0, 3.0, 4.0))]
-    assert names_to_keep(scored, old) == {"6", "5", "4", "2"}, "of two equal ones the newer"
-    boots = [entry(step, 0.0, boot="old" if step < 4 else "new") for step in range(9)]
-    assert names_to_keep(boots, old) == {"8", "7", "6", "3"}
-    assert names_to_keep([], old) == set()

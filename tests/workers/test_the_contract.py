@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -173,12 +172,6 @@ def test_what_is_not_known_is_no_figure(beat):
         value, total = getattr(beat, name), name in {"env_steps", "frames", "updates", "episodes"}
         known = math.isfinite(value) and value != row.unknown and (begun or not total)
         assert told.get(name) == (value if known else None), name
-
-
-def test_a_fresh_beat_knows_nothing_but_what_it_has_counted():
-    assert known_figures(Beat(WorkerPhase.IMPORTING, 1, 1, TOKEN, TOKEN, 1, 1, 1, 1)) == dict.fromkeys(
-        ("nan_count", "ckpt_stall_us", "ckpt_write_ms", "ckpt_count", "ckpt_bad_count"), 0
-    )
 
 
 @given(BEATS, st.integers(2, 2**16 - 1))
@@ -409,37 +402,6 @@ def test_commits_of_another_thread_and_progress_do_not_spoil_each_other(me, tmp_
     assert (beat.env_steps, beat.ckpt_step, beat.ckpt_count) == (step, 2_000, 2_000)
 
 
-def test_a_signal_handler_may_beat_in_the_middle_of_a_beat(me, tmp_path):
-    """It runs between any two steps of the interpreter: no deadlock, and the record is whole whenever nobody writes."""
-    handled, inside = 0, False
-
-    def handler(_number, _frame):
-        nonlocal handled, inside
-        if not inside:  # of a handler in a handler, the outer one would write last, and the smaller number
-            inside = True
-            handled += 1
-            me.phase(WorkerPhase.TRAINING, nan_count=handled)
-            inside = False
-
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-    try:
-        step, deadline = 0, time.monotonic() + PATIENCE_S
-        while handled < 300:
-            step += 1
-            me.progress(env_steps=step)
-            assert time.monotonic() < deadline
-            if step % 10 == 0:
-                beat = beat_of(tmp_path)
-                assert beat is not None
-                assert beat.env_steps == step
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    me.progress()
-    assert beat_of(tmp_path).nan_count == handled
-
-
 def test_a_write_that_was_interrupted_by_another_is_done_again(me, tmp_path, monkeypatch):
     """The same, made certain: a handler that runs when the sum has been computed and is not yet stored."""
     real, nested = contract.zlib.crc32, []
@@ -588,11 +550,6 @@ def test_saves_are_wanted_at_the_interval(timed):
     assert timed.saves(35) == [10, 20, 30]
 
 
-def test_saves_of_different_programs_do_not_meet(timed):
-    timed.wants(interval_ms=10_000, offset_ms=4_000)
-    assert timed.saves(30) == [4, 14, 24]
-
-
 def test_a_late_look_wants_one_save_and_keeps_the_grid(timed):
     timed.wants(interval_ms=10_000, offset_ms=0)
     assert timed.saves(1) == []
@@ -712,12 +669,6 @@ def test_a_directory_that_turns_out_to_be_another_users_is_refused(tmp_path, mon
     with pytest.raises(PermissionError) as refused:
         contract._make_private(tmp_path / "made")
     assert (refused.value.args, refused.value.filename) == ((errno.EPERM, "belongs to another user"), str(tmp_path / "made"))
-
-
-def test_a_machine_with_the_other_byte_order_has_no_records(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "byteorder", "big")
-    with pytest.raises(OSError, match=r"^the contract's records are little-endian, and this machine is not$"):
-        contract._Record(tmp_path / "beat", b"", b"", 0)
 
 
 def test_names_of_checkpoints():
