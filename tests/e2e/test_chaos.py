@@ -31,12 +31,12 @@ def chaos(found: Path, *more: str, timeout_s: float) -> dict[str, Any]:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_minute_of_random_faults_breaks_nothing(tmp_path: Path) -> None:
-    # Six take a minute. A busy machine gets three: there a worker alone may take half a minute until it trains again.
-    limits = ("--faults", "6", "--minutes", "3")
+def test_some_random_faults_break_nothing(tmp_path: Path) -> None:
+    # Four take 40 seconds. A busy machine gets three minutes: there a worker alone may take half a minute until it trains again.
+    limits = ("--faults", "4", "--minutes", "3")
     found = chaos(tmp_path / "found.json", "--kinds", "smoke", *limits, timeout_s=560)
     assert found["injected"] >= 3
-    assert found["looks"] > 50
+    assert found["looks"] > 30
     assert found["status"]["asked"] > 5
 
 

@@ -2,8 +2,8 @@
 
 What is held against a goal are clipped rewards a thousand steps, over 8,192 steps in a row. Play at random earns 28, each
 action for ever nothing at all (the arms have to go up and down in turn), the best habit with chance in it, a coin between two
-actions, 49 (`bench/habits.py CrazyClimber --coins`). Bounds are steps, never seconds. One seed of each algorithm runs at each change
-and ends at its goal; the other seeds and the broken learners are `tests/run slow`'s. The settings are those of
+actions, 49 (`bench/habits.py CrazyClimber --coins`). Bounds are steps, never seconds. At each change
+test_catch_learning.py shows in seconds that each algorithm learns; these are `tests/run slow`'s. The settings are those of
 bench/learning.py, which prints the curves.
 """
 
@@ -25,7 +25,7 @@ MOST_STEPS = {"ppo": 24_576, "pqn": 16_384, "dqn": 20_480}
 OTHER_SEEDS = {"ppo": (2, 3), "pqn": (2, 3, 4, 5), "dqn": (2, 3)}
 BROKEN_SEEDS = {"ppo": (1, 2), "pqn": (1, 2, 3), "dqn": (1, 2)}
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def steps_to_goal(algo, seed, broken="none"):
@@ -45,13 +45,12 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("algo", [pytest.param(each, marks=[] if each == "ppo" else pytest.mark.slow) for each in GOAL])
+@pytest.mark.parametrize("algo", GOAL)
 def test_it_learns_a_real_game(algo):
     """With the first seed or, where a CPU's other sums make that a bad one, with the second: no broken learner does."""
     assert any(steps_to_goal(algo, seed) is not None for seed in (1, 2))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("algo", GOAL)
 def test_most_seeds_do(algo):
     """One in four may be a bad one. Of the broken ones below none is good."""
@@ -59,14 +58,12 @@ def test_most_seeds_do(algo):
     assert sum(reached) >= 0.75 * len(reached)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("broken", [kind for kind in BROKEN if kind != "none"])
 @pytest.mark.parametrize(("algo", "seed"), [(algo, seed) for algo, seeds in BROKEN_SEEDS.items() for seed in seeds])
 def test_a_broken_learner_does_not(algo, seed, broken):
     assert steps_to_goal(algo, seed, broken) is None
 
 
-@pytest.mark.slow
 def test_no_habit_reaches_a_goal():
     """Each action for ever, and at random, for as long as a learner takes."""
     spec = envs.spec_of(GAME, 42)
