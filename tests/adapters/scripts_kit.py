@@ -1,4 +1,4 @@
-"""A state directory with scripts whose checkpoints lie in directories of their own."""
+"""A state directory with its backups, and scripts whose checkpoints lie in directories of their own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 
 from test_own_checkpoints import spec
 
+from supervisor.adapters.copies import store
+from supervisor.adapters.copies.store import BackupInfo, NothingToBackUp, Task
 from supervisor.adapters.process.own_checkpoints import Place, place_of
 
 
@@ -23,3 +25,21 @@ class ScriptsBox:
         assert place is not None
         self.places[name] = place
         return work
+
+    def run_dirs(self, *names: str) -> dict[str, Path]:
+        return {name: self.directory / "state" / "programs" / name for name in names or self.places}
+
+    def make(self, *names: str, name: str = "b1", task: Task | None = None, every: bool = False) -> BackupInfo:
+        return store.make(
+            self.root, name, self.run_dirs(*names), label="Before Friday", cause="operator", wall_s=1.5e9,
+            task=task or Task(), every=every, places=self.places,
+        )  # fmt: skip
+
+    def back(self, *names: str, name: str = "b1") -> dict[str, int | None]:
+        def keep() -> BackupInfo | None:
+            try:
+                return self.make(*names, name="kept", every=True)
+            except NothingToBackUp:
+                return None
+
+        return store.restore(store.find(self.root, name), self.run_dirs(*names), keep, Task(), self.places)

@@ -208,21 +208,11 @@ def test_a_damaged_list_is_left_and_counts_for_none_of_those_that_are_kept(box):
     assert {each.name for each in backups.survey(box.root)} == {"bad", "b2"}
 
 
-def test_the_page_of_backups(box):
+def test_a_damaged_backup_is_on_the_page_without_figures(box):
     box.does(Backup("b1", "Before Friday", "operator", ("Pong",)))
     (box.root / "bad").mkdir()
     shown = StateFiles(SimpleNamespace(backups=box.root), SimpleNamespace())
-    rows = shown.backups()
-    (whole,) = [each for each in rows if each["name"] == "b1"]
-    (damaged,) = [each for each in rows if each["name"] == "bad"]
-    info = backups.find(box.root, "b1")
-    assert whole == {
-        "name": "b1", "label": "Before Friday", "cause": "operator", "method": info.method, "error": "",
-        "created_wall_s": WALL_S, "size_bytes": info.size_bytes,
-        "programs": [
-            {"name": "Pong", "steps": 100, "checkpoints": 1, "size_bytes": info.programs[0].size_bytes, "results": False}
-        ],
-    }  # fmt: skip
+    (damaged,) = [each for each in shown.backups() if each["name"] == "bad"]
     assert damaged["error"]
     assert (damaged["created_wall_s"], damaged["size_bytes"], damaged["programs"]) == (None, None, [])
     assert shown.check_backup("b1") == ""

@@ -14,42 +14,21 @@ from test_own_checkpoints import plain
 from test_whole_files import saved, trainer
 
 from supervisor.adapters.copies import own, store
-from supervisor.adapters.copies.store import BackupError, BackupInfo, NothingToBackUp, Task
+from supervisor.adapters.copies.store import BackupError, NothingToBackUp, Task
 from supervisor.adapters.process import own_checkpoints
 from supervisor.adapters.process.own_checkpoints import Place
 
 
-class Box(ScriptsBox):
-    """One state directory, and scripts with directories of their own."""
-
-    def run_dirs(self, *names: str) -> dict[str, Path]:
-        return {name: self.directory / "state" / "programs" / name for name in names or self.places}
-
-    def make(self, name: str = "b1", *names: str) -> BackupInfo:
-        return store.make(
-            self.root, name, self.run_dirs(*names), label="", cause="operator", wall_s=1e9, task=Task(), places=self.places
-        )
-
-    def back(self, name: str = "b1", *names: str) -> dict[str, int | None]:
-        def keep() -> BackupInfo | None:
-            try:
-                return self.make("kept", *names)
-            except NothingToBackUp:
-                return None
-
-        return store.restore(store.find(self.root, name), self.run_dirs(*names), keep, Task(), self.places)
-
-
 @pytest.fixture
-def box(tmp_path: Path) -> Box:
-    return Box(tmp_path)
+def box(tmp_path: Path) -> ScriptsBox:
+    return ScriptsBox(tmp_path)
 
 
 def names(work: Path) -> set[str]:
     return {str(path.relative_to(work)) for path in work.rglob("*") if path.is_file()}
 
 
-def test_a_backup_has_the_newest_whole_one_and_a_rollback_sets_aside_what_is_newer(box: Box) -> None:
+def test_a_backup_has_the_newest_whole_one_and_a_rollback_sets_aside_what_is_newer(box: ScriptsBox) -> None:
     work = box.script("mine", "runs/*.pt", r"step=(\d+)")
     (work / "runs").mkdir()
     for step in (100, 200):
@@ -73,7 +52,7 @@ def test_a_backup_has_the_newest_whole_one_and_a_rollback_sets_aside_what_is_new
     assert names(work) == {"runs/step=100.pt", "runs/step=200.pt"} | kept, "asked again there is nothing to do"
 
 
-def test_directories_in_any_depth_and_by_time_alone(box: Box) -> None:
+def test_directories_in_any_depth_and_by_time_alone(box: ScriptsBox) -> None:
     work = box.script("hf", "out/**/checkpoint-*", "trainer_state.json:global_step")
     trainer(work / "out" / "a", 500)
     other = box.script("odd", "*", "")
@@ -95,7 +74,7 @@ def test_directories_in_any_depth_and_by_time_alone(box: Box) -> None:
     assert names(other) == {"line\nbreak", ".newer.bad"}
 
 
-def test_directories_that_are_gone_are_made_again(box: Box) -> None:
+def test_directories_that_are_gone_are_made_again(box: ScriptsBox) -> None:
     work = box.script("mine", "**/*.pt")
     (work / "a" / "b").mkdir(parents=True)
     saved(work / "a" / "b" / "1.pt")
@@ -105,7 +84,7 @@ def test_directories_that_are_gone_are_made_again(box: Box) -> None:
     assert names(work) == {"a/b/1.pt"}
 
 
-def test_one_programs_odd_directory_costs_the_others_nothing(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_programs_odd_directory_costs_the_others_nothing(box: ScriptsBox, monkeypatch: pytest.MonkeyPatch) -> None:
     good, torn, empty, full = (box.script(name) for name in ("good", "torn", "empty", "full"))
     saved(good / "1.pt")
     (torn / "1.pt").touch()
@@ -120,17 +99,17 @@ def test_one_programs_odd_directory_costs_the_others_nothing(box: Box, monkeypat
         return real(place, budget)
 
     monkeypatch.setattr(own_checkpoints, "_find", find)
-    info = box.make("b1", "good", "torn", "empty", "full", "ours")
+    info = box.make("good", "torn", "empty", "full", "ours")
     assert {each.program: each.env_steps for each in info.programs} == {"good": 1, "ours": 70}
     assert info.missed == {
         "torn": "its own checkpoints cannot be copied; 1.pt: it is empty",
         "full": "its own checkpoints cannot be copied; its directory has more than 300,000 entries: use a narrower checkpoint_glob",
     }
     with pytest.raises(NothingToBackUp, match="torn: its own checkpoints cannot be copied"):
-        box.make("b2", "torn", "empty")
+        box.make("torn", "empty", name="b2")
 
 
-def test_a_program_with_checkpoints_of_both_kinds(box: Box) -> None:
+def test_a_program_with_checkpoints_of_both_kinds(box: ScriptsBox) -> None:
     work = box.script("both")
     saved(work / "1.pt")
     commit(box.run_dirs()["both"], 70)
@@ -142,7 +121,7 @@ def test_a_program_with_checkpoints_of_both_kinds(box: Box) -> None:
     assert names(work) == {"1.pt", ".2.pt.bad"}
 
 
-def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: ScriptsBox, monkeypatch: pytest.MonkeyPatch) -> None:
     work = box.script("mine")
     saved(work / "1.pt")
     saved(work / "2.pt")
@@ -170,12 +149,12 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: Box, monkey
 
     monkeypatch.setattr(own, "copy_file", change)
     with pytest.raises(NothingToBackUp) as told:
-        box.make("b2", "mine")
+        box.make("mine", name="b2")
     changed = "3.pt changed while it was copied (its files differ from those before the copy)"
     assert str(told.value) == f"mine: its own checkpoints cannot be copied; {changed}"
 
 
-def test_a_damaged_copy_is_refused_and_nothing_changes(box: Box) -> None:
+def test_a_damaged_copy_is_refused_and_nothing_changes(box: ScriptsBox) -> None:
     work = box.script("mine")
     saved(work / "1.pt")
     info = box.make()
@@ -192,7 +171,7 @@ def test_a_damaged_copy_is_refused_and_nothing_changes(box: Box) -> None:
     assert names(work) == {"1.pt", "2.pt"}
 
 
-def test_without_the_setting_nobody_knows_where_it_belongs(box: Box) -> None:
+def test_without_the_setting_nobody_knows_where_it_belongs(box: ScriptsBox) -> None:
     work = box.script("mine")
     saved(work / "1.pt")
     box.make()
@@ -200,7 +179,7 @@ def test_without_the_setting_nobody_knows_where_it_belongs(box: Box) -> None:
     with pytest.raises(
         BackupError, match=r"^mine must have a checkpoint_glob again, which says where its checkpoints were$"
     ):
-        box.back("b1", "mine")
+        box.back("mine")
     assert not (box.root / "kept").exists()
 
 
@@ -212,7 +191,7 @@ def test_without_the_setting_nobody_knows_where_it_belongs(box: Box) -> None:
         ("files", [["", 1, "", 0], ["a", 1, "", 0]]),
     ],
 )  # fmt: skip
-def test_a_list_that_leads_out_of_its_directory_is_refused(box: Box, key: str, value: object) -> None:
+def test_a_list_that_leads_out_of_its_directory_is_refused(box: ScriptsBox, key: str, value: object) -> None:
     work = box.script("mine")
     saved(work / "1.pt")
     info = box.make()
@@ -231,7 +210,7 @@ def test_a_list_that_leads_out_of_its_directory_is_refused(box: Box, key: str, v
     assert names(box.directory / "mine") == {"1.pt"}
 
 
-def test_a_link_in_its_way_is_not_followed(box: Box) -> None:
+def test_a_link_in_its_way_is_not_followed(box: ScriptsBox) -> None:
     work = box.script("mine", "*/*.pt")
     (work / "a").mkdir()
     saved(work / "a" / "1.pt")
@@ -245,20 +224,20 @@ def test_a_link_in_its_way_is_not_followed(box: Box) -> None:
     assert list(out.iterdir()) == []
 
 
-def test_a_copy_on_another_box_keeps_them_as_a_backup(box: Box) -> None:
+def test_a_copy_on_another_box_keeps_them_as_a_backup(box: ScriptsBox) -> None:
     work = box.script("mine")
     saved(work / "1.pt")
     commit(box.run_dirs("ours")["ours"], 70)
-    info = box.make("copy", "mine", "ours")
+    info = box.make("mine", "ours", name="copy")
     made = store.only_own(info, box.root, "copy-7")
     assert made is not None
     kept = store.read(box.root / "copy-7")
     assert (kept, kept.label, kept.missed) == (made, "from the copy", {})
     assert [(each.program, each.checkpoints, each.results) for each in kept.programs] == [("mine", (), None)]
     (work / "1.pt").unlink()
-    assert box.back("copy-7", "mine") == {"mine": 1}
+    assert box.back("mine", name="copy-7") == {"mine": 1}
     assert names(work) == {"1.pt"}
     commit(box.run_dirs("other")["other"], 70)
-    bare = box.make("bare", "other")
+    bare = box.make("other", name="bare")
     assert store.only_own(bare, box.root, "none") is None
     assert os.listdir(box.root / "copy" / "programs" / "mine") == []

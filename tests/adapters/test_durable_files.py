@@ -77,15 +77,6 @@ def test_a_new_file_is_its_owners_alone_unless_another_mode_is_asked_for(tmp_pat
     assert (mode_of(tmp_path / "secret"), mode_of(tmp_path / "public")) == (0o600, 0o644)
 
 
-def test_a_directory_is_synced_from_the_directory_in_which_it_is_named(tmp_path):
-    (tmp_path / "below").mkdir()
-    here = os.open(tmp_path, os.O_RDONLY)
-    durable.sync_directory("below", dir_fd=here)
-    with pytest.raises(FileNotFoundError):
-        durable.sync_directory("below")
-    os.close(here)
-
-
 def test_no_descriptor_stays_open_also_when_the_disk_fails(tmp_path, monkeypatch):
     before = open_files()
     durable.replace(tmp_path / "kept", b"x", aside=tmp_path / "new")

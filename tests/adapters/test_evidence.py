@@ -124,19 +124,6 @@ def test_what_the_kernel_tells_of_a_process_is_in_it_whole(world):
     }  # fmt: skip
 
 
-def test_what_may_not_be_read_is_left_out(monkeypatch, tmp_path):
-    """As of a process of another user."""
-    own = procfs.read_stat(os.getpid())
-    for name, answer in (("read_text", None), ("open_files", None), ("threads", []), ("descendants", [])):
-        monkeypatch.setattr(procfs, name, lambda *_, answer=answer: answer)
-    monkeypatch.setattr(evidence, "py_spy", lambda: None)
-    monkeypatch.setattr(evidence, "is_python", lambda _pid: False)
-    found = evidence.take("x", "t", own.pid, own.start_ticks, stacks=str(tmp_path / "none"), logs=("", ""))
-    assert found.pop("host").startswith("load ")
-    stacks = "not asked for: the program has no handler for SIGUSR1"
-    assert found == {"process": f"pid {own.pid}, {own.name}, state {own.state}", "stacks": stacks}
-
-
 def test_the_process_that_is_examined_is_the_one_that_runs_by_its_record(tmp_path):
     own = procfs.read_stat(os.getpid())
     other = RunningAttempt("b", "Pong", 3, "ab" * 16, own.pid, own.start_ticks + 1, 1, 1)

@@ -106,15 +106,6 @@ def test_the_next_look_goes_on_from_there_without_expressions_that_are_too_slow(
     assert [asked["off"] for asked in desk.child.asked] == [[], [], [], [1]], "after the third time"
 
 
-def test_logs_are_read_from_where_they_end_if_nobody_says_more(desk: Desk) -> None:
-    Path(desk.logs[0]).parent.mkdir(parents=True)
-    Path(desk.logs[0]).write_text("earlier")
-    desk.watch(Sources((STEP,)), logs_from=None, directory="/elsewhere")
-    desk.look()
-    (asked,) = desk.child.asked
-    assert (asked["begin"], asked["base"]) == ({desk.logs[0]: 7, desk.logs[1]: 0}, "/elsewhere")
-
-
 def test_a_change_of_the_sources_begins_anew_with_all_that_was_counted(desk: Desk) -> None:
     desk.watch(Sources((STEP,), "*.jsonl"))
     cursors = {desk.logs[0]: [1, 2, 3]}
@@ -174,13 +165,6 @@ def test_rows_are_booked_at_their_own_time_but_never_later_than_now(desk: Desk) 
     assert desk.look({"rows": [[LOG, None, True, {"step": 8}]]}).figures.moved_at_s == 1_000.0
     assert desk.look({"rows": [[LOG, ahead_s + 1_070.0, True, {"step": 9}]]}).figures.moved_at_s == 1_000.0
     assert desk.reader.last_step("mine", TOKEN) == 9
-
-
-def test_a_look_without_news_leaves_the_figures_and_says_when_it_was(desk: Desk) -> None:
-    desk.watch(Sources((STEP,)))
-    first = desk.look({"rows": [[LOG, None, True, {"step": 5}]]})
-    desk.clock.advance(7.0)
-    assert desk.look() == FigureReading(first.figures, 1_007.0)
 
 
 @pytest.mark.parametrize(
@@ -309,14 +293,6 @@ def test_it_looks_once_a_second_and_searches_for_files_every_ten(desk: Desk) -> 
     assert set(desk.child.patience) == {30.0}
 
 
-def test_files_whose_writer_is_not_known_are_searched_at_each_look(desk: Desk) -> None:
-    desk.watch(Sources(json_lines="*.jsonl", csv_glob="*.csv"))
-    desk.clock.advance(60.0)
-    desk.child.answers = [{"not_own": {"json": 1}}, {"not_own": {"json": 1}}, {"files": {"json": ["/m.jsonl"]}}]
-    turns(desk, 20, each_s=1.0)
-    assert [place for place, asked in enumerate(desk.child.asked) if asked["search"]] == [0, 1, 2, 12]
-
-
 def test_looks_that_take_long_are_a_twentieth_of_the_time_and_searches_a_fiftieth(desk: Desk) -> None:
     desk.watch(Sources((STEP,)))
     desk.child.takes_s = 0.5
@@ -412,16 +388,6 @@ def test_a_child_that_ends_is_told_and_its_successor_knows_nothing_of_it(
     assert child._process is not None
     child._process.wait()
     assert child.ask({}, 60.0) == {"whole": 1}, "what it had said beyond its answer is forgotten with it"
-
-
-@pytest.mark.parametrize(("answer", "error"), [("[]", "^no answer$"), ("{", "^Expecting property name")])
-def test_an_answer_that_is_none_ends_the_child(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child: thread._Child, answer: str, error: str
-) -> None:
-    written(tmp_path, monkeypatch, f"for line in sys.stdin: print({answer!r}, flush=True)")
-    with nothing_stays_open(), pytest.raises(ValueError, match=error):
-        child.ask({}, 60.0)
-    assert child._process is None
 
 
 @pytest.mark.parametrize("size", [1, 1 << 20])

@@ -55,16 +55,6 @@ def test_what_was_written_since_the_start_counts_at_the_first_look() -> None:
     assert grown.at_s == 2.0
 
 
-def test_of_files_that_come_and_go_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "_MOST_FILES", 2)
-    grown = Growth()
-    for number in range(5):
-        grown.note({str(number): (1, 1)}, float(number))
-    assert grown.seen == {str(number): (1, 1) for number in range(5)}
-    grown.note({"5": (1, 1)}, 5.0)
-    assert (grown.seen, grown.at_s) == ({"5": (1, 1)}, 5.0)
-
-
 def test_logs_are_known_by_their_channel_and_size(paths: Paths, tmp_path: Path) -> None:
     assert growth.logs(paths, program()) == {}
     Path(paths.log("Pong", "stdout")).write_text("12345")

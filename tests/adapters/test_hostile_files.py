@@ -224,6 +224,9 @@ def test_a_worker_gets_its_log_for_appending_and_blocking(world):
 # --- ending ----------------------------------------------------------------------------------------------------------------
 
 
+RECORD = ExitRecord(
+    TOKEN, 1, 0, None, core_dumped=False, ended_ns=1, ended_wall_s=1.0, user_s=0.1, system_s=0.1, max_rss_bytes=1
+)
 WRONG = "a field has a value that it cannot have"
 NEITHER = "it needs a code or a signal"
 
@@ -241,11 +244,9 @@ NEITHER = "it needs a code or a signal"
     ids=str,
 )  # fmt: skip
 def test_an_exit_record_whose_fields_are_not_what_they_should_be_is_none(change, told):
-    record = ExitRecord(TOKEN, 1, 0, None, core_dumped=False, ended_ns=1, ended_wall_s=1.0, user_s=0.1, system_s=0.1,
-                        max_rss_bytes=1)  # fmt: skip
-    assert ExitRecord.from_json(json.dumps(asdict(record))) == record
+    assert ExitRecord.from_json(json.dumps(asdict(RECORD))) == RECORD
     with pytest.raises(ValueError, match=f"^not an exit record: {told}$"):
-        ExitRecord.from_json(json.dumps(asdict(record) | change))
+        ExitRecord.from_json(json.dumps(asdict(RECORD) | change))
 
 
 @pytest.mark.parametrize(
@@ -257,17 +258,13 @@ def test_an_exit_record_whose_fields_are_not_what_they_should_be_is_none(change,
     ids=str,
 )  # fmt: skip
 def test_an_exit_record_with_the_largest_values_is_read(change):
-    record = ExitRecord(TOKEN, 1, 0, None, core_dumped=False, ended_ns=1, ended_wall_s=1.0, user_s=0.1, system_s=0.1,
-                        max_rss_bytes=1)  # fmt: skip
-    wanted = replace(record, **change)
+    wanted = replace(RECORD, **change)
     assert ExitRecord.from_json(json.dumps(asdict(wanted))) == wanted
 
 
 @pytest.mark.parametrize("pair", [[0], [0, 1, 2], [0, -1], [0, UNKNOWN + 1], [True, 1], "01", 5])
 def test_a_wrong_count_of_oom_kills_is_unknown_and_no_more(pair):
-    record = ExitRecord(TOKEN, 1, 0, None, core_dumped=False, ended_ns=1, ended_wall_s=1.0, user_s=0.1, system_s=0.1,
-                        max_rss_bytes=1)  # fmt: skip
-    assert ExitRecord.from_json(json.dumps(asdict(record) | {"oom_kills": pair})) == record
+    assert ExitRecord.from_json(json.dumps(asdict(RECORD) | {"oom_kills": pair})) == RECORD
 
 
 def test_a_worker_that_fouls_its_own_exit_record_still_ends(world):

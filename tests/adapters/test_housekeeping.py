@@ -38,29 +38,6 @@ def settings(tmp_path):
     return Settings(paths, programs=programs, daemon=DaemonSettings(log_max_bytes=100, log_backups=2))
 
 
-def test_every_log_is_kept_within_its_bound(settings):
-    logs = [Path(settings.paths.log(name, channel)) for name in ("Pong", "Qbert") for channel in ("stdout", "stderr")]
-    for log in logs[:3]:
-        log.write_text("x" * 101)
-    logs[3].write_text("small")
-    with capture_logs() as said:
-        keeper(lambda: settings).rotate_logs()
-    assert [log.read_text() for log in logs] == ["", "", "", "small"]
-    assert all(log.with_name(f"{log.name}.1").exists() for log in logs[:3])
-    assert [entry["event"] for entry in said] == ["log_rotated"] * 3
-
-
-def test_one_log_that_cannot_be_rotated_is_told_and_spoils_nothing(settings):
-    broken, fine = (Path(settings.paths.log(name, "stdout")) for name in ("Pong", "Qbert"))
-    broken.mkdir()
-    (broken / "x").write_text("a directory in its place")
-    fine.write_text("x" * 101)
-    with capture_logs() as said:
-        keeper(lambda: replace(settings, daemon=DaemonSettings(log_max_bytes=1))).rotate_logs()
-    assert fine.read_text() == ""
-    assert (said[0]["event"], said[0]["path"]) == ("log_rotation_failed", str(broken))
-
-
 def test_settings_that_changed_are_followed(settings):
     log = Path(settings.paths.log("Pong", "stdout"))
     log.write_text("x" * 50)
@@ -205,6 +182,12 @@ def keep():
         part.stop()
 
 
+def due(keeper, inbox):
+    """What one look at the calendar posts."""
+    keeper.check_calendar()
+    return [*iter(lambda: inbox.take(0), None)]
+
+
 def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot_be(settings, keep):
     inbox, now, reports = Inbox(), [1_800_000_000.0], [OSError("no journal"), "all trained", "all trained again"]
     settings = replace(settings, backup=BackupSettings(calendar="off"), alerts=AlertSettings(report_at="08:00"))
@@ -217,75 +200,36 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
 
     keeper = keep(lambda: settings, inbox, At(now), report)
     with capture_logs() as said:
-        keeper.check_calendar()
+        assert due(keeper, inbox) == []
     assert said == [{"event": "calendar_work_not_posted", "work": "report", "error": "no journal", "log_level": "warning"}]
-    assert inbox.take(0) is None
-    for _ in range(3):
-        keeper.check_calendar()
-    told = inbox.take(0)
-    assert (told, inbox.take(0)) == (ReportDue(9.0, told.due_wall_s, "all trained"), None)
-    assert 0 <= now[0] - told.due_wall_s < 86_400
+    (told,) = due(keeper, inbox)
+    assert told == ReportDue(9.0, told.due_wall_s, "all trained")
+    assert due(keeper, inbox) == []
     assert dt.datetime.fromtimestamp(told.due_wall_s, dt.UTC).astimezone().strftime("%H:%M") == "08:00"
     now[0] += 86_400
-    keeper.check_calendar()
-    assert inbox.take(0).text == "all trained again"
+    assert due(keeper, inbox) == [ReportDue(9.0, told.due_wall_s + 86_400, "all trained again")]
+    now[0] += 86_400
+    settings = replace(settings, alerts=AlertSettings(report_at=""))
+    assert due(keeper, inbox) == []
 
 
-def test_a_time_of_the_backups_calendar_is_told_once(settings, keep):
-    inbox, now = Inbox(), [1_800_000_000.0]
-    settings = replace(settings, backup=BackupSettings(calendar="hourly"))
-
-    keeper = keep(lambda: settings, inbox, At(now))
-    for _ in range(2):
-        keeper.check_calendar()
-    told = inbox.take(0)
-    assert told == BackupDue(9.0, told.due_wall_s)
-    assert told.due_wall_s % 3600 == 0
-    assert 0 <= now[0] - told.due_wall_s < 3600
-    assert inbox.take(0) is None
-    now[0] += 3600
-    keeper.check_calendar()
-    assert inbox.take(0).due_wall_s == told.due_wall_s + 3600
-    now[0] = 7_300.0
-    keeper.check_calendar()
-    assert inbox.take(0) is None, "the clock is not set: 01:00 of 1970 is no time of the calendar"
-    now[0] = 1_800_090_000.0
-    settings = replace(settings, backup=BackupSettings(calendar="off"))
-    keeper.check_calendar()
-    assert inbox.take(0) is None
-
-
-def test_each_time_of_the_two_offsite_calendars_is_told_once(settings, keep):
+def test_each_time_of_a_calendar_is_told_once(settings, keep):
     inbox, now = Inbox(), [1_800_000_000.0]
     rules = OffsiteSettings("sftp:box:/store", forget="hourly", check="off")
-    settings = replace(settings, backup=BackupSettings(calendar="off"), offsite=rules, alerts=AlertSettings(report_at=""))
-
-    def told():
-        keeper.check_calendar()
-        return [*iter(lambda: inbox.take(0), None)]
-
+    settings = replace(settings, backup=BackupSettings(calendar="hourly"), offsite=rules, alerts=AlertSettings(report_at=""))
     keeper = keep(lambda: settings, inbox, At(now))
     hour = now[0] - now[0] % 3600
-    assert told() == [OffsiteDue(9.0, "forget", hour)]
-    assert told() == []
-    settings = replace(settings, offsite=replace(rules, check="hourly"))
-    assert told() == [OffsiteDue(9.0, "check", hour)], "each operation has its own calendar"
+    assert due(keeper, inbox) == [BackupDue(9.0, hour), OffsiteDue(9.0, "forget", hour)]
+    assert due(keeper, inbox) == []
+    settings = replace(settings, backup=BackupSettings(calendar="off"), offsite=replace(rules, check="hourly"))
+    assert due(keeper, inbox) == [OffsiteDue(9.0, "check", hour)], "each operation has its own calendar"
     now[0] += 3600
-    assert told() == [OffsiteDue(9.0, "forget", hour + 3600), OffsiteDue(9.0, "check", hour + 3600)]
-    now[0] += 3600
+    assert due(keeper, inbox) == [OffsiteDue(9.0, "forget", hour + 3600), OffsiteDue(9.0, "check", hour + 3600)]
+    now[0] = 7_300.0
+    assert due(keeper, inbox) == [], "the clock is not set: 01:00 of 1970 is no time of the calendar"
+    now[0] = 1_800_090_000.0
     settings = replace(settings, offsite=replace(rules, repository=""))
-    assert told() == [], "there is no store"
-
-
-def test_without_a_time_or_a_text_of_its_own_a_report_is_none_or_empty(settings, keep):
-    inbox = Inbox()
-    settings = replace(settings, backup=BackupSettings(calendar="off"), alerts=AlertSettings(report_at=""))
-    keeper = keep(lambda: settings, inbox, SystemClock(0.0))
-    keeper.check_calendar()
-    assert inbox.take(0) is None
-    settings = replace(settings, alerts=AlertSettings(report_at="08:00"))
-    keeper.check_calendar()
-    assert inbox.take(0).text == ""
+    assert due(keeper, inbox) == [], "there is no store"
 
 
 def test_each_job_has_a_thread_that_runs_already_and_a_stop_waits_for_none(settings):

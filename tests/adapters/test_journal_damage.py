@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from supervisor.adapters.journal import schema, spare
+from supervisor.adapters.journal import spare
+from supervisor.adapters.journal.schema import beside
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, JournalRefused, open_or_salvage
 from supervisor.model.facts import Finished, JournalSalvaged
 
@@ -20,6 +21,9 @@ PAGE = 4096
 FRAME = PAGE + 24
 LONG = 9  # this fact's body fills three pages
 LAST = 60
+with contextlib.closing(sqlite3.connect(":memory:")) as made:
+    made.execute("PRAGMA user_version = 1")
+    NO_TABLE = made.serialize()
 
 
 def fill(journal, first, last):
@@ -64,10 +68,6 @@ def copied(source, directory):
         shutil.copyfile(f"{source}{suffix}", f"{target}{suffix}")
     shutil.copytree(spare.folder(source), spare.folder(target))
     return target
-
-
-def beside(path, suffix):
-    return path.with_name(path.name + suffix)
 
 
 def without_spare(path):
@@ -150,7 +150,9 @@ def test_a_flipped_bit_in_a_row_costs_that_row_alone_without_a_spare(path):
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"", b"x" * 5000, b"SQLite format 3\0" + b"\0" * 200], ids=["gone", "empty", "junk", "a header alone"]
+    "content",
+    [None, b"", b"x" * 5000, b"SQLite format 3\0" + b"\0" * 200, NO_TABLE],
+    ids=["gone", "empty", "junk", "a header alone", "an empty database"],
 )
 @pytest.mark.parametrize("wal", ["its own", "none"])
 @pytest.mark.parametrize("spared", [True, False])
@@ -311,38 +313,7 @@ def test_the_spare_of_another_journal_is_not_mixed_in(path, tmp_path):
     assert (kept, found.lost) == ([*range(1, 42), *range(43, LAST + 1)], 1)
 
 
-def test_a_journal_keeps_its_floor_if_the_snapshot_there_is_whole_in_either(tmp_path):
-    from supervisor.model.codec import as_text
-    from supervisor.model.facts import Snapshot
-    from supervisor.model.state import State
-
-    path = tmp_path / "journal.sqlite"
-    with contextlib.closing(Journal(path)) as journal:
-        fill(journal, 1, 2)
-        journal.append([Snapshot("", as_text(State()))], at_s=3.0, wall_s=1.7e9, boot_id=BOOT)
-        fill(journal, 4, 5)
-        journal._db.execute("UPDATE about SET value = 3 WHERE name = 'floor'")
-    spare.renew(path)
-    path.write_bytes(b"junk")
-    journal, facts, found = open_or_salvage(path, wall_s=77.0)
-    journal.close()
-    assert [each.seq for each in facts] == [3, 4, 5, 6]
-    assert found.lost == 0
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert schema.floor(db) == 3
-
-
 # --- what is damage --------------------------------------------------------------------------------------------------------
-
-
-def test_a_number_of_the_journal_itself_that_is_none_is_damage():
-    with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        db.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value)")
-        assert (schema.floor(db), schema.about(db, "schema")) == (0, 0)
-        db.execute("INSERT INTO about VALUES ('floor', 'x'), ('schema', 2)")
-        assert schema.about(db, "schema") == 2
-        with pytest.raises(sqlite3.DatabaseError, match=r"^a number in the table about is damaged$"):
-            schema.floor(db)
 
 
 # --- files that are not ours to open ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
+from supervisor.adapters.journal.schema import beside
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.model.codec import as_text
 from supervisor.model.facts import DaemonStopped, Finished, JournalSalvaged, Snapshot
@@ -48,10 +49,6 @@ def restore(journal, lost=0):
     assert stamped.fact == found.fact()
     assert journal.last_seq == stamped.seq
     return found
-
-
-def beside(path, suffix):
-    return path.with_name(path.name + suffix)
 
 
 @pytest.mark.parametrize("gone", SUBSETS, ids=lambda gone: "+".join(suffix or "db" for suffix in gone))
@@ -309,34 +306,6 @@ def test_what_is_removed_between_two_daemons_never_keeps_the_next_from_starting(
     assert found_again is None
     assert [each.seq for each in facts_again] == [*(each.seq for each in facts), row.seq]
     again.close()
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"not a database at all" * 300, "empty database"], ids=["empty", "foreign", "made"]
-)
-@pytest.mark.parametrize("wal", ["left", "gone"])
-def test_a_headless_journal_is_set_aside_and_the_daemon_starts(tmp_path, content, wal):
-    path = tmp_path / "journal.sqlite"
-    killed(path)
-    if wal == "gone":
-        beside(path, "-wal").unlink()
-    beside(path, "-shm").unlink()
-    if content == "empty database":
-        path.unlink()
-        keeps_wal = beside(path, "-wal").rename(tmp_path / "wal") if wal == "left" else None
-        with contextlib.closing(sqlite3.connect(path)) as db:
-            db.execute("PRAGMA journal_mode = WAL")
-        if keeps_wal is not None:
-            keeps_wal.rename(beside(path, "-wal"))
-    else:
-        path.write_bytes(content)
-    journal, facts, found = open_or_salvage(path, wall_s=1.7e9, seen_seq=3)
-    assert [each.fact.why for each in facts if isinstance(each.fact, Finished)] == ["fact 0", "fact 1", "fact 2"]
-    if found is not None and found.damaged_path:
-        assert os.path.exists(found.damaged_path)
-    append(journal, 3)
-    journal.close()
-    assert whys(path)[-1] == "fact 3"
 
 
 def test_a_reader_beside_the_writer_in_one_process_never_copies(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""What the journal says, and all of it: each error of SQLite, each kind of damage, each salvage and each restore, as a whole."""
+"""What the journal says of errors and damage, what a salvage and a restore leave, and how one journal takes another's place."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from journal_kit import all_of, names, stamped
+from journal_kit import row as rowed
 from leaks import open_files
 
+from supervisor import files
 from supervisor.adapters.journal import schema
+from supervisor.adapters.journal.open_files import OpenJournalFiles
 from supervisor.adapters.journal.schema import Row, beside, crc_of
 from supervisor.adapters.journal.sqlite import (
     Journal,
@@ -24,7 +28,7 @@ from supervisor.adapters.journal.sqlite import (
     open_or_salvage,
     salvage,
 )
-from supervisor.model.codec import as_text, encode
+from supervisor.model.codec import as_text
 from supervisor.model.facts import Fact, Finished, JournalSalvaged, Snapshot, Stamped
 from supervisor.model.state import State
 from supervisor.ports import JournalMoved, Salvage
@@ -34,27 +38,12 @@ SNAPSHOT = Snapshot("", as_text(State()))
 
 
 def row(seq: int, fact: Fact | None = None) -> Row:
-    kind, version, body = encode(fact or Finished(f"fact {seq}", "p"))
-    unchecked = (seq, seq + 0.5, 1.7e9, BOOT, kind, version, body, 0)
-    return (*unchecked[:7], crc_of(unchecked))
-
-
-def stamped(seq: int, fact: Fact | None = None) -> Stamped:
-    return Stamped(seq, seq + 0.5, 1.7e9, BOOT, fact or Finished(f"fact {seq}", "p"))
+    return rowed(stamped(seq, fact))
 
 
 def append(journal: Journal, *facts: Fact) -> list[Stamped]:
     seq = journal.last_seq + 1
     return journal.append(facts or [Finished(f"fact {seq}", "p")], at_s=seq + 0.5, wall_s=1.7e9, boot_id=BOOT)
-
-
-def read(path: Path, after_seq: int = 0) -> list[Stamped]:
-    with JournalReader(path) as reader:
-        return list(reader.read(after_seq))
-
-
-def names(path: Path) -> list[str]:
-    return sorted(each.name for each in path.parent.iterdir() if each.name != "journal-copy")
 
 
 @pytest.fixture
@@ -156,20 +145,20 @@ def test_a_reader_of_nothing_and_a_log_without_its_journal(path: Path) -> None:
     with pytest.raises(JournalDamaged) as damaged:
         Journal(path)
     assert damaged.value.why == "the file was removed, and its write-ahead log was left"
-    assert names(path) == ["journal.sqlite-wal"]
+    assert names(path.parent) == ["journal.sqlite-wal"]
 
 
 @pytest.mark.parametrize("length", [1000, 1001])
 def test_pages_of_rows_follow_each_other_without_a_gap(path: Path, length: int) -> None:
     schema.build(path, [row(seq) for seq in range(1, length + 1)])
-    assert [each.seq for each in read(path)] == list(range(1, length + 1))
-    assert [each.seq for each in read(path, 998)] == list(range(999, length + 1))
+    assert [each.seq for each in all_of(path)] == list(range(1, length + 1))
+    assert [each.seq for each in all_of(path, 998)] == list(range(999, length + 1))
 
 
 def test_what_lies_below_the_floor_is_not_read(path: Path) -> None:
     schema.build(path, [row(1), row(2), row(3, SNAPSHOT), row(4)], floor=3)
-    assert [each.seq for each in read(path)] == [each.seq for each in read(path, 2)] == [3, 4]
-    assert [each.seq for each in read(path, 3)] == [4]
+    assert [each.seq for each in all_of(path)] == [each.seq for each in all_of(path, 2)] == [3, 4]
+    assert [each.seq for each in all_of(path, 3)] == [4]
 
 
 # --- salvage -----------------------------------------------------------------------------------------------------------
@@ -180,7 +169,7 @@ def salvaged(path: Path, rows: Sequence[Row], floor: int = 0, seen_seq: int = 0)
     journal, facts, found = open_or_salvage(path, wall_s=77.9, seen_seq=seen_seq)
     assert journal.last_seq == facts[-1].seq
     journal.close()
-    assert read(path) == facts
+    assert all_of(path) == facts
     return facts, found
 
 
@@ -189,7 +178,7 @@ def test_a_damaged_row_costs_itself_and_the_loss_is_the_last_fact(path: Path) ->
     assert found == Salvage(f"{path}.damaged-77", "row 2: its CRC does not match", 2, 1)
     told = JournalSalvaged(str(found), found.why, found.damaged_path, 2, 1)
     assert facts == [stamped(1), stamped(3), Stamped(4, 3.5, 77.9, BOOT, told)]
-    assert [name for name in names(path) if name.startswith("journal.sqlite.")] == ["journal.sqlite.damaged-77"]
+    assert [name for name in names(path.parent) if name.startswith("journal.sqlite.")] == ["journal.sqlite.damaged-77"]
 
 
 @pytest.mark.parametrize(("seen_seq", "seq"), [(0, 4), (3, 4), (4, 5), (9, 10)])
@@ -205,7 +194,7 @@ def test_a_damaged_journal_keeps_its_floor_if_the_snapshot_there_is_whole(path: 
     assert [each.seq for each in facts] == [3, 5, 6]
     with contextlib.closing(sqlite3.connect(path)) as db:
         assert schema.floor(db) == 3
-    for name in names(path):
+    for name in names(path.parent):
         (path.parent / name).unlink()
     facts, found = salvaged(path, [row(2), (*row(3, SNAPSHOT)[:7], 5), row(4)], floor=3)
     assert found == Salvage(f"{path}.damaged-77", "row 3: its CRC does not match", 2, 2)
@@ -264,8 +253,8 @@ def test_another_journal_at_the_path_is_not_taken_when_the_files_are_opened_agai
         _, found = journal.restore(at_s=0.0, wall_s=0.0, boot_id=BOOT)
         assert (found.saved, found.lost) == (0, 3)
         append(journal)
-    assert [each.seq for each in read(path)] == [4, 5]
-    assert [each.fact for each in read(Path(found.damaged_path))] == [Finished("another's", "p")] * count
+    assert [each.seq for each in all_of(path)] == [4, 5]
+    assert [each.fact for each in all_of(Path(found.damaged_path))] == [Finished("another's", "p")] * count
 
 
 def test_files_that_cannot_be_opened_again_are_tried_again_later(path: Path) -> None:
@@ -286,4 +275,113 @@ def test_files_that_cannot_be_opened_again_are_tried_again_later(path: Path) -> 
             told += append(journal)
     assert len(told) > 1
     journal.close()
-    assert read(path) == told
+    assert all_of(path) == told
+
+
+# --- a new journal -------------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_is_built_of_its_rows_and_its_floor(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        beside(path, f".building{suffix}").write_bytes(b"left by a build that was killed")
+    before = open_files()
+    schema.build(path, [row(3), row(5)], floor=3)
+    assert names(path.parent) == ["journal.sqlite"]
+    assert open_files() <= before
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert [seq for (seq,) in db.execute("SELECT seq FROM fact")] == [3, 5]
+        assert (schema.floor(db), schema.pragma(db, "user_version"), schema.about(db, "schema")) == (3, 2, 2)
+        assert schema.pragma(db, "application_id") == 0x584C4A31
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_build_that_fails_leaves_what_was_there(path: Path) -> None:
+    schema.build(path, [row(1)])
+    with pytest.raises(sqlite3.IntegrityError, match="the journal is append-only"):
+        schema.build(path, [row(2), row(2)])
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT seq FROM fact").fetchall() == [(1,)]
+
+
+# --- the swap ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("second", [(), ("",), ("-wal",), ("", "-wal")], ids=str)
+@pytest.mark.parametrize("there", [("", "-wal", "-shm"), ("",), ("-wal",), ()], ids=str)
+def test_what_has_no_second_name_is_kept_when_the_rebuilt_one_takes_its_place(
+    path: Path, there: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    schema.build(beside(path, ".rebuilt"), [row(1)])
+    rebuilt = beside(path, ".rebuilt").read_bytes()
+    for suffix in there:
+        beside(path, suffix).write_text(f"old{suffix}")
+    for suffix in second:
+        if suffix in there:
+            os.link(beside(path, suffix), beside(path, f".kept{suffix}"))
+    kept = [suffix for suffix in there if suffix not in {*second, "-shm"}]
+    for _ in range(2):  # the second call finds nothing to do
+        schema.finish_swap(path)
+    assert path.read_bytes() == rebuilt
+    linked = [f"journal.sqlite.kept{suffix}" for suffix in second if suffix in there]
+    assert names(path.parent) == sorted(["journal.sqlite", *linked, *(f"journal.sqlite.found{suffix}" for suffix in kept)])
+    assert [beside(path, f".found{suffix}").read_text() for suffix in kept] == [f"old{suffix}" for suffix in kept]
+
+
+@pytest.mark.parametrize("rebuilt", ["foreign", "stale", "newest row damaged", "empty", "FIFO", "directory"])
+def test_a_rebuilt_file_that_is_not_the_newest_whole_journal_replaces_none(path: Path, rebuilt: str) -> None:
+    with contextlib.closing(Journal(path)) as journal:
+        journal.append([Finished("", "p")] * 3, at_s=1.5, wall_s=1.7e9, boot_id="boot")
+    aside = beside(path, ".rebuilt")
+    match rebuilt:
+        case "FIFO":
+            os.mkfifo(aside)
+        case "directory":
+            aside.mkdir()
+        case "stale":
+            schema.build(aside, [row(1), row(2)])
+        case "newest row damaged":
+            schema.build(aside, [row(1), row(2), row(3), (*row(4)[:7], 0)])
+        case _:
+            aside.write_text("foreign" if rebuilt == "foreign" else "")
+    journal, found, salvage = open_or_salvage(path, wall_s=1.7e9)
+    journal.close()
+    assert ([each.seq for each in found], salvage) == ([1, 2, 3], None)
+    assert names(path.parent) == ["journal.sqlite", f"journal.sqlite{'.rebuilt' * (rebuilt in {'FIFO', 'directory'})}.found"]
+    assert [path for path, _, _ in files.put_aside] == [str(aside)]
+
+
+@pytest.mark.parametrize("journal", ["older", "damaged", "gone"])
+def test_an_interrupted_swap_is_finished_at_the_next_start(path: Path, journal: str) -> None:
+    if journal == "older":
+        schema.build(path, [row(1), row(2)])
+    elif journal == "damaged":
+        path.write_bytes(b"damaged")
+    schema.build(beside(path, ".rebuilt"), [row(1), row(2), row(3)])
+    opened, found, salvage = open_or_salvage(path, wall_s=1.7e9)
+    opened.close()
+    assert ([each.seq for each in found], salvage) == ([1, 2, 3], None)
+
+
+# --- the open files ------------------------------------------------------------------------------------------------------
+
+
+def test_a_link_to_the_journal_is_no_other_place(path: Path) -> None:
+    schema.build(path, [row(1)])
+    (path.parent / "elsewhere").mkdir()
+    link = path.parent / "elsewhere" / "journal.sqlite"
+    link.symlink_to(path)
+    with contextlib.closing(Journal(link)) as journal:
+        journal.append([Finished("", "p")], at_s=1.0, wall_s=1.0, boot_id="boot")
+        assert names(link.parent) == ["journal.sqlite"]
+
+
+def test_nothing_stays_open_whatever_is_missing(path: Path) -> None:
+    before = open_files()
+    with pytest.raises(FileNotFoundError):
+        OpenJournalFiles(path)
+    assert open_files() <= before
+    with contextlib.closing(Journal(path)) as journal:
+        journal.append([Finished("", "p")], at_s=1.0, wall_s=1.0, boot_id="boot")
+        with JournalReader(path) as reader:
+            assert len(list(reader.read())) == 1
+    assert open_files() <= before

@@ -3,19 +3,16 @@
 import contextlib
 import itertools
 import sqlite3
-import sys
-from pathlib import Path
 
 import pytest
+from journal_kit import never, night, written
 from structlog.testing import capture_logs
 
 from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.archive import compact
 from supervisor.adapters.journal.sqlite import Journal, JournalReader
 from supervisor.model import codec
-from supervisor.model.codec import encode
 from supervisor.model.facts import BackupIntended, Finished, HostRebooted, OperatorAsked, Stamped
-from supervisor.model.inputs import SnapshotDue
 from supervisor.reports.facts_view import select
 
 QUIET = ("Checkpointed", "Tallied", "Snapshot", "IntervalChosen")
@@ -24,16 +21,8 @@ PROGRAMS = [None, "A", "C", "Ünï-s1", "nobody", "", 'with "quotes"']
 
 
 @pytest.fixture(scope="module")
-def night():
-    sys.path[:0] = [str(Path(__file__).resolve().parents[1] / each) for each in ("sim", "core")]
-    from world import Odds, World
-
-    world = World(3, programs=3, odds=Odds(crash_s=900.0, reboot_s=3600.0), look_s=20.0).begin()
-    for _ in range(3):
-        world.run(2400.0)
-        world.post(SnapshotDue(0.0, 1))
-    world.run(600.0)
-    found = list(world.core.journal)
+def facts():
+    found = night(3, 2400.0, 2400.0, 2400.0, 600.0, odds={"crash_s": 900.0, "reboot_s": 3600.0})
     more = [
         Finished('quoted: "program":"A" and "A"', "Ünï-s1"), OperatorAsked("", "stop", ("A",), None),
         HostRebooted("", "a", "b", "unclean", "", 1.0, 2.0, "light", ("Ünï-s1",), {"A": 4}),
@@ -44,46 +33,39 @@ def night():
 
 
 @pytest.fixture
-def path(night, tmp_path):
-    path = tmp_path / "journal.sqlite"
-    schema.build(path, [rowed(each) for each in night])
-    return path
+def path(facts, tmp_path):
+    return written(tmp_path / "journal.sqlite", facts)
 
 
-def rowed(each):
-    row = (each.seq, each.at_s, each.wall_s, each.boot_id, *encode(each.fact), 0)
-    return (*row[:7], schema.crc_of(row))
-
-
-def compared(path, night):
+def compared(path, facts):
     with JournalReader(path) as reader:
         for kinds, program, limit, after in itertools.product(KINDS, PROGRAMS, (1, 50, 10_000, -1, -50), (0, 300)):
-            whole = select((each for each in night if each.seq > after), program, limit, kinds, {})
+            whole = select((each for each in facts if each.seq > after), program, limit, kinds, {})
             found = reader.search(after, kinds, program, limit)
             assert select(found, program, limit, kinds, {}) == whole, (kinds, program, limit, after)
             assert len(found) == len(whole), "nothing is decoded that is not wanted"
 
 
-def test_a_search_finds_what_reading_everything_finds(night, path):
-    compared(path, night)
+def test_a_search_finds_what_reading_everything_finds(facts, path):
+    compared(path, facts)
 
 
-def test_an_archived_fact_is_not_found(night, path):
-    moved = compact(path, before_wall_s=night[-1].wall_s, most_bytes=2**40, pause=lambda _: False)
+def test_an_archived_fact_is_not_found(facts, path):
+    moved = compact(path, before_wall_s=facts[-1].wall_s, most_bytes=2**40, pause=never)
     assert moved is not None
-    compared(path, night[moved.facts :])
+    compared(path, facts[moved.facts :])
 
 
-def test_a_journal_without_indexes_is_read_and_gets_them_at_the_next_start(night, path):
+def test_a_journal_without_indexes_is_read_and_gets_them_at_the_next_start(facts, path):
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("DROP INDEX fact_by_kind")
         db.execute("DROP INDEX fact_by_program")
-    compared(path, night)
+    compared(path, facts)
     for expected in (["journal_indexed"], []):
         with capture_logs() as said, contextlib.closing(Journal(path)):
             pass
         assert [each["event"] for each in said] == expected
-    compared(path, night)
+    compared(path, facts)
 
 
 def test_the_newest_facts_cost_the_same_in_a_long_journal(path):

@@ -2,47 +2,26 @@
 
 import contextlib
 import sqlite3
-import sys
-from pathlib import Path
 
 import pytest
+from journal_kit import never, night, written
 from structlog.testing import capture_logs
 
-from supervisor.adapters.journal import schema, spare
+from supervisor.adapters.journal import spare
 from supervisor.adapters.journal.archive import compact
 from supervisor.adapters.journal.sqlite import JournalReader, open_or_salvage
-from supervisor.model.codec import encode
 from supervisor.model.facts import Snapshot, Stamped
 from supervisor.model.fold import fold_all, replay
-from supervisor.model.inputs import SnapshotDue
 
 
-def night(seed, box):
+def of_box(seed, box):
     """Some hours of a box, with snapshots in between, and facts after the newest."""
-    sys.path[:0] = [str(Path(__file__).resolve().parents[1] / each) for each in ("sim", "core")]
-    from boxes import BOXES
-    from world import World
-
-    world = World(seed, programs=3, odds=BOXES[box][0], look_s=20.0, upkeep=box == "year").begin()
-    for _ in range(4):
-        world.run(1800.0)
-        world.post(SnapshotDue(0.0, 1))
-    world.run(900.0)
-    return list(world.core.journal)
+    return night(seed, *[1800.0] * 4, 900.0, odds=box)
 
 
 @pytest.fixture(scope="module")
 def rough():
-    return night(7, "rough")
-
-
-def written(path, stamped):
-    rows = []
-    for item in stamped:
-        row = (item.seq, item.at_s, item.wall_s, item.boot_id, *encode(item.fact), 0)
-        rows.append((*row[:7], schema.crc_of(row)))
-    schema.build(path, rows)
-    return path
+    return of_box(7, "rough")
 
 
 def started(path):
@@ -82,7 +61,7 @@ def flip(path, seq):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("box", ["rough", "year"])
 def test_the_state_of_a_start_is_the_fold_of_all_facts(tmp_path, seed, box):
-    facts = night(seed, box)
+    facts = of_box(seed, box)
     path = written(tmp_path / "journal.sqlite", facts)
     state, read, found = started(path)
     assert found is None
@@ -92,7 +71,7 @@ def test_the_state_of_a_start_is_the_fold_of_all_facts(tmp_path, seed, box):
 
 def test_with_an_archive_and_after_a_restore_as_well(rough, tmp_path):
     path = written(tmp_path / "journal.sqlite", rough)
-    assert compact(path, before_wall_s=rough[-1].wall_s, most_bytes=2**40, pause=lambda _: False) is not None
+    assert compact(path, before_wall_s=rough[-1].wall_s, most_bytes=2**40, pause=never) is not None
     assert started(path)[0] == fold_all(rough)
     journal, _, _ = open_or_salvage(path, wall_s=1.9e9)
     with contextlib.closing(journal):
