@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
 
 from supervisor.model.facts import JournalSalvaged
+from supervisor.model.inputs import Input, Report, Sample, Survivor
+from supervisor.model.settings import ProgramSpec
 from supervisor.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from supervisor.model.facts import Fact, Stamped
-    from supervisor.model.inputs import Input, Report, Sample, Survivor
-    from supervisor.model.settings import ProgramSpec
-    from supervisor.policy.box.readings import Gpus
-    from supervisor.policy.box.readings import Host as HostReading
 
 _TOGETHER_S: Final = 1e-4
 _TRIES: Final = 50
@@ -96,30 +90,6 @@ class Salvage(Record):
         return f"the journal was damaged ({self.why}): {self.saved} facts were saved, {lost}; {kept}"
 
 
-class Journal(Protocol):
-    """The durable journal. `append` returns only when the facts survive a power cut."""
-
-    @property
-    def last_seq(self) -> int:
-        """The number of the newest fact."""
-
-    def append(self, facts: Sequence[Fact], *, at_s: float, wall_s: float, boot_id: str) -> list[Stamped]:
-        """Append all facts in one transaction. After an OSError, none of them is appended."""
-        ...
-
-    def moved(self) -> str:
-        """Why the open file is no longer the journal; empty if it still is. Raises OSError if that is unknown."""
-        ...
-
-    def restore(self, *, at_s: float, wall_s: float, boot_id: str) -> tuple[Stamped, Salvage]:
-        """After JournalMoved: write it again at its path, and record that. Raises OSError."""
-        ...
-
-    def read(self, after_seq: int = 0) -> Iterable[Stamped]: ...
-
-    def close(self) -> None: ...
-
-
 class Launcher(Protocol):
     """Starts processes, or jobs of a cluster. All calls except those marked "May block" return at once.
 
@@ -196,22 +166,6 @@ class Probes(Protocol):
 
     def doing(self) -> dict[int, tuple[str, int]]:
         """The current activity of each worker that beats: process id -> (phase, environment steps so far)."""
-        ...
-
-
-class GpuReader(Protocol):
-    """Readings of the GPUs, taken by the adapter's own thread."""
-
-    def newest(self) -> Gpus | None:
-        """The newest readings; None if there are none yet. Never blocks, even if the driver hangs."""
-        ...
-
-
-class HostReader(Protocol):
-    """Readings of the host, taken by the adapter's own thread."""
-
-    def newest(self) -> HostReading | None:
-        """The newest readings; None if there are none, or if they are too old. Never blocks."""
         ...
 
 

@@ -24,14 +24,12 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from supervisor import lack
 from supervisor.files import held
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _FIRST_NAMESPACE: Final = 0xEFFFFFFC  # inode of the PID namespace of the whole machine (proc_ns.h)

@@ -17,10 +17,11 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import field, replace
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
+from supervisor.adapters.journal.sqlite import Journal
 from supervisor.deciding import foundations
 from supervisor.deciding.alarms import damaged, unwritable
 from supervisor.deciding.context import Decision
@@ -44,11 +45,11 @@ from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.box.foundations import JOURNAL, Look
-from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.worker import absence
-from supervisor.ports import Clock, Journal, JournalMoved, ahead_s
+from supervisor.ports import Clock, JournalMoved, ahead_s
 from supervisor.records import dataclass
 from supervisor.shell.inbox import Inbox
+from supervisor.shell.perform import Performer
 
 log = structlog.get_logger()
 
@@ -56,20 +57,6 @@ _JOURNAL_RETRY_S: Final = 1.0
 _LOOK_S: Final = 1.0
 _LEAVE_S: Final = 5.0  # how long an orderly end waits for a journal that cannot be written
 _FAILED: Final = "extralife failed at this request; see its main log"
-
-
-class Performer(Protocol):
-    """Performs the commands (`shell/perform.py`)."""
-
-    def perform(self, decision: Decision) -> None: ...
-
-    def refuse(self, item: Input, text: str) -> None:
-        """The input was dropped: answer its request with `text`."""
-        ...
-
-    def alarm(self, notice: Notice) -> None:
-        """Send an alert although nothing can be recorded."""
-        ...
 
 
 def _error_text(error: OSError | sqlite3.Error) -> str:

@@ -20,7 +20,7 @@ from supervisor.adapters.parts import Part
 from supervisor.adapters.process import checkpoints, logs
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.notify_sockets import NotifySockets
-from supervisor.adapters.process.own_checkpoints import BeforeStart, OwnCheckpoints
+from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
 from supervisor.deciding.context import Decision
 from supervisor.lack import is_lack
 from supervisor.model import commands
@@ -157,11 +157,8 @@ class Performer:
         if not command.spec.checkpoint_glob:
             self.launcher.spawn(_of_this_attempt(command), command.attempt, command.token, command.avoid)
             return
-        order = BeforeStart(
-            command.spec, command.token, command.aside, command.back, command.from_step, command.doubt_from_wall_s
-        )  # fmt: skip
         self.own.before_start(
-            order, lambda path: self._begin_with(command, path),
+            command, lambda path: self._begin_with(command, path),
             lambda why: self.launcher.refuse(command.spec.name, command.token, why),
         )  # fmt: skip
 

@@ -10,9 +10,11 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from supervisor.adapters.host.gpu_nvml import NvmlGpu
+from supervisor.adapters.host.host import LocalHost
 from supervisor.adapters.threads import Repeated
 from supervisor.model.inputs import ClockMoved, Report, Sampled
-from supervisor.ports import Clock, GpuReader, HostReader, Inbox, Probes, ahead_s
+from supervisor.ports import Clock, Inbox, Probes, ahead_s
 
 _LEAST_S: Final = 0.05  # between two samples after notifications: 20 a second are enough for people and decisions
 _STEP_S: Final = 2.0  # a smaller change is a gradual correction of the wall clock, not a step
@@ -32,8 +34,8 @@ class Sampler(Repeated):
         period_s: float,
         wake: threading.Event,
         clock_moved: Callable[[], None],
-        gpu: GpuReader,
-        host: HostReader,
+        gpu: NvmlGpu,
+        host: LocalHost,
     ) -> None:
         """Any thread may set `wake` to request a sample before the period is over.
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from attempts_kit import BootClock, Inbox, eventually
-from test_own_checkpoints import plain, spec
+from test_own_checkpoints import plain, spec, to_start
 from test_whole_files import saved
 from tools import no_descriptors
 
@@ -19,7 +19,7 @@ from supervisor.adapters import threads
 from supervisor.adapters.copies import kept_copy
 from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints
-from supervisor.adapters.process.own_checkpoints import BeforeStart, OwnCheckpoints, Place, place_of
+from supervisor.adapters.process.own_checkpoints import OwnCheckpoints, Place, place_of
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec
 
@@ -45,7 +45,7 @@ class Script:
         doubt_s = time.time() - 5.0 if killed else None
         paths = tuple(str(self.work / name) for name in aside)
         begun: list[str | None] = []
-        order = BeforeStart(self.spec, f"t{self.number}", paths, doubt_from_wall_s=doubt_s, **more)  # type: ignore[arg-type]
+        order = to_start(self.spec, f"t{self.number}", paths, doubt_from_wall_s=doubt_s, **more)  # type: ignore[arg-type]
         self.own.before_start(order, begun.append, pytest.fail)
         assert eventually(lambda: begun)
         return self.inbox.expect(CheckpointsFound).found
@@ -219,7 +219,7 @@ def test_a_start_waits_until_a_lack_of_descriptors_no_longer_hides_the_copy(scri
     (script.work / "last.pt").write_bytes(TORN)
     begun: list[str | None] = []
     with no_descriptors():
-        script.own.before_start(BeforeStart(script.spec, "t9", doubt_from_wall_s=time.time()), begun.append, pytest.fail)
+        script.own.before_start(to_start(script.spec, "t9", doubt_from_wall_s=time.time()), begun.append, pytest.fail)
         assert eventually(lambda: "start-Pong" in {each.name for each in threads.failing()})
         assert not begun
     assert eventually(lambda: begun)

@@ -23,7 +23,6 @@ from test_whole_files import saved, trainer
 from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints, whole_files
 from supervisor.adapters.process.own_checkpoints import (
-    BeforeStart,
     Budget,
     OwnCheckpoints,
     Place,
@@ -35,6 +34,7 @@ from supervisor.adapters.process.own_checkpoints import (
     set_aside,
 )
 from supervisor.formats import span
+from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec
 
@@ -45,6 +45,10 @@ def spec(directory: Path, glob: str = "*.pt", step: str = r"step=(\d+)", **more:
     return ProgramSpec(
         "Pong", ("true",), "d", directory=str(directory), checkpoint_glob=glob, checkpoint_step=step, **more
     )  # type: ignore[arg-type]  # fmt: skip
+
+
+def to_start(program: ProgramSpec, token: str, aside: tuple[str, ...] = (), **more: object) -> Spawn:
+    return Spawn(program, 1, token, aside=aside, **more)  # type: ignore[arg-type]
 
 
 def plain(path: Path, age_s: float = OLD_S, now_s: float | None = None) -> Path:
@@ -395,7 +399,7 @@ class Daemon:
         assert (program, bool(place.base)) == ("Pong", True)
         self.put_back()
 
-    def begins(self, order: BeforeStart) -> CheckpointsFound:
+    def begins(self, order: Spawn) -> CheckpointsFound:
         self.started.clear()
         self.own.before_start(order, self._start, self.refused.put)
         assert self.started.wait(60.0)
@@ -423,11 +427,11 @@ def test_a_start_gets_the_newest_whole_one_and_sets_aside_first(tmp_path: Path, 
     for step in (100, 200, 300):
         saved(tmp_path / f"step={step}.pt")
     os.truncate(tmp_path / "step=300.pt", 700)
-    found = daemon.begins(BeforeStart(spec(tmp_path), "t1"))
+    found = daemon.begins(to_start(spec(tmp_path), "t1"))
     assert (found.program, found.token, found.found.step, found.left) == ("Pong", "t1", 200, ())
     assert daemon.path == f"{tmp_path}/step=200.pt"
     aside = (f"{tmp_path}/step=300.pt", f"{tmp_path}/gone.pt", "/elsewhere/x.pt")
-    found = daemon.begins(BeforeStart(spec(tmp_path), "t2", aside))
+    found = daemon.begins(to_start(spec(tmp_path), "t2", aside))
     assert (found.found.torn, found.left) == ("", ())
     assert (tmp_path / ".step=300.pt.bad").exists()
     assert daemon.newest(spec(tmp_path)).step == 200
@@ -438,14 +442,14 @@ def test_a_script_that_counts_from_zero_again_goes_on_from_what_it_wrote_last(tm
     work = tmp_path / "work"
     began_s = time.time()
     for attempt, steps in enumerate(((1000, 2300), (0,), (), (100, 760))):
-        daemon.begins(BeforeStart(spec(work), f"t{attempt}"))
+        daemon.begins(to_start(spec(work), f"t{attempt}"))
         for step in steps:
             saved(plain(work / f"step={step}.pt"))
             os.utime(work / f"step={step}.pt", (time.time(),) * 2)
-    assert daemon.begins(BeforeStart(spec(work), "t4")).found.step == 760
+    assert daemon.begins(to_start(spec(work), "t4")).found.step == 760
     assert len(own_checkpoints.starts_of(place_of(spec(work), daemon.run_dir))) == 5  # type: ignore[arg-type]
     assert own_checkpoints.starts_of(place_of(spec(work), daemon.run_dir))[0] >= began_s - 0.1  # type: ignore[arg-type]
-    assert daemon.begins(BeforeStart(spec(work), "t5", from_step=700)).found.step == 100
+    assert daemon.begins(to_start(spec(work), "t5", from_step=700)).found.step == 100
     assert (work / "step=2300.pt").exists(), "a rollback stops at the first older one"
     starts = place_of(spec(work), daemon.run_dir)
     for path in Path(daemon.run_dir).rglob(own_checkpoints._STARTS_FILE):
@@ -456,7 +460,7 @@ def test_a_script_that_counts_from_zero_again_goes_on_from_what_it_wrote_last(tm
 def test_a_rollback_goes_by_the_steps_that_are_in_files(tmp_path: Path, daemon: Daemon) -> None:
     for step in (500, 1000, 1500):
         trainer(tmp_path, step)
-    order = BeforeStart(spec(tmp_path, "checkpoint-*", "trainer_state.json:global_step"), "t1", from_step=1000)
+    order = to_start(spec(tmp_path, "checkpoint-*", "trainer_state.json:global_step"), "t1", from_step=1000)
     assert daemon.begins(order).found.step == 500
     assert sorted(path.name for path in tmp_path.glob(".*.bad")) == [".checkpoint-1000.bad", ".checkpoint-1500.bad"]
 
@@ -468,11 +472,11 @@ def test_a_rollback_goes_back_behind_hundreds_of_checkpoints(tmp_path: Path, dae
     place = place_of(spec(tmp_path), "")
     assert place is not None
     assert newer_than(place, "step=50.pt", Budget())[:2] == ["step=51.pt", "step=52.pt"]
-    assert daemon.begins(BeforeStart(spec(tmp_path), "t1", from_step=51)).found.step == 50
+    assert daemon.begins(to_start(spec(tmp_path), "t1", from_step=51)).found.step == 50
 
 
 def test_without_a_checkpoint_the_variable_is_empty(tmp_path: Path, daemon: Daemon) -> None:
-    found = daemon.begins(BeforeStart(spec(tmp_path / "not there yet"), "t"))
+    found = daemon.begins(to_start(spec(tmp_path / "not there yet"), "t"))
     assert found.found.note.startswith("nothing matches checkpoint_glob")
     assert daemon.path == ""
 
@@ -483,7 +487,7 @@ def test_a_directory_that_does_not_answer_holds_up_nobody_for_long(
     hangs = threading.Event()
     monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 0.05)
     monkeypatch.setattr(Scanner, "scan", lambda *_, **__: hangs.wait(30.0))
-    found = daemon.begins(BeforeStart(spec(tmp_path), "t", ("/a",)))
+    found = daemon.begins(to_start(spec(tmp_path), "t", ("/a",)))
     assert (found.found.error, found.found.sure, found.left) == (f"its directory {tmp_path} does not answer", False, ("/a",))
     assert daemon.path is None, "unknown is not none"
     assert daemon.own.newest(spec(tmp_path)) is None
@@ -497,7 +501,7 @@ def test_a_directory_that_does_not_answer_holds_up_nobody_for_long(
 def test_the_last_whole_one_is_never_set_aside(tmp_path: Path, daemon: Daemon) -> None:
     path = str(saved(tmp_path / "step=200.pt"))
     saved(tmp_path / "step=100.pt").write_bytes(b"PK\x03\x04")
-    found = daemon.begins(BeforeStart(spec(tmp_path), "t", (path,)))
+    found = daemon.begins(to_start(spec(tmp_path), "t", (path,)))
     assert (found.found.path, found.found.spare, found.left) == (path, "", (path,))
 
 
@@ -507,10 +511,10 @@ def test_what_was_set_aside_on_trial_is_put_back_under_its_name(tmp_path: Path, 
     plain(tmp_path / ".step=300.pt.bad", 10.0)
     plain(tmp_path / ".step=300.pt.old.bad", 1.0)
     paths = tuple(f"{tmp_path}/step={step}.pt" for step in (300, 200))
-    found = daemon.begins(BeforeStart(spec(tmp_path), "t1", paths)).found
+    found = daemon.begins(to_start(spec(tmp_path), "t1", paths)).found
     assert (found.step, found.spare) == (100, "")
     saved(tmp_path / "step=200.pt").write_bytes(b"PK\x03\x04 new")
-    found = daemon.begins(BeforeStart(spec(tmp_path), "t2", back=(*paths, f"{tmp_path}/step=7.pt"))).found
+    found = daemon.begins(to_start(spec(tmp_path), "t2", back=(*paths, f"{tmp_path}/step=7.pt"))).found
     assert (found.step, found.spare) == (300, f"{tmp_path}/step=100.pt")
     assert (tmp_path / "step=200.pt").read_bytes() == b"PK\x03\x04 new", "a new one of that name stays"
     assert sorted(path.name for path in tmp_path.glob(".*")) == [
@@ -528,7 +532,7 @@ def test_nothing_is_set_aside_once_the_attempt_has_begun(
     assert watched is not None
     others = set(threading.enumerate())
     with watched.guard:
-        found = daemon.begins(BeforeStart(spec(tmp_path), "t", (f"{tmp_path}/step=100.pt",), from_step=50))
+        found = daemon.begins(to_start(spec(tmp_path), "t", (f"{tmp_path}/step=100.pt",), from_step=50))
         (late,) = [thread for thread in threading.enumerate() if thread.name == "look-Pong" and thread not in others]
     late.join(30.0)
     assert found.left == (f"{tmp_path}/step=100.pt",), "the next start does it"
@@ -562,7 +566,7 @@ def test_what_a_disk_does_not_let_be_set_aside_is_told_and_left(
     monkeypatch.setattr(own_checkpoints, "set_aside", refuses)
     monkeypatch.setattr(own_checkpoints, "_roll_back", refuses)
     with capture_logs() as logged:
-        told = daemon.begins(BeforeStart(spec(tmp_path), "t", (path, "/elsewhere/x.pt"), from_step=5))
+        told = daemon.begins(to_start(spec(tmp_path), "t", (path, "/elsewhere/x.pt"), from_step=5))
     assert told.left == (path,)
     assert logged == [
         {"event": "checkpoint_not_renamed", "path": path, "error": error, "log_level": "warning"},
@@ -586,14 +590,14 @@ def test_the_same_files_are_the_same_news(tmp_path: Path, daemon: Daemon, monkey
 
 def test_a_start_waits_for_a_checkpoint_that_is_put_back(tmp_path: Path, daemon: Daemon) -> None:
     daemon.put_back = lambda: saved(tmp_path / "step=300.pt")
-    assert daemon.begins(BeforeStart(spec(tmp_path), "t")).found.step == 300
+    assert daemon.begins(to_start(spec(tmp_path), "t")).found.step == 300
     daemon.started.clear()
 
     def fails() -> None:
         raise OSError(28, "No space left on device")
 
     daemon.put_back = fails
-    daemon.own.before_start(BeforeStart(spec(tmp_path), "t"), daemon._start, daemon.refused.put)
+    daemon.own.before_start(to_start(spec(tmp_path), "t"), daemon._start, daemon.refused.put)
     why = "its checkpoint from the copy off the box cannot be put back: [Errno 28] No space left on device"
     assert daemon.refused.get(timeout=30.0) == why
     assert not daemon.started.is_set(), "it would begin from scratch"
@@ -602,7 +606,7 @@ def test_a_start_waits_for_a_checkpoint_that_is_put_back(tmp_path: Path, daemon:
 def test_a_program_without_the_setting_is_not_looked_at(tmp_path: Path, daemon: Daemon) -> None:
     bare = replace(spec(tmp_path), checkpoint_glob="")
     assert daemon.own.newest(bare) is None
-    daemon.own.before_start(BeforeStart(bare, "t"), daemon._start, daemon.refused.put)
+    daemon.own.before_start(to_start(bare, "t"), daemon._start, daemon.refused.put)
     assert daemon.started.wait(30.0)
     assert daemon.path is None
     assert daemon.inbox.empty()
@@ -621,8 +625,8 @@ def test_a_rollback_sets_aside_the_oldest_first_and_needs_an_older_one(
         return real(base, path)
 
     monkeypatch.setattr(own_checkpoints, "set_aside", noted)
-    assert daemon.begins(BeforeStart(spec(tmp_path), "t1", from_step=100)).found.step == 300
-    assert daemon.begins(BeforeStart(spec(tmp_path), "t2", from_step=101)).found.step == 100
+    assert daemon.begins(to_start(spec(tmp_path), "t1", from_step=100)).found.step == 300
+    assert daemon.begins(to_start(spec(tmp_path), "t2", from_step=101)).found.step == 100
     assert order == ["step=200.pt", "step=300.pt"], "a crash in between leaves no gap"
     assert (tmp_path / "last.pt").exists(), "one without a step is not judged by it"
 
@@ -631,7 +635,7 @@ def test_a_directory_that_cannot_be_read_is_an_error_and_the_start_knows_no_chec
     tmp_path: Path, daemon: Daemon
 ) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    found = daemon.begins(BeforeStart(spec(tmp_path / "loop"), "t")).found
+    found = daemon.begins(to_start(spec(tmp_path / "loop"), "t")).found
     assert found == OwnCheckpoint(sure=False, error="its directory cannot be read: Too many levels of symbolic links")
     assert daemon.path is None, "unknown is not none"
 

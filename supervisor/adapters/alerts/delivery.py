@@ -145,7 +145,7 @@ def _run_hook(rules: AlertSettings, notice: Notice, host: str, stop_fd: int | No
 
 
 class AlertCourier:
-    """`ports.Courier` over real URLs and commands. `rules` returns the current settings, so an update needs no restart."""
+    """Sends alerts to real URLs and commands. `rules` returns the current settings, so an update needs no restart."""
 
     def __init__(self, rules: Callable[[], AlertSettings], inbox: Inbox, clock: Clock) -> None:
         self._rules, self._inbox, self._clock = rules, inbox, clock

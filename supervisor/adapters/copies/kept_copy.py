@@ -15,19 +15,16 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from supervisor import lack
 from supervisor.adapters import durable
 from supervisor.adapters.copies import own
+from supervisor.adapters.copies.own import OwnSaved
 from supervisor.adapters.process import whole_files
-from supervisor.adapters.process.own_checkpoints import KEPT, KeptCopy, marks_of
-
-if TYPE_CHECKING:
-    from supervisor.adapters.copies.own import OwnSaved
-    from supervisor.adapters.process.own_checkpoints import Place
-    from supervisor.adapters.process.whole_files import File
-    from supervisor.policy.worker.newest_whole import Candidate
+from supervisor.adapters.process.own_checkpoints import KEPT, KeptCopy, Place, marks_of
+from supervisor.adapters.process.whole_files import File
+from supervisor.policy.worker.newest_whole import Candidate
 
 _OLD: Final = f"{KEPT}.old"
 _NEW: Final = f"{KEPT}.tmp"

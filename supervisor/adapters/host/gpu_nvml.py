@@ -90,7 +90,7 @@ class _Device:
 
 
 class NvmlGpu(Repeated):
-    """`ports.Gpu` through this box's NVML library."""
+    """Readings of the GPUs through this box's NVML library, taken by its own thread."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class NvmlGpu(Repeated):
         return for_s if for_s is not None and for_s >= self._hang_s else None
 
     def newest(self) -> Gpus | None:
-        """The newest readings; None if there are none yet. Never blocks."""
+        """The newest readings; None if there are none yet. Never blocks, even if the driver hangs."""
         call, for_s = self._call, self.hung_s()
         if call is not None and for_s is not None:
             return Gpus(None, f"{call[0]} has not answered for {span(for_s)}", for_s, xids=tuple(self._xids))

@@ -25,7 +25,7 @@ _KB: Final = 1024
 
 
 class LocalHost(Repeated):
-    """`ports.Host` for the box of the daemon."""
+    """Readings of the host, taken by its own thread."""
 
     def __init__(
         self, state_dir: str, *, period_s: float = _PERIOD_S, root: Path = Path("/"),

@@ -215,7 +215,7 @@ class JournalReader:
 
 
 class Journal:
-    """The writing side (`ports.Journal`). The state directory's lock allows only one at a time. Use one thread at a time."""
+    """The writing side. The state directory's lock allows only one at a time. Use one thread at a time."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open the journal, or make a new one. Raises JournalRefused, JournalDamaged or another OSError."""

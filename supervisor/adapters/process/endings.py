@@ -11,25 +11,22 @@ import json
 import os
 import signal
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from supervisor.adapters import procfs
 from supervisor.adapters.host.kernel_log import KernelLog
 from supervisor.adapters.process import cgroups
 from supervisor.files import read_bounded
 from supervisor.model.inputs import Ending, Report
+from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker import no_room, reason_line
 from supervisor.policy.worker.figures import plain_text
 from supervisor.policy.worker.no_room import Disk
 from workers import contract, daemon_side
 from workers.exit_record import ExitRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from supervisor.model.settings import Paths, ProgramSpec
 
 LEFT_FILE: Final = "left.json"
 _LOGS_FILE: Final = "logs.json"

@@ -15,23 +15,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from supervisor import files
 from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.process import endings
+from supervisor.adapters.process.processes import RunningAttempt
 from supervisor.adapters.threads import Tasks
 from supervisor.formats import span
 from supervisor.model.inputs import EvidenceTaken
+from supervisor.model.settings import Paths
+from supervisor.ports import Clock, Inbox
 from workers import contract
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from supervisor.adapters.process.processes import RunningAttempt
-    from supervisor.model.settings import Paths
-    from supervisor.ports import Clock, Inbox
 
 TIMEOUT_S: Final = 5.0
 _STACKS_BYTES: Final = 16 * 1024

@@ -10,12 +10,10 @@ import itertools
 import os
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.records import dataclass
-
-if TYPE_CHECKING:
-    from supervisor.model.settings import Paths, ProgramSpec
 
 _MOST_FILES: Final = 10_000  # per glob: the rest of a larger directory is not read
 _CHANNELS: Final = ("stdout", "stderr")

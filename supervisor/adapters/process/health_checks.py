@@ -14,18 +14,16 @@ import threading
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from supervisor import users
 from supervisor.adapters import hooks, leftovers
 from supervisor.adapters.threads import Lasting
 from supervisor.formats import span
+from supervisor.model.settings import ProgramSpec
 from supervisor.policy.worker.service_health import Checked, HealthCheck
-
-if TYPE_CHECKING:
-    from supervisor.model.settings import ProgramSpec
-    from supervisor.ports import Clock
+from supervisor.ports import Clock
 
 _FIRST_S: Final = 2.0  # a service that has just started is checked soon, so that `status` can show it
 _MOST_HEAD_BYTES: Final = 8192

@@ -21,15 +21,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from supervisor import lack
 from supervisor.adapters import leftovers, procfs
 from workers import contract
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 # The marks of attempts, and of the daemon's own children, whose leftover processes belong to no attempt.

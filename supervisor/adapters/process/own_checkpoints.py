@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -38,17 +38,15 @@ from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.threads import Tasks
 from supervisor.files import held
 from supervisor.formats import span
+from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
+from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.policy.worker import newest_whole
 from supervisor.policy.worker.newest_whole import DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate
 from supervisor.policy.worker.step_in_name import StepRule, parsed
-from supervisor.ports import ahead_s
+from supervisor.ports import Clock, Inbox, ahead_s
 from supervisor.records import Record, dataclass
 from workers import contract
-
-if TYPE_CHECKING:
-    from supervisor.model.settings import Paths, ProgramSpec, Settings
-    from supervisor.ports import Clock, Inbox
 
 log = structlog.get_logger()
 
@@ -691,23 +689,23 @@ class OwnCheckpoints:
             return OwnCheckpoint(sure=False, error=f"it stopped at a bug ({type(error).__name__}); see the daemon's log")
 
     def before_start(
-        self, order: BeforeStart, then: Callable[[str | None], None], refuse: Callable[[str], None]
+        self, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]
     ) -> None:  # fmt: skip
         """Set aside, scan, then call `then` with the path of the newest whole one; empty: there is none; None: unknown.
 
         If a checkpoint cannot be put back, call `refuse` with the reason: the program would begin from scratch.
         """
-        self._tasks.begin(f"start-{order.spec.name}", self._before_start, order, then, refuse)
+        self._tasks.begin(f"start-{command.spec.name}", self._before_start, command, then, refuse)
 
     def _before_start(
-        self, order: BeforeStart, then: Callable[[str | None], None], refuse: Callable[[str], None]
+        self, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]
     ) -> None:  # fmt: skip
-        watched = self._of(order.spec)
+        watched = self._of(command.spec)
         if watched is None:
             then(None)
             return
         try:
-            self._put_back(self._paths, order.spec.name, watched.place)
+            self._put_back(self._paths, command.spec.name, watched.place)
         except OSError as error:
             refuse(f"its checkpoint from the copy off the box cannot be put back: {error}")
             return
@@ -718,14 +716,14 @@ class OwnCheckpoints:
                 if not done.set_running_or_notify_cancel():  # too late: the attempt may have saved under one of these names
                     return
                 try:
-                    found, left = self._prepare(watched, order)
+                    found, left = self._prepare(watched, command)
                     watched.reported = found
                     _note_start(watched.place)
                     done.set_result((found, left))
                 except Exception as error:  # noqa: BLE001  it is raised below
                     done.set_exception(error)
 
-        self._tasks.begin(f"look-{order.spec.name}", look)
+        self._tasks.begin(f"look-{command.spec.name}", look)
         wait([done], _START_WAIT_S + (2 * watched.place.check_timeout_s if watched.place.check else 0.0))
         until_s = time.monotonic() + _MOST_PUT_BACK_S
         while watched.puts_back and time.monotonic() < until_s and wait([done], 1.0).not_done:
@@ -738,22 +736,22 @@ class OwnCheckpoints:
             if not isinstance(error, TimeoutError):
                 log.exception("checkpoints_not_prepared", base=watched.place.base)
             silent = f"its directory {watched.place.base} does not answer"
-            found, left = OwnCheckpoint(sure=False, error=silent), order.aside
-        self._inbox.post(CheckpointsFound(self._clock.now_s(), order.spec.name, order.token, found, left))
+            found, left = OwnCheckpoint(sure=False, error=silent), command.aside
+        self._inbox.post(CheckpointsFound(self._clock.now_s(), command.spec.name, command.token, found, left))
         then(None if found.error else found.path)
 
-    def _prepare(self, watched: _Watched, order: BeforeStart) -> tuple[OwnCheckpoint, tuple[str, ...]]:
+    def _prepare(self, watched: _Watched, command: Spawn) -> tuple[OwnCheckpoint, tuple[str, ...]]:
         """Set aside and put back. Returns what is found then, and the paths that are still to be set aside."""
-        place, left = watched.place, tuple(path for path in order.aside if os.path.lexists(path))
+        place, left = watched.place, tuple(path for path in command.aside if os.path.lexists(path))
         kept = self._keeper.of(place)
-        _each_of(place, order.back, put_back)
-        look = functools.partial(self._look, watched, running=False, doubt_from_wall_s=order.doubt_from_wall_s)
+        _each_of(place, command.back, put_back)
+        look = functools.partial(self._look, watched, running=False, doubt_from_wall_s=command.doubt_from_wall_s)
         spare = kept is not None and kept.path in left and not kept.is_of(kept.path)
         if left and (spare or look(without=left).path):  # never the last whole one
             left = _each_of(place, left, set_aside)
-        if order.from_step is not None:
+        if command.from_step is not None:
             try:
-                _roll_back(place, order.from_step, Budget())
+                _roll_back(place, command.from_step, Budget())
             except (Unanswered, OSError) as error:
                 log.warning("not_rolled_back", base=place.base, error=str(error))
             self._keeper.drop(place)
@@ -763,7 +761,7 @@ class OwnCheckpoints:
             return found, left
         if found.path == kept.path:
             return replace(found, spare=found.spare or ("" if kept.is_of(kept.path) else kept.place)), left
-        if not os.path.lexists(kept.path) and order.doubt_from_wall_s is None and kept.path not in order.aside:
+        if not os.path.lexists(kept.path) and command.doubt_from_wall_s is None and kept.path not in command.aside:
             note = f"{found.note}; " if found.note else ""  # nothing interrupted it, so somebody has removed it
             return replace(found, note=f"{note}a copy of {kept.path} is kept in {kept.place}"), left
         if kept.was_set_aside() or (found.path and self._is_newer(place, found, kept)):
@@ -793,14 +791,3 @@ class OwnCheckpoints:
 
     def close(self) -> None:
         self._tasks.close()
-
-
-class BeforeStart(Record):
-    """The work on a program's own checkpoints before one of its starts."""
-
-    spec: ProgramSpec
-    token: str
-    aside: tuple[str, ...] = ()  # paths to set aside, if they still exist
-    back: tuple[str, ...] = ()  # paths that were set aside before, to be put back
-    from_step: int | None = None  # also set aside those from this step on
-    doubt_from_wall_s: float | None = None

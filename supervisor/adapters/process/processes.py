@@ -28,9 +28,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
 
@@ -40,17 +41,13 @@ from supervisor.adapters.process import cgroups, checkpoints, endings, limits, m
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Lasting, Tasks, Thread, worker_ended
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
+from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.placeholders import RESUME
+from supervisor.ports import Clock, Inbox
 from supervisor.records import Record, dataclass
 from workers import contract
 from workers.exit_record import ExitRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
-    from supervisor.model.settings import Paths, ProgramSpec
-    from supervisor.ports import Clock, Inbox
 
 log = structlog.get_logger()
 

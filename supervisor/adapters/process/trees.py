@@ -15,21 +15,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Container, Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from supervisor.adapters import procfs
+from supervisor.adapters.procfs import ProcessTable, Stat
+from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import Halted
 from supervisor.policy.worker.witness import TreeUsage, works
 from supervisor.records import dataclass
 from workers import contract
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
-
-    from supervisor.adapters.procfs import ProcessTable, Stat
-    from supervisor.adapters.threads import Tasks
 
 _SCAN_S: Final = 2.0
 _WHOLE_S: Final = 10.0
