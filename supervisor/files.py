@@ -19,12 +19,9 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 
 from supervisor import lack
-
-TYPE_CHECKING = False  # importing typing takes 5 ms
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FILE, DIRECTORY, SOCKET = stat.S_IFREG, stat.S_IFDIR, stat.S_IFSOCK
 

@@ -10,12 +10,9 @@ it has no dataclasses and no pathlib: together they take longer to import than t
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from supervisor import files
-
-TYPE_CHECKING = False  # importing typing takes 5 ms
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ENV_CONFIG = "EXTRALIFE_CONFIG"
 SYSTEM_CONFIG = "/etc/extralife/extralife.toml"

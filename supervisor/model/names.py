@@ -6,10 +6,8 @@ is Pong-s4 and Pong-s6. An unknown name stays as it was typed, because the answe
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # importing typing takes longer than a request of supervisorctl
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 def plain(spec: str) -> str:

@@ -6,23 +6,24 @@ A page is a pure function of its sources (`reports/sources.py`) and of its query
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-TYPE_CHECKING = False  # importing typing takes longer than the request
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any, Final
-
     from supervisor.model.recording import Sheet
     from supervisor.reports.sources import Json, Sources
 
-    Parse = Callable[[str, str | None], Any]  # (key, text of the query or None) -> value; raises BadQuery
-
+Parse = Callable[[str, str | None], Any]  # (key, text of the query or None) -> value; raises BadQuery
 _MOST_FACTS: Final = 10_000
 
-# The beginning of a window: seconds ago, a wall-clock time, the newest boot, or (all unset) the journal's beginning.
-Since = namedtuple("Since", "ago_s wall_s boot", defaults=(None, None, False))  # noqa: PYI024  typing: see above
+
+class Since(NamedTuple):
+    """The beginning of a window: seconds ago, a wall-clock time, the newest boot, or (all unset) the journal's beginning."""
+
+    ago_s: float | None = None
+    wall_s: float | None = None
+    boot: bool = False
 
 
 class BadQuery(ValueError):
