@@ -129,7 +129,6 @@ def _print_messages(sentences: Sequence[str]) -> None:
 
 
 def _checked(loaded: config.Loaded) -> int:
-    """Finish `--check`."""
     from supervisor import config
 
     print(config.summary(loaded.settings))

@@ -53,7 +53,6 @@ class PasswordCheck:
         self._logged_s = -_REPEAT_S
 
     def use_password(self, http: HttpSettings) -> None:
-        """Use this user and password from now on."""
         self._user = http.user
         if http.password:
             self._basic, self._bearer = _digest(f"{http.user}:{http.password}".encode()), _digest(http.password.encode())

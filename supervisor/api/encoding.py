@@ -18,7 +18,6 @@ def encoded(value: object) -> bytes:
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """The value as an answer."""
     return Response(encoded(value), status, headers, "application/json")
 
 

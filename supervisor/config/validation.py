@@ -155,7 +155,6 @@ class Section(Record):
         return self.validation.at(*self.path, *keys)
 
     def inner(self, key: str) -> Section:
-        """The table that a key holds."""
         return Section(self.validation, (*self.path, key), self.body[key])
 
     def refuse(self, key: str | None, what: str) -> None:

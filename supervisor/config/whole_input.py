@@ -38,7 +38,6 @@ class ConfigInput(Record):
 
     @classmethod
     def of(cls, validation: Validation, environ: Mapping[str, str], flags: Mapping[str, object]) -> Self:
-        """The input that this validation was made from."""
         return cls(
             validation.source.path,
             validation.source.text,

@@ -70,7 +70,6 @@ Actions (`ACTION --help` explains one):
 
 
 def names() -> list[str]:
-    """All actions, sorted."""
     return sorted({*_actions(), *_WITHOUT_MODULE})
 
 
@@ -115,7 +114,6 @@ def usage(name: str) -> str | None:
 
 
 def first_sentence(name: str) -> str:
-    """The first sentence about an action."""
     words = " ".join((description(name) or "").split("\n")[1:]).split()
     return re.split(r"(?<=[^.])[.;:] |\.$", " ".join(words))[0]
 

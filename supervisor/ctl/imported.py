@@ -88,7 +88,6 @@ def _checked(toml: str) -> None:
 
 
 def page(found: Imported, source: str) -> str:
-    """The whole file."""
     lines = [f"# Made of {source} by supervisorctl import."]
     lines += [f"# not taken over: {note}" for note in dict.fromkeys(found.notes)]
     for program in found.programs:

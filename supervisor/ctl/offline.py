@@ -55,7 +55,6 @@ class DeadDaemon(StateFiles):
             raise DaemonRefused(503, f"this cannot be read now: {error}") from error
 
     def metrics(self) -> str:
-        """The metrics as text."""
         return encoded(metrics_view(self), TEXT).decode()
 
     def log_path(self, name: str | None, channel: str) -> str:

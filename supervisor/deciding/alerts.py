@@ -283,7 +283,6 @@ def _log_alert(context: DecisionContext, alert: Alert, number: int) -> None:
 
 
 def _raise_or_hold(context: DecisionContext, alert: Alert) -> None:
-    """Raise the alert, or hold it back."""
     rules, record = context.settings.alerts, context.state.alerts
     if not rule.wanted(rules, alert.kind, alert.severity):
         return

@@ -115,7 +115,6 @@ def _name(context: DecisionContext) -> str:
 
 
 def _fact(context: DecisionContext, step: Step, seen: Seen) -> facts.Fact:
-    """The fact that records a step."""
     if step is Step.COPY:
         return facts.OffsiteAsked("a copy is made and verified before this box is stopped", copies.DONE)
     name, error = _name(context), {Step.BEGIN: context.state.when_done.error, Step.REFUSE: seen.copy_error}.get(step, "")

@@ -17,7 +17,6 @@ def plain(spec: str) -> str:
 
 
 def group_of(view: Mapping[str, Any]) -> str:
-    """The group of a program, from its view."""
     return str(view.get("group") or view["name"])
 
 

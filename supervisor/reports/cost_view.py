@@ -70,7 +70,6 @@ def games_of(sources: Sources) -> tuple[Games, float | None]:
 
 
 def cost(sources: Sources, since: Since, until: Since) -> Json:
-    """The bill of a window."""
     closed, found, wall_s = summary_of(sources, since, until)
     games, price = games_of(sources)
     return cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)

@@ -283,7 +283,6 @@ def _drawn(track: Track, series: Series) -> Json:
 
 
 def columns(sheet: Sheet) -> list[str]:
-    """The names of the columns of `as_table`."""
     measured = [name for each in sheet.series for name in _names(each)]
     return ["at_s", "wall_s", "readings", *sheet.keys, *sheet.words, *measured]
 

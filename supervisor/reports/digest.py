@@ -62,7 +62,6 @@ class Digest:
 
     @staticmethod
     def of_json(values: Mapping[str, Any], kept: Kept, facts_of: Facts) -> Digest:
-        """The reverse of `as_json`."""
         out = Digest(kept)
         out.ledger = Ledger.of_json(values["ledger"], kept)
         out._grouping = Grouping.of_json(values["incidents"], facts_of)

@@ -97,7 +97,6 @@ class Incident:
     number: int = 0  # incidents are in the order in which they began
 
     def programs(self) -> tuple[str, ...]:
-        """The names of the affected programs."""
         fact = self.cause.fact
         if isinstance(fact, facts.HostRebooted) and not self.program:
             return tuple(sorted(fact.programs))
@@ -195,7 +194,6 @@ class Grouping:
 
     @staticmethod
     def of_json(values: Mapping[str, Any], facts_of: Facts) -> Grouping:
-        """The reverse of `as_json`."""
         out = Grouping()
         rows = facts_of([seq for item, _, _ in values["found"] for seq in item[-1]])
         for item, names, over in values["found"]:

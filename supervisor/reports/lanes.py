@@ -102,7 +102,6 @@ class LaneReading:
 
     @staticmethod
     def of_json(values: Mapping[str, Any]) -> LaneReading:
-        """The reverse of `as_json`."""
         out = LaneReading()
         out._open = {(lane, name): (at_s, keys) for lane, name, at_s, keys in values["open"]}
         out._last_s, out._rebooted_s, out._chunks = values["last_s"], values["rebooted_s"], values["chunks"]

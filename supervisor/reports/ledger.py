@@ -446,7 +446,6 @@ class Ledger:
 
     @staticmethod
     def of_json(values: dict[str, Any], store: Kept) -> Ledger:
-        """The reverse of `as_json`."""
         more = {
             "timelines": {name: _timeline(each, store) for name, each in values["timelines"].items()},
             "ended": [_timeline(each, store) for each in values["ended"]],

@@ -269,7 +269,6 @@ def _running(of: Callable[[Attempt], float]) -> Callable[[_ProgramReading], Numb
 
 
 def _age_s(reading: _ProgramReading) -> Number:
-    """Age of its newest checkpoint."""
     sample, program = reading.sample, reading.program
     at_s = sample.ckpt_at_s if sample is not None and sample.ckpt_count else None
     at_s = program.ckpt_at_s if at_s is None else at_s

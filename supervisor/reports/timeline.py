@@ -98,7 +98,6 @@ def _span(each: Span, wall: Callable[[float], float]) -> Json:
 
 
 def marks_of(found: Iterable[Incident]) -> list[Span]:
-    """The marks of incidents."""
     return [
         Span(each.began_s, each.began_s, {
             "kind": _KINDS.get(type(each.cause.fact), "trouble"), "what": each.what, "program": each.program or None,

@@ -93,7 +93,6 @@ def unwritable(directory: str, what: str, least_bytes: int = 0) -> str:
 
 
 def runtime_rows(paths: Paths, refuse_if_alive: Callable[[str], None]) -> tuple[Watched, ...]:
-    """The rows of the runtime directory."""
     whole, socket, marker = Remembered(paths.runtime_dir), Remembered(paths.socket), Remembered(paths.marker)
     for each in (whole, socket, marker):
         each.renew()
@@ -150,7 +149,6 @@ def log_row(program: str, channel: str, path: str, taken: Callable[[], tuple[int
 
 
 def beat_row(program: str, path: str, defect: Callable[[], str]) -> Watched:
-    """The beat file of one attempt."""
     return Watched(
         f"beat file of {program}", path, lambda: of_path(path) or (NO_FILE if defect() else None), defect, by_others=True,
         consequence="until then its log and its CPU time show its progress",

@@ -25,8 +25,6 @@ _MOST_ERROR_CHARS: Final = 300
 
 
 class _LastWarning(logging.Handler):
-    """The last warning that Apprise logged."""
-
     last = ""
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -65,7 +65,6 @@ class Compaction(Record):
 
 
 def folder(journal: Path) -> Path:
-    """The archive directory of a journal."""
     return journal.with_name("journal-archive")
 
 

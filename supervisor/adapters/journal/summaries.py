@@ -335,5 +335,4 @@ def _usable() -> Generator[None]:
 
 
 def path_of(journal: Path) -> Path:
-    """The file with the summaries of a journal."""
     return journal.with_name("summaries.sqlite")

@@ -194,7 +194,6 @@ class NoticeWatch:
 
 
 def source(name: str, rules: NoticeSettings, clock: Clock) -> Command | File | None:
-    """The source of this name, if it is configured."""
     if name == COMMAND:
         return Command(rules.command, rules.timeout_s, clock) if rules.command else None
     return File(rules.file, clock) if rules.file else None

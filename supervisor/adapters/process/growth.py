@@ -61,7 +61,6 @@ class Logs:
     taken: frozenset[str] = frozenset()  # the channels whose logs were taken away
 
     def sizes(self, paths: Paths, spec: ProgramSpec) -> Seen:
-        """The sizes of the logs, by channel."""
         found, taken = {}, set()
         for number, channel in enumerate(_CHANNELS, start=1):
             place, own = paths.log_of(spec, channel), self.own.get(channel)

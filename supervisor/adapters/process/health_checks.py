@@ -99,8 +99,6 @@ def make(check: HealthCheck, spec: ProgramSpec) -> None:
 
 
 class _Left:
-    """The time that is left of a timeout."""
-
     def __init__(self, seconds: float) -> None:
         self._until_s, self._all_s = time.monotonic() + seconds, seconds
 

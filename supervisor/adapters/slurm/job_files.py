@@ -50,7 +50,6 @@ class JobFiles:
         _write(f"{directory}/{ORDER_FILE}", json.dumps(order, indent=1))
 
     def write_script(self, request: SubmitRequest) -> str:
-        """Write the script of the job, and return it."""
         tag = Tag(self._mark, request.spec.name, request.attempt.number, request.attempt.token)
         directory = self._paths.attempt_dir(tag.program, tag.attempt, tag.token)
         command = (sys.executable, "-S", "-E", f"{self._code_dir()}/node.py", f"{directory}/{ORDER_FILE}")

@@ -72,8 +72,6 @@ UNCLEAR: Final = Unclear.UNCLEAR
 
 
 class DaemonLease:
-    """The lease of this daemon."""
-
     def __init__(self, state_dir: str, boot_id: str, wait: Callable[[float], object] | None = None) -> None:
         """`wait` replaces the real wait in tests."""
         self._path, self._state_dir = Path(state_dir, "slurm", "lease"), state_dir

@@ -60,7 +60,6 @@ class Tag(Record):
 
     @property
     def name(self) -> str:
-        """The name of the job."""
         return f"extralife-{self.mark}-{self.program}"
 
 

@@ -90,7 +90,6 @@ def answer(value: object) -> bytes:
 
 
 def refusal(fault: Fault) -> bytes:
-    """The response for a fault."""
     return _document(xmlrpc.client.Fault(fault.code, readable(fault.text)))
 
 

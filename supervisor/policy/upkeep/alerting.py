@@ -157,7 +157,6 @@ def same(kind: str, program: str) -> str:
 
 
 def wanted(rules: AlertSettings, kind: str, severity: str) -> bool:
-    """Whether this kind of alert is sent at all."""
     if kind in ALWAYS:
         return True
     return (not rules.kinds or kind in rules.kinds) and SEVERITIES.index(severity) >= SEVERITIES.index(rules.min_severity)

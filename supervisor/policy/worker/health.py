@@ -87,7 +87,6 @@ class Returns(Record):
 
     @property
     def known(self) -> bool:
-        """Whether all of them are known."""
         return None not in (self.mean, self.best, self.first, self.spread)
 
 

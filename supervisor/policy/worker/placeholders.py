@@ -105,12 +105,10 @@ def uses(texts: Iterable[str]) -> frozenset[str]:
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """The text with its values."""
     return "".join(literal + (values[name] if name else "") for literal, name in pieces(text))
 
 
 def fill_words(words: Sequence[str], template: Template, values: Mapping[str, str]) -> tuple[str, ...]:
-    """The command of one start."""
     if template.shell:
         of_shell = {name: value if _PLAIN.fullmatch(value) else f"${{{variable(name)}}}" for name, value in values.items()}
         return (*words[:-1], fill(words[-1], of_shell))
