@@ -83,6 +83,17 @@ def hung_up(sock: socket.socket) -> bool:
     return bool(look.poll(0))
 
 
+def ended(sock: socket.socket) -> bool:
+    """The server has ended it, and all that it had said was read."""
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
 def until(look: Callable[[], Any], what: str, timeout_s: float = 20) -> Any:
     """The first true answer, asked again until a deadline."""
     deadline = time.monotonic() + timeout_s * PATIENCE

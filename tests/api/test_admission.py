@@ -37,6 +37,9 @@ def header_list(*given: tuple[str, str]) -> list[tuple[bytes, bytes]]:
     [
         ("GET", "/", [], None),
         ("GET", "/", [("host", " LocalHost:80 ")], None),
+        ("GET", "/", [("host", "")], None),  # the stock client's `tail -f`
+        ("GET", "/", [("host", "[x")], HOST),  # never closed: it is not the empty name of a client without Host
+        ("GET", "/", [("host", "localhost.evil.example:9001")], HOST),
         ("GET", "/", [("host", "[::1]")], None),
         ("GET", "/", [("host", "[::1]:9001")], None),
         ("GET", "/", [("host", "[::2]:9001")], HOST),

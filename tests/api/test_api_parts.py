@@ -21,7 +21,7 @@ from supervisor.api.logfiles import Chunk
 from supervisor.api.peer import Peer
 from supervisor.api.port import StatusPage
 from supervisor.api.rest import REST_KEY, read_body_first
-from supervisor.model.codes import FAILED, SUCCESS
+from supervisor.model.codes import BAD_NAME, FAILED, SUCCESS
 
 # --- log files -------------------------------------------------------------------------------------------------------------
 
@@ -130,15 +130,15 @@ def test_how_long_a_level_may_be_pinned(value: object, valid: bool) -> None:
     assert is_span(value) is valid
 
 
-# --- pages -----------------------------------------------------------------------------------------------------------------
-
-
 # --- starts ----------------------------------------------------------------------------------------------------------------
 
 
-def outcome(phase: str, same_for_s: float, **known: Any) -> Any:
+LONG_S = 60.0  # seen in the same condition for so long: it must not make an old attempt a new one
+
+
+def outcome(phase: str, same_for_s: float, before: int = 0, **known: Any) -> Any:
     view = program("Pong", phase, **{"attempt": 1, "pid": 7, "uptime_s": 0.0, "why": "why", **known})
-    found = starting.outcome("Pong", view, 0, same_for_s)
+    found = starting.outcome("Pong", view, before, same_for_s)
     return None if found is None else found[1:]
 
 
@@ -169,6 +169,38 @@ def outcome(phase: str, same_for_s: float, **known: Any) -> Any:
 )
 def test_what_is_told_of_a_start_and_when(phase: str, same_for_s: float, known: dict[str, Any], told: Any) -> None:
     assert outcome(phase, same_for_s, **known) == told
+
+
+@pytest.mark.parametrize("phase", ["RUNNING", "STARTING", "DONE", "BACKOFF", "FATAL", "STOPPING"])
+def test_the_attempt_from_before_a_restart_is_no_answer(phase: str) -> None:
+    for attempt in (4, 3, None):
+        assert outcome(phase, LONG_S, before=4, attempt=attempt, uptime_s=LONG_S) is None
+
+
+@pytest.mark.parametrize(("same_for_s", "told"), [(0.49, None), (0.5, ("Pong", BAD_NAME, "no such process"))])
+def test_one_that_is_removed_meanwhile(same_for_s: float, told: Any) -> None:
+    assert starting.outcome("Pong", None, 4, same_for_s) == told
+
+
+def test_a_restart_is_reported_with_the_new_attempt() -> None:
+    """The first snapshots still show the old attempt, trains as it does."""
+    backend = FakeBackend()
+    backend.add(program("Pong", "RUNNING", attempt=4, pid=7, uptime_s=LONG_S))
+    before = starting.attempts(backend.snapshot())
+    story = iter([
+        ("RUNNING", 4, 7), ("RUNNING", 4, 7), ("STOPPING", 4, 7), ("STARTING", 5, None), ("RUNNING", 5, 8), ("RUNNING", 5, 8),
+    ])  # fmt: skip
+    shown = []
+
+    def snapshot() -> StatusPage:
+        phase, attempt, pid = next(story)
+        backend.change("Pong", phase=phase, attempt=attempt, pid=pid)
+        shown.append((phase, attempt))
+        return backend.snapshot()
+
+    (result,) = asyncio.run(starting.wait_for_starts(snapshot, before, [("Pong", SUCCESS, "accepted")]))
+    assert result == ("Pong", SUCCESS, "started")
+    assert shown[-1] == ("RUNNING", 5), "answered by the new one, and not before"
 
 
 class Stepped(asyncio.SelectorEventLoop):
@@ -291,7 +323,6 @@ def test_the_kernel_names_the_process_at_the_other_end() -> None:
     assert peer._peer_of(Transport(ours)) is None, "a closed socket"  # type: ignore[arg-type]
     assert peer._peer_of(Transport(None)) is None  # type: ignore[arg-type]
     assert peer._peer_of(Transport(SimpleNamespace(family=socket.AF_INET))) is None  # type: ignore[arg-type]
-    assert peer.tcp_address(Transport(None, peername=("::1", 5))) == "::1"  # type: ignore[arg-type]
 
 
 def test_a_request_knows_whose_connection_it_came_on() -> None:
@@ -302,6 +333,24 @@ def test_a_request_knows_whose_connection_it_came_on() -> None:
         here = scope_of(Transport(ours))
     assert (peer.address_of(here), peer.address_of({}), peer.caller(here)[1]) == (None, None, os.getuid())
     assert peer.caller(here | {"extralife.by": "me at 203.0.113.7"}) == ("me at 203.0.113.7", None)
+
+
+@pytest.mark.parametrize(
+    ("family", "at", "address"),
+    [
+        (socket.AF_UNIX, "", None), (socket.AF_INET, ("203.0.113.7", 5), "203.0.113.7"),
+        (socket.AF_INET6, ("::ffff:203.0.113.7", 5, 0, 0), "203.0.113.7"), (socket.AF_INET, None, "an unknown address"),
+    ],
+)  # fmt: skip
+def test_the_address_of_a_client(family: int, at: object, address: str | None) -> None:
+    transport = Transport(SimpleNamespace(family=family), peername=at)
+    assert peer.tcp_address(transport) == address  # type: ignore[arg-type]
+
+
+def test_who_asks_has_a_name_for_people() -> None:
+    assert peer.caller({peer.PEER_KEY: Peer(1, 0, 0)}) == ("root", 0)
+    assert peer.caller({peer.PEER_KEY: Peer(1, 4_000_000_000, 0)}) == ("uid 4000000000", 4_000_000_000)
+    assert peer.caller({}) == ("operator", None)
 
 
 # --- bodies and long answers -----------------------------------------------------------------------------------------------

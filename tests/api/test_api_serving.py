@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from fake_backend import FakeBackend, program
 from leaks import nothing_stays_open
-from serving import Connection, call, raw, served, until
+from serving import Connection, call, ended, raw, served, until
 from starlette.requests import Request
 from structlog.testing import capture_logs
 from tools import PATIENCE
@@ -252,17 +252,6 @@ def test_a_connection_without_room_is_told_so_and_closed(
         assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 200")
 
 
-def open_end(sock: socket.socket) -> bool:
-    """Whether the server has left the connection open."""
-    sock.setblocking(False)
-    try:
-        return sock.recv(1) != b""
-    except BlockingIOError:
-        return True
-    except ConnectionResetError:
-        return False
-
-
 def test_over_tcp_the_longest_idle_connection_makes_room_and_the_control_socket_loses_none(
     backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,11 +269,11 @@ def test_over_tcp_the_longest_idle_connection_makes_room_and_the_control_socket_
             for _ in range(2):
                 idle.append(stack.enter_context(socket.create_connection(("127.0.0.1", number), 30)))
                 raw(socket_path, HEALTH)  # it has been accepted
-            assert [open_end(sock) for sock in (here, *idle)] == [True, True, True]
+            assert [ended(sock) for sock in (here, *idle)] == [False, False, False]
             with socket.create_connection(("127.0.0.1", number), 30) as third:
                 third.sendall(HEALTH)
                 assert third.recv(12) == b"HTTP/1.1 401"
-                assert [open_end(sock) for sock in (here, *idle)] == [True, False, True]
+                assert [ended(sock) for sock in (here, *idle)] == [False, True, False]
 
 
 def test_line_ends_before_a_request_are_passed_over_and_nowhere_else(backend: FakeBackend, socket_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from fake_backend import FakeBackend
 from leaks import open_files
 from malformed import malformed, request
-from serving import call, hung_up, raw, served, until
+from serving import call, ended, hung_up, raw, served, until
 from structlog.testing import capture_logs
 from tools import PATIENCE, allow_open_files
 
@@ -293,21 +293,11 @@ def test_the_connection_too_many_takes_the_place_of_the_one_that_was_idle_longes
     monkeypatch.setattr(limits, "HEAD_S", 1e9)  # none has to go because a busy machine takes its time
     idle = [connect(path) for _ in range(limits.MOST_CONNECTIONS + 44)]
     assert status_took_s(path) < PROMPT_S
-    ended = [number for number, sock in enumerate(idle) if over(sock)]
-    assert ended == list(range(len(ended))), "the oldest go first"
-    assert 44 <= len(ended) <= 46
+    gone = [number for number, sock in enumerate(idle) if ended(sock)]
+    assert gone == list(range(len(gone))), "the oldest go first"
+    assert 44 <= len(gone) <= 46
     for sock in idle:
         sock.close()
-
-
-def over(sock: socket.socket) -> bool:
-    sock.setblocking(False)
-    try:
-        return sock.recv(1) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionResetError:
-        return True
 
 
 def waiting_for_an_answer(path: Path, backend: FakeBackend, count: int) -> list[socket.socket]:

@@ -163,29 +163,6 @@ def test_all_programs_sorted(rpc: Any) -> None:
 # --- start, stop, signal ---------------------------------------------------------------------------------------------------
 
 
-def test_stop_and_start_of_one(rpc: Any, backend: FakeBackend) -> None:
-    assert rpc.supervisor.stopProcess("Pong") is True
-    assert fault_of(rpc.supervisor.stopProcess, "Pong:Pong") == (70, "NOT_RUNNING: Pong:Pong")
-    assert rpc.supervisor.startProcess("Pong", 1) is True, "some clients send 1 for true"
-    assert fault_of(rpc.supervisor.startProcess, "Pong") == (60, "ALREADY_STARTED: Pong")
-    assert fault_of(rpc.supervisor.startProcess, "nobody") == (10, "BAD_NAME: nobody")
-    assert backend.asked[0] == (Verb.STOP, ("Pong",), "", ME, os.getuid()), "who asks is known from the kernel"
-
-
-def test_groups_of_one(rpc: Any, backend: FakeBackend) -> None:
-    ok = [{"name": "Pong", "group": "Pong", "status": 80, "description": "OK"}]
-    for stop, start in (("stopProcessGroup", "startProcessGroup"), ("stopProcess", "startProcess")):
-        name = "Pong" if stop.endswith("Group") else "Pong:*"
-        assert getattr(rpc.supervisor, stop)(name) == ok
-        assert getattr(rpc.supervisor, stop)(name) == [], "nothing to do"
-        assert getattr(rpc.supervisor, start)(name) == ok
-        assert getattr(rpc.supervisor, start)(name) == []
-    assert rpc.supervisor.signalProcess("Pong:", "HUP") == rpc.supervisor.signalProcessGroup("Pong", "HUP") == ok
-    for method in ("stopProcessGroup", "startProcessGroup"):
-        assert fault_of(getattr(rpc.supervisor, method), "nobody") == (10, "BAD_NAME: nobody")
-    assert fault_of(rpc.supervisor.signalProcessGroup, "nobody", "HUP") == (10, "BAD_NAME: nobody")
-
-
 def test_all_of_them_in_one_request(rpc: Any, backend: FakeBackend) -> None:
     backend.add(program("Done", "DONE"), program("Retry", "BACKOFF"), program("Down", "STOPPED"))
     backend.do = lambda verb, name: (name, 80, verb.value)  # type: ignore[method-assign]
@@ -245,6 +222,7 @@ def test_a_stop_that_nobody_waits_for(rpc: Any, backend: FakeBackend) -> None:
     assert backend.programs["Pong"]["phase"] == "RUNNING"
     backend.gate.set()
     until(lambda: backend.programs["Pong"]["phase"] == "STOPPED", "Pong to be stopped")
+    assert rpc.supervisor.startProcess("Pong", 1) is True, "some clients send 1 for true"
 
 
 def test_too_many_waiting_requests_are_told_so(
@@ -351,6 +329,19 @@ def test_configured_programs(rpc: Any, backend: FakeBackend) -> None:
     keys = "startsecs", "startretries", "stopsignal", "redirect_stderr", "stderr_logfile", "uid"
     assert [told[0][key] for key in keys] == [2, 4, 2, True, "none", "www"]
     assert [told[1][key] for key in keys] == [0, 8, 2, False, "/e", "none"]
+
+
+def test_the_ladder_and_what_is_done_when_all_is(rpc: Any, backend: FakeBackend) -> None:
+    assert rpc.extralife.getLevel() == {"level": "light", "levels": [{"name": "light"}]}, "unknown is left out"
+    assert rpc.extralife.pinLevel("heavy", 60) == "done"
+    assert rpc.extralife.pinLevel("light") == "done"
+    assert rpc.extralife.unpinLevel() == "done"
+    assert [(level, for_s) for level, for_s, _, _ in backend.pins] == [("heavy", 60.0), ("light", None), (None, None)]
+    assert fault_of(rpc.extralife.pinLevel, "hevy")[0] == 10
+    assert fault_of(rpc.extralife.pinLevel, "heavy", -1)[0] == 2
+    assert rpc.extralife.whenDone("delay", 60) == "20261121-033000"
+    assert fault_of(rpc.extralife.whenDone, "delay")[0] == 2
+    assert fault_of(rpc.extralife.whenDone, "dance")[0] == 2
 
 
 # --- logs ------------------------------------------------------------------------------------------------------------------
@@ -570,4 +561,5 @@ def test_the_seeds_of_a_game_are_a_group(rpc: xmlrpc.client.ServerProxy, backend
         assert [(each["group"], each["name"], each["status"]) for each in done] == [
             ("Pong", "Pong-s4", 80), ("Pong", "Pong-s6", 80),
         ]  # fmt: skip
+    assert rpc.supervisor.stopProcessGroup("Pong") == [], "nothing to do"
     assert rpc.supervisor.removeProcessGroup("Pong") is True

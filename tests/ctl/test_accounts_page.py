@@ -178,9 +178,3 @@ def test_without_a_daemon_the_journal_tells_them(tmp_path: Path) -> None:
     assert later["until_s"] == pytest.approx(7860.0, abs=30.0)
     assert later["programs"][0]["seconds"]["DAEMON_DOWN"] == pytest.approx(600.0, abs=30.0)
     assert later["programs"][0]["wall_s"] == pytest.approx(1200.0)
-
-
-def test_percents_are_short() -> None:
-    assert [text.percent(share) for share in (None, 0.0, 0.00001, 0.0042, 0.5, 0.9999, 1.0)] == [
-        "-", "0%", "0.00%", "0.42%", "50.0%", "100%", "100%",
-    ]  # fmt: skip

@@ -35,12 +35,6 @@ def test_mistakes_in_the_settings_are_told_and_the_rest_is_looked_at_all_the_sam
     assert {"kernel panic", "other supervisors"} <= {each["name"] for each in found}
 
 
-def test_doctor_takes_no_names() -> None:
-    done = ctl("doctor", "Pong")
-    assert done.returncode == 1
-    assert "doctor takes no names" in done.stderr + done.stdout
-
-
 def only(monkeypatch: pytest.MonkeyPatch, *few: object) -> None:
     monkeypatch.setattr(doctor, "_checks", lambda: few)
 

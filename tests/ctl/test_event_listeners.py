@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -125,13 +124,11 @@ def test_a_journal_that_has_lost_its_end_goes_on_with_events(listening: Listenin
     record(backend, *RUN[:3])
     listening.begun()
     (listening._directory / "listened").write_text("500\n")
-    process = listening.start()
+    listening.start()
     until(lambda: listening.noted() == len(RUN[:3]), "the new position")
     record(backend, *RUN[3:])
     until(lambda: len(listening.heard()) >= 3, "the events")
     assert [event for event, _ in listening.heard()] == [event for event, _ in STORY[1:]]
-    listening.end()
-    assert process.stderr is not None
 
 
 def test_tries_count_the_failures_since_the_program_last_ran(listening: Listening, backend: FakeBackend) -> None:
@@ -181,7 +178,6 @@ def test_one_that_dies_at_once(api: Path) -> None:
     ("args", "said"),
     [
         ((), "Error: listen requires events"), (("TICK_60",), "Error: listen requires events"),
-        (("TICK_6", "--", "x"), "Error: TICK_6 is no event of Supervisor's"),
     ],
 )  # fmt: skip
 def test_wrong_use(args: tuple[str, ...], said: str) -> None:
@@ -195,4 +191,3 @@ def test_states() -> None:
     assert [state_of("Exited", {"cause": "failed", "early": early}) for early in (True, False)] == ["BACKOFF", "EXITED"]
     assert state_of("BackedOff", {"slow": True}) == state_of("GaveUp", {}) == "FATAL"
     assert state_of("Checkpointed", {}) is None
-    assert os.environ.get("EXTRALIFE_RUN_DIR") is None

@@ -50,14 +50,10 @@ def test_lines_of_a_pipe(api: Path, backend: FakeBackend, log: Path) -> None:
     assert backend.input == [("Pong", b""), ("Pong", b"one\n"), ("Pong", b"two\n")]
 
 
-def test_refusals_in_supervisors_words(api: Path, backend: FakeBackend) -> None:
-    for args, said in (
-        ((), "no process name supplied"), (("a", "b"), "too many process names supplied"),
-        (("nobody",), "bad process name supplied"), (("Breakout",), "process not running"),
-        (("Pong",), "Pong has no standard input: set stdin = true in its section of the configuration"),
-    ):  # fmt: skip
-        done = ctl("fg", *args, socket=api)
-        assert (done.returncode, done.stdout) == (1, f"ERROR: {said}\n")
+def test_one_without_standard_input_says_how_to_give_it_one(api: Path, backend: FakeBackend) -> None:
+    done = ctl("fg", "Pong", socket=api)
+    said = "ERROR: Pong has no standard input: set stdin = true in its section of the configuration\n"
+    assert (done.returncode, done.stdout) == (1, said)
 
 
 def test_in_the_shell_its_output_ends_with_it(api: Path, backend: FakeBackend, log: Path) -> None:

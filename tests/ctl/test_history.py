@@ -19,10 +19,10 @@ from serving import served
 from supervisor.adapters import singleton
 from supervisor.adapters.host.boot import AliveMark, AliveWriter
 from supervisor.adapters.journal.sqlite import Journal
-from supervisor.ctl import history
 from supervisor.ctl.history import word
 from supervisor.ctl.outcome import READER_LEFT
 from supervisor.model import facts
+from supervisor.model.codec import kinds
 from supervisor.model.facts import Stamped
 
 BOOT = "b" * 32
@@ -85,19 +85,7 @@ def dead(tmp_path: Path) -> Path:
 # --- history -------------------------------------------------------------------------------------------------------------
 
 
-def test_history_is_a_timeline_for_people(api: Path, night: FakeBackend) -> None:
-    lines = ctl("history", "Pong", socket=api).stdout.splitlines()
-    assert any("Pong  stalled         no progress for 32s" in line for line in lines)
-    assert any("stopped by ada" in line for line in lines)
-    assert "  host rebooted  " in lines[-1], "what befell the host befell its programs"
-    assert not any("Checkpointed" in line or "step 1000" in line for line in lines if "checkpointed" in line)
-    assert any("checkpointed" in line for line in ctl("history", "Pong", "--all", socket=api).stdout.splitlines())
-    assert len(ctl("history", "-n", "3", socket=api).stdout.splitlines()) == 3
-
-
 def test_every_fact_has_a_word() -> None:
-    from supervisor.model.codec import kinds
-
     assert {word(kind) for kind in kinds()}.isdisjoint({""})
     assert word("CheckpointBad") == "checkpoint bad"
     assert word("BackedOff") == "waiting"
@@ -278,12 +266,6 @@ def test_logs_outlive_their_daemon(dead: Path) -> None:
     assert dead_ctl(dead, "tail", "../../../etc")[0] == "../../../etc: ERROR (no log file)\n"
 
 
-def test_what_needs_a_daemon_says_that_there_is_none(dead: Path) -> None:
-    out, _, code = dead_ctl(dead, "start", "Pong")
-    assert out.endswith("no such file\n")
-    assert code == 7
-
-
 def test_a_damaged_journal_is_one_sentence(dead: Path) -> None:
     (dead / "journal.sqlite").write_bytes(b"not a journal" * 1000)
     for name in ("journal.sqlite-wal", "journal.sqlite-shm"):
@@ -299,12 +281,3 @@ def test_a_live_daemon_is_never_called_dead(api: Path, backend: FakeBackend) -> 
     out = ctl("status", socket=api).stdout
     assert "not running" not in out
     assert "(stopping)" in out
-
-
-@pytest.mark.parametrize(
-    ("cause", "kind", "shown"),
-    [("unclean", "panic", "unclean (panic)"), ("orderly", "orderly", "orderly"), ("unclean", "", "unclean")],
-)
-def test_what_a_reboot_is_called(cause: str, kind: str, shown: str) -> None:
-    assert history._cause({"cause": cause, "end": kind}) == shown
-    assert history._cause({"cause": cause}) == cause, "an older record has no kind"

@@ -90,7 +90,6 @@ def test_a_pin_and_its_end(api: Path, shown: FakeBackend) -> None:
         (("show", "x"), "level show accepts no names"),
         (("why", "x"), "level why accepts no names"),
         (("unpin", "x"), "level unpin accepts no names"),
-        (("pin", "heavy", "--for", "soon"), "--for takes a span such as"),
     ],
 )
 def test_what_is_no_request(api: Path, args: tuple[str, ...], told: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend
-from running import Terminal, ctl
+from running import Terminal
 
 from supervisor.model.inputs import Verb
 
@@ -84,10 +84,3 @@ def test_without_a_daemon_the_shell_still_opens(socket_path: Path, history: Path
 def test_an_action_with_i_is_done_first(api: Path, history: Path) -> None:
     with Terminal("-i", "-r", str(history), "pid", socket=api) as terminal:
         assert "1234" in terminal.until(PROMPT)
-
-
-def test_from_a_pipe(api: Path, tmp_path: Path) -> None:
-    """`echo ... | supervisorctl` reads its actions from there and ends."""
-    told = ctl(socket=api, XDG_STATE_HOME=str(tmp_path))
-    assert told.returncode == 0
-    assert PROMPT in told.stdout

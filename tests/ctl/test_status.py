@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -212,9 +213,6 @@ def test_watch_redraws_in_place_until_ctrl_c(api: Path, busy: FakeBackend) -> No
 
 
 def test_watch_without_a_terminal_prints_page_after_page(api: Path, busy: FakeBackend) -> None:
-    import signal
-    import subprocess
-
     with subprocess.Popen(
         [*CTL, "-s", f"unix://{api}", "status", "--watch", "1"],
         stdout=subprocess.PIPE,
@@ -231,8 +229,6 @@ def test_watch_without_a_terminal_prints_page_after_page(api: Path, busy: FakeBa
 
 
 def test_a_pipe_that_closes_is_no_error(api: Path, backend: FakeBackend) -> None:
-    import subprocess
-
     backend.add(*(program(f"p{n:04d}") for n in range(2000)))
     told = subprocess.run(
         f"{shlex.join(CTL)} -s unix://{api} status | head -1", shell=True, capture_output=True, text=True, timeout=60,
@@ -258,21 +254,6 @@ def test_ctrl_c_while_it_is_loaded_is_no_traceback(module: str) -> None:
 
 
 # --- pieces ----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("raw", "shown"),
-    [
-        ("plain", "plain"), ("\x1b[2J", "\\x1b[2J"), ("a\nb\tc", "a b c"), ("\x07\x00\x7f", "\\x07\\x00\\x7f"), ("\x9b31m", "\\x9b31m"),
-        ("\u202etxt", "\\u202etxt"), ("é 日本", "é 日本"), ("\U000e0001", "\\U000e0001"), ("\ud800", "\\ud800"),
-    ],
-)  # fmt: skip
-def test_what_programs_say_is_made_harmless(raw: str, shown: str) -> None:
-    assert text.printable(raw) == shown
-
-
-def test_lines_stay_lines_and_progress_bars_too() -> None:
-    assert text.printable("a\r\nb\rc\td\x1b", lines=True) == "a\nb\nc\td\\x1b"
 
 
 def test_wide_characters_are_counted_as_they_are_shown() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend, daemon, program
+from fake_backend import FakeBackend, program
 from running import CTL, ROOT, Terminal, ctl, environment
 from serving import served
 
@@ -70,13 +70,6 @@ def test_errors_are_supervisors(api: Path, log: Path) -> None:
     assert (told.stdout, told.returncode) == ("nobody: ERROR (no such process name)\n", 1)
     told = ctl("maintail", socket=api)
     assert (told.stdout, told.returncode) == ("supervisord: ERROR (no log file)\n", 1)
-
-
-def test_maintail(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
-    (tmp_path / "main.log").write_text("the daemon began\n" * 1000)
-    backend.header = daemon(main_log=str(tmp_path / "main.log"))
-    assert ctl("maintail", "-17", socket=api).stdout == "the daemon began\n"
-    assert len(ctl("maintail", socket=api).stdout) == 1600
 
 
 def test_follow_growth(follow: Follower, log: Path) -> None:
