@@ -12,7 +12,6 @@ from supervisor.policy.upkeep.notices import NoticeSettings
 
 
 def complete(validation: Validation, made: NoticeSettings, _: object) -> NoticeSettings:
-    """[notice], checked."""
     if made.command:
         _check_command(validation.section("notice"), made.command)
     return replace(made, file=secrets.beside(validation, made.file)) if made.file else made

@@ -346,7 +346,6 @@ def _counts(programs: Sequence[dict[str, Any]]) -> str:
 
 
 def chosen(answers: Answers, display: Display) -> list[dict[str, Any]]:
-    """The rows that pass the filter, sorted."""
     if answers.status is None:
         return []
     held = _gpu_bytes(answers.status["daemon"])

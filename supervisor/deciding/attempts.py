@@ -309,7 +309,6 @@ def on_ended(context: DecisionContext, item: Ended) -> None:
 
 
 def finish(context: DecisionContext, program: Program, attempt: Attempt, ending: Ending) -> None:
-    """Record the end of an attempt and its consequences."""
     name = program.name
     for report in ending.reports:
         on_report(context, name, attempt.token, report)

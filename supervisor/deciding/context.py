@@ -54,7 +54,6 @@ class DecisionContext:
 
     @property
     def requests(self) -> dict[Verb, Callable[[DecisionContext, Asked], None]]:
-        """Requests that features answer."""
         return {verb: answer for each in self._features for verb, answer in each.requests.items()}
 
     def hooks(self, name: str) -> list[Callable[..., Any]]:

@@ -246,7 +246,6 @@ def _copies(context: DecisionContext) -> rule.Copies:
 
 
 def _trained(context: DecisionContext, newest_s: float | None) -> bool:
-    """Whether a program trains, or has trained since the newest copy."""
     programs = context.state.programs.values()
     if newest_s is None:
         return any(program.attempts for program in programs)

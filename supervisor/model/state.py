@@ -340,5 +340,4 @@ class State:
 
     @property
     def live(self) -> dict[str, Program]:
-        """The programs that have an attempt, by name."""
         return {name: program for name, program in self.programs.items() if program.attempt is not None}

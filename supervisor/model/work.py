@@ -17,7 +17,6 @@ _NAMED: Final = 5
 
 
 def outlooks(state: State, settings: Settings) -> dict[str, Outlook]:
-    """The outlook of each program of the work."""
     fenced = state.offsite.keeps_down(on=settings.offsite.on)
 
     def of(program: Program) -> Outlook:

@@ -126,7 +126,6 @@ def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
 
 
 def within(timeline: ProgramTimeline, since_s: float, until_s: float) -> Iterator[Slice]:
-    """The slices of a window, cut at its ends."""
     for each in timeline.items("slices", since_s, until_s):
         if each.end_s <= since_s:
             continue
@@ -175,7 +174,6 @@ def _book(
 
 
 def _by_level(ledger: Ledger, starts: list[float], piece: Slice) -> Iterator[tuple[str, Slice]]:
-    """The parts of a slice, with the level that was in force."""
     place = bisect_right(starts, piece.start_s)
     while place < len(starts) and starts[place] < piece.end_s:
         part, piece = piece.cut(starts[place])

@@ -93,7 +93,6 @@ def _program(
 
 
 def first_and_newest(sources: Sources, begun_s: float, end_s: float) -> dict[str, tuple[float, float]]:
-    """The first and the newest known mean return of each program in the window."""
     most_rows = rows_for(_NUMBERS, len(sources.state.programs))
     held = sources.recorded_held(PROGRAMS, begun_s, end_s, (), int(most_rows) + 1)
     tier = tier_for(TIERS, held, begun_s, end_s, _POINTS, most_rows)

@@ -45,7 +45,6 @@ def _of(program: Program, samples: Mapping[str, Sample]) -> Sample | None:
 
 
 def program_view(program: Program, sample: Sample | None, settings: Settings | None, state: State, *, now_s: float) -> Json:
-    """One program as a dict of JSON values."""
     attempt = program.attempt
     spec = settings.program(program.name) if settings is not None else None
     figures: Mapping[str, float] = sample.figures if sample else {}

@@ -375,7 +375,6 @@ def verify(info: BackupInfo, programs: Iterable[str] = (), task: Task | None = N
 
 
 def _first_defect(info: BackupInfo, saved: Saved, task: Task | None) -> str:
-    """The first defect of one program's part of a backup."""
     for name, _, size in saved.checkpoints:
         checked = checkpoints.verify(checkpoints.look(_inside(info, saved.program) / name))
         if not checked.verified:

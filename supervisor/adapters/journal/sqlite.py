@@ -51,17 +51,6 @@ import structlog
 from supervisor import files, lack
 from supervisor.adapters.journal import schema, spare
 from supervisor.adapters.journal.open_files import OpenJournalFiles
-from supervisor.adapters.journal.schema import (
-    APPLICATION_ID,
-    COLUMNS,
-    INSERT,
-    SCHEMA,
-    Row,
-    beside,
-    crc_of,
-    pragma,
-    transaction,
-)
 from supervisor.model.codec import MalformedFact, UnknownFact, decode, encode, of_text
 from supervisor.model.codec import kinds as all_kinds
 from supervisor.model.facts import Fact, Snapshot, Stamped
@@ -74,7 +63,7 @@ _PAGE_ROWS: Final = 1000
 _SNAPSHOT: Final = "Snapshot"
 _SNAPSHOTS: Final = f"SELECT seq FROM fact WHERE kind = '{_SNAPSHOT}' AND seq >= ? ORDER BY seq DESC"  # noqa: S608
 _OF_SEVERAL: Final = frozenset(kind for kind, fact in all_kinds().items() if "programs" in fact.__match_args__)
-_READ: Final = f"SELECT {COLUMNS} FROM fact WHERE seq > ? ORDER BY seq LIMIT {_PAGE_ROWS}"  # noqa: S608
+_READ: Final = f"SELECT {schema.COLUMNS} FROM fact WHERE seq > ? ORDER BY seq LIMIT {_PAGE_ROWS}"  # noqa: S608
 
 # SQLITE_ERROR means "no such column" and the like. These statements are constants, so the schema must have changed.
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
@@ -171,11 +160,11 @@ class JournalReader:
 
     def rows(self, numbers: Sequence[int]) -> dict[int, Stamped]:
         """The facts of these numbers, by number, without those that the journal no longer has."""
-        found: list[Row] = []
+        found: list[schema.Row] = []
         with as_os_error(self._path):
             for place in range(0, len(numbers), _PAGE_ROWS):
                 part = numbers[place : place + _PAGE_ROWS]
-                query = f"SELECT {COLUMNS} FROM fact WHERE seq IN ({', '.join('?' * len(part))})"  # noqa: S608
+                query = f"SELECT {schema.COLUMNS} FROM fact WHERE seq IN ({', '.join('?' * len(part))})"  # noqa: S608
                 found += self._db.execute(query, part).fetchall()
         return {row[0]: _stamped(self._path, row) for row in found}
 
@@ -207,7 +196,7 @@ class JournalReader:
         try:
             shutil.copyfile(self._path, copy)
             with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(beside(self._path, "-wal"), beside(copy, "-wal"))
+                shutil.copyfile(schema.beside(self._path, "-wal"), schema.beside(copy, "-wal"))
             return _connect_readonly(copy, named=self._path)
         except BaseException:
             self._copy.cleanup()
@@ -242,7 +231,7 @@ class Journal:
                 files.complete(db)
                 if missing := schema.missing_indexes(db):
                     log.warning("journal_indexed", path=str(self._path), indexes=missing, why="the journal lacked them")
-                    with transaction(db):
+                    with schema.transaction(db):
                         schema.make_indexes(db, missing)
             except BaseException:
                 db.close()
@@ -278,16 +267,16 @@ class Journal:
         self._failures, self.last_seq, self._last_crc = 0, rows[-1][0], rows[-1][7]
         return stamped
 
-    def _commit(self, rows: list[Row]) -> None:
+    def _commit(self, rows: list[schema.Row]) -> None:
         if self._failures and self._failures % _REOPEN_AFTER == 0:
             self._reopen()
         self._files.check()
-        with as_os_error(self._path), transaction(self._db):
+        with as_os_error(self._path), schema.transaction(self._db):
             last, crc = _last(self._db)
             if (last, crc) != (self.last_seq, self._last_crc):  # an unchecked earlier commit, or another file (`_reopen`)
                 what = "it ends at" if last != self.last_seq else "another one is its"
                 raise JournalMoved(str(self._path), f"{what} fact {last}, and {self.last_seq} were acknowledged")
-            self._db.executemany(INSERT, rows)
+            self._db.executemany(schema.INSERT, rows)
         self._files.check()  # a commit into a file without a name would disappear with this process
 
     def _reopen(self) -> None:
@@ -406,7 +395,7 @@ def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: 
     return _rebuild(path, floor, rows, (last + 1, at_s, wall_s + 0.0, boot_id), lost, why)[1]
 
 
-def _merged(path: Path, floor: int, own: Mapping[int, Row]) -> tuple[int, list[Row]]:
+def _merged(path: Path, floor: int, own: Mapping[int, schema.Row]) -> tuple[int, list[schema.Row]]:
     """(floor, rows): the journal's own readable rows, and those of its spare."""
     spare_floor, spared = spare.rows(path)
     if any(spared.get(seq, row) != row for seq, row in own.items()):
@@ -417,17 +406,17 @@ def _merged(path: Path, floor: int, own: Mapping[int, Row]) -> tuple[int, list[R
 
 
 def _rebuild(
-    path: Path, floor: int, rows: Sequence[Row], stamp: tuple[int, float, float, str], lost: int | None, why: str
+    path: Path, floor: int, rows: Sequence[schema.Row], stamp: tuple[int, float, float, str], lost: int | None, why: str
 ) -> tuple[Stamped, Salvage]:
     """Put a new journal of these rows at the path, and keep what is there. Its last fact, with this stamp, is the loss."""
     damaged = schema.free_name(path, f".damaged-{int(stamp[2])}")
-    there = path if path.exists() else beside(path, "-wal")
-    kept = str(damaged if there == path else beside(damaged, "-wal")) if there.exists() else ""
+    there = path if path.exists() else schema.beside(path, "-wal")
+    kept = str(damaged if there == path else schema.beside(damaged, "-wal")) if there.exists() else ""
     found = Salvage(kept, why, len(rows), lost)
     loss_row = _row(*stamp, *encode(found.fact()))
     with as_os_error(path):
         schema.build(
-            beside(path, ".rebuilt"), [*rows, loss_row], floor=floor,
+            schema.beside(path, ".rebuilt"), [*rows, loss_row], floor=floor,
             before_rename=lambda: schema.link_aside(path, damaged),
         )  # fmt: skip
     schema.finish_swap(path)
@@ -439,7 +428,7 @@ def _rebuild(
 
 def has_orphan(path: Path) -> bool:
     """Whether a WAL exists without its journal: a new journal would take it for its own, and replay it."""
-    wal = beside(path, "-wal")
+    wal = schema.beside(path, "-wal")
     return wal.exists() and wal.stat().st_size > 0
 
 
@@ -449,7 +438,7 @@ def _finish_swap(path: Path) -> None:
     A swap leaves a whole journal. It lacks no fact of the file that it replaces, or that file has a second name by then, as
     when `deploy/health.py` has put an older copy back: then the spare has another history.
     """
-    rebuilt = beside(path, ".rebuilt")
+    rebuilt = schema.beside(path, ".rebuilt")
     files.make_room(rebuilt)
     if rebuilt.exists():
         last, known = _last_if_whole(rebuilt), max(spare.readable(path)[2], default=0)
@@ -495,7 +484,7 @@ def _is_decodable(fact: Snapshot) -> bool:
     return True
 
 
-def _is_a_fact(row: Row) -> bool:
+def _is_a_fact(row: schema.Row) -> bool:
     try:
         fact_of(row)
     except UnknownFact:
@@ -537,8 +526,8 @@ def _check_database(db: sqlite3.Connection, path: Path) -> None:
     """Check what it is: a newer schema is no damage, and one flipped bit makes no foreign file."""
     if path.stat().st_size == 0:
         raise JournalDamaged(path, "the file is empty")
-    application_id = pragma(db, "application_id")
-    if application_id != APPLICATION_ID:
+    application_id = schema.pragma(db, "application_id")
+    if application_id != schema.APPLICATION_ID:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if not tables:
             raise JournalDamaged(path, "it is an empty database")
@@ -547,13 +536,12 @@ def _check_database(db: sqlite3.Connection, path: Path) -> None:
         raise JournalRefused(
             f"{path}: this is not a journal of extralife (SQLite application id {application_id:#x}): move it aside"
         )
-    version, table_version = pragma(db, "user_version"), schema.about(db, "schema")
+    version, table_version = schema.pragma(db, "user_version"), schema.about(db, "schema")
     if version != table_version:
         raise JournalDamaged(path, f"its header says schema {version}, its table {table_version}")
-    if version != SCHEMA:
-        raise JournalRefused(
-            f"{path}: the journal has schema {version}, this extralife knows {SCHEMA}: start the newer extralife again"
-        )
+    if version != schema.SCHEMA:
+        why = f"the journal has schema {version}, this extralife knows {schema.SCHEMA}"
+        raise JournalRefused(f"{path}: {why}: start the newer extralife again")
     floor = schema.floor(db)
     row = db.execute("SELECT kind FROM fact WHERE seq = ?", (floor,)).fetchone()
     if floor and row != (_SNAPSHOT,):  # facts below the floor are not read, so a wrong floor would hide facts
@@ -600,7 +588,7 @@ def _read(db: sqlite3.Connection, path: Path, after_seq: int) -> Iterator[Stampe
         after_seq = max(after_seq, schema.floor(db) - 1)
     while True:
         with as_os_error(path):
-            rows: list[Row] = db.execute(_READ, (after_seq,)).fetchall()
+            rows: list[schema.Row] = db.execute(_READ, (after_seq,)).fetchall()
         for row in rows:
             yield _stamped(path, row)
         if len(rows) < _PAGE_ROWS:
@@ -610,16 +598,16 @@ def _read(db: sqlite3.Connection, path: Path, after_seq: int) -> Iterator[Stampe
 
 def _search(
     db: sqlite3.Connection, after_seq: int, kinds: Sequence[str], program: str | None, limit: int
-) -> list[Row]:  # fmt: skip
+) -> list[schema.Row]:  # fmt: skip
     known = [kind for kind in all_kinds() if kind in kinds]
     if kinds and not known:
         return []
     tests = list(_tests(known, program, by_index=not schema.missing_indexes(db)))
-    parts = " UNION ALL ".join(f"SELECT {COLUMNS} FROM fact WHERE seq > ? AND {test}" for test, _ in tests)  # noqa: S608
+    parts = " UNION ALL ".join(f"SELECT {schema.COLUMNS} FROM fact WHERE seq > ? AND {test}" for test, _ in tests)  # noqa: S608
     after_seq = max(after_seq, schema.floor(db) - 1)
     values = [value for _, more in tests for value in (after_seq, *more)]
     order = "DESC" if limit < 0 else "ASC"
-    rows: list[Row] = db.execute(f"{parts} ORDER BY seq {order} LIMIT ?", (*values, abs(limit))).fetchall()
+    rows: list[schema.Row] = db.execute(f"{parts} ORDER BY seq {order} LIMIT ?", (*values, abs(limit))).fetchall()
     return rows[::-1] if limit < 0 else rows
 
 
@@ -642,19 +630,19 @@ def _last(db: sqlite3.Connection) -> tuple[int, int]:
     return row or (0, 0)
 
 
-def _row(seq: int, at_s: float, wall_s: float, boot_id: str, kind: str, version: int, body: str) -> Row:
+def _row(seq: int, at_s: float, wall_s: float, boot_id: str, kind: str, version: int, body: str) -> schema.Row:
     row = seq, at_s, wall_s, boot_id, kind, version, body, 0
-    return (*row[:7], crc_of(row))
+    return (*row[:7], schema.crc_of(row))
 
 
-def fact_of(row: Row) -> Fact:
+def fact_of(row: schema.Row) -> Fact:
     """Raises MalformedFact for a damaged row, UnknownFact for a complete row that a newer extralife wrote."""
-    if crc_of(row) != row[7]:
+    if schema.crc_of(row) != row[7]:
         raise MalformedFact("its CRC does not match")
     return decode(*row[4:7])
 
 
-def _stamped(path: Path, row: Row) -> Stamped:
+def _stamped(path: Path, row: schema.Row) -> Stamped:
     try:
         return Stamped(*row[:4], fact_of(row))
     except UnknownFact as error:

@@ -21,14 +21,7 @@ from typing import Final
 
 from supervisor.files import held
 from supervisor.records import Record
-from workers.contract import (
-    BAD_SUFFIX,
-    CHECKPOINTS_DIR,
-    MANIFEST_FILE,
-    Manifest,
-    open_below,
-    parse_checkpoint_name,
-)
+from workers import contract
 
 _CHUNK_BYTES: Final = 1 << 20
 _MANIFEST_MAX_BYTES: Final = 1 << 20  # ours have 1 kB: more is garbage, and must not fill the daemon's memory
@@ -55,12 +48,12 @@ def survey(run_dir: Path) -> list[CheckpointInfo]:
 
     Raises OSError if their directory cannot be read.
     """
-    directory = Path(run_dir) / CHECKPOINTS_DIR
+    directory = Path(run_dir) / contract.CHECKPOINTS_DIR
     try:
         names = [item.name for item in directory.iterdir()]
     except FileNotFoundError:
         return []
-    found = [look(directory / name) for name in names if parse_checkpoint_name(name)]
+    found = [look(directory / name) for name in names if contract.parse_checkpoint_name(name)]
     return sorted(found, key=lambda info: (info.env_steps, info.created_wall_s or 0.0, info.path.name), reverse=True)
 
 
@@ -133,7 +126,7 @@ def set_aside(path: Path) -> Path:
 def rename_aside(directory_fd: int, name: str, target: str) -> str:
     """Rename a file of this directory, durably, to the first free name of `target.bad`, `target.2.bad` ...; return that."""
     for number in itertools.count(1):
-        aside = f"{target}{'' if number == 1 else f'.{number}'}{BAD_SUFFIX}"
+        aside = f"{target}{'' if number == 1 else f'.{number}'}{contract.BAD_SUFFIX}"
         try:
             os.stat(aside, dir_fd=directory_fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -145,7 +138,7 @@ def rename_aside(directory_fd: int, name: str, target: str) -> str:
 
 def look(path: Path) -> CheckpointInfo:
     """Read one checkpoint by its path, without checking its digests. Never raises."""
-    env_steps, token = parse_checkpoint_name(path.name) or (0, "")
+    env_steps, token = contract.parse_checkpoint_name(path.name) or (0, "")
     try:
         found = manifest_of(path)
     except Damaged as error:
@@ -156,15 +149,15 @@ def look(path: Path) -> CheckpointInfo:
     return CheckpointInfo(path, env_steps, token, found.created_wall_s, size_bytes, verified=None)
 
 
-def manifest_of(path: Path) -> Manifest:
+def manifest_of(path: Path) -> contract.Manifest:
     """Read its manifest and check that it belongs to this checkpoint. Raises Damaged, or OSError when the disk refuses."""
-    with held(opened(path, MANIFEST_FILE)) as fd:
+    with held(opened(path, contract.MANIFEST_FILE)) as fd:
         text = os.read(fd, _MANIFEST_MAX_BYTES)
     try:
-        manifest = Manifest.from_json(text)
+        manifest = contract.Manifest.from_json(text)
     except ValueError as error:
         raise Damaged(str(error)) from error
-    if (manifest.env_steps, manifest.token) != parse_checkpoint_name(path.name):
+    if (manifest.env_steps, manifest.token) != contract.parse_checkpoint_name(path.name):
         raise Damaged(f"its manifest is that of step {manifest.env_steps} and token {manifest.token}")
     if not manifest.files:
         raise Damaged("its manifest lists no files")
@@ -191,7 +184,7 @@ def opened(path: Path, name: str) -> int:
     The checkpoint itself may not be a link either: it would lead to files that are not the program's.
     """
     try:
-        return open_below(path.parent, f"{path.name}/{name}")
+        return contract.open_below(path.parent, f"{path.name}/{name}")
     except FileNotFoundError:
         if path.is_dir():
             raise Damaged(f"{name} is missing") from None

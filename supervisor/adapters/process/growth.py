@@ -79,7 +79,6 @@ class Logs:
 
 
 def logs(paths: Paths, spec: ProgramSpec) -> Seen:
-    """The sizes of a program's logs, by channel."""
     places = {channel: paths.log_of(spec, channel) for channel in _CHANNELS}
     found = {channel: _stat(place) for channel, place in places.items() if place is not None}
     return {channel: (entry.st_size, 0) for channel, entry in found.items() if entry is not None}

@@ -771,7 +771,6 @@ class OwnCheckpoints:
         return replace(found, put_back=found.path == kept.path), left
 
     def _is_newer(self, place: Place, found: OwnCheckpoint, kept: KeptCopy) -> bool:
-        """Whether the checkpoint that was found is newer than the copy."""
         starts, written_s = starts_of(place), (found.saved_at_s or 0.0) + ahead_s(self._clock)
         order = functools.partial(newest_whole.order, starts_wall_s=starts)
         return order(found.step, written_s, found.path) > order(kept.step, kept.written_wall_s, kept.path)

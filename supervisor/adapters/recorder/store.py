@@ -324,7 +324,6 @@ class _Subjects(dict[int, tuple[tuple[Any, ...], tuple[Any, ...]]]):
 
     @classmethod
     def of_all(cls, db: sqlite3.Connection) -> dict[str, Self]:
-        """One instance for each sheet, by the sheet's name."""
         labels = _Labels(db)
         return {name: cls(db, labels, sheet) for name, sheet in SHEETS.items()}
 
@@ -387,7 +386,6 @@ def _time(db: sqlite3.Connection, which: str, sheet: Sheet, tier: Tier) -> float
 
 
 def _folded_until(db: sqlite3.Connection, sheet: Sheet, tier: Tier, otherwise_s: float) -> float:
-    """The end of the newest folded period."""
     newest_s = _time(db, "max", sheet, tier)
     return otherwise_s if newest_s is None else newest_s + tier.period_s
 

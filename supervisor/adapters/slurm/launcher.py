@@ -332,7 +332,6 @@ class SlurmLauncher(Launcher):
     # --- submitting ----------------------------------------------------------------------------------------------------
 
     def _submit(self, request: SubmitRequest) -> None:
-        """Write the files of one attempt and submit it."""
         try:
             if request.attempt.leaving:
                 raise _Stopped("it was stopped before it was submitted")

@@ -99,7 +99,6 @@ class EndRecord(Record):
 
     @property
     def begun(self) -> bool:
-        """Whether this is the record of an end."""
         return self.cause != "" or self.failures > 0 or self.cancelled
 
     @property

@@ -141,7 +141,6 @@ class Sources(Record):
 
     @property
     def read(self) -> bool:
-        """Whether there is any source to read."""
         return bool(self.log_regex or self.globs)
 
 
