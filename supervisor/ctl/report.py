@@ -81,11 +81,11 @@ def _broke(found: dict[str, Any]) -> list[str]:
 
 def markdown(found: dict[str, Any]) -> list[str]:
     """The report as Markdown: a table of programs, and lists."""
-    broke = [
-        f"- {group['count']} x {_md(group['what'])}{_where(group)}: "
-        f"{_md(text.clip(text.printable(group['why']), _WHY_WIDE))}"
-        for group in found["broke"]
-    ]
+    broke = []
+    for group in found["broke"]:
+        where = f" ({', '.join(map(_md, group['programs']))})" if group["programs"] else ""
+        why = _md(text.clip(text.printable(group["why"]), _WHY_WIDE))
+        broke.append(f"- {group['count']} x {_md(group['what'])}{where}: {why}")
     return [
         f"# {_md(headline(found))}", "",
         *("| " + " | ".join(row) + " |" for row in [_TITLES, ("---",) * len(_TITLES)]),
@@ -94,10 +94,6 @@ def markdown(found: dict[str, Any]) -> list[str]:
         "", "## Next", "", *(f"- {_md(line)}" for line in (until_done(found["next"]), *other_levels(found["levels"]))),
         "", "## Needs you", "", *([f"- {_md(each)}" for each in found["needs"]] or ["Nothing."]),
     ]  # fmt: skip
-
-
-def _where(group: dict[str, Any]) -> str:
-    return f" ({', '.join(map(_md, group['programs']))})" if group["programs"] else ""
 
 
 def _md(said: object) -> str:

@@ -67,7 +67,8 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         lines.append(f"the daemon answers, but its decision loop has not run for {age}: see maintail")
     lines += _config(daemon.get("config"), now_s)
     lines += _journal(daemon.get("journal"), now_s)
-    lines += [_trouble(trouble, now_s) for trouble in daemon.get("foundations") or ()]
+    for trouble in daemon.get("foundations") or ():
+        lines.append(f"trouble for {text.duration(now_s - trouble['since_wall_s'])}: {text.printable(trouble['why'])}")
     lines += _hardware(daemon, now_s)
     lines += _port(daemon.get("http") or {"error": ""})
     unmet = (daemon.get("cgroups") or {}).get("unmet")
@@ -209,10 +210,6 @@ def _minute(gpu: dict[str, Any]) -> list[str]:
 def _port(port: dict[str, Any]) -> list[str]:
     error = text.printable(port["error"])
     return [f"the TCP port {port['listen']} of [http] is not open: {error}"] if error else []
-
-
-def _trouble(trouble: dict[str, Any], now_s: float) -> str:
-    return f"trouble for {text.duration(now_s - trouble['since_wall_s'])}: {text.printable(trouble['why'])}"
 
 
 def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:

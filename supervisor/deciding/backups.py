@@ -138,7 +138,8 @@ def on_restored(context: DecisionContext, item: BackupRestored) -> None:
         why = f"the rollback to {rollback.backup} failed: {item.error}{so_far}"
         context.record(facts.RollbackFailed(why, rollback.backup, item.error, item.steps))
     else:
-        where = ", ".join(f"{name}{_at(step)}" for name, step in sorted(item.steps.items()))
+        steps = {name: "" if step is None else f" at step {step:,}" for name, step in sorted(item.steps.items())}
+        where = ", ".join(f"{name}{step}" for name, step in steps.items())
         kept = f"; the state before it is backup {item.kept_as}" if item.kept else ""
         why = f"rolled back to {rollback.backup}: {where}{kept}"
         context.record(facts.RolledBackTo(why, rollback.backup, item.steps, item.kept_as if item.kept else ""))
@@ -146,10 +147,6 @@ def on_restored(context: DecisionContext, item: BackupRestored) -> None:
         program = context.state.programs.get(name)
         if program is not None and program.phase in {Phase.DONE, Phase.FATAL, Phase.EXITED} and program.wanted:
             context.record(facts.Requeued(f"resumes from backup {rollback.backup}", name))
-
-
-def _at(step: int | None) -> str:
-    return "" if step is None else f" at step {step:,}"
 
 
 def _present(context: DecisionContext, kept_as: str) -> Rollback | None:

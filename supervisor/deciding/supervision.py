@@ -12,7 +12,6 @@ from supervisor.model import commands, facts
 from supervisor.model.inputs import SupervisionLooked
 from supervisor.policy.box import supervision as rule
 from supervisor.policy.box.foundations import Finding, Look
-from supervisor.policy.box.supervision import Failing
 from supervisor.records import replace
 
 _VITAL = "until then ends and readings of workers may be unknown"
@@ -20,7 +19,10 @@ _VITAL = "until then ends and readings of workers may be unknown"
 
 def on_looked(context: DecisionContext, item: SupervisionLooked) -> None:
     """Note failing threads, have ends reported that no thread has reported, and end if supervision cannot be trusted."""
-    foundations.on_looked(context, tuple(map(_finding, item.failing)), of_threads=True)
+    found = (
+        Finding(f"thread {each.name}", "", Look.FAILING, each.error, _VITAL if each.vital else "") for each in item.failing
+    )
+    foundations.on_looked(context, tuple(found), of_threads=True)
     late = rule.unreported(context.memory.gone, item.gone)
     context.memory = replace(context.memory, gone=item.gone)
     for name, program in sorted(context.state.live.items()):
@@ -30,10 +32,6 @@ def on_looked(context: DecisionContext, item: SupervisionLooked) -> None:
     why = rule.distrust(item.failing)
     if why:
         end(context, by=facts.ITSELF, keep_workers=True, why=why)
-
-
-def _finding(failing: Failing) -> Finding:
-    return Finding(f"thread {failing.name}", "", Look.FAILING, failing.error, _VITAL if failing.vital else "")
 
 
 FEATURE = Feature(inputs={SupervisionLooked: on_looked})

@@ -202,7 +202,8 @@ def with_own(tracks: Tracks, figures: Tracks, names: Collection[str], *, by_atte
 
     `figures` are the tracks of the sheet of such figures, for the same time and period.
     """
-    places = {keys: _places(track, by_attempt=by_attempt) for keys, track in tracks.items()}
+    moments = {keys: _moments(track, by_attempt=by_attempt) for keys, track in tracks.items()}
+    places = {keys: {moment: place for place, moment in enumerate(found)} for keys, found in moments.items()}
     for track in tracks.values():
         track.values.update((name, [None] * len(track.at_s)) for name in names)
     for (program, label), found in figures.items():
@@ -218,10 +219,6 @@ def with_own(tracks: Tracks, figures: Tracks, names: Collection[str], *, by_atte
 
 def _moments(track: Track, *, by_attempt: bool) -> Iterable[tuple[float, str]]:
     return zip(track.at_s, (keys[-1] if by_attempt else "" for keys in track.keys), strict=True)
-
-
-def _places(track: Track, *, by_attempt: bool) -> Mapping[tuple[float, str], int]:
-    return {moment: place for place, moment in enumerate(_moments(track, by_attempt=by_attempt))}
 
 
 def curves_view(sheet: Sheet, tracks: Tracks, names: Sequence[str]) -> list[Json]:

@@ -75,7 +75,7 @@ class OpenJournalFiles:
         """Raises JournalMoved if the paths no longer lead to these files, another OSError if that is unknown."""
         if self._fd < 0:
             raise OSError(errno.EIO, "the journal could not be opened again", str(self._path))
-        for suffix, fd in self._fds():
+        for suffix, fd in (("", self._fd), ("-wal", self._wal_fd), ("-shm", self._shm_fd)):
             path = beside(self._path, suffix)
             now, ours = of_path(path), of_fd(fd)
             if now is None:
@@ -91,9 +91,6 @@ class OpenJournalFiles:
         if size_bytes < needed_bytes:
             wal = beside(self._path, "-wal")
             raise JournalMoved(str(wal), f"{wal.name} was cut to {size_bytes:,} of {needed_bytes:,} bytes")
-
-    def _fds(self) -> tuple[tuple[str, int], ...]:
-        return ("", self._fd), ("-wal", self._wal_fd), ("-shm", self._shm_fd)
 
     def check_directory(self) -> None:
         """Raises OSError if the path leads to another directory than the one in which the journal was opened."""

@@ -57,14 +57,10 @@ def compare(before: Witnesses, now: Witnesses, *, same_boot: bool, settled: bool
         return Verdict(another=False, changed=changed)
     if PRODUCT in both:
         return Verdict(another=PRODUCT in differ, changed=changed)
-    if any(_share(before[key], now[key]) for key in _PARTS if key in both):
+    if any(set(before[key].split(",")) & set(now[key].split(",")) for key in _PARTS if key in both):
         return Verdict(another=False, changed=changed)
     votes = [key for key in differ if key != MACHINE or settled]
     return Verdict(another=len(votes) >= _ENOUGH, changed=changed)
-
-
-def _share(one: str, other: str) -> bool:
-    return bool(set(one.split(",")) & set(other.split(",")))
 
 
 def merged(before: Witnesses, now: Witnesses) -> dict[str, str]:
