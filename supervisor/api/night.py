@@ -59,21 +59,17 @@ def _cause(group: dict[str, Any]) -> str:
 def headline(found: dict[str, Any]) -> str:
     """Such as `Since 19:00:00 (12h 0m): 6 of 6 trained, 41M steps kept (93% of paid time useful), 2 reboots, $7.20`."""
     trained = sum((row["trained_s"] or 0) > 0 for row in found["programs"])
+    useful = found["useful_share"]
+    share = "" if useful is None else f" ({percent(useful)} of paid time useful)"
     parts = [
         f"{trained} of {len(found['programs'])} trained",
-        _kept(found),
+        f"{number(round(found['kept_steps']))} steps kept{share}",
         count(found["reboots"], "reboot") if found["reboots"] else "no reboots",
     ]
     if found["usd"] is not None:
         parts.append(usd(found["usd"]))
     since = when(found["since_wall_s"], found["until_wall_s"])
     return f"Since {since} ({duration(found['length_s'])}): {', '.join(parts)}"
-
-
-def _kept(found: dict[str, Any]) -> str:
-    useful = found["useful_share"]
-    share = "" if useful is None else f" ({percent(useful)} of paid time useful)"
-    return f"{number(round(found['kept_steps']))} steps kept{share}"
 
 
 def until_done(found: dict[str, Any]) -> str:

@@ -9,18 +9,13 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from supervisor.model.memory import DeliveryState, Memory
-from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.reports.sources import Json, Sources
 
 
 def alerts(sources: Sources) -> Json:
-    """The targets of alerts, the queued alerts, and the deliveries."""
-    return alerts_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s)
-
-
-def alerts_view(state: State, settings: Settings | None, memory: Memory, *, now_s: float) -> Json:
-    """The page as JSON values. Without settings (missing or unreadable), it shows the targets of the record."""
+    """The targets, the queued alerts, and the deliveries. Without settings, the targets of the record."""
+    state, settings, memory, now_s = sources.state, sources.settings, sources.memory, sources.now_s
     record = state.alerts
     named = settings.alerts.targets if settings is not None else ()
     failing = record.failing if settings is None else ()  # with settings, failures of removed targets are not shown

@@ -18,12 +18,8 @@ from supervisor.reports.sources import Json, Sources
 
 
 def level(sources: Sources) -> Json:
-    """The ladder of levels, and the level in force."""
-    return climb_view(sources.state, sources.settings, now_s=sources.now_s)
-
-
-def climb_view(state: State, settings: Settings | None, *, now_s: float) -> Json:
-    """The page as JSON values. Without settings (a dead daemon whose config is gone), it uses only the journal."""
+    """The ladder, and the level in force. Without settings (a dead daemon whose config is gone), only of the journal."""
+    state, settings, now_s = sources.state, sources.settings, sources.now_s
     climb, pin = state.climb, state.climb.pin
     remembered = known(state) if settings is None or settings.climbs else None
     view: Json = {

@@ -60,18 +60,13 @@ NO_CLUSTER = 'programs run on this machine: nodes are on record with [launcher] 
 
 
 def nodes(sources: Sources) -> Json:
-    """How stable the nodes and partitions of a cluster are."""
-    return nodes_view(sources.state, sources.settings, now_s=sources.now_s)
-
-
-def nodes_view(state: State, settings: Settings | None, *, now_s: float) -> Json:
     """How stable each node and each partition is, those with the most faults first. Running jobs count, too."""
-    record = state.cluster
-    nodes, partitions = record.stability(now_s)
+    record, now_s = sources.state.cluster, sources.now_s
+    by_node, by_partition = record.stability(now_s)
     recent = {node: [at_s for at_s in times if now_s - at_s < WINDOW_S] for node, times in record.faults.items()}
     avoided = {node: record.excluded[node] - now_s for node in record.avoid(now_s)}
     return {
-        "says": "" if jobs_on(settings) or nodes else NO_CLUSTER,
+        "says": "" if jobs_on(sources.settings) or by_node else NO_CLUSTER,
         "nodes": [
             {
                 "name": name,
@@ -80,9 +75,9 @@ def nodes_view(state: State, settings: Settings | None, *, now_s: float) -> Json
                 "last_fault_ago_s": now_s - recent[name][-1] if recent.get(name) else None,
                 "avoided_for_s": avoided.get(name),
             }
-            for name, each in _by_faults(nodes)
+            for name, each in _by_faults(by_node)
         ],
-        "partitions": [{"name": name, **_stability(each)} for name, each in _by_faults(partitions)],
+        "partitions": [{"name": name, **_stability(each)} for name, each in _by_faults(by_partition)],
     }
 
 

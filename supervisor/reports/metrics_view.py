@@ -18,7 +18,7 @@ from supervisor.model.recording import GPUS, HOST
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.box.readings import Gpu, Host
 from supervisor.records import Record
-from supervisor.reports.climb_view import climb_view
+from supervisor.reports import climb_view
 from supervisor.reports.exposition import PREFIX, Family, Labels
 from supervisor.reports.offsite_view import offsite_view
 from supervisor.reports.sources import Json, Sources
@@ -192,7 +192,7 @@ _MORE_OF_A_GPU: Final[tuple[tuple[str, str, Callable[[Gpu], Number]], ...]] = (
 
 def _levels(sources: Sources) -> Iterator[Family]:
     state = sources.state
-    climb = climb_view(state, sources.settings, now_s=sources.now_s)
+    climb = climb_view.level(sources)
     yield _gauge("slots", "programs that may run at once at the level in force", state.slots)
     yield _gauge("level_trial", "1 while the level in force is on trial", float(climb["trial"]))
     yield _gauge("level_pinned", "1 while the operator has pinned a level", float(climb["pin"] is not None))

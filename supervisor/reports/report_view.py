@@ -16,9 +16,9 @@ from supervisor.policy.level.worth import would_keep
 from supervisor.policy.upkeep.accounting import COMPUTING
 from supervisor.policy.upkeep.cost import LEAST_S
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
+from supervisor.reports import climb_view
 from supervisor.reports.accounts import AccountSheet, Summary
 from supervisor.reports.accounts_view import summary_of
-from supervisor.reports.climb_view import climb_view
 from supervisor.reports.cost_view import Games, at_level, cost_view, games_of, kept_in
 from supervisor.reports.incidents import Incident
 from supervisor.reports.incidents_view import incidents_view
@@ -64,9 +64,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "useful_share": bill["useful_share"],
         "usd": bill["usd"],
         "usd_per_hour": bill["usd_per_hour"],
-        "levels": would_have(
-            closed, games, climb_view(sources.state, sources.settings, now_s=sources.now_s)["levels"], end_s - begun_s
-        ),
+        "levels": would_have(closed, games, climb_view.level(sources)["levels"], end_s - begun_s),
         "next": _next(bill, status["daemon"]["level"]["line"]),
         "needs": [*_needs(status, sources.state.programs), *status["daemon"]["for_nothing"]],
     }

@@ -10,7 +10,7 @@ from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.box.foundations import Answer
 from supervisor.policy.box.readings import Gpu, Gpus
-from supervisor.reports.climb_view import climb_view
+from supervisor.reports import climb_view
 from supervisor.reports.cluster_view import cluster_view, job_view, jobs_on
 from supervisor.reports.notices_view import notices_view
 from supervisor.reports.offsite_view import offsite_view, trouble
@@ -64,7 +64,7 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         "version": sources.version,
         "state": "dead" if not alive else "stopping" if state.stopping else "reloading" if memory.ended else "running",
         "state_dir": sources.state_dir,
-        "level": _level(state, settings, now_s),
+        "level": _level(sources),
         "started_wall_s": state.daemon_since_wall_s if alive else None,
         "uptime_s": None if since_s is None else now_s - since_s,
         "config_file": settings.paths.config_file if settings is not None else None,
@@ -89,8 +89,8 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
     }
 
 
-def _level(state: State, settings: Settings | None, now_s: float) -> Json:
-    climb = climb_view(state, settings, now_s=now_s)
+def _level(sources: Sources) -> Json:
+    state, settings, climb = sources.state, sources.settings, climb_view.level(sources)
     return {
         "name": state.level,
         "slots": state.slots,

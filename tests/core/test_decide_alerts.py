@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings
+from fakes import FakeSources
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.box.readings import Gpus, Host, Xid
 from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.upkeep.alerting import AlertSettings, Notice
-from supervisor.reports.alerts_view import alerts_view
+from supervisor.reports.alerts_view import alerts
 
 RULES = AlertSettings(command=("page-me",))
 DAY = 86_400.0
@@ -423,19 +424,19 @@ def test_whatever_happens_nothing_is_lost_that_was_not_told(story, most):
 
 def test_the_page():
     core = core_of("Pong", "Enduro").running("Pong", "Enduro")
-    empty = alerts_view(core.state, core.settings, core.memory, now_s=core.now_s)
+    empty = alerts(FakeSources(core.state, core.settings, core.memory, now_s=core.now_s))
     assert (empty["queue"], empty["held"], empty["deliveries"], empty["total"]) == ([], [], [], 0)
     (target,) = empty["targets"]
     assert (target["name"], target["state"], target["waiting"], target["configured"]) == ("command", "idle", 0, True)
     core.ended("Pong", code=0)
-    (target,) = alerts_view(core.state, core.settings, core.memory, now_s=core.now_s)["targets"]
+    (target,) = alerts(FakeSources(core.state, core.settings, core.memory, now_s=core.now_s))["targets"]
     assert (target["state"], target["waiting"]) == ("sending", 1)
     tried(core, error="down")
-    shown = alerts_view(core.state, core.settings, core.memory, now_s=core.now_s + 5.0)
+    shown = alerts(FakeSources(core.state, core.settings, core.memory, now_s=core.now_s + 5.0))
     left = replace(core.state, alerts=replace(core.state.alerts, queue=()))
     gone = replace(core.settings, alerts=AlertSettings())
-    assert alerts_view(left, gone, core.memory, now_s=core.now_s)["targets"] == [], "it has left the config"
-    assert len(alerts_view(left, None, Memory(), now_s=core.now_s)["targets"]) == 1
+    assert alerts(FakeSources(left, gone, core.memory, now_s=core.now_s))["targets"] == [], "it has left the config"
+    assert len(alerts(FakeSources(left, None, Memory(), now_s=core.now_s))["targets"]) == 1
     (target,) = shown["targets"]
     assert (target["state"], target["error"], target["retry_in_s"]) == ("failing", "down", 10.0)
     assert shown["queue"][0]["program"] == "Pong"
@@ -444,7 +445,7 @@ def test_the_page():
     full(core, "Enduro")
     core.later(60.0).look(Enduro={"ckpt_count": 1, "ckpt_step": 100, "ckpt_at_s": core.now_s})
     full(core, "Enduro", at_ns=2)
-    shown = alerts_view(core.state, None, Memory(), now_s=core.now_s)
+    shown = alerts(FakeSources(core.state, None, Memory(), now_s=core.now_s))
     assert shown["held"] == [{"kind": "disk", "program": "Enduro", "count": 1, "since_s": 0.0}]
     assert shown["deliveries"][0]["target"] == "command"
     (target,) = shown["targets"]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
+from fakes import FakeSources
 
 from supervisor import config
 from supervisor.deciding import levels
@@ -17,7 +18,7 @@ from supervisor.model.inputs import Asked, BackupMade, Sampled, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Level, Progress, Rung
 from supervisor.policy.level.load import CLIMB, FIXED, LoadSettings
-from supervisor.reports.climb_view import climb_view
+from supervisor.reports import climb_view
 
 LEVELS = (Level("light", 2, 8, 64), Level("wide", 3, 8, 64), Level("heavy", 4, 16, 128))
 RULE = {"dwell_s": 1200.0, "climb_s": 1200.0, "trial_s": 1800.0, "cool_s": 3600.0}  # whatever its defaults become
@@ -85,7 +86,7 @@ class Box(Core):
         return of(self.give(Asked(self.now_s, Verb.UNPIN, self.request, by="alice")), commands.Reply)[0].results[0]
 
     def view(self):
-        return climb_view(self.state, self.settings, now_s=self.now_s)
+        return climb_view.level(FakeSources(self.state, self.settings, now_s=self.now_s))
 
     def levels(self):
         return [(fact.level, fact.trial) for fact in self.told(facts.LevelChosen)]
@@ -600,23 +601,23 @@ def test_the_ladder_as_people_see_it():
 def test_the_ladder_from_a_journal_alone():
     core = climbed("wide")
     state = fold_all(core.journal)
-    view = climb_view(state, None, now_s=core.now_s)
+    view = climb_view.level(FakeSources(state, None, now_s=core.now_s))
     assert [level["name"] for level in view["levels"]] == ["light", "wide", "heavy"]
     assert view["levels"][0]["slots"] is None
     assert view["line"].startswith("wide on trial: ")
-    assert climb_view(replace(state, level="gone"), None, now_s=0.0)["line"] == ""
+    assert climb_view.level(FakeSources(replace(state, level="gone"), None, now_s=0.0))["line"] == ""
 
 
 def test_a_fixed_level_is_told_by_its_reboots():
     core = Core(settings("Pong"))
     core.begin()
-    assert climb_view(core.state, core.settings, now_s=0.0)["line"] == "light: not measured yet"
+    assert climb_view.level(FakeSources(core.state, core.settings, now_s=0.0))["line"] == "light: not measured yet"
     core.later(1000.0).reboot("boot-2", last_sign_s=900.0, cause="unclean", up_s=20 * 86_400.0)
-    view = climb_view(core.state, core.settings, now_s=core.now_s)
+    view = climb_view.level(FakeSources(core.state, core.settings, now_s=core.now_s))
     assert view["levels"][0]["reboots"] == 1.0
     assert view["levels"][0]["mtbf_s"] == 900.0
     vetoed = ladder(vetoes={"wide": "no room"}.items())
-    assert "wide is vetoed: no room" in climb_view(core.state, vetoed, now_s=0.0)["line"]
+    assert "wide is vetoed: no room" in climb_view.level(FakeSources(core.state, vetoed, now_s=0.0))["line"]
     assert as_text(core.state)
 
 
