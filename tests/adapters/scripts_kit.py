@@ -35,11 +35,14 @@ class ScriptsBox:
             task=task or Task(), every=every, places=self.places,
         )  # fmt: skip
 
-    def back(self, *names: str, name: str = "b1") -> dict[str, int | None]:
+    def back(self, *names: str, name: str = "b1", kept: str = "kept") -> dict[str, int | None]:
+        info = store.find(self.root, name)
+        names = names or tuple(info.steps)
+
         def keep() -> BackupInfo | None:
             try:
-                return self.make(*names, name="kept", every=True)
+                return self.make(*names, name=kept, every=True)
             except NothingToBackUp:
                 return None
 
-        return store.restore(store.find(self.root, name), self.run_dirs(*names), keep, Task(), self.places)
+        return store.restore(info, self.run_dirs(*names), keep, Task(), self.places)

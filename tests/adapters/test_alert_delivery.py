@@ -1,5 +1,7 @@
 """Alerts that really arrive, or do not: a web server that is up, down, hanging, refusing; hooks that work, fail, hang."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -11,10 +13,13 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import apprise
 import pytest
 from alert_receiver import Hook, Receiver
-from attempts_kit import eventually, gone
+from apprise.plugins import custom_json
+from attempts_kit import REPO, eventually, gone
 from fakes import FakeClock, FakeCourier
 from journald_kit import Journald
 from leaks import nothing_stays_open
@@ -22,6 +27,7 @@ from structlog.testing import capture_logs
 from tools import PATIENCE
 
 from supervisor.adapters import last_config, leftovers, procfs
+from supervisor.adapters.alerts import child
 from supervisor.adapters.alerts import delivery as alert_delivery
 from supervisor.adapters.alerts import failure as alert_failure
 from supervisor.adapters.alerts.delivery import AlertCourier, deliver, write_to_systemd_journal
@@ -31,6 +37,7 @@ from supervisor.model.inputs import AlertTried
 from supervisor.model.settings import Paths
 from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, Notice
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Apprise's plugins
 NOTICE = Notice("00ff00ff00ff00ff", "fatal", "critical", "Pong: no such game", 1_800_000_000.0, "Pong", more=2)
 DO = "Do: supervisorctl explain Pong, correct the cause, then supervisorctl start Pong"
 
@@ -142,6 +149,80 @@ def test_without_apprise_a_sentence_says_what_to_install():
     assert done.stdout == (
         '{"error": "the package apprise is not installed: pip install \'extralife[alerts]\' into extralife\'s environment"}\n'
     )
+
+
+REQUEST = {"url": "json://me:hunter2@host", "title": "Pong", "body": "one\ntwo\nend", "severity": "critical", "link": ""}
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What Apprise was asked to send, to a service that takes 15 characters."""
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(custom_json.NotifyJSON, "body_maxlen", 15)
+    monkeypatch.setattr(apprise.Apprise, "notify", lambda _, **notice: asked.append(notice) or True)
+    return asked
+
+
+@pytest.mark.parametrize(("title", "body"), [("Pong", "one\ntwo\nend"), ("Pongs", "one\nend")])
+def test_a_text_must_fit_beside_its_title(sent: list[dict[str, Any]], title: str, body: str) -> None:
+    assert child.send(REQUEST | {"title": title}) == ""
+    assert sent == [{"body": body, "title": title, "notify_type": "failure", "body_format": "text"}]
+
+
+def test_what_goes_wrong_is_told_without_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = "Apprise does not know this URL: compare it with Apprise's documentation of that service"
+    assert child.send(REQUEST | {"url": "x://me:hunter2@host"}) == unknown
+
+    def notify(*_: Any, **__: Any) -> bool:
+        raise RuntimeError("hunter2 at host")
+
+    monkeypatch.setattr(apprise.Apprise, "notify", notify)
+    assert child.send(REQUEST) == "it failed with RuntimeError: *** at ***"
+    monkeypatch.setattr(apprise.Apprise, "notify", lambda *_, **__: False)
+    assert child.send(REQUEST) == "the service did not accept the alert"
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "told"),
+    [
+        ("abcdef abc ab", "x://abc/abcdef/ab", "*** *** ab"),  # the longest first; two characters are no secret
+        ("a b c1d", "x://h/a%20b?c1d", "a b ***"),
+        ("tok one two", "x://tok:one@two", "*** *** ***"),
+        ("tok one two", "x://tok&one=two", "*** *** ***"),
+        ("tok one two", "x://tok#one,two", "*** *** ***"),
+        ("smtps said no", "smtps://host", "smtps said no"),  # the scheme is none
+        ("x" * 301, "x://host", "x" * 300),
+    ],
+)
+def test_every_word_of_a_url_may_be_a_secret(text: str, url: str, told: str) -> None:
+    assert child._scrubbed(text, url) == told
+
+
+def test_a_short_text_is_its_first_and_last_line() -> None:
+    assert child.fitting("one\ntwo\nend", 10) == "one\nend"
+    assert child.fitting("one\nend", 1) == "one\nend"
+
+
+MAIN = """
+import json, os, signal, sys
+from supervisor.adapters.alerts import child
+child.send = lambda request: json.dumps([request, os.nice(0), signal.getitimer(signal.ITIMER_REAL)[0]])
+sys.exit(child.main())
+"""
+
+
+def test_the_process_is_nice_and_ends_by_itself_if_nobody_ends_it() -> None:
+    asked = {"url": "x://", "timeout_s": 1_000.0}
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN], input=json.dumps(asked), capture_output=True, text=True, check=True, cwd=REPO,
+        env={**os.environ, "PYTHONPATH": str(REPO)},
+    )  # fmt: skip
+    answer, _, rest = done.stdout.partition("\n")
+    told = json.loads(answer)
+    assert ([*told], rest) == (["error"], "")
+    request, nice, left_s = json.loads(told["error"])
+    assert (request, nice) == (asked, min(19, os.nice(0) + 5))
+    assert 1_000.0 < left_s <= 1_005.0
 
 
 # --- a command -------------------------------------------------------------------------------------------------------
@@ -296,16 +377,6 @@ def test_a_target_that_hangs_holds_up_neither_the_caller_nor_the_end(world):
     assert time.monotonic() - began < 30.0, "a try may take 60 s"
 
 
-def test_a_hook_that_hangs_is_ended_at_the_end_of_the_daemon(tmp_path):
-    hook = Hook(tmp_path, "import time; time.sleep(300)")
-    rules = AlertSettings(command=hook.argv, timeout_s=300.0)
-    courier = AlertCourier(lambda: rules, Inbox(), FakeClock())
-    courier.deliver("command", NOTICE)
-    assert eventually(hook.got)
-    courier.stop()
-    assert eventually(lambda: gone(hook.got()[0]["pid"]))
-
-
 def test_a_target_that_hangs_keeps_no_other_waiting(tmp_path, receiver):
     hook = Hook(tmp_path)
     rules = AlertSettings(urls=(receiver.up("hang").url,), command=hook.argv, timeout_s=60.0)
@@ -398,27 +469,6 @@ def test_a_bug_in_a_delivery_is_its_outcome(monkeypatch):
     assert logged == [
         {"event": "alert_failed", "target": "command", "alert": NOTICE.id, "exc_info": True, "log_level": "error"}
     ]  # fmt: skip
-    courier.stop()
-
-
-def test_a_target_with_a_full_queue_has_an_outcome_at_once(monkeypatch):
-    monkeypatch.setattr(alert_delivery, "_MOST_WAITING", 1)
-    inbox, busy, go_on = Inbox(), threading.Event(), threading.Event()
-
-    def deliver_slowly(*_args, **_more):
-        busy.set()
-        go_on.wait(30.0)
-        return ""
-
-    monkeypatch.setattr(alert_delivery, "deliver", deliver_slowly)
-    courier = AlertCourier(lambda: AlertSettings(command=("x",)), inbox, FakeClock(at_s=7.0))
-    courier.deliver("command", NOTICE)
-    assert busy.wait(30.0)
-    courier.deliver("command", NOTICE)
-    courier.deliver("command", replace(NOTICE, id="third"))
-    assert inbox.items == [AlertTried(7.0, "command", "third", "its queue is full (1 alerts)")]
-    go_on.set()
-    inbox.wait(3)
     courier.stop()
 
 

@@ -12,7 +12,6 @@ import pytest
 import recorded
 from hypothesis import given
 from hypothesis import strategies as st
-from leaks import nothing_stays_open
 
 from supervisor.adapters.host.reboot_log import (
     append,
@@ -127,21 +126,6 @@ def test_lines_are_appended_and_readable_by_the_group(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_rotated_log_is_made_again(tmp_path):
-    path = tmp_path / "reboot_alerts.log"
-    append(path, "one")
-    path.rename(tmp_path / "reboot_alerts.log.1")
-    assert append(path, "two") is None
-    assert path.read_text() == "two\n"
-
-
-def test_a_torn_last_line_is_ended_first(tmp_path):
-    path = tmp_path / "reboot_alerts.log"
-    path.write_text("one\ntor")
-    append(path, "two")
-    assert path.read_text() == "one\ntor\ntwo\n"
-
-
 def test_a_disk_that_refuses_is_a_sentence(tmp_path):
     path = tmp_path / "missing" / "reboot_alerts.log"
     assert append(path, "one") == (
@@ -167,13 +151,6 @@ def test_a_line_is_on_the_disk_when_it_is_told_and_a_new_file_in_its_directory(t
         ("S", str(here / "a.log")), ("S", str(here)), ("S", str(here / "a.log")), ("S", str(here / "a.log")),
     ]  # fmt: skip
     assert recorded.complaints(calls, here) == []
-
-
-def test_what_is_no_text_is_written_all_the_same_and_nothing_stays_open(tmp_path):
-    with nothing_stays_open():
-        assert append(tmp_path / "log", "a \udcff b") is None
-        assert append(tmp_path / "log", "") is None
-    assert (tmp_path / "log").read_text() == "a ? b\n\n"
 
 
 def test_half_a_line_is_told_and_the_next_one_begins_anew(tmp_path):

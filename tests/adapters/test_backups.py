@@ -26,16 +26,11 @@ from supervisor.adapters.copies import own
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.copies.own import CopiedFile
 from supervisor.adapters.copies.store import BackupError, BackupInfo, Interrupted, NothingToBackUp, PartlyRolledBack, Task
-from supervisor.adapters.process import checkpoints
+from supervisor.adapters.process import checkpoints, own_checkpoints
+from supervisor.adapters.process.own_checkpoints import Place
 
-
-def run_dirs(tmp_path, *names):
-    return {name: tmp_path / "programs" / name for name in names}
-
-
-def make(tmp_path, *names, name="b1", **more):
-    given = {"label": "x", "cause": "operator", "wall_s": 1e9, "task": Task(), **more}
-    return backups.make(tmp_path / "backups", name, run_dirs(tmp_path, *names), **given)
+CKPT_100, CKPT_200, CKPT_300 = (f"ckpt-{step}.{TOKEN}" for step in (100, 200, 300))
+BYTES = 1011  # of a checkpoint of `commit`
 
 
 def flip(path: Path) -> None:
@@ -43,296 +38,6 @@ def flip(path: Path) -> None:
     data[len(data) // 2] ^= 1
     path.unlink()  # a link leads to the backup too
     path.write_bytes(data)
-
-
-def steps(tmp_path, name="Pong"):
-    return [info.env_steps for info in checkpoints.survey(tmp_path / "programs" / name)]
-
-
-@pytest.fixture
-def pong(tmp_path):
-    """Two checkpoints and results."""
-    run_dir = run_dirs(tmp_path, "Pong")["Pong"]
-    for step in (100, 200):
-        commit(run_dir, step)
-    (run_dir / "results.csv").write_text("then\n")
-    return run_dir
-
-
-def later(pong):
-    """It trains on: another two checkpoints, another result."""
-    for step in (300, 400):
-        commit(pong, step)
-    (pong / "results.csv").write_text("later\n")
-
-
-def restore(tmp_path, name="b1", kept="kept", task=None):
-    info = backups.find(tmp_path / "backups", name)
-    dirs = run_dirs(tmp_path, *info.steps)
-    keep = lambda: make(tmp_path, *info.steps, name=kept, cause="rollback", every=True)  # noqa: E731
-    return backups.restore(info, dirs, keep, task or Task())
-
-
-# --- making ----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_backup_has_the_newest_checkpoint_of_each_and_says_so(tmp_path, pong):
-    commit(run_dirs(tmp_path, "Qbert")["Qbert"], 7, OTHER)
-    info = make(tmp_path, "Pong", "Qbert", "Never")
-    assert info.steps == {"Pong": 200, "Qbert": 7}
-    assert info.method in {own.LINK, own.REFLINK}
-    (found,) = backups.survey(tmp_path / "backups")
-    assert found == info
-    assert backups.verify(found) == ""
-    kept = tmp_path / "backups" / "b1" / "programs" / "Pong"
-    assert (kept / "results.csv").read_text() == "then\n"
-    assert {item.name for item in kept.iterdir()} == {f"ckpt-200.{TOKEN}", "results.csv"}
-    assert make(tmp_path, "Pong") == info, "asked again after a crash, it is there already"
-
-
-def test_a_clone_is_read_back_like_anything_else(tmp_path, pong, monkeypatch):
-    """A file system that clones is rarely under a test: stand in for its ioctl, once rightly and once wrongly."""
-
-    def clone(fd, _request, source):
-        os.write(fd, os.pread(source, 1 << 20, 0))
-
-    monkeypatch.setattr(fcntl, "ioctl", clone)
-    assert make(tmp_path, "Pong").method == "reflink"
-    monkeypatch.setattr(fcntl, "ioctl", lambda fd, _request, _source: os.write(fd, b"rubbish"))
-    with pytest.raises(BackupError, match="does not match its digest"):
-        make(tmp_path, "Pong", name="b2")
-
-
-def test_a_flipped_bit_in_the_newest_makes_it_the_one_before(tmp_path, pong):
-    flip(pong / "checkpoints" / f"ckpt-200.{TOKEN}" / "tensors.safetensors")
-    assert make(tmp_path, "Pong").steps == {"Pong": 100}
-    flip(pong / "checkpoints" / f"ckpt-100.{TOKEN}" / "state.json")
-    with pytest.raises(BackupError, match=r"Pong: none of its checkpoints can be copied; ckpt-200.*does not match"):
-        make(tmp_path, "Pong", name="b2")
-    assert sorted(item.name for item in (tmp_path / "backups").iterdir()) == ["b1"]
-
-
-def test_what_is_pruned_while_it_is_copied_is_copied_all_the_same_or_the_next_one_taken(tmp_path, pong, monkeypatch):
-    opened, pruned = checkpoints.opened, []
-
-    def and_prune(path, name):
-        if name != "manifest.json" and not pruned:
-            pruned.append(path)
-            checkpoints.set_aside(path)
-        return opened(path, name)
-
-    monkeypatch.setattr(checkpoints, "opened", and_prune)
-    assert make(tmp_path, "Pong").steps == {"Pong": 100}
-    monkeypatch.setattr(checkpoints, "opened", lambda *_: (_ for _ in ()).throw(FileNotFoundError(errno.ENOENT, "gone")))
-    with pytest.raises(BackupError) as told:
-        make(tmp_path, "Pong", name="b2")
-    assert str(told.value) == f"Pong: none of its checkpoints can be copied; ckpt-100.{TOKEN}: it was pruned"
-
-
-def test_it_says_how_far_it_is_and_stops_when_the_daemon_ends(tmp_path, pong):
-    task = Task()
-    make(tmp_path, "Pong", task=task)
-    assert (task.program, task.done_bytes, task.total_bytes) == ("Pong", 1011, 1011)
-    over = threading.Event()
-    over.set()
-    with pytest.raises(Interrupted):
-        make(tmp_path, "Pong", name="b2", task=Task(over))
-    assert backups.survey(tmp_path / "backups")[0].name == "b1"
-    assert make(tmp_path, "Pong", name="b2").steps == {"Pong": 200}, "the next daemon begins anew"
-    assert {item.name for item in (tmp_path / "backups").iterdir()} == {"b1", "b2"}
-
-
-# --- looking -----------------------------------------------------------------------------------------------------------------
-
-
-def test_damage_is_found_and_named(tmp_path, pong):
-    info = make(tmp_path, "Pong")
-    inside = info.path / "programs" / "Pong"
-    flip(inside / "results.csv")
-    assert backups.verify(info) == "Pong, results.csv: it does not match its digest"
-    assert backups.verify(info, ["Qbert"]) == "", "what is not asked for is not read"
-    (inside / "results.csv").unlink()
-    assert backups.verify(info) == "Pong, results.csv: No such file or directory"
-    flip(inside / f"ckpt-200.{TOKEN}" / "tensors.safetensors")
-    assert backups.verify(info) == f"Pong, ckpt-200.{TOKEN}: tensors.safetensors does not match its digest"
-    text = json.loads((info.path / "backup.json").read_text())
-    (info.path / "backup.json").write_text(json.dumps({**text, "label": "another"}))
-    (found,) = backups.survey(tmp_path / "backups")
-    assert found.error == "its list does not match its own digest"
-    assert backups.verify(found) == found.error
-    with pytest.raises(BackupError, match=r"^a backup of that name exists, but its list does not match its own digest$"):
-        make(tmp_path, "Pong")
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", "null", "x" * 10, '{"version": 1, "self_digest": 5}', "[" * 100_000])
-def test_garbage_in_place_of_a_list_never_raises(tmp_path, text):
-    path = tmp_path / "backups" / "b1"
-    path.mkdir(parents=True)
-    (path / "backup.json").write_text(text)
-    assert backups.survey(tmp_path / "backups")[0].error
-    (path / "backup.json").unlink()
-    assert backups.read(path).error == "backup.json is missing"
-    (path / "backup.json").mkdir()
-    assert backups.read(path).error.startswith("it cannot be read: ")
-
-
-INVALID = "its list names an invalid program or checkpoint"
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"version": 2}, "it was made by another extralife (version 2)"),
-        ({"programs": {"../x": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": None}}}, "its list is damaged"),
-        ({"programs": {".x": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": None}}}, INVALID),
-        ({"programs": {"P": {"checkpoints": [["../../x", 1, 1]], "results": None}}}, INVALID),
-        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1], ["x", 1, 1]], "results": None}}}, INVALID),
-        ({"programs": {"P": {"checkpoints": [], "results": None}}}, INVALID),
-        ({"programs": {"P": 5}}, "its list is damaged"), ({"programs": []}, "its list is damaged"),
-        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": ["x", 5]}}}, "its list is damaged"),
-        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": []}}}, "its list is damaged"),
-        ({"created_wall_s": 10**400}, "its list is damaged"),
-    ],
-)  # fmt: skip
-def test_a_list_that_is_damaged_or_leads_elsewhere_is_not_followed(tmp_path, pong, change, error):
-    info = make(tmp_path, "Pong")
-    body = {**json.loads((info.path / "backup.json").read_text()), **change}
-    del body["self_digest"]
-    (info.path / "backup.json").write_text(json.dumps({**body, "self_digest": backups._digest(body)}))
-    assert backups.read(info.path).error == error
-
-
-# --- going back ----------------------------------------------------------------------------------------------------------------
-
-
-def test_going_back_and_going_forth_again(tmp_path, pong):
-    make(tmp_path, "Pong")
-    later(pong)
-    assert restore(tmp_path) == {"Pong": 200}
-    assert steps(tmp_path) == [200]
-    assert (pong / "results.csv").read_text() == "then\n"
-    kept = backups.find(tmp_path / "backups", "kept")
-    assert [step for _, step, _ in kept.programs[0].checkpoints] == [400, 300, 200, 100]
-    assert backups.verify(kept) == ""
-    commit(pong, 250, OTHER)
-    assert restore(tmp_path, "kept", "kept2") == {"Pong": 400}
-    assert steps(tmp_path) == [400, 300, 200, 100]
-    assert (pong / "results.csv").read_text() == "later\n"
-    assert all(checkpoints.verify(info).verified for info in checkpoints.survey(pong))
-    assert backups.find(tmp_path / "backups", "kept2").steps == {"Pong": 250}
-
-
-def test_a_damaged_backup_is_refused_and_nothing_is_touched(tmp_path, pong):
-    info = make(tmp_path, "Pong")
-    later(pong)
-    flip(info.path / "programs" / "Pong" / f"ckpt-200.{TOKEN}" / "state.json")
-    before = sorted(str(path) for path in tmp_path.rglob("*"))
-    with pytest.raises(BackupError, match=r"state.json does not match its digest"):
-        restore(tmp_path)
-    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
-
-
-def test_damage_in_what_is_there_stays_as_bad_and_makes_room(tmp_path, pong):
-    make(tmp_path, "Pong")
-    later(pong)
-    (pong / "checkpoints" / f"ckpt-400.{TOKEN}" / "manifest.json").write_text("{}")
-    flip(pong / "checkpoints" / f"ckpt-200.{TOKEN}" / "state.json")
-    assert restore(tmp_path) == {"Pong": 200}
-    assert steps(tmp_path) == [200]
-    assert checkpoints.newest_good(pong).env_steps == 200
-    bad = {path.name for path in (pong / "checkpoints").iterdir()} - {f"ckpt-200.{TOKEN}"}
-    assert bad == {f"ckpt-400.{TOKEN}.bad", f"ckpt-200.{TOKEN}.bad"}
-
-
-def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path, pong):
-    make(tmp_path, "Pong")
-    (pong / "checkpoints").rename(tmp_path / "elsewhere")
-    (pong / "checkpoints").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BackupError, match=f"^not a directory of the program's own: {pong / 'checkpoints'}$"):
-        restore(tmp_path)
-    assert steps(tmp_path) == [200, 100]
-
-
-def test_an_error_between_two_programs_says_who_got_there(tmp_path, pong, monkeypatch):
-    qbert = run_dirs(tmp_path, "Qbert")["Qbert"]
-    commit(qbert, 7)
-    make(tmp_path, "Pong", "Qbert")
-    later(pong)
-    commit(qbert, 8)
-    sync = backups.sync_directory
-
-    def failing(directory):
-        if directory == qbert / "checkpoints":
-            raise OSError(errno.EIO, "Input/output error")
-        sync(directory)
-
-    monkeypatch.setattr(backups, "sync_directory", failing)
-    with pytest.raises(PartlyRolledBack, match=r"^Qbert: Input/output error$") as told:
-        restore(tmp_path)
-    assert told.value.done == {"Pong": 200}
-
-
-@pytest.fixture
-def in_memory():
-    """A directory on tmpfs: fifty stories with some forty syncs each."""
-    with tempfile.TemporaryDirectory(dir=MEMORY_DIR) as name:
-        yield Path(name)
-
-
-@pytest.mark.parametrize("how", ["back", "back to what was pruned", "forth"])
-def test_killed_at_any_moment_it_is_the_old_or_the_new_and_asked_again_the_new(in_memory, how):
-    """SIGKILL before each system call that changes the disk, one after the other, until none is left.
-
-    After weeks of training what the backup has is not there any more: it must be in before what is there is renamed away.
-    """
-    ends, code = set(), -9
-    for at in range(0, 1000, 2):  # each rename is followed by a sync: every second call is every state of the disk
-        if code == 0:
-            break
-        here = in_memory / str(at)
-        pong = run_dirs(here, "Pong")["Pong"]
-        for step in (100, 200):
-            commit(pong, step, size=10)
-        make(here, "Pong")
-        for step in (300, 400):
-            commit(pong, step, size=10)
-        name, old, new = "b1", 400, 200
-        if how == "back to what was pruned":
-            for path in [*pong.glob("checkpoints/ckpt-100.*"), *pong.glob("checkpoints/ckpt-200.*")]:
-                shutil.rmtree(path)
-        if how == "forth":
-            restore(here, kept="forth")
-            name, old, new = "forth", 200, 400
-        code = killed(lambda here=here, name=name: restore(here, name), at)
-        good = checkpoints.newest_good(pong)
-        newest = None if good is None else good.env_steps
-        assert newest in {old, new}, f"killed before call {at}, a worker would find step {newest}"
-        ends.add((code, newest))
-        info = backups.find(here / "backups", name)
-        keep = lambda here=here: make(here, "Pong", name="kept", every=True)  # noqa: E731
-        assert backups.restore(info, run_dirs(here, "Pong"), keep, Task()) == {"Pong": new}
-        assert checkpoints.newest_good(pong).env_steps == new
-        assert backups.find(here / "backups", "kept").steps == {"Pong": old}, "what was there is kept, whenever it died"
-        assert not list(here.rglob("*.tmp"))
-    assert ends == {(-9, old), (-9, new), (0, new)}, (
-        "the calls at which it was killed lie on both sides of the one that counts"
-    )
-
-
-# --- removing ------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_removed_backup_leaves_the_checkpoint_where_it_was(tmp_path, pong):
-    make(tmp_path, "Pong")
-    backups.remove(tmp_path / "backups", "b1")
-    assert list((tmp_path / "backups").iterdir()) == []
-    assert checkpoints.newest_good(pong).env_steps == 200
-
-
-# --- in a box with programs and scripts ------------------------------------------------------------------------------------
-
-CKPT_100, CKPT_200, CKPT_300 = (f"ckpt-{step}.{TOKEN}" for step in (100, 200, 300))
-BYTES = 1011  # of a checkpoint of `commit`
 
 
 def digest(data: bytes) -> str:
@@ -363,6 +68,260 @@ def copying(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("fcntl.ioctl", no)
     monkeypatch.setattr(os, "link", no)
+
+
+def steps(box: Box, name: str = "Pong") -> list[int]:
+    return [info.env_steps for info in checkpoints.survey(box.run_dirs(name)[name])]
+
+
+@pytest.fixture
+def pong(box: Box) -> Path:
+    """Two checkpoints and results."""
+    run_dir = box.commits("Pong", 100, 200)
+    (run_dir / "results.csv").write_text("then\n")
+    return run_dir
+
+
+def later(pong: Path) -> None:
+    """It trains on: another two checkpoints, another result."""
+    for step in (300, 400):
+        commit(pong, step)
+    (pong / "results.csv").write_text("later\n")
+
+
+# --- making ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_has_the_newest_checkpoint_of_each_and_says_so(box, pong):
+    commit(box.run_dirs("Qbert")["Qbert"], 7, OTHER)
+    info = box.make("Pong", "Qbert", "Never")
+    assert info.steps == {"Pong": 200, "Qbert": 7}
+    assert info.method in {own.LINK, own.REFLINK}
+    (found,) = backups.survey(box.root)
+    assert found == info
+    assert backups.verify(found) == ""
+    kept = box.root / "b1" / "programs" / "Pong"
+    assert (kept / "results.csv").read_text() == "then\n"
+    assert {item.name for item in kept.iterdir()} == {f"ckpt-200.{TOKEN}", "results.csv"}
+    assert box.make("Pong") == info, "asked again after a crash, it is there already"
+
+
+def test_a_clone_is_read_back_like_anything_else(box, pong, monkeypatch):
+    """A file system that clones is rarely under a test: stand in for its ioctl, once rightly and once wrongly."""
+
+    def clone(fd, _request, source):
+        os.write(fd, os.pread(source, 1 << 20, 0))
+
+    monkeypatch.setattr(fcntl, "ioctl", clone)
+    assert box.make("Pong").method == "reflink"
+    monkeypatch.setattr(fcntl, "ioctl", lambda fd, _request, _source: os.write(fd, b"rubbish"))
+    with pytest.raises(BackupError, match="does not match its digest"):
+        box.make("Pong", name="b2")
+
+
+def test_a_flipped_bit_in_the_newest_makes_it_the_one_before(box, pong):
+    flip(pong / "checkpoints" / f"ckpt-200.{TOKEN}" / "tensors.safetensors")
+    assert box.make("Pong").steps == {"Pong": 100}
+    flip(pong / "checkpoints" / f"ckpt-100.{TOKEN}" / "state.json")
+    with pytest.raises(BackupError, match=r"Pong: none of its checkpoints can be copied; ckpt-200.*does not match"):
+        box.make("Pong", name="b2")
+    assert sorted(item.name for item in box.root.iterdir()) == ["b1"]
+
+
+def test_what_is_pruned_while_it_is_copied_is_copied_all_the_same_or_the_next_one_taken(box, pong, monkeypatch):
+    opened, pruned = checkpoints.opened, []
+
+    def and_prune(path, name):
+        if name != "manifest.json" and not pruned:
+            pruned.append(path)
+            checkpoints.set_aside(path)
+        return opened(path, name)
+
+    monkeypatch.setattr(checkpoints, "opened", and_prune)
+    assert box.make("Pong").steps == {"Pong": 100}
+    monkeypatch.setattr(checkpoints, "opened", lambda *_: (_ for _ in ()).throw(FileNotFoundError(errno.ENOENT, "gone")))
+    with pytest.raises(BackupError) as told:
+        box.make("Pong", name="b2")
+    assert str(told.value) == f"Pong: none of its checkpoints can be copied; ckpt-100.{TOKEN}: it was pruned"
+
+
+def test_it_says_how_far_it_is_and_stops_when_the_daemon_ends(box, pong):
+    task = Task()
+    box.make("Pong", task=task)
+    assert (task.program, task.done_bytes, task.total_bytes) == ("Pong", 1011, 1011)
+    over = threading.Event()
+    over.set()
+    with pytest.raises(Interrupted):
+        box.make("Pong", name="b2", task=Task(over))
+    assert backups.survey(box.root)[0].name == "b1"
+    assert box.make("Pong", name="b2").steps == {"Pong": 200}, "the next daemon begins anew"
+    assert {item.name for item in box.root.iterdir()} == {"b1", "b2"}
+
+
+# --- looking -----------------------------------------------------------------------------------------------------------------
+
+
+def test_damage_is_found_and_named(box, pong):
+    info = box.make("Pong")
+    inside = info.path / "programs" / "Pong"
+    flip(inside / "results.csv")
+    assert backups.verify(info) == "Pong, results.csv: it does not match its digest"
+    assert backups.verify(info, ["Qbert"]) == "", "what is not asked for is not read"
+    (inside / "results.csv").unlink()
+    assert backups.verify(info) == "Pong, results.csv: No such file or directory"
+    flip(inside / f"ckpt-200.{TOKEN}" / "tensors.safetensors")
+    assert backups.verify(info) == f"Pong, ckpt-200.{TOKEN}: tensors.safetensors does not match its digest"
+    text = json.loads((info.path / "backup.json").read_text())
+    (info.path / "backup.json").write_text(json.dumps({**text, "label": "another"}))
+    (found,) = backups.survey(box.root)
+    assert found.error == "its list does not match its own digest"
+    assert backups.verify(found) == found.error
+    with pytest.raises(BackupError, match=r"^a backup of that name exists, but its list does not match its own digest$"):
+        box.make("Pong")
+
+
+INVALID = "its list names an invalid program or checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"version": 2}, "it was made by another extralife (version 2)"),
+        ({"programs": {"../x": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": None}}}, "its list is damaged"),
+        ({"programs": {".x": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": None}}}, INVALID),
+        ({"programs": {"P": {"checkpoints": [["../../x", 1, 1]], "results": None}}}, INVALID),
+        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1], ["x", 1, 1]], "results": None}}}, INVALID),
+        ({"programs": {"P": {"checkpoints": [], "results": None}}}, INVALID),
+        ({"programs": {"P": 5}}, "its list is damaged"), ({"programs": []}, "its list is damaged"),
+        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": ["x", 5]}}}, "its list is damaged"),
+        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": []}}}, "its list is damaged"),
+        ({"created_wall_s": 10**400}, "its list is damaged"),
+    ],
+)  # fmt: skip
+def test_a_list_that_is_damaged_or_leads_elsewhere_is_not_followed(box, pong, change, error):
+    assert rewritten(box.make("Pong"), lambda body: body.update(change)).error == error
+
+
+# --- going back ----------------------------------------------------------------------------------------------------------------
+
+
+def test_going_back_and_going_forth_again(box, pong):
+    box.make("Pong")
+    later(pong)
+    assert box.back() == {"Pong": 200}
+    assert steps(box) == [200]
+    assert (pong / "results.csv").read_text() == "then\n"
+    kept = backups.find(box.root, "kept")
+    assert [step for _, step, _ in kept.programs[0].checkpoints] == [400, 300, 200, 100]
+    assert backups.verify(kept) == ""
+    commit(pong, 250, OTHER)
+    assert box.back("Pong", name="kept", kept="kept2") == {"Pong": 400}
+    assert steps(box) == [400, 300, 200, 100]
+    assert (pong / "results.csv").read_text() == "later\n"
+    assert all(checkpoints.verify(info).verified for info in checkpoints.survey(pong))
+    assert backups.find(box.root, "kept2").steps == {"Pong": 250}
+
+
+def test_a_damaged_backup_is_refused_and_nothing_is_touched(box, pong):
+    info = box.make("Pong")
+    later(pong)
+    flip(info.path / "programs" / "Pong" / f"ckpt-200.{TOKEN}" / "state.json")
+    before = sorted(str(path) for path in box.directory.rglob("*"))
+    with pytest.raises(BackupError, match=r"state.json does not match its digest"):
+        box.back()
+    assert sorted(str(path) for path in box.directory.rglob("*")) == before
+
+
+def test_damage_in_what_is_there_stays_as_bad_and_makes_room(box, pong):
+    box.make("Pong")
+    later(pong)
+    (pong / "checkpoints" / f"ckpt-400.{TOKEN}" / "manifest.json").write_text("{}")
+    flip(pong / "checkpoints" / f"ckpt-200.{TOKEN}" / "state.json")
+    assert box.back() == {"Pong": 200}
+    assert steps(box) == [200]
+    assert checkpoints.newest_good(pong).env_steps == 200
+    bad = {path.name for path in (pong / "checkpoints").iterdir()} - {f"ckpt-200.{TOKEN}"}
+    assert bad == {f"ckpt-400.{TOKEN}.bad", f"ckpt-200.{TOKEN}.bad"}
+
+
+def test_a_link_in_place_of_the_directory_is_not_followed(box, pong):
+    box.make("Pong")
+    (pong / "checkpoints").rename(box.directory / "elsewhere")
+    (pong / "checkpoints").symlink_to(box.directory / "elsewhere")
+    with pytest.raises(BackupError, match=f"^not a directory of the program's own: {pong / 'checkpoints'}$"):
+        box.back()
+    assert steps(box) == [200, 100]
+
+
+def test_an_error_between_two_programs_says_who_got_there(box, pong, monkeypatch):
+    qbert = box.run_dirs("Qbert")["Qbert"]
+    commit(qbert, 7)
+    box.make("Pong", "Qbert")
+    later(pong)
+    commit(qbert, 8)
+    sync = backups.sync_directory
+
+    def failing(directory):
+        if directory == qbert / "checkpoints":
+            raise OSError(errno.EIO, "Input/output error")
+        sync(directory)
+
+    monkeypatch.setattr(backups, "sync_directory", failing)
+    with pytest.raises(PartlyRolledBack, match=r"^Qbert: Input/output error$") as told:
+        box.back()
+    assert told.value.done == {"Pong": 200}
+
+
+@pytest.fixture
+def in_memory():
+    """A directory on tmpfs: fifty stories with some forty syncs each."""
+    with tempfile.TemporaryDirectory(dir=MEMORY_DIR) as name:
+        yield Path(name)
+
+
+@pytest.mark.parametrize("how", ["back", "back to what was pruned", "forth"])
+def test_killed_at_any_moment_it_is_the_old_or_the_new_and_asked_again_the_new(in_memory, how):
+    """SIGKILL before each system call that changes the disk, one after the other, until none is left.
+
+    After weeks of training what the backup has is not there any more: it must be in before what is there is renamed away.
+    """
+    ends, code = set(), -9
+    for at in range(0, 1000, 2):  # each rename is followed by a sync: every second call is every state of the disk
+        if code == 0:
+            break
+        box = Box(in_memory / str(at))
+        pong = box.commits("Pong", 100, 200, size=10)
+        box.make("Pong")
+        box.commits("Pong", 300, 400, size=10)
+        name, old, new = "b1", 400, 200
+        if how == "back to what was pruned":
+            for path in [*pong.glob("checkpoints/ckpt-100.*"), *pong.glob("checkpoints/ckpt-200.*")]:
+                shutil.rmtree(path)
+        if how == "forth":
+            box.back(kept="forth")
+            name, old, new = "forth", 200, 400
+        code = killed(lambda box=box, name=name: box.back(name=name), at)
+        good = checkpoints.newest_good(pong)
+        newest = None if good is None else good.env_steps
+        assert newest in {old, new}, f"killed before call {at}, a worker would find step {newest}"
+        ends.add((code, newest))
+        assert box.back(name=name) == {"Pong": new}
+        assert checkpoints.newest_good(pong).env_steps == new
+        assert backups.find(box.root, "kept").steps == {"Pong": old}, "what was there is kept, whenever it died"
+        assert not list(box.directory.rglob("*.tmp"))
+    assert ends == {(-9, old), (-9, new), (0, new)}, (
+        "the calls at which it was killed lie on both sides of the one that counts"
+    )
+
+
+# --- removing ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_removed_backup_leaves_the_checkpoint_where_it_was(box, pong):
+    box.make("Pong")
+    backups.remove(box.root, "b1")
+    assert list(box.root.iterdir()) == []
+    assert checkpoints.newest_good(pong).env_steps == 200
 
 
 def modes(directory: Path) -> dict[str, str]:
@@ -672,3 +631,211 @@ def test_a_script_that_has_no_checkpoint_yet_has_nothing_to_back_up(box: Box) ->
     box.commits("Pong", 1)
     info = box.make("mine", "Pong")
     assert (info.steps, info.missed) == ({"Pong": 1}, {})
+
+
+# --- what scripts write themselves: any layout, and nothing of a script is removed --------------------------------------------
+
+
+def names(work: Path) -> set[str]:
+    return {str(path.relative_to(work)) for path in work.rglob("*") if path.is_file()}
+
+
+def test_a_backup_has_the_newest_whole_one_and_a_rollback_sets_aside_what_is_newer(box: Box) -> None:
+    work = box.script("mine", "runs/*.pt", r"step=(\d+)")
+    (work / "runs").mkdir()
+    for step in (100, 200):
+        saved(work / "runs" / f"step={step}.pt")
+    (work / "runs" / "step=300.pt").write_bytes(b"PK\x03\x04 torn")
+    then = (work / "runs" / "step=200.pt").read_bytes()
+    info = box.make()
+    (only,) = info.programs
+    assert (only.program, only.env_steps, only.checkpoints, info.missed) == ("mine", 200, (), {})
+    assert info.method in {"copy", "reflink"}, "a link would change with the file"
+    assert info.size_bytes == len(then)
+    assert backups.verify(backups.read(info.path)) == ""
+    saved(work / "runs" / "step=200.pt", 999)  # overwritten in place
+    saved(work / "runs" / "step=400.pt")
+    assert box.back() == {"mine": 200}
+    assert (work / "runs" / "step=200.pt").read_bytes() == then
+    kept = {f"runs/.step={step}.pt.bad" for step in (200, 300, 400)}
+    assert names(work) == {"runs/step=100.pt", "runs/step=200.pt"} | kept
+    assert [each.env_steps for each in backups.read(box.root / "kept").programs] == [400]
+    assert box.back() == {"mine": 200}
+    assert names(work) == {"runs/step=100.pt", "runs/step=200.pt"} | kept, "asked again there is nothing to do"
+
+
+def test_directories_in_any_depth_and_by_time_alone(box: Box) -> None:
+    work = box.script("hf", "out/**/checkpoint-*", "trainer_state.json:global_step")
+    trainer(work / "out" / "a", 500)
+    other = box.script("odd", "*", "")
+    plain(other / "line\nbreak", 900.0)
+    info = box.make()
+    assert {each.program: each.env_steps for each in info.programs} == {"hf": 500, "odd": None}
+    assert "a/checkpoint-500" in {each.own.path for each in info.programs if each.own}
+    written = (other / "line\nbreak").stat().st_mtime_ns
+    trainer(work / "out" / "a", 1000)
+    plain(other / "newer", 100.0)
+    shutil.rmtree(work / "out" / "a" / "checkpoint-500")
+    (other / "line\nbreak").unlink()
+    assert box.back() == {"hf": 500, "odd": None}
+    assert (work / "out" / "a" / ".checkpoint-1000.bad" / "trainer_state.json").exists()
+    assert own_checkpoints.Scanner().scan(
+        box.places["hf"], own_checkpoints.Budget(), now_wall_s=0.0, running=False
+    ).choice.newest.step == 500  # fmt: skip
+    assert (other / "line\nbreak").stat().st_mtime_ns == written, "else it would not be the newest but one any more"
+    assert names(other) == {"line\nbreak", ".newer.bad"}
+
+
+def test_directories_that_are_gone_are_made_again(box: Box) -> None:
+    work = box.script("mine", "**/*.pt")
+    (work / "a" / "b").mkdir(parents=True)
+    saved(work / "a" / "b" / "1.pt")
+    box.make()
+    shutil.rmtree(work)
+    assert box.back() == {"mine": 1}
+    assert names(work) == {"a/b/1.pt"}
+
+
+def test_one_programs_odd_directory_costs_the_others_nothing(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, torn, empty, full = (box.script(name) for name in ("good", "torn", "empty", "full"))
+    saved(good / "1.pt")
+    (torn / "1.pt").touch()
+    (full / "a.pt").touch()
+    (full / "b.pt").touch()
+    (empty / "loop.pt").symlink_to(empty)
+    commit(box.run_dirs("ours")["ours"], 70)
+    real = own_checkpoints._find
+
+    def find(place: Place, budget: own_checkpoints.Budget) -> object:
+        budget.entries = 1 if place.base == str(full) else budget.entries
+        return real(place, budget)
+
+    monkeypatch.setattr(own_checkpoints, "_find", find)
+    info = box.make("good", "torn", "empty", "full", "ours")
+    assert {each.program: each.env_steps for each in info.programs} == {"good": 1, "ours": 70}
+    assert info.missed == {
+        "torn": "its own checkpoints cannot be copied; 1.pt: it is empty",
+        "full": "its own checkpoints cannot be copied; its directory has more than 300,000 entries: use a narrower checkpoint_glob",
+    }
+    with pytest.raises(NothingToBackUp, match="torn: its own checkpoints cannot be copied"):
+        box.make("torn", "empty", name="b2")
+
+
+def test_a_program_with_checkpoints_of_both_kinds(box: Box) -> None:
+    work = box.script("both")
+    saved(work / "1.pt")
+    commit(box.run_dirs()["both"], 70)
+    (only,) = box.make().programs
+    assert (only.env_steps, only.own.step) == (70, 1)
+    saved(work / "2.pt")
+    commit(box.run_dirs()["both"], 80)
+    assert box.back() == {"both": 70}
+    assert names(work) == {"1.pt", ".2.pt.bad"}
+
+
+def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = box.script("mine")
+    saved(work / "1.pt")
+    saved(work / "2.pt")
+    real, left = own.copy_file, ["change", "vanish"]
+
+    def copy(*args: object, **more: object) -> object:
+        done = real(*args, **more)  # type: ignore[arg-type]
+        what = left.pop(0) if left else ""
+        if what == "change":
+            saved(work / "2.pt", 500)
+        elif what == "vanish":
+            (work / "2.pt").unlink()
+        return done
+
+    monkeypatch.setattr(own, "copy_file", copy)
+    (only,) = box.make().programs
+    assert only.env_steps == 1
+    assert backups.verify(backups.read(box.root / "b1")) == ""
+    saved(work / "3.pt")
+
+    def change(*args: object, **more: object) -> object:
+        done = real(*args, **more)  # type: ignore[arg-type]
+        saved(work / "3.pt", (work / "3.pt").stat().st_size)
+        return done
+
+    monkeypatch.setattr(own, "copy_file", change)
+    with pytest.raises(NothingToBackUp) as told:
+        box.make("mine", name="b2")
+    changed = "3.pt changed while it was copied (its files differ from those before the copy)"
+    assert str(told.value) == f"mine: its own checkpoints cannot be copied; {changed}"
+
+
+def test_a_damaged_copy_is_refused_and_nothing_changes(box: Box) -> None:
+    work = box.script("mine")
+    saved(work / "1.pt")
+    info = box.make()
+    file = info.path / "programs" / "mine" / "own" / "files" / "checkpoint"
+    saved(work / "2.pt")
+    file.unlink()
+    with pytest.raises(BackupError, match="No such file"):
+        box.back()
+    assert names(work) == {"1.pt", "2.pt"}
+
+
+def test_without_the_setting_nobody_knows_where_it_belongs(box: Box) -> None:
+    work = box.script("mine")
+    saved(work / "1.pt")
+    box.make()
+    box.places.clear()
+    with pytest.raises(
+        BackupError, match=r"^mine must have a checkpoint_glob again, which says where its checkpoints were$"
+    ):
+        box.back("mine")
+    assert not (box.root / "kept").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("path", "../out.pt"), ("path", "/etc/passwd"), ("path", "a/../../b"), ("path", ""), ("path", 7),
+        ("files", [["../../x", 1, "", 0]]), ("files", [["/etc/passwd", 1, "", 0]]), ("files", []), ("files", [["a"]]),
+        ("files", [["", 1, "", 0], ["a", 1, "", 0]]),
+    ],
+)  # fmt: skip
+def test_a_list_that_leads_out_of_its_directory_is_refused(box: Box, key: str, value: object) -> None:
+    work = box.script("mine")
+    saved(work / "1.pt")
+    info = rewritten(box.make(), lambda body: body["programs"]["mine"]["own"].update({key: value}))
+    assert info.error == "its list is damaged"
+    with pytest.raises(BackupError, match=r"^its list is damaged$"):
+        box.back()
+    assert names(box.directory / "mine") == {"1.pt"}
+
+
+def test_a_link_in_its_way_is_not_followed(box: Box) -> None:
+    work = box.script("mine", "*/*.pt")
+    (work / "a").mkdir()
+    saved(work / "a" / "1.pt")
+    box.make()
+    shutil.rmtree(work / "a")
+    out = box.directory / "out"
+    out.mkdir()
+    (work / "a").symlink_to(out)
+    with pytest.raises(BackupError, match=r"Not a directory|symbolic"):
+        backups.restore(backups.find(box.root, "b1"), box.run_dirs(), lambda: None, Task(), box.places)
+    assert list(out.iterdir()) == []
+
+
+def test_a_copy_on_another_box_keeps_them_as_a_backup(box: Box) -> None:
+    work = box.script("mine")
+    saved(work / "1.pt")
+    commit(box.run_dirs("ours")["ours"], 70)
+    info = box.make("mine", "ours", name="copy")
+    made = backups.only_own(info, box.root, "copy-7")
+    assert made is not None
+    kept = backups.read(box.root / "copy-7")
+    assert (kept, kept.label, kept.missed) == (made, "from the copy", {})
+    assert [(each.program, each.checkpoints, each.results) for each in kept.programs] == [("mine", (), None)]
+    (work / "1.pt").unlink()
+    assert box.back("mine", name="copy-7") == {"mine": 1}
+    assert names(work) == {"1.pt"}
+    commit(box.run_dirs("other")["other"], 70)
+    bare = box.make("other", name="bare")
+    assert backups.only_own(bare, box.root, "none") is None
+    assert os.listdir(box.root / "copy" / "programs" / "mine") == []

@@ -307,12 +307,6 @@ def test_a_flipped_bit_never_makes_another_mark(at, bit):
     assert boot.unpack_mark(bytes(slot)) is None
 
 
-@given(st.binary(max_size=400))
-def test_nothing_that_is_read_raises(data):
-    assert boot.unpack_mark(data) is None
-    assert boot.unpack_mark(boot.pack_mark(LAST, 1)[:40] + data) is None
-
-
 def test_a_mark_of_another_version_and_one_that_is_none_are_not_understood():
     another = boot.json.dumps({**asdict(LAST), "unheard_of": 1}).encode()
     for magic, body in ((boot._MAGIC, another), (boot._COMPRESSED, b"no stream of zlib")):

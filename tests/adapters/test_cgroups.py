@@ -76,17 +76,6 @@ def test_the_daemon_goes_below_and_says_so(tree):
     assert groups.view()["path"] == str(tree.base)
 
 
-def test_pressure_is_read(tree, tmp_path):
-    groups = tree.groups()
-    groups.begin("Pong", TOKEN, str(tmp_path))
-    told = dict(groups.read(TOKEN).pressure)
-    if tree.real and not told:
-        pytest.skip("this kernel keeps no pressure")
-    assert {"cpu some", "memory some", "memory full"} <= set(told)
-    assert all(0 <= share <= 100 for share in told.values())
-    groups.end(TOKEN)
-
-
 # --- files: every limit, everything that can be missing ---------------------------------------------------------------------
 
 
@@ -383,11 +372,9 @@ def test_all_that_a_view_shows(files: Files) -> None:
     assert files.groups().view() == {
         "on": True, "why": "", "path": path, "controllers": ["cpu", "memory"], "lacking": ["pids"],
     }  # fmt: skip
-    none = Cgroups(OwnCgroup(None, "because"), lambda _name: LIMITS)
-    none.set_up()
-    none.put_aside(1)
-    none.restore_aside()
-    assert none.view() == {"on": False, "why": "because", "path": None, "controllers": [], "lacking": []}
+    cgroups.NONE.set_up()
+    cgroups.NONE.put_aside(1)
+    cgroups.NONE.restore_aside()
     assert cgroups.NONE.view() == {"on": False, "why": "not asked for", "path": None, "controllers": [], "lacking": []}
 
 
@@ -481,7 +468,9 @@ def test_a_later_daemon_knows_it_by_its_token_and_writes_its_limits_again(files:
     assert not path.exists()
 
 
-def test_a_cgroup_that_stays_busy_is_left_and_told(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_cgroup_is_waited_for_and_left_if_it_stays_so(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cgroups, "_REMOVE_S", 0.05)
     groups = files.groups()
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
@@ -489,4 +478,7 @@ def test_a_cgroup_that_stays_busy_is_left_and_told(files: Files, tmp_path: Path,
     with capture_logs() as logged:
         groups.end(TOKEN)
     assert path.is_dir()
+    monkeypatch.setattr(cgroups.time, "sleep", lambda _: (path / "shim" / "cgroup.procs").write_text(""))
+    groups.end(TOKEN)
+    assert not path.exists(), "its last process was reaped meanwhile"
     assert logged == [{"event": "cgroup_not_removed", "path": str(path), "log_level": "warning"}]

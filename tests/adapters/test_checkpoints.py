@@ -2,22 +2,17 @@
 
 import dataclasses
 import errno
-import hashlib
-import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from checkpoints_kit import OTHER, TOKEN, commit
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from leaks import open_files
 
 from supervisor.adapters.process import checkpoints
@@ -33,7 +28,7 @@ from supervisor.adapters.process.checkpoints import (
     survey,
     verify,
 )
-from workers.contract import Manifest, checkpoint_name, parse_checkpoint_name
+from workers.contract import Manifest
 
 REPO = Path(__file__).parents[2]
 
@@ -145,25 +140,6 @@ def test_a_directory_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, the
             ask(tmp_path)
 
 
-# --- garbage -----------------------------------------------------------------------------------------------------------
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("9" * 400),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-KEYS = sorted(json.loads(Manifest("p", TOKEN, 1, "b" * 32, 1, 0.0, {}, {}).to_json()))
-manifests = st.one_of(
-    st.binary(max_size=60),
-    json_values.map(lambda value: json.dumps(value).encode()),
-    st.dictionaries(st.sampled_from(KEYS), json_values).map(lambda value: json.dumps(value).encode()),
-    st.just(b"[" * 100_000),
-    st.just(b'{"version": ' + b"9" * 5000 + b"}"),
-    st.just(b"\xff\xfe"),
-)
-file_names = st.text(max_size=8) | st.sampled_from(["..", "\ud800", "a" * 300, "state.json", "\udc80", "."])
-
-
 def look_at_all(run_dir: Path) -> None:
     for info in survey(run_dir):
         checked = verify(info)
@@ -172,38 +148,6 @@ def look_at_all(run_dir: Path) -> None:
     newest_good(run_dir)
     quarantine_newest(run_dir, 5)
     quarantine_newest(run_dir, None)
-
-
-@settings(max_examples=150, deadline=None)
-@given(manifests)
-def test_a_garbage_manifest_never_raises(data: bytes) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        path = commit(Path(name), 5, size=10)
-        commit(Path(name), 4, size=10)
-        (path / "manifest.json").write_bytes(data)
-        good = newest_good(Path(name))
-        assert good is not None
-        assert good.env_steps == 4
-        look_at_all(Path(name))
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.dictionaries(file_names, st.tuples(st.integers(-5, 2**70), st.text(max_size=5)), max_size=3),
-    st.floats(),
-    st.integers(-5, 2**70),
-)
-def test_a_whole_manifest_of_nonsense_never_raises(files: dict, created_wall_s: float, attempt: int) -> None:
-    """Its own digest is right, only what it says is not."""
-    with tempfile.TemporaryDirectory() as name:
-        path = commit(Path(name), 5, size=10)
-        manifest = Manifest("p", TOKEN, attempt, "b", 5, 0.0, {}, files).to_json()
-        body = {**json.loads(manifest), "created_wall_s": created_wall_s}
-        del body["self_digest"]
-        canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-        body["self_digest"] = hashlib.blake2b(canonical, digest_size=32).hexdigest()
-        (path / "manifest.json").write_text(json.dumps(body))
-        look_at_all(Path(name))
 
 
 def test_what_takes_too_long_to_read_is_unknown_and_an_older_one_is_no_answer(tmp_path: Path) -> None:
@@ -215,13 +159,6 @@ def test_what_takes_too_long_to_read_is_unknown_and_an_older_one_is_no_answer(tm
     good = newest_good(tmp_path, until_s=time.monotonic() + 600.0)
     assert good is not None
     assert good.env_steps == 2
-
-
-@given(st.integers(0, 2**62), st.text("0123456789abcdef", min_size=1, max_size=64))
-def test_names_are_read_back(step: int, token: str) -> None:
-    assert parse_checkpoint_name(checkpoint_name(step, token)) == (step, token)
-    for suffix in (".tmp", ".bad", ".2.bad", "\n"):
-        assert parse_checkpoint_name(checkpoint_name(step, token) + suffix) is None
 
 
 def test_what_the_worker_writes_the_daemon_verifies_without_torch(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.adapters.host.boot import AliveMark
-from supervisor.adapters.host.clock import SystemClock, boot_s, journal_offset, local_zone, wall_s
+from supervisor.adapters.host.clock import SystemClock, journal_offset, local_zone
 from supervisor.model.inputs import ClockMoved, Sampled
 from supervisor.ports import ahead_s
 from supervisor.shell.sampler import Sampler
@@ -68,19 +68,6 @@ def test_a_restarted_container_does_not_gain_its_hosts_uptime():
     assert now_s == pytest.approx(1_060.0)
 
 
-@pytest.mark.parametrize(
-    ("last", "now", "expected_s"),
-    [
-        (None, {"same_boot": True, "boot_now_s": 5.0, "wall_now_s": 1.8e9, "journal_at_s": 77.0}, 77.0),
-        (mark(), {"same_boot": True, "boot_now_s": 899.0, "wall_now_s": 1.9e9}, 1_000.0),
-        (mark(), {"same_boot": True, "boot_now_s": 901.0, "wall_now_s": 1.9e9, "journal_at_s": 1_001.5}, 1_001.5),
-        (mark(), {"same_boot": False, "boot_now_s": 899.0, "wall_now_s": 12.0}, 1_899.0),
-    ],
-)
-def test_journal_time_goes_on_from_the_latest_that_is_known(last, now, expected_s):
-    assert now_after(last, **now) == expected_s
-
-
 @given(
     last=st.none() | st.builds(mark, st.floats(0, 1e9), st.floats(0, 4e9), st.floats(0, 1e8)),
     same_boot=st.booleans(),
@@ -92,16 +79,6 @@ def test_it_is_never_less_than_what_is_on_record(last, same_boot, boot_now_s, wa
     now_s = now_after(last, same_boot=same_boot, boot_now_s=boot_now_s, wall_now_s=wall_now_s, journal_at_s=journal_at_s)
     assert now_s >= journal_at_s - 1e-6
     assert last is None or now_s >= last.at_s - 1e-6
-
-
-def test_the_clock_of_this_machine():
-    clock = SystemClock(offset_s=-1_000.0)
-    before_s, now_s, after_s = boot_s(), clock.now_s(), boot_s()
-    assert before_s - 1_000.0 <= now_s <= after_s - 1_000.0
-    before_s, of_the_clock_s, at_wall_s, after_s = time.time(), clock.wall_s(), wall_s(), time.time()
-    assert before_s <= of_the_clock_s <= at_wall_s <= after_s
-    before_s, at_boot_s = time.clock_gettime(time.CLOCK_BOOTTIME), boot_s()
-    assert before_s <= at_boot_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def test_stamps_of_workers_are_converted_there_and_back():

@@ -54,15 +54,6 @@ def test_a_short_write_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert (tmp_path / "new").read_bytes() == b"0123456789"
 
 
-def test_only_a_directory_is_synced_as_one(tmp_path):
-    (tmp_path / "file").write_text("")
-    durable.sync_directory(tmp_path)
-    durable.sync(tmp_path)
-    durable.sync(tmp_path / "file")
-    with pytest.raises(NotADirectoryError):
-        durable.sync_directory(tmp_path / "file")
-
-
 def mode_of(path):
     return stat.S_IMODE(path.stat().st_mode)
 

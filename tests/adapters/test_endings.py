@@ -92,22 +92,6 @@ def test_an_ending_has_all_that_the_attempt_left(left: Left, monkeypatch: pytest
     assert (ended.signal, ended.oom_line) == (15, ""), "the kernel kills by SIGKILL alone"
 
 
-def test_without_an_exit_record_the_rest_is_told_with_the_reason(left: Left) -> None:
-    assert left.ending() is None
-    nothing = Ending(fate="its shim was killed")
-    assert left.without_record() == nothing
-    left.beat(env_steps=44, ckpt_step=40, ckpt_ns=80_000_000_000, batch_size=512)
-    left.log("stdout", "of an earlier one\nout\n")
-    left.log("stderr", "err\n")
-    (left.directory / "reports.jsonl").write_text('{"kind": "resumed"}\n')
-    whole = replace(
-        nothing, leftovers=("sleep(7)",), last_lines=("out",), steps=44, ckpt_step=40, ckpt_at_s=1080.0,
-        reports=(Report("resumed", {}),), batch_size=512,
-    )  # fmt: skip
-    assert left.without_record(leftovers=("sleep(7)",), from_bytes=(18, 4), journal_s=journal_s) == whole
-    assert left.without_record().ckpt_at_s is None, "not in journal time"
-
-
 def test_a_worker_that_leaves_by_itself_before_its_target_has_decided_so(left: Left) -> None:
     for name, steps, decided in (("TRAINING", 44, False), ("LEAVING", 44, True), ("LEAVING", 50, False)):
         left.beat(WorkerPhase[name], env_steps=steps, target=50, target_kind=contract.TargetKind.ENV_STEPS)
@@ -123,6 +107,7 @@ def test_an_attempt_that_never_ran_has_no_last_lines(left: Left) -> None:
 
 
 def test_the_exit_record_is_in_either_place_and_never_another_attempts(left: Left) -> None:
+    assert left.ending() is None
     left.beside.write_text(json.dumps(asdict(KILLED)))
     assert endings.read_exit(left.paths, "Pong", 3, TOKEN) == KILLED
     assert endings.read_exit(left.paths, "Pong", 3, OTHER) is None
@@ -133,13 +118,6 @@ def test_the_exit_record_is_in_either_place_and_never_another_attempts(left: Lef
     left.exit(replace(KILLED, pid=7))
     found = endings.read_exit(left.paths, "Pong", 3, TOKEN)
     assert found == replace(KILLED, pid=7), "the attempt's own directory goes first"
-
-
-def test_a_tree_of_hundreds_is_told_in_part(left: Left) -> None:
-    left.exit(replace(KILLED, leftovers=tuple(f"{number:03d}{'x' * 100}" for number in range(300))))
-    ended = left.ending()
-    assert ended is not None
-    assert ended.leftovers == tuple(f"{number:03d}{'x' * 57}" for number in range(200))
 
 
 def test_the_last_beat_counts_if_it_is_this_attempts(left: Left) -> None:

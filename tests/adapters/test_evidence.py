@@ -12,14 +12,11 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import BootClock, World, eventually, kill, python
-from fakes import FakeClock, ListInbox
 from tools import PATIENCE
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import evidence
-from supervisor.adapters.process.processes import RunningAttempt
 from supervisor.model.inputs import Ended, EvidenceTaken
-from supervisor.model.settings import Paths
 
 # What a built-in worker does: faulthandler answers in C, whatever the interpreter is busy with.
 REGISTER = """
@@ -124,17 +121,10 @@ def test_what_the_kernel_tells_of_a_process_is_in_it_whole(world):
     }  # fmt: skip
 
 
-def test_the_process_that_is_examined_is_the_one_that_runs_by_its_record(tmp_path):
+def test_another_process_with_its_number_is_not_examined():
     own = procfs.read_stat(os.getpid())
-    other = RunningAttempt("b", "Pong", 3, "ab" * 16, own.pid, own.start_ticks + 1, 1, 1)
-    inbox, asked = ListInbox(), []
-    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
-    taker = evidence.LocalEvidence(paths, lambda token: asked.append(token) or other, inbox, FakeClock(5.0))
-    taker.take("Pong", "ab" * 16)
-    assert eventually(lambda: inbox.items)
-    gone = f"Pong (pid {own.pid}, token {'ab' * 16}) is gone"
-    assert inbox.items == [EvidenceTaken(5.0, "Pong", "ab" * 16, {"process": gone})]
-    assert asked == ["ab" * 16]
+    gone = f"Pong (pid {own.pid}, token t) is gone"
+    assert evidence.take("Pong", "t", own.pid, own.start_ticks + 1, stacks="", logs=("", "")) == {"process": gone}
 
 
 def test_a_stopped_worker_is_told_as_stopped(world):

@@ -236,11 +236,6 @@ def test_a_file_that_was_there_at_the_first_look_is_of_this_attempt_if_it_was_ma
     assert place.rows() == [(JSON_LINES, not made_before, {"step": 900.0})]
 
 
-def test_a_file_system_that_does_not_say_when_a_file_was_made(place):
-    with Path("/proc/self/stat").open() as file:
-        assert reading.made_s(file.fileno()) == -math.inf
-
-
 def test_a_file_that_is_replaced_by_one_with_the_same_rows_goes_on_where_it_was(place):
     place.globs["json"] = "m.jsonl"
     place.look()
@@ -302,6 +297,10 @@ def test_a_curve_may_be_named_whose_step_counts(place):
     place.look()
     write_events(place.root / "runs", count=1, tag="losses/value", from_step=500)
     assert place.rows() == [(EVENTS, True, {"step": 500.0})]
+    place.names["loss"] = "losses/value"
+    place.cursors = {}
+    assert place.rows() == [(EVENTS, True, {"step": 500.0, "loss": 0.0})], "it may be the loss too"
+    place.names["loss"] = "losses/value2"
     for each in (place.root / "runs").iterdir():
         each.unlink()
     write_events(place.root / "runs", count=1, tag="losses/value2", from_step=3)
@@ -514,11 +513,3 @@ def test_the_thread_reads_what_is_written_and_the_last_line_when_all_is_over(sce
     assert scene.reader.last_step("mine", TOKEN) == 120
     scene.reader.forget("mine", TOKEN)
     assert scene.reader.newest("mine", TOKEN) is scene.reader.last_step("mine", TOKEN) is None
-
-
-def test_the_curve_whose_step_counts_may_be_the_loss_too(place):
-    place.globs["events"] = "runs/*"
-    place.names = {"step": "train_loss", "loss": "train_loss"}
-    place.look()
-    write_events(place.root / "runs", count=1, tag="train_loss", from_step=500)
-    assert place.rows() == [(EVENTS, True, {"step": 500.0, "loss": 0.0})]

@@ -13,24 +13,6 @@ from leaks import open_files
 from supervisor import files
 
 
-def test_a_regular_file_is_opened_as_asked_and_from_where_it_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"content")
-    here = os.open(tmp_path, os.O_RDONLY)
-    before = open_files()
-    for fd in (files.open_regular(path), files.open_regular("file", dir_fd=here)):
-        assert os.read(fd, 100) == b"content"
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.write(fd, b"x")
-        os.close(fd)
-    fd = files.open_regular(path, os.O_WRONLY | os.O_APPEND)
-    os.write(fd, b"!")
-    os.close(fd)
-    assert path.read_bytes() == b"content!"
-    assert open_files() <= before
-    os.close(here)
-
-
 def test_what_is_no_regular_file_is_refused_and_closed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("nothing")

@@ -257,10 +257,3 @@ def test_each_look_is_booked_on_what_the_workers_on_that_gpu_do(real):
     assert phases(found)["acting"].used.least == 11_559 * MB
     assert set(phases(found, 1)) == {"evaluating"}
     assert phases(found, 1)["evaluating"].looks > 3
-
-
-def test_where_no_worker_is_known_by_its_process_nothing_is_booked(real):
-    real.gpu = NvmlGpu(period_s=0.01, doing=lambda: {5: ("evaluating", 0)})
-    real.plays("gpus 1", "process 0 4242 5")
-    real.start()
-    assert seen(real, lambda found: found.gpus and len(found.gpus[0].free_by_second) > 1, "looks").gpus[0].by_phase == ()

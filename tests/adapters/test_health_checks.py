@@ -101,11 +101,6 @@ def test_which_port_a_page_is_asked_at(monkeypatch: pytest.MonkeyPatch, url: str
     assert [address for address, _ in seen] == [asked, asked]
 
 
-def test_a_time_that_is_over_is_a_failure() -> None:
-    with pytest.raises(Failed, match=r"^no answer within 0s$"):
-        ask(tcp="127.0.0.1:9", timeout_s=0.0)
-
-
 @pytest.mark.parametrize(
     ("pieces", "why"),
     [

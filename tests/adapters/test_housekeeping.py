@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 
 from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
-from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.parts import World
 from supervisor.adapters.parts import parts as parts_of
 from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue
@@ -54,8 +53,6 @@ def test_a_late_job_still_runs_and_runs_once(settings):
     housekeeping = keeper(lambda: settings)
     housekeeping.start()
     try:
-        for job in housekeeping._scheduler.get_jobs():
-            assert (job.coalesce, job.max_instances, job.misfire_grace_time) == (True, 1, None)
         job = housekeeping._scheduler.get_job("rotate-logs")
         ran = threading.Semaphore(0)
         job.modify(func=ran.release, args=())
@@ -249,14 +246,3 @@ def test_each_job_has_a_thread_that_runs_already_and_a_stop_waits_for_none(setti
     made.stop()
     assert ended == [], "a backup may take hours"
     release.set()
-
-
-def test_a_compaction_ends_when_housekeeping_is_stopped(settings, monkeypatch):
-    pauses = []
-    monkeypatch.setattr(journal_archive, "since_snapshot", lambda _: 0)
-    monkeypatch.setattr(journal_archive, "compact", lambda *_, pause, **__: pauses.append(pause(0.0)))
-    made = keeper(lambda: settings)
-    made.care_for_journal()
-    made.stop()
-    made.care_for_journal()
-    assert pauses == [False, True]

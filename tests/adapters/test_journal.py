@@ -332,11 +332,6 @@ def test_a_journal_that_cannot_be_made_leaves_nothing_that_looks_like_one(path):
     assert names(path.parent) == ["journal.sqlite"]
 
 
-def test_a_missing_directory_is_named(path):
-    with pytest.raises(FileNotFoundError, match="state"):
-        Journal(path.parent / "state" / "journal.sqlite")
-
-
 def test_a_writer_that_waits_too_long_for_another_says_so(path, monkeypatch):
     monkeypatch.setattr(journal_schema, "_BUSY_S", 0.05)
     with contextlib.closing(Journal(path)) as journal, raw(path) as other:

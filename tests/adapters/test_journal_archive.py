@@ -11,7 +11,6 @@ import resource
 import shutil
 import signal
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -210,48 +209,6 @@ def test_a_compaction_killed_at_any_moment_loses_nothing(night, tmp_path):
 # --- beside a daemon -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_deciding_thread_does_not_wait_long(night, tmp_path, monkeypatch):
-    """It commits all the while; its slowest commit is one slice's, not the compaction's."""
-    monkeypatch.setattr(schema, "_BUSY_S", 60.0)  # a slice of a thread that stands still takes long too
-    many = [
-        type(item)(n * len(night) + item.seq, item.at_s, item.wall_s, item.boot_id, item.fact)
-        for n in range(8)
-        for item in night
-    ]
-    for turn in range(4):  # a busy machine makes any of them slow, a compaction that blocks makes all of them slow
-        directory = tmp_path / str(turn)
-        directory.mkdir()
-        if commits_beside_a_compaction(written(directory / "journal.sqlite", many), many):
-            break
-    else:
-        pytest.fail("a commit waited for most of the compaction, or there was hardly one while it ran")
-
-
-def commits_beside_a_compaction(path, many):
-    """Whether there were some while it ran, and none of them took long; what is left of the journal is right."""
-    over, slowest_s, count = threading.Event(), 0.0, 0
-
-    def work():
-        compact(path, before_wall_s=many[-1].wall_s, most_bytes=1, pause=time.sleep)
-        over.set()
-
-    with contextlib.closing(Journal(path)) as journal:
-        thread = threading.Thread(target=work)
-        whole_began = time.monotonic()
-        thread.start()
-        while not over.is_set():
-            began = time.monotonic()
-            journal.append([Finished("", "p")], at_s=1.0, wall_s=1.0, boot_id="b")
-            slowest_s, count = max(slowest_s, time.monotonic() - began), count + 1
-            over.wait(0.01)
-        thread.join()
-        took_s = time.monotonic() - whole_began
-    kept = all_of(path)
-    assert len(kept) < len(many) // 4
-    assert len([each for each in kept if isinstance(each.fact, Finished) and each.fact.program == "p"]) == count
-    return count > 5 and slowest_s < max(2.0, took_s / 2)
-
-
 def test_housekeeping_asks_for_snapshots_and_moves_what_is_old(night, tmp_path, monkeypatch):
     path = written(tmp_path / "journal.sqlite", night)
     settings = Settings(Paths(str(tmp_path), str(tmp_path)), journal=JournalSettings(keep_days=1))
@@ -355,17 +312,6 @@ def path(tmp_path: Path) -> Path:
 
 
 # --- where the cut is ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("facts", "count"),
-    [
-        ([], 0), (plain(3), 3), ([SNAPSHOT, *plain(2), SNAPSHOT, *plain(1)], 1),
-    ],
-)  # fmt: skip
-def test_the_facts_since_the_newest_snapshot_are_counted(path: Path, facts: list[Fact], count: int) -> None:
-    small(path, *facts)
-    assert since_snapshot(path) == count
 
 
 @pytest.mark.parametrize(

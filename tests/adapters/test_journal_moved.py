@@ -6,7 +6,6 @@ import os
 import re
 import resource
 import shutil
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -82,23 +81,6 @@ def test_what_somebody_put_in_its_place_is_kept_and_not_written_to(tmp_path, suf
     assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
     if suffix != "-shm":  # SQLite's index is no data: it is made anew from the rest
         assert beside(Path(found.damaged_path), suffix).read_bytes() == b"somebody's own file"
-
-
-def test_another_journal_in_its_place_is_kept_with_its_facts(tmp_path):
-    path, other = tmp_path / "journal.sqlite", tmp_path / "other.sqlite"
-    with contextlib.closing(written(other, 1)):
-        pass
-    journal = written(path)
-    other.replace(path)
-    with pytest.raises(JournalMoved):
-        append(journal, 3)
-    found = restore(journal)
-    append(journal, 3)
-    assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
-    with contextlib.closing(
-        sqlite3.connect(f"file:{found.damaged_path}?immutable=1", uri=True)
-    ) as db:  # not our log beside it
-        assert db.execute("SELECT count(*) FROM fact").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("spared", [True, False])

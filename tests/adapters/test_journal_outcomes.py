@@ -16,7 +16,6 @@ from leaks import open_files
 
 from supervisor import files
 from supervisor.adapters.journal import schema
-from supervisor.adapters.journal.open_files import OpenJournalFiles
 from supervisor.adapters.journal.schema import Row, beside, crc_of
 from supervisor.adapters.journal.sqlite import (
     Journal,
@@ -155,12 +154,6 @@ def test_pages_of_rows_follow_each_other_without_a_gap(path: Path, length: int) 
     assert [each.seq for each in all_of(path, 998)] == list(range(999, length + 1))
 
 
-def test_what_lies_below_the_floor_is_not_read(path: Path) -> None:
-    schema.build(path, [row(1), row(2), row(3, SNAPSHOT), row(4)], floor=3)
-    assert [each.seq for each in all_of(path)] == [each.seq for each in all_of(path, 2)] == [3, 4]
-    assert [each.seq for each in all_of(path, 3)] == [4]
-
-
 # --- salvage -----------------------------------------------------------------------------------------------------------
 
 
@@ -295,14 +288,6 @@ def test_a_journal_is_built_of_its_rows_and_its_floor(path: Path) -> None:
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_a_build_that_fails_leaves_what_was_there(path: Path) -> None:
-    schema.build(path, [row(1)])
-    with pytest.raises(sqlite3.IntegrityError, match="the journal is append-only"):
-        schema.build(path, [row(2), row(2)])
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT seq FROM fact").fetchall() == [(1,)]
-
-
 # --- the swap ------------------------------------------------------------------------------------------------------------
 
 
@@ -373,15 +358,3 @@ def test_a_link_to_the_journal_is_no_other_place(path: Path) -> None:
     with contextlib.closing(Journal(link)) as journal:
         journal.append([Finished("", "p")], at_s=1.0, wall_s=1.0, boot_id="boot")
         assert names(link.parent) == ["journal.sqlite"]
-
-
-def test_nothing_stays_open_whatever_is_missing(path: Path) -> None:
-    before = open_files()
-    with pytest.raises(FileNotFoundError):
-        OpenJournalFiles(path)
-    assert open_files() <= before
-    with contextlib.closing(Journal(path)) as journal:
-        journal.append([Finished("", "p")], at_s=1.0, wall_s=1.0, boot_id="boot")
-        with JournalReader(path) as reader:
-            assert len(list(reader.read())) == 1
-    assert open_files() <= before

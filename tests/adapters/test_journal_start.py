@@ -1,17 +1,20 @@
 """A start reads the newest snapshot and what follows: the state is the fold of all facts, and older damage is still found."""
 
 import contextlib
+import itertools
 import sqlite3
 
 import pytest
 from journal_kit import never, night, written
 from structlog.testing import capture_logs
 
-from supervisor.adapters.journal import spare
+from supervisor.adapters.journal import schema, spare
 from supervisor.adapters.journal.archive import compact
-from supervisor.adapters.journal.sqlite import JournalReader, open_or_salvage
-from supervisor.model.facts import Snapshot, Stamped
+from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
+from supervisor.model import codec
+from supervisor.model.facts import BackupIntended, Finished, HostRebooted, OperatorAsked, Snapshot, Stamped
 from supervisor.model.fold import fold_all, replay
+from supervisor.reports.facts_view import select
 
 
 def of_box(seed, box):
@@ -187,3 +190,67 @@ def test_a_page_of_old_facts_that_was_overwritten_keeps_no_daemon_from_its_start
         file.write(bytes(4096))
     assert started(path)[2].lost == 0
     assert spare.renew(path) == ""
+
+
+# --- facts by kind, program and number -------------------------------------------------------------------------------------
+
+
+QUIET = ("Checkpointed", "Tallied", "Snapshot", "IntervalChosen")
+KINDS = [(), ("Exited",), ("HostRebooted", "Exited", "Exited"), ("NoSuch",), (*(set(codec.kinds()) - set(QUIET)),)]
+PROGRAMS = [None, "A", "C", "Ünï-s1", "nobody", "", 'with "quotes"']
+
+
+@pytest.fixture(scope="module")
+def facts():
+    found = night(3, 2400.0, 2400.0, 2400.0, 600.0, odds={"crash_s": 900.0, "reboot_s": 3600.0})
+    more = [
+        Finished('quoted: "program":"A" and "A"', "Ünï-s1"), OperatorAsked("", "stop", ("A",), None),
+        HostRebooted("", "a", "b", "unclean", "", 1.0, 2.0, "light", ("Ünï-s1",), {"A": 4}),
+        BackupIntended("", "b-1", "", "operator", ("C", 'with "quotes"')),
+    ]  # fmt: skip
+    last = found[-1]
+    return [*found, *(Stamped(last.seq + n, last.at_s, last.wall_s, "b", fact) for n, fact in enumerate(more, 1))]
+
+
+@pytest.fixture
+def searched(facts, tmp_path):
+    return written(tmp_path / "journal.sqlite", facts)
+
+
+def compared(path, facts):
+    with JournalReader(path) as reader:
+        for kinds, program, limit, after in itertools.product(KINDS, PROGRAMS, (1, 50, 10_000, -1, -50), (0, 300)):
+            whole = select((each for each in facts if each.seq > after), program, limit, kinds, {})
+            found = reader.search(after, kinds, program, limit)
+            assert select(found, program, limit, kinds, {}) == whole, (kinds, program, limit, after)
+            assert len(found) == len(whole), "nothing is decoded that is not wanted"
+
+
+def test_a_search_finds_what_reading_everything_finds(facts, searched):
+    compared(searched, facts)
+
+
+def test_an_archived_fact_is_not_found(facts, searched):
+    moved = compact(searched, before_wall_s=facts[-1].wall_s, most_bytes=2**40, pause=never)
+    assert moved is not None
+    compared(searched, facts[moved.facts :])
+
+
+def test_a_journal_without_indexes_is_read_and_gets_them_at_the_next_start(facts, searched):
+    with contextlib.closing(sqlite3.connect(searched)) as db:
+        db.execute("DROP INDEX fact_by_kind")
+        db.execute("DROP INDEX fact_by_program")
+    compared(searched, facts)
+    for expected in (["journal_indexed"], []):
+        with capture_logs() as said, contextlib.closing(Journal(searched)):
+            pass
+        assert [each["event"] for each in said] == expected
+    compared(searched, facts)
+
+
+def test_the_newest_facts_cost_the_same_in_a_long_journal(searched):
+    with contextlib.closing(sqlite3.connect(searched)) as db:
+        for test in ("kind = 'Exited'", f"{schema.OF_PROGRAM} = 'A'"):
+            plan = db.execute(f"EXPLAIN QUERY PLAN SELECT * FROM fact WHERE {test} ORDER BY seq DESC LIMIT 9").fetchall()
+            assert len(plan) == 1
+            assert "USING INDEX fact_by_" in plan[0][3]
