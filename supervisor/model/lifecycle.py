@@ -115,14 +115,3 @@ def step(phase: Phase, edge: Edge) -> Phase:
     if after is None:
         raise IllegalTransition(f"{phase} does not allow {edge!r}")
     return after
-
-
-def mermaid() -> str:
-    """The table as a Mermaid state diagram; docs/concepts.md is generated from it, and a test compares the two."""
-    arrows: dict[tuple[Phase, Phase], list[str]] = {}
-    for phase, row in TABLE.items():
-        for edge, after in row.items():
-            if after is not None and after is not phase:
-                arrows.setdefault((phase, after), []).append(edge.value)
-    lines = [f"    {a} --> {b}: {', '.join(edges)}" for (a, b), edges in arrows.items()]
-    return "\n".join(["stateDiagram-v2", "    [*] --> QUEUED: configured", *lines]) + "\n"

@@ -457,7 +457,7 @@ def test_shared_memory_that_only_a_killed_tree_had_mapped_is_removed(world):
 # --- signals and killing -----------------------------------------------------------------------------------------------------
 
 
-def test_a_signal_goes_to_the_worker_alone_or_to_its_group(world):
+def test_a_signal_goes_to_the_worker_alone(world):
     script = "trap 'echo got it' USR2; sleep 60 & echo up; while :; do wait; done"
     started = world.run(["bash", "-c", script])
     assert eventually(lambda: world.stdout() == "up\n")
@@ -467,8 +467,6 @@ def test_a_signal_goes_to_the_worker_alone_or_to_its_group(world):
     # Before it has become sleep it is a bash that catches the signal, as its parent does.
     assert eventually(lambda: Path(f"/proc/{sleeper.pid}/comm").read_text() == "sleep\n")
     assert procfs.is_alive(sleeper.pid, sleeper.start_ticks)
-    world.launcher.signal("Pong", started.token, "USR2", group=True)
-    assert eventually(lambda: gone(sleeper.pid))
     world.launcher.signal("Pong", started.token, "9")
     assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
     world.launcher.signal("Pong", started.token, "SIGTERM")  # gone: nothing happens
@@ -481,7 +479,6 @@ def test_a_reused_pid_is_never_signalled(world):
         pids = stranger.pid, stat.start_ticks + 1, stranger.pid, stat.start_ticks + 1
         world.launcher.adopt("Pong", 1, Survivor(token, Survival.ALIVE, *pids))
         world.launcher.signal("Pong", token, "SIGKILL")
-        world.launcher.signal("Pong", token, "SIGKILL", group=True)
         world.launcher.kill_tree("Pong", token)
         assert world.inbox.expect(Ended, token).ending.fate == "its shim was killed"
         assert procfs.is_alive(stranger.pid, stat.start_ticks)

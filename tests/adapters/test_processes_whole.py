@@ -216,10 +216,8 @@ def test_only_the_programs_own_attempt_is_signalled_and_no_descriptor_stays_open
     before = open_files()
     others = (("Qbert", started.token), ("Pong", "ab" * 16))
     for program, token in others:
-        for group in (False, True):
-            world.launcher.signal(program, token, "KILL", group=group)
+        world.launcher.signal(program, token, "KILL")
     world.launcher.signal("Pong", started.token, "CONT")
-    world.launcher.signal("Pong", started.token, "CONT", group=True)
     with pytest.raises(ValueError, match=r"^no such signal: 'NONE'$"):
         world.launcher.signal("Qbert", started.token, "NONE")
     kill(child.pid, signal.SIGSTOP)

@@ -8,7 +8,7 @@ from core_kit import Core, settings
 from supervisor.model import facts
 from supervisor.model.facts import Fact, Stamped
 from supervisor.model.fold import fold, replay
-from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, TABLE, Edge, IllegalTransition, Phase, mermaid, step
+from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, TABLE, Edge, IllegalTransition, Phase, step
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,6 +83,17 @@ def test_every_program_fact_that_moves_a_program_is_an_edge():
         facts.Wanted("x", "Pong", run=False, by="alice"),
     ):
         assert fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs["Pong"].phase is Phase.RUNNING
+
+
+def mermaid() -> str:
+    """The table as a Mermaid state diagram; docs/concepts.md is generated from it, and a test compares the two."""
+    arrows: dict[tuple[Phase, Phase], list[str]] = {}
+    for phase, row in TABLE.items():
+        for edge, after in row.items():
+            if after is not None and after is not phase:
+                arrows.setdefault((phase, after), []).append(edge.value)
+    lines = [f"    {a} --> {b}: {', '.join(edges)}" for (a, b), edges in arrows.items()]
+    return "\n".join(["stateDiagram-v2", "    [*] --> QUEUED: configured", *lines]) + "\n"
 
 
 def test_the_diagram_is_the_table():

@@ -437,23 +437,15 @@ class LocalLauncher:
 
     # --- ending ----------------------------------------------------------------------------------------------------------
 
-    def signal(self, program: str, token: str, signal: str, *, group: bool = False) -> None:
-        """Signal the worker of this attempt, or its whole process group; does nothing when the worker is gone.
+    def signal(self, program: str, token: str, signal: str) -> None:
+        """Signal the worker of this attempt; does nothing when the worker is gone.
 
         `signal` is a name such as SIGTERM. Raises ValueError for an unknown name.
         """
         number = signal_number(signal)
         attempt = self.attempt(token)
-        if attempt is None or attempt.program != program:
-            return
-        fd = procfs.open_verified(attempt.pid, attempt.start_ticks)
-        if fd is None:
-            return
-        with files.held(fd), contextlib.suppress(OSError):
-            if group:
-                os.killpg(attempt.pid, number)  # the worker's number can't be given away while the verified worker lives
-            else:
-                procfs.send(fd, number)
+        if attempt is not None and attempt.program == program:
+            procfs.send_verified(attempt.pid, attempt.start_ticks, number)
 
     def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
         """Send SIGCONT to one process in the tree of this attempt; does nothing when either is gone."""
