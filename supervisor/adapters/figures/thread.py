@@ -13,8 +13,8 @@ import contextlib
 import json
 import math
 import os
-import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -386,79 +386,50 @@ def _size(path: str) -> int:
         return 0
 
 
-def _await(fd: int, event: int, until_s: float) -> None:
-    """Wait for an event on a descriptor. Raises TimeoutError."""
-    poller = select.poll()  # select(2) knows no descriptor beyond 1,023
-    poller.register(fd, event)
-    if not poller.poll(1000.0 * max(0.0, until_s - time.monotonic())):
-        raise TimeoutError
-
-
 class _Child:
     """The child process, started when it is needed."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._buffer = b""
+        self._socket: socket.socket | None = None
 
     def ask(self, request: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
         """The child's answer to a request. Raises TimeoutError, OSError or ValueError, and then ends the child."""
         try:
-            process = self._started()
-            until_s = time.monotonic() + patience_s
-            self._write(process, json.dumps(request).encode() + b"\n", until_s)
-            answer = json.loads(self._read(process, until_s))
+            connection = self._connected()
+            connection.settimeout(patience_s)
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as answers:
+                line = answers.readline()
+            if not line.endswith(b"\n"):
+                raise OSError("the reading process has ended")
+            answer = json.loads(line)
+            if not isinstance(answer, dict):
+                raise ValueError("no answer")
         except BaseException:
             self.end()
             raise
-        if not isinstance(answer, dict):
-            self.end()
-            raise ValueError("no answer")
         return answer
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
+    def _connected(self) -> socket.socket:
+        if self._socket is None or self._process is None or self._process.poll() is not None:
             self.end()
-            self._buffer = b""
+            self._socket, theirs = socket.socketpair()
             # Its own process group, but in the daemon's session: children in other sessions count as orphans of workers.
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, cwd="/", process_group=0, env={**os.environ, **leftovers.mark()},
-            )  # fmt: skip
-            for pipe in (self._process.stdin, self._process.stdout):
-                assert pipe is not None  # noqa: S101  both were asked for
-                os.set_blocking(pipe.fileno(), False)
-        return self._process
-
-    @staticmethod
-    def _write(process: subprocess.Popen[bytes], data: bytes, until_s: float) -> None:
-        assert process.stdin is not None  # noqa: S101
-        left, fd = memoryview(data), process.stdin.fileno()
-        while left:
-            _await(fd, select.POLLOUT, until_s)
-            left = left[os.write(fd, left) :]
-
-    def _read(self, process: subprocess.Popen[bytes], until_s: float) -> bytes:
-        assert process.stdout is not None  # noqa: S101
-        fd = process.stdout.fileno()
-        while b"\n" not in self._buffer:
-            _await(fd, select.POLLIN, until_s)
-            piece = os.read(fd, 1 << 20)
-            if not piece:
-                raise OSError("the reading process has ended")
-            self._buffer += piece
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", _CHILD], stdin=theirs.fileno(), stdout=theirs.fileno(),
+                    stderr=subprocess.DEVNULL, cwd="/", process_group=0, env={**os.environ, **leftovers.mark()},
+                )  # fmt: skip
+        return self._socket
 
     def end(self) -> None:
         process, self._process = self._process, None
+        if self._socket is not None:
+            self._socket.close()
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1.0)  # a child that is blocked inside the kernel is left to the search for orphans
