@@ -41,11 +41,6 @@ def test_a_field_that_does_not_exist_is_refused():
         replace(PROGRAM, size=1, why="it ran", color="red")
 
 
-def test_a_copy_is_as_frozen_as_its_original():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        replace(PROGRAM, why="it ran").why = "it stopped"
-
-
 # --- classes --------------------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,19 +17,13 @@ from supervisor.model.fold import fold_all
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
-from supervisor.model.recording import FIGURES_OF_ITS_OWN, Row, Sheet, Track, tracks_of
+from supervisor.model.recording import FIGURES_OF_ITS_OWN, Row, Sheet
 from supervisor.model.state import Program, State
-from supervisor.policy.upkeep.resolution import TIERS, Held, Tier
-from supervisor.reports import curves, incidents_view, timeline
-from supervisor.reports.accounts import summary
-from supervisor.reports.accounts_view import accounts_view, since_s
-from supervisor.reports.cost_view import Games, cost_view
+from supervisor.policy.upkeep.resolution import Tier
 from supervisor.reports.exposition import Family
-from supervisor.reports.facts_view import select
-from supervisor.reports.ledger import Ledger, fold_accounts
 from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES, Since
-from supervisor.reports.results_view import NewestResult, results_view
+from supervisor.reports.results_view import NewestResult
 from supervisor.reports.status_view import status_view
 from supervisor.reports.view import program_view
 
@@ -71,6 +65,29 @@ def reboot(wall_s: float) -> Json:
 
 def journal(**known: Any) -> Json:
     return known_to(_DAEMON["journal"], **known)
+
+
+@dataclass
+class _Sources(FakeSources):
+    """With the rows of a recorder and the newest tests."""
+
+    rows: Sequence[Row] = ()
+    tested: Sequence[NewestResult] = ()
+
+    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Any) -> list[Row]:
+        return [
+            row
+            for row in self.rows
+            if len(row.keys) == len(sheet.keys)
+            and since_s <= row.at_s < until_s
+            and (not subjects or row.keys[0] in subjects)
+        ]
+
+    def recorded_names(self) -> set[str]:
+        return {row.keys[1] for row in self.rows if len(row.keys) == len(FIGURES_OF_ITS_OWN.keys)}
+
+    def results(self) -> list[NewestResult]:
+        return [*self.tested]
 
 
 @dataclass
@@ -169,20 +186,17 @@ class FakeBackend:
         return (name, SUCCESS, "begun") if verb is Verb.BACKUP else (text, SUCCESS, name)
 
     def page(self, name: str, query: Any) -> Json:
-        made: Json = getattr(self, f"page_{name}")(**PAGES[name].arguments(query))
+        """What the test has said of it, or what the page makes of the journal and the rows."""
+        said = getattr(self, f"page_{name}", None)
+        made: Json = PAGES[name].of(self.sources(), query) if said is None else said(**PAGES[name].arguments(query))
         return made
 
-    def page_timeline(self, **asked: Any) -> Json:
-        return timeline.timeline(FakeSources(journal=self.journal, now_s=1000.0, wall_s=WALL_S), **asked)
-
-    def page_incidents(self, **asked: Any) -> Json:
-        now_s = self.journal[-1].at_s if self.journal else 0.0
-        sources = FakeSources(state=fold_all(self.journal), journal=self.journal, now_s=now_s, wall_s=WALL_S)
-        return incidents_view.incidents(sources, **asked)
-
-    @property
-    def state(self) -> State:
-        return fold_all(self.journal)
+    def sources(self) -> FakeSources:
+        """At 1000 s, or at the newest fact."""
+        at_s, wall_s = (self.journal[-1].at_s, self.journal[-1].wall_s) if self.journal else (1000.0, WALL_S)
+        now_s = max(at_s, 1000.0)
+        known = {"journal": self.journal, "now_s": now_s, "wall_s": wall_s + now_s - at_s}
+        return _Sources(fold_all(self.journal), rows=self.rows, tested=self.tested, **known)
 
     def newest_fact(self) -> int:
         return self.journal[-1].seq if self.journal else 0
@@ -193,12 +207,6 @@ class FakeBackend:
         return {
             "backups": self.backed_up, "making": [], "rollback": None, "progress": None, "ends": self.ends,
         }  # fmt: skip
-
-    def page_cost(self, since: Since, until: Since) -> Json:
-        closed = fold_accounts(self.journal).closed(1000.0)
-        found = summary(closed, since_s=since_s(closed, since), until_s=since_s(closed, until))
-        games = Games(None, fold_all(self.journal))
-        return cost_view(closed, games, found, wall_s=WALL_S, usd_per_hour=self.header["usd_per_hour"])
 
     def reread(self) -> Json:
         return {"live": [], "sections": [], **self.changes}
@@ -230,10 +238,6 @@ class FakeBackend:
         self.pins.append((level, for_s, by, uid))
         return (level or "light", SUCCESS, "done")
 
-    def page_facts(self, after: int, program: str | None, limit: int, kinds: list[str]) -> Json:
-        journal = [item for item in self.journal if item.seq > after]
-        return {"facts": select(journal, program, limit, kinds, fold_all(self.journal).clock_steps)}
-
     def send_stdin(self, name: str, data: bytes) -> Result:
         if name not in self.programs:
             return name, BAD_NAME, "no such program"
@@ -256,40 +260,6 @@ class FakeBackend:
             raise self.error
         return {"tried": self.tried}
 
-    def page_results(self) -> Json:
-        return results_view(self.tested)
-
-    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Any) -> list[Row]:
-        return [
-            row
-            for row in self.rows
-            if len(row.keys) == len(sheet.keys)
-            and since_s <= row.at_s < until_s
-            and (not subjects or row.keys[0] in subjects)
-        ]
-
-    def drawn(self, *_: Any) -> list[Any]:
-        return []
-
-    def recorded_tracks(self, sheet: Sheet, *asked: Any) -> dict[tuple[str, ...], Track]:
-        found = tracks_of(sheet, self.recorded(sheet, *asked))
-        for track in found.values():
-            if "first_attempt" in track.values:  # as in the file: each row is of one attempt
-                track.values["first_attempt"] = track.values["attempt"]
-        return found
-
-    def recorded_held(self, *_: Any) -> list[Held]:
-        return [Held(0.0, 0)] * len(TIERS)
-
-    def recorded_names(self) -> set[str]:
-        return {row.keys[1] for row in self.rows if len(row.keys) == len(FIGURES_OF_ITS_OWN.keys)}
-
-    def closed(self, figures: Callable[[Ledger, float], Any]) -> Any:
-        return figures(fold_accounts(self.journal).closed(1000.0), WALL_S)
-
-    def page_curves(self, **asked: Any) -> Json:
-        return curves.curves(self, **asked)  # type: ignore[arg-type]
-
     @staticmethod
     def window(since: str) -> Since:
         made: Since = PAGES["report"].arguments({"since": since})["since"]
@@ -298,12 +268,3 @@ class FakeBackend:
     def page_report(self, since: Since, until: Since) -> Json:
         self.windows.append(since)
         return self.reported
-
-    def page_recorded(self, **asked: Any) -> Json:
-        return curves.recorded(self, **asked)  # type: ignore[arg-type]
-
-    def page_accounts(self, since: Since, until: Since) -> Json:
-        last = self.journal[-1] if self.journal else None
-        closed = fold_accounts(self.journal).closed(0.0 if last is None else last.at_s)
-        found = summary(closed, since_s=since_s(closed, since), until_s=since_s(closed, until))
-        return accounts_view(closed, found, wall_s=0.0 if last is None else last.wall_s)

@@ -29,6 +29,11 @@ STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
 PROMPT_S = 5 * PATIENCE
 
 
+def post(target: bytes, fields: bytes) -> bytes:
+    """The head of a request with a body."""
+    return b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s\r\n\r\n" % (target, fields)
+
+
 @pytest.fixture
 def path(backend: FakeBackend, socket_path: Path) -> Iterator[Path]:
     """A server of its own, which leaves neither thread nor descriptor behind."""
@@ -114,9 +119,7 @@ def test_garbage_in_a_loop_does_not_fill_the_log(path: Path) -> None:
 
 def test_a_hundred_megabytes_of_body_are_refused_after_64_kilobytes(path: Path) -> None:
     with connect(path) as sock:
-        sock.sendall(
-            b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 104857600\r\n\r\n"
-        )
+        sock.sendall(post(b"/api/v1/ask", b"Content-Length: 104857600"))
         sent = 0
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             while sent < 100 * 2**20:
@@ -134,15 +137,9 @@ def test_a_body_that_nobody_asked_for_is_not_read_to_its_end(path: Path) -> None
 
 
 REFUSED = [
-    (b"POST /api/v1/status HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 6\r\n\r\n", 405),
-    (
-        b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: 6\r\n\r\n",
-        404,
-    ),
-    (
-        b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
-        404,
-    ),
+    (post(b"/api/v1/status", b"Content-Length: 6"), 405),
+    (post(b"/nothing", b"Connection: close\r\nContent-Length: 6"), 404),
+    (post(b"/nothing", b"Transfer-Encoding: chunked"), 404),
 ]
 
 
@@ -168,9 +165,7 @@ def test_a_body_that_never_comes_or_waits_to_be_asked_for_is_answered_without(
         assert closed(sock)
     monkeypatch.setattr(rest, "MOST_REST_S", 1e9)
     with connect(path) as sock:
-        sock.sendall(
-            b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 6\r\n\r\n"
-        )
+        sock.sendall(post(b"/nothing", b"Expect: 100-continue\r\nContent-Length: 6"))
         assert sock.recv(65536).startswith(b"HTTP/1.1 404")
 
 
@@ -189,9 +184,7 @@ def test_a_head_that_comes_byte_by_byte_is_cut_off(path: Path, monkeypatch: pyte
 def test_a_body_that_comes_byte_by_byte_is_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BODY_S", 0.3)
     with connect(path) as sock:
-        sock.sendall(
-            b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
-        )
+        sock.sendall(post(b"/api/v1/ask", b"Content-Length: 1000"))
         assert cut_off(sock, (b" " for _ in range(1000)), pause_s=0.02)
 
 

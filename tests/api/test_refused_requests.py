@@ -51,9 +51,7 @@ PAGES = [
     ("/api/v1/logs/Pong/stdout?tail=-1", 400, "tail must be a whole number from 0 to 1048576, not '-1'"),
     ("/api/v1/logs/Pong/stdout?offset=0&limit=0", 400, "limit must be a whole number from 1 to 1048576, not '0'"),
     ("/api/v1/logs/Pong/stdout?offset=x", 400, f"offset must be a whole number from 0 to {2**62}, not 'x'"),
-    ("/api/v1/cost?since=@1s", 422, "since must be all, boot, seconds as 3600s or a time as @1790000000, not '@1s'"),
     ("/api/v1/cost?since=nan", 422, "since must be all, boot, seconds as 3600s or a time as @1790000000, not 'nan'"),
-    ("/api/v1/cost?since=-3s", 422, "since must be all, boot, seconds as 3600s or a time as @1790000000, not '-3s'"),
 ]
 
 

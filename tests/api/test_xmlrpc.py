@@ -210,9 +210,6 @@ def test_signals(rpc: Any, backend: FakeBackend) -> None:
     for signal in ("HUP", "SIGHUP", "1", 1):
         assert rpc.supervisor.signalProcess("Pong", signal) is True
     assert {asked[2] for asked in backend.asked} == {"SIGHUP"}
-    assert fault_of(rpc.supervisor.signalProcess, "Pong", "NOPE") == (11, "BAD_SIGNAL: Pong")
-    assert fault_of(rpc.supervisor.signalProcess, "Breakout", "HUP") == (70, "NOT_RUNNING: Breakout")
-    assert fault_of(rpc.supervisor.signalProcess, "nobody", "HUP") == (10, "BAD_NAME: nobody")
     assert rpc.supervisor.signalAllProcesses("NOPE")[0]["status"] == 11
 
 
@@ -295,11 +292,7 @@ def test_what_changed_as_the_stock_update_walks_through_it(rpc: Any, backend: Fa
     assert [names for names, _ in backend.updates] == [("new",), ("[level]",), ("Qbert",)]
 
 
-def test_adding_and_removing_what_cannot_be(rpc: Any, backend: FakeBackend) -> None:
-    assert fault_of(rpc.supervisor.addProcessGroup, "Pong") == (90, "ALREADY_ADDED: Pong")
-    assert fault_of(rpc.supervisor.addProcessGroup, "nobody") == (10, "BAD_NAME: nobody")
-    assert fault_of(rpc.supervisor.removeProcessGroup, "Pong") == (91, "STILL_RUNNING: Pong")
-    assert fault_of(rpc.supervisor.removeProcessGroup, "nobody") == (10, "BAD_NAME: nobody")
+def test_a_configuration_that_cannot_be_used_is_a_fault(rpc: Any, backend: FakeBackend) -> None:
     backend.changes = {"errors": ["line 1: not TOML", "line 2: neither"]}
     for method, args in (("reloadConfig", ()), ("addProcessGroup", ("new",))):
         assert fault_of(getattr(rpc.supervisor, method), *args) == (92, "CANT_REREAD: line 1: not TOML; line 2: neither")
@@ -411,8 +404,6 @@ def test_what_is_not_text_in_a_log(rpc: Any, log: Path) -> None:
 
 def test_clearing_logs(rpc: Any, backend: FakeBackend) -> None:
     assert rpc.supervisor.clearProcessLogs("Pong") is rpc.supervisor.clearProcessLog("Pong:Pong") is True
-    assert fault_of(rpc.supervisor.clearProcessLogs, "nobody") == (10, "BAD_NAME: nobody")
-    assert [told["status"] for told in rpc.supervisor.clearAllProcessLogs()] == [80, 80]
     assert {asked[0] for asked in backend.asked} == {Verb.CLEAR}
     backend.do = lambda _, name: (name, 30, "cannot clear its log: full")  # type: ignore[method-assign]
     assert fault_of(rpc.supervisor.clearProcessLogs, "Pong") == (30, "FAILED: Pong: cannot clear its log: full")

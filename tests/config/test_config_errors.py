@@ -58,7 +58,6 @@ MISTAKES = {
     # values of the sections
     PONG + "[level]\nslots = 0\n": "FILE, line 3: level.slots must be at least 1, not 0",
     PONG + "[level]\nslots = true\n": "FILE, line 3: level.slots must be a whole number, not True",
-    PONG + "[level]\nslots = '2'\n": "FILE, line 3: level.slots must be a whole number, not '2'",
     PONG + "[level]\nslots = 2.0\n": "FILE, line 3: level.slots must be a whole number, not 2.0",
     PONG + f"[level]\nslots = 0x{'F' * 6000}\n": (
         "FILE, line 3: level.slots does not fit into 64 bits; write a smaller number"
@@ -69,9 +68,6 @@ MISTAKES = {
     PONG + "[level]\nname = 'two words'\n": (
         "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -, not 'two words'"
     ),
-    PONG + f"[level]\nname = '{'x' * 33}'\n": (
-        f"FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -, not '{'x' * 33}'"
-    ),
     PONG + "[level]\nname = 'caf\u00e9'\n": (
         "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -, not 'caf\u00e9'"
     ),
@@ -79,7 +75,6 @@ MISTAKES = {
     PONG + f"[level]\nslots = {2**63 - 1}\n": "FILE, line 3: level.slots must be at most 1024, not 9223372036854775807",
     PONG + "[stall]\nfloor_s = 0\n": "FILE, line 3: stall.floor_s must be more than 0",
     PONG + "[stall]\nfloor_s = inf\n": "FILE, line 3: stall.floor_s must be finite, not inf",
-    PONG + "[stall]\nfloor_s = nan\n": "FILE, line 3: stall.floor_s must be finite, not nan",
     PONG + "[stall]\nfloor_s = 1e9\n": "FILE, line 3: stall.floor_s must be at most 3.16224e+07, not 1000000000.0",
     PONG + "[stall]\nfloor_s = 1979-05-27\n": (
         "FILE, line 3: stall.floor_s must be a number, not datetime.date(1979, 5, 27)"
@@ -166,17 +161,10 @@ MISTAKES = {
         'FILE, line 1: program.x.progress_glob is missing: progress = "files" needs a pattern inside the directory, '
         'such as "checkpoints/*.pt"'
     ),
-    X + "progress = 'files'\nprogress_glob = '**a'\n": (
-        "FILE, line 4: program.x.progress_glob must be a pattern inside the directory, such as "
-        "\"checkpoints/*.pt\", not '**a'"
-    ),
     X + "kind = 'services'\n": (
         "FILE, line 3: program.x.kind must be one of training, service, not 'services'; did you mean service?"
     ),
     X + "restart = true\n": "FILE, line 3: program.x.restart must be one of failed, always, never, not True",
-    X + "done_codes = 0\n": (
-        "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not 0"
-    ),
     X + "done_codes = [true]\n": (
         "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not [True]"
     ),

@@ -137,15 +137,6 @@ def test_each_key_has_its_line(table: dict[str, Any]) -> None:
             assert rows[found[key, name] - 1].startswith(f"{string(name)} = ")
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.text(max_size=60) | st.text("[]{}=\"'#\n.ab1 \\", max_size=40))
-def test_any_text_at_all(said: str) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        place = Place(Path(directory))
-        place.file.write_bytes(said.encode("utf-8", "surrogatepass"))
-        loaded_or_sentences(lambda: config.load(str(place.file), place.environ))
-
-
 def parsed(said: str) -> dict[str, Any] | None:
     try:
         return tomllib.loads(said)
@@ -165,13 +156,6 @@ def test_a_file_that_is_cut_off_anywhere(tmp_path: Path, name: str) -> None:
         if document is None or document != before:
             tried, whole, before = tried + 1, whole + settle(place, said), document
     assert 0 < whole < tried, "both happen: cut inside a key, and between two programs"
-
-
-def test_a_random_byte_is_flipped(tmp_path: Path) -> None:
-    place, data = Place(tmp_path), TEXTS["laptop"].encode()
-    for at in range(0, len(data), 5):
-        place.file.write_bytes(data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :])
-        loaded_or_sentences(lambda: config.load(str(place.file), place.environ))
 
 
 def test_top_names_are_what_the_fuzz_knows() -> None:

@@ -69,10 +69,6 @@ def test_patterns(place: Place, glob: str) -> None:
             "checkpoint_glob = 'runs/**'",
             'checkpoint_glob may hold ** once, as a directory of its own and not at the end, such as "runs/**/*.ckpt"',
         ),
-        (
-            "checkpoint_glob = 'a/**/b/**/c'",
-            'checkpoint_glob may hold ** once, as a directory of its own and not at the end, such as "runs/**/*.ckpt"',
-        ),
         (f"checkpoint_glob = '{'a/' * 17}b'", "checkpoint_glob has 18 directories, at most 16 are looked through"),
         (
             "checkpoint_glob = 'a'\ncheckpoint_step = 'x'",
@@ -101,14 +97,6 @@ def test_patterns(place: Place, glob: str) -> None:
         (
             "checkpoint_glob = 'a'\ncheckpoint_check = 'a'\ncheckpoint_check_timeout_s = 0",
             "checkpoint_check_timeout_s must be more than 0",
-        ),
-        (
-            "checkpoint_glob = 'a'\ncheckpoint_check = ['', 'a']",
-            'checkpoint_check names no program; write it such as ["python", "check.py"], without NUL characters',
-        ),
-        (
-            'checkpoint_glob = "a"\ncheckpoint_check = ["a", "b\\u0000"]',
-            'checkpoint_check names no program; write it such as ["python", "check.py"], without NUL characters',
         ),
     ],
 )

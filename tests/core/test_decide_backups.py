@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
 
-from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
+from supervisor.model.backup_record import BackupRecord
+from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Survival, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level
 from supervisor.policy.box.gate import GateSettings
@@ -204,25 +205,22 @@ def test_the_slot_of_one_that_goes_back_is_not_handed_on():
     assert [command.spec.name for command in of(done, commands.Spawn)] == ["Pong"]
 
 
-def test_a_rollback_that_fails_leaves_all_as_it_was():
+@pytest.mark.parametrize(
+    ("error", "restored", "says"),
+    [
+        ("the disk is full", {}, "nothing was changed"),
+        ("Qbert: Input/output error", {"Pong": 500}, "already rolled back: Pong"),
+    ],
+)
+def test_a_rollback_that_fails_says_who_got_there_and_all_train_on(error, restored, says):
     core = running()
     kept_as = rolling(core)
     for name in ("Pong", "Qbert"):
         core.ended(name, code=75, ckpt_step=900)
-    failed = core.give(BackupRestored(core.now_s, kept_as, "the disk is full"))
-    assert "nothing was changed" in of(failed, facts.RollbackFailed)[0].why
+    failed = core.give(BackupRestored(core.now_s, kept_as, error, restored))
+    assert says in of(failed, facts.RollbackFailed)[0].why
     assert len(of(failed, commands.Spawn)) == 2
-    assert core.program("Pong").ckpt_step == 900
-
-
-def test_a_rollback_that_fails_halfway_says_who_got_there():
-    core = running()
-    kept_as = rolling(core)
-    for name in ("Pong", "Qbert"):
-        core.ended(name, code=75, ckpt_step=900)
-    failed = core.give(BackupRestored(core.now_s, kept_as, "Qbert: Input/output error", {"Pong": 500}))
-    assert "already rolled back: Pong" in of(failed, facts.RollbackFailed)[0].why
-    assert (core.program("Pong").ckpt_step, core.program("Qbert").ckpt_step) == (500, 900)
+    assert [core.program(name).ckpt_step for name in ("Pong", "Qbert")] == [restored.get("Pong", 900), 900]
 
 
 def test_a_program_that_was_done_trains_again_and_one_that_was_stopped_stays_down():
@@ -278,8 +276,6 @@ def test_another_daemon_goes_on_with_a_rollback_from_where_it_was(after):
         core.ended("Pong", code=75)
         assert of(core.later(5).begin(), commands.RestoreBackup)
         return
-    from supervisor.model.inputs import Survival
-
     again = core.later(5).begin(core.survivor("Pong", Survival.ALIVE))
     assert len(of(again, commands.CheckBackup)) == (after == "asked")
     assert core.phase("Pong") is (Phase.RUNNING if after == "asked" else Phase.STOPPING)
@@ -305,7 +301,5 @@ def test_news_of_a_rollback_that_is_not_is_passed_over():
 
 def test_facts_of_a_rollback_that_is_not_on_record_change_nothing():
     """A damaged journal may have lost the intent."""
-    from supervisor.model.backup_record import BackupRecord
-
     for fact in (facts.RollbackBegun("w", "b", ("Pong",)), facts.RolledBackTo("w", "b", {}, "k")):
         assert BackupRecord().after(facts.Stamped(0, 0.0, 0.0, "boot", fact)) == BackupRecord()

@@ -785,19 +785,17 @@ def test_a_script_that_is_to_follow_the_level_from_now_on_is_not_restarted_for_t
     assert not core.told(facts.StopIntended)
 
 
-def test_a_script_that_counts_from_zero_again_does_not_take_back_what_was_made():
-    core = scripts_box("Pong", progress=Progress.NOTIFY)
+@pytest.mark.parametrize(
+    ("progress", "back", "kept"),
+    [
+        (Progress.NOTIFY, None, 60_000),  # it counts from zero again: that does not take back what was made
+        (Progress.BEAT, 20_000, 60_000 - 20_000),  # the steps that a resume has lost are taken back
+    ],
+)
+def test_only_steps_that_are_lost_are_taken_back(progress, back, kept):
+    core = scripts_box("Pong", progress=progress)
     core.train(300.0)
     core.ended("Pong", code=1)
-    core.steps["Pong"] = 0
+    core.steps["Pong"] -= core.steps["Pong"] if back is None else back
     core.train(360.0)
-    assert core.told(facts.Reviewed)[0].reading == pytest.approx(100.0 * 60.0, rel=0.1)
-
-
-def test_the_steps_that_a_resume_has_lost_are_taken_back():
-    core = scripts_box("Pong", progress=Progress.BEAT)
-    core.train(300.0)
-    core.ended("Pong", code=1)
-    core.steps["Pong"] -= 20_000
-    core.train(360.0)
-    assert core.told(facts.Reviewed)[0].reading == pytest.approx((60_000 - 20_000) / 10, rel=0.1)
+    assert core.told(facts.Reviewed)[0].reading == pytest.approx(kept / 10, rel=0.1)

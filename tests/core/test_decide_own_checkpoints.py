@@ -139,10 +139,11 @@ def test_a_silent_script_loses_the_time_since_its_newest_checkpoint():
 @pytest.mark.parametrize(
     ("late_s", "asks", "ending", "lost"),
     [
-        (1.0, True, {"code": 0}, (0, False)),  # it saved after it was asked to leave
-        (-5.0, True, {"code": 0}, (None, False)),  # five seconds before: it may have trained on without a word
-        (1.0, True, {"signal": 9}, (None, False)),  # it had to be killed
-        (1.0, False, {"code": 1}, (None, False)),  # nobody had asked it
+        (1.0, "restart", {"code": 0}, (0, False)),  # it saved after it was asked to leave
+        (1.0, "stop", {"code": 0}, (0, False)),  # another daemon starts it again
+        (-5.0, "restart", {"code": 0}, (None, False)),  # five seconds before: it may have trained on without a word
+        (1.0, "restart", {"signal": 9}, (None, False)),  # it had to be killed
+        (1.0, "", {"code": 1}, (None, False)),  # nobody had asked it
     ],
 )
 def test_a_script_that_saves_as_it_is_asked_to_leave_has_lost_nothing(late_s, asks, ending, lost):
@@ -151,26 +152,17 @@ def test_a_script_that_saves_as_it_is_asked_to_leave_has_lost_nothing(late_s, as
     trains(core, 100.0, steps=900)
     asked_at_s = core.now_s
     if asks:
-        core.ask("restart", "Pong")
+        core.ask(asks, "Pong")
     core.later(2.0)
-    dies(core, **ending)
+    if asks == "stop":
+        core.ended("Pong", **ending)
+        core.later(600.0).begin()
+        core.ask("start", "Pong")
+    else:
+        dies(core, **ending)
     starts(core, own(900, core=core, age_s=core.now_s - asked_at_s - late_s))
     trains(core)
     assert [(fact.lost_steps, fact.at_least) for fact in core.told(facts.Resumed)] == [lost]
-
-
-def test_so_it_has_if_another_daemon_starts_it_again():
-    core = script()
-    starts(core, OwnCheckpoint())
-    trains(core, 100.0, steps=900)
-    asked_at_s = core.now_s
-    core.ask("stop", "Pong")
-    core.later(2.0).ended("Pong", code=0)
-    core.later(600.0).begin()
-    core.ask("start", "Pong")
-    starts(core, own(900, core=core, age_s=core.now_s - asked_at_s - 1.0))
-    trains(core)
-    assert [(fact.lost_steps, fact.at_least) for fact in core.told(facts.Resumed)] == [(0, False)]
 
 
 def test_its_own_report_comes_first():

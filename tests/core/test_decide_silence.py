@@ -302,16 +302,14 @@ def test_it_is_restarted_again_only_where_the_restart_brought_it_further():
     assert core.program("Pong").gap_s("training") > 3000.0, "it was one: such a time is usual from now on"
 
 
-def test_its_own_longest_silence_takes_the_place_of_what_is_usual():
-    core = printing(stall_timeout_s=7200.0)
-    core.watch(7000, period_s=5.0, Pong=stands(core, 155))
-    assert not core.told(facts.Slowed)
-    assert shown(core) == (None, None, None)
-
-
-def test_steps_that_cannot_be_read_do_not_stand_still():
-    core = printing()
-    core.watch(4000, period_s=5.0, Pong={**stands(core, 155), "unread": "its log is gone"})
+@pytest.mark.parametrize(
+    ("own", "unread"),
+    [({"stall_timeout_s": 7200.0}, {}), ({}, {"unread": "its log is gone"})],
+    ids=["its own limit", "unread"],
+)
+def test_steps_within_its_own_limit_or_that_cannot_be_read_do_not_stand_still(own, unread):
+    core = printing(**own)
+    core.watch(7000, period_s=5.0, Pong={**stands(core, 155), **unread})
     assert not core.told(facts.Slowed)
     assert shown(core) == (None, None, None)
 

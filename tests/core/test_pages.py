@@ -372,15 +372,16 @@ def test_a_table_ends_with_a_whole_moment(core):
     assert steps(since="1s") == []
 
 
-@pytest.mark.parametrize("text", ["-1", "x", "inf", "nan"])
-def test_a_moment_that_makes_no_sense(core, text):
-    with pytest.raises(BadQuery, match=f"^after must be a time in seconds from 0, not '{text}'$"):
-        PAGES["recorded"].of(Sources(core), {"after": text})
-
-
-def test_a_period_that_makes_no_sense(core):
-    with pytest.raises(BadQuery, match=r"^period_s must be one of 10, 60, 600, 3600, 21600, 86400, not '30'$"):
-        PAGES["recorded"].of(Sources(core), {"period_s": "30"})
+@pytest.mark.parametrize(
+    ("key", "text", "said"),
+    [
+        *(("after", text, f"a time in seconds from 0, not '{text}'") for text in ("-1", "x", "inf", "nan")),
+        ("period_s", "30", "one of 10, 60, 600, 3600, 21600, 86400, not '30'"),
+    ],
+)
+def test_a_moment_or_a_period_that_makes_no_sense(core, key, text, said):
+    with pytest.raises(BadQuery, match=f"^{key} must be {said}$"):
+        PAGES["recorded"].of(Sources(core), {key: text})
 
 
 def test_which_pages_are_the_same_for_everybody():

@@ -109,3 +109,17 @@ class Terminal:
             while piece := os.read(self.master, 65536):
                 self.seen += self._decode(piece)
         return self.seen, self.process.wait(30)
+
+
+def hung_up(socket: Path, *args: str) -> int:
+    """The exit code of supervisorctl whose terminal goes away once it has written. SIGHUP is ignored, as below nohup: nothing
+    but the hang-up itself tells it."""
+    master, slave = pty.openpty()
+    shell = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *CTL, "-s", f"unix://{socket}", *args]
+    process = subprocess.Popen(
+        shell, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL, env=environment(), start_new_session=True
+    )
+    os.close(slave)
+    assert os.read(master, 1)
+    os.close(master)
+    return process.wait(30)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pty
 import sqlite3
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend, daemon
-from running import CTL, Terminal, ctl, environment
+from running import Terminal, ctl, hung_up
 from serving import served
 
 from supervisor.adapters import singleton
@@ -178,16 +176,7 @@ def test_history_follows_over_a_restart_of_the_daemon(socket_path: Path, night: 
 
 
 def test_a_follower_ends_with_its_terminal_though_it_has_nothing_to_write(api: Path, night: FakeBackend) -> None:
-    """With SIGHUP ignored, as below nohup: nothing but the hang-up itself could tell it."""
-    master, slave = pty.openpty()
-    shell = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *CTL, "-s", f"unix://{api}", "history", "-n", "1", "-f"]
-    process = subprocess.Popen(
-        shell, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL, env=environment(), start_new_session=True
-    )  # fmt: skip
-    os.close(slave)
-    assert os.read(master, 1)
-    os.close(master)
-    assert process.wait(30) == READER_LEFT
+    assert hung_up(api, "history", "-n", "1", "-f") == READER_LEFT
 
 
 def test_more_facts_than_one_answer_holds(api: Path, night: FakeBackend) -> None:

@@ -16,7 +16,7 @@ from fake_backend import FakeBackend, daemon, journal, program, reboot
 from running import CTL, ROOT, Terminal, ctl, environment
 
 from supervisor.ctl import text
-from supervisor.ctl.status_page import choose, page
+from supervisor.ctl.status_page import choose
 from supervisor.model.state import Damage
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -264,12 +264,6 @@ def test_wide_characters_are_counted_as_they_are_shown() -> None:
     assert text.clip("abc", 0) == ""
     assert text.pad("日", 4) == "日  "
     assert text.pad("7", 3, right=True) == "  7"
-
-
-def test_a_page_of_a_dead_daemon_always_begins_by_saying_so(backend: FakeBackend) -> None:
-    status = backend.page_status()
-    status["daemon"] |= {"state": "dead", "says": "daemon is not running"}
-    assert page(status, ["Pong"], None, text.Paint(on=False))[0] == "daemon is not running"
 
 
 def test_named_programs_come_in_the_order_asked() -> None:

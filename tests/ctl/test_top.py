@@ -21,7 +21,7 @@ import psutil
 import pyte
 import pytest
 from fake_backend import FakeBackend, daemon, program
-from running import CTL, Terminal, environment
+from running import CTL, Terminal, environment, hung_up
 from serving import served
 
 from supervisor.ctl import text
@@ -171,16 +171,7 @@ def test_its_modes_are_given_back(api: Path, box: FakeBackend) -> None:
 
 
 def test_it_ends_with_its_terminal(api: Path, box: FakeBackend) -> None:
-    """SIGHUP is ignored, as below nohup: the hang-up itself must tell it."""
-    master, slave = pty.openpty()
-    shell = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *CTL, "-s", f"unix://{api}", "top"]
-    process = subprocess.Popen(
-        shell, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL, env=environment(), start_new_session=True
-    )
-    os.close(slave)
-    assert os.read(master, 1)
-    os.close(master)
-    assert process.wait(30) == READER_LEFT
+    assert hung_up(api, "top") == READER_LEFT
 
 
 def test_ctrl_z_and_back(api: Path, box: FakeBackend) -> None:
