@@ -278,7 +278,7 @@ settle_s = 0.0
     def facts(self, kind: str | None = None, program: str | None = None) -> list[dict[str, Any]]:
         """Straight from the journal, read-only."""
         with contextlib.closing(sqlite3.connect(f"file:{self.state}/journal.sqlite?mode=ro", uri=True)) as db:
-            question = "SELECT seq, at_s, kind, body FROM fact WHERE ?1 IN (kind, '') ORDER BY seq"
+            question = "SELECT seq, at_s, kind, body FROM fact WHERE ? IN (kind, '') ORDER BY seq"
             rows = db.execute(question, [kind or ""]).fetchall()
         out = [{"seq": seq, "at_s": at_s, "kind": k, **json.loads(body)} for seq, at_s, k, body in rows]
         return [fact for fact in out if program in (None, fact.get("program"))]
