@@ -54,8 +54,8 @@ def hook(tmp_path):
     return Hook(tmp_path)
 
 
-def told_by(url, timeout_s=30.0 * PATIENCE):
-    rules = AlertSettings(urls=(url,), timeout_s=timeout_s)
+def told_by(url, timeout_s=30.0 * PATIENCE, link=""):
+    rules = AlertSettings(urls=(url,), timeout_s=timeout_s, link=link)
     return deliver(rules, rules.targets[0], NOTICE, "box")
 
 
@@ -72,10 +72,10 @@ def test_a_url_that_is_down_refuses_hangs_and_is_up_again(receiver):
     assert not re.search("hunter2|s3cret", error), "nothing of the URL"
     assert "500" in told_by(receiver.up("refuse").url)
     assert told_by(receiver.up("hang").url, timeout_s=4.0) == "no answer within 4s"
-    assert told_by(receiver.up("take").url) == ""
+    assert told_by(receiver.up("take").url, link="https://box.example/") == ""
     (got,) = receiver.got
     assert got["title"] == f"{DO}. extralife on box: Pong: fatal"
-    assert got["message"] == "Pong: no such game\n[critical, id 00ff00ff00ff00ff]"
+    assert got["message"] == "Pong: no such game\nhttps://box.example/\n[critical, id 00ff00ff00ff00ff]"
     assert got["type"] == "failure"
 
 
@@ -92,11 +92,10 @@ def test_a_url_that_is_down_refuses_hangs_and_is_up_again(receiver):
     ],
 )
 def test_the_severity_is_the_services_priority_and_the_dashboard_is_one_touch_away(receiver, url, severity, priority, click):
-    rules = AlertSettings(urls=(url.replace("PORT", str(receiver.up().port)),), link="https://box.example/?a=1&b")
-    assert deliver(rules, rules.targets[0], replace(NOTICE, severity=severity), "box") == ""
+    url, link = url.replace("PORT", str(receiver.up().port)), "https://box.example/?a=1&b"
+    assert child.send({"url": url, "title": "Pong", "body": "died", "severity": severity, "link": link}) == ""
     (got,), (headers,) = receiver.got, receiver.headers
     assert (headers.get("X-Priority", got.get("priority")), headers.get("X-Click")) == (priority, click)
-    assert got["message"] == f"Pong: no such game\nhttps://box.example/?a=1&b\n[{severity}, id 00ff00ff00ff00ff]"
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ PATTERNS = ("**/*.jsonl", "**/*.jsonl", "*/**/*.jsonl", "**/{name}*.jsonl", "")
 FILES = ("runs/{name}.jsonl", "runs/{at}/{name}-log.jsonl", "m{at}.jsonl")
 
 
-@pytest.mark.parametrize("layouts", [15, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("layouts", [8, pytest.param(100, marks=pytest.mark.slow)])
 def test_no_figure_of_a_neighbour_in_random_layouts_of_two_to_five_programs(
     tmp_path: Path, writers: list[Writer], monkeypatch: pytest.MonkeyPatch, layouts: int
 ) -> None:

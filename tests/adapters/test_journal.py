@@ -73,7 +73,7 @@ def test_what_is_appended_is_read_back_with_its_stamp(path):
     assert read_all(path) == stamped
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(at_s=st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53), wall_s=st.just(-0.0))
 def test_every_time_comes_back_and_its_row_is_whole(tmp_path_factory, at_s, wall_s):
     path = tmp_path_factory.mktemp("times") / "journal.sqlite"
