@@ -288,6 +288,18 @@ def test_a_journal_is_built_of_its_rows_and_its_floor(path: Path) -> None:
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+@pytest.mark.parametrize("ends", ["SELECT 1", "ROLLBACK"])
+def test_a_transaction_is_all_or_nothing_and_may_have_ended_by_itself(path: Path, ends: str) -> None:
+    schema.build(path, [row(1)])
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        with contextlib.suppress(KeyboardInterrupt), schema.transaction(db):
+            db.execute(schema.INSERT, row(2))
+            db.execute(ends)
+            raise KeyboardInterrupt
+        assert not db.in_transaction
+        assert db.execute("SELECT seq FROM fact").fetchall() == [(1,)]
+
+
 # --- the swap ------------------------------------------------------------------------------------------------------------
 
 
