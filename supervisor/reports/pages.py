@@ -31,15 +31,10 @@ class BadQuery(ValueError):
 
 
 class Page:
-    """A registered page. `instant`: it uses only data in memory, so it waits for no disk."""
+    """A registered page. `instant`: it uses only data in memory, so it waits for no disk, and takes no query."""
 
     def __init__(self, function: str, *, instant: bool = False, **query: Parse) -> None:
         self.function, self.instant, self._query = function, instant, query
-
-    @property
-    def takes_query(self) -> bool:
-        """Whether the page has query parameters."""
-        return bool(self._query)
 
     def of(self, sources: Sources, query: Mapping[str, str]) -> Json:
         """The page, as JSON values. Raises BadQuery and the errors of its sources."""

@@ -131,7 +131,7 @@ class DaemonBackend:
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
         sources, page = self._sources(), PAGES[name]
-        if page.takes_query or not page.instant:
+        if not page.instant:
             return page.of(sources, query)
         made = sources.published.made
         if name not in made:
