@@ -25,29 +25,43 @@ SPEC = ProgramSpec("Pong", ("sleep", "1"), "d", progress=Progress.BEAT)
 
 
 class Cluster:
-    """Answers as it is told to."""
+    """Notes every call, and answers as it is told to."""
 
     def __init__(self):
         self.answer, self.rows, self.absent, self.cancelled, self.scripts = Submitted(17), [], frozenset(), [], []
-        self.unread = ""
+        self.unread, self.calls, self.signalled, self.deleted, self.all_nodes = "", [], Done(), Done(), []
 
     def submit(self, script, options=(), *, cwd="/"):
+        self.calls.append(("submit", options, cwd))
         self.scripts.append(script)
         return self.answer
 
     def jobs(self, wanted=()):
+        self.calls.append(("jobs", wanted))
         return Jobs(tuple(self.rows), self.absent, self.unread) if isinstance(self.rows, list) else self.rows
 
     def cancel(self, targets):
+        self.calls.append(("cancel", targets))
         self.cancelled += targets
-        return Done()
-
-    def nodes(self):
-        return []
+        return self.deleted
 
     def signal(self, target, name):
+        self.calls.append(("signal", target, name))
         self.cancelled.append((target, name))
-        return Done()
+        return self.signalled
+
+    def nodes(self):
+        self.calls.append(("nodes",))
+        return self.all_nodes
+
+    def said(self, *but):
+        """The calls since the last look."""
+        found, self.calls = [each for each in self.calls if each[0] not in but], []
+        return found
+
+    def gone(self):
+        """The jobs that were deleted since the last look, however often."""
+        return sorted({target for call in self.said() if call[0] == "cancel" for target in call[1]})
 
 
 class World:

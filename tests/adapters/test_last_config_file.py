@@ -85,16 +85,6 @@ def test_a_cut_between_the_two_renames_loses_nothing(
     assert (None if found is None else found.given.text) == ("one = 1\n" if place == "newest" else None)
 
 
-def test_it_is_found_by_the_pointer_when_the_file_is_gone(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
-    kept = ConfigInput(str(tmp_path / "extralife.toml"), "x = 1\n")
-    last_config.keep(paths, kept, environ, 1e9)
-    found = last_config.find(str(tmp_path / "extralife.toml"), environ, {})
-    assert found is not None
-    assert found.given == kept
-    assert last_config.find(str(tmp_path / "another.toml"), environ, {}) is None
-    assert places.pointed(kept.path, environ) == {"state_dir": paths.state_dir, "runtime_dir": paths.runtime_dir}
-
-
 @pytest.mark.parametrize("named_by", ["flag", "variable"])
 def test_what_another_state_directory_keeps_is_not_taken(tmp_path: Path, environ: dict[str, str], named_by: str) -> None:
     """A mistyped --state-dir must not start the daemon of the usual place, and train there."""

@@ -155,17 +155,6 @@ def test_the_journal_is_asked_in_an_environment_of_its_own(journalctl, look, mon
     assert (journalctl.directory / "input").read_text() == "/dev/null\n"
 
 
-def test_of_much_the_end_is_read_and_bytes_that_are_no_text_are_marked(journalctl, look):
-    line = entry(1.0, "x" * 400, __CURSOR="%05d").encode() + b"\n"
-    size = len(line) + 3
-    many = 1024 * 1024 // size + 10
-    data = b"".join(line.replace(b"%05d", b"%07d" % number).replace(b"xx", b"\xffx", 1) for number in range(many))
-    (journalctl.directory / "then").write_bytes(data)
-    found = look().lines
-    assert len(found) == 1024 * 1024 // size
-    assert {each.text for each in found} == {"\ufffd" + "x" * 399}
-
-
 def test_when_the_time_is_over_nothing_more_is_asked(journalctl, look, monkeypatch):
     monkeypatch.setattr(last_words, "TIMEOUT_S", 0.0)
     assert look() == Traces(own_stop=False, journal=Journal.UNKNOWN)

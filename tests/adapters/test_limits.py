@@ -78,14 +78,3 @@ def test_a_limit_that_may_not_be_raised_stays(monkeypatch):
     monkeypatch.setattr(limits, "GIVEN_FILES", 1024)
     limits.raise_files()
     assert kernel.limits == (1024, 4096)
-
-
-@pytest.mark.parametrize(
-    ("files", "most"), [(3, 1), (11, 1), (24, 2), (255, 21), (256, 21), (262, 22), (65_536, 10_901), (ALL, 65_536)]
-)
-def test_as_many_programs_run_as_files_are_left_for_them(monkeypatch, files, most):
-    monkeypatch.setattr(limits, "resource", Kernel(files, ALL))
-    assert limits.most_programs() == most
-    assert limits.no_room(most - 1) is None
-    refusal = f"{most} programs need all of the {files} open files that are allowed: raise LimitNOFILE= or `ulimit -n`"
-    assert limits.no_room(most) == refusal

@@ -123,28 +123,3 @@ def test_nothing_is_opened_before_the_first_line_and_the_size_is_limited(tmp_pat
         "extralife.log": "line 4 é\n", "extralife.log.1": "line 3 é\n", "extralife.log.2": "line 2 é\n",
     }  # fmt: skip
     assert handler.encoding == "utf-8", "whatever the locale is"
-
-
-class Unprintable:
-    def __init__(self, error):
-        self.error = error
-
-    def __str__(self):
-        raise self.error
-
-
-@pytest.mark.parametrize(
-    ("error", "why"),
-    [
-        (ValueError("it has no text"), "it has no text"), (ValueError(), "ValueError()"),
-        (OSError("words alone"), "words alone"), (OSError(errno.EIO, "Input/output error"), "Input/output error"),
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_trouble_is_said_as_well_as_the_error_can_be(tmp_path, error, why):
-    handler = log_at(tmp_path / "extralife.log")
-    write(handler, Unprintable(error))
-    assert handler.trouble() == f"it cannot be written: {why}"
-    write(handler, "a line")
-    assert handler.trouble() == ""
-    handler.close()

@@ -8,12 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from attempts_kit import eventually
 from hypothesis import given
 from hypothesis import strategies as st
 from leaks import open_files
@@ -45,10 +42,11 @@ class Ear:
         self.root = root
         self.came = threading.Semaphore(0)
         self.statuses = []  # of Pong, after each message that was taken
+        self.children = []
         self.edges = NotifySockets(self.path, self.wake)
 
     def path(self, program):
-        return str(self.root / "notify" / program)
+        return str(self.root / "run" / "notify" / program)
 
     def wake(self):
         heard = self.heard()
@@ -67,6 +65,13 @@ class Ear:
         assert self.came.acquire(timeout=PATIENCE_S), "no message came"
         return self.heard()
 
+    def say(self, text, program="Pong"):
+        """Send from this process and return the state afterwards."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendto(text.encode(), self.path(program))
+        assert self.came.acquire(timeout=PATIENCE_S)
+        return self.heard(program)
+
     def silence(self):
         """Nothing of what was sent before was taken: the next message is the first."""
         self.send("STATUS=the last", token=TOKEN)
@@ -83,13 +88,10 @@ class Ear:
         self.children.append(child)
         assert child.stdout.readline() == b"sent\n"
 
-    children: list[subprocess.Popen[bytes]]
-
 
 @pytest.fixture
 def ear(tmp_path):
     made = Ear(tmp_path)
-    made.children = []
     yield made
     made.edges.close()
     for child in made.children:
@@ -327,38 +329,14 @@ def test_all_that_a_later_message_changes(message: dict[str, str], after: dict[s
 # --- the sockets --------------------------------------------------------------------------------------------------------
 
 
-class Ears:
-    """NotifySockets, with a count of what was taken."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.came = root, threading.Semaphore(0)
-        self.sockets = NotifySockets(self.path, self.came.release)
-
-    def path(self, program: str) -> str:
-        return str(self.root / "run" / "notify" / program)
-
-    def listen(self, *programs: str) -> None:
-        for program in programs:
-            self.sockets.bind(program)
-            self.sockets.expect(program, TOKEN)
-
-    def say(self, text: str, program: str = "Pong") -> NotifyState | None:
-        """Send from this process and return the state afterwards."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(text.encode(), self.path(program))
-        assert self.came.acquire(timeout=60.0)
-        return self.sockets.state_of(program, TOKEN)
-
-
 @pytest.fixture
-def ears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ears]:
-    monkeypatch.setattr(module, "_token_of", lambda _pid: TOKEN)  # this process is none of an attempt
-    made = Ears(tmp_path)
-    yield made
-    made.sockets.close()
+def ears(ear, monkeypatch: pytest.MonkeyPatch) -> Ear:
+    """Hears this process too, which is none of an attempt."""
+    monkeypatch.setattr(module, "_token_of", lambda _pid: TOKEN)
+    return ear
 
 
-def test_a_message_changes_the_state_before_the_daemon_is_woken(ears: Ears) -> None:
+def test_a_message_changes_the_state_before_the_daemon_is_woken(ears: Ear) -> None:
     ears.listen("Pong")
     began_ns = module.now_ns()
     state = ears.say("WATCHDOG=1\nSTATUS=on")
@@ -366,11 +344,11 @@ def test_a_message_changes_the_state_before_the_daemon_is_woken(ears: Ears) -> N
     assert state.progress_ns is not None
     assert began_ns <= state.progress_ns <= module.now_ns()
     assert state == NotifyState(TOKEN, ready=True, status="on", progress_ns=state.progress_ns, pings=1)
-    assert ears.sockets.state_of("Pong", OTHER) is None
-    assert ears.sockets.state_of("Qbert", TOKEN) is None
+    assert ears.edges.state_of("Pong", OTHER) is None
+    assert ears.edges.state_of("Qbert", TOKEN) is None
 
 
-def test_the_directory_of_the_sockets_is_the_owners_alone(ears: Ears) -> None:
+def test_the_directory_of_the_sockets_is_the_owners_alone(ears: Ear) -> None:
     before = os.umask(0)
     try:
         ears.listen("Pong")
@@ -382,59 +360,30 @@ def test_the_directory_of_the_sockets_is_the_owners_alone(ears: Ears) -> None:
 
 
 @pytest.mark.parametrize("spare", [0, 1])
-def test_a_path_of_107_bytes_is_bound_and_a_longer_one_is_refused(ears: Ears, spare: int) -> None:
+def test_a_path_of_107_bytes_is_bound_and_a_longer_one_is_refused(ears: Ear, spare: int) -> None:
     length = 107 - len(os.fsencode(ears.path("x"))) + 1 + spare
     name = "\u00e4" * (length // 2) + "x" * (length % 2)  # bytes count, not letters
     assert len(os.fsencode(ears.path(name))) == 107 + spare
     if spare:
         with pytest.raises(OSError, match=r" is longer than the 107 bytes .*: shorten runtime_dir or the program's name$"):
-            ears.sockets.bind(name)
+            ears.edges.bind(name)
         assert not Path(ears.path(name)).exists()
     else:
-        ears.sockets.bind(name)
+        ears.edges.bind(name)
         assert Path(ears.path(name)).is_socket()
 
 
-def test_another_socket_in_its_place_is_not_ours(ears: Ears) -> None:
+def test_another_socket_in_its_place_is_not_ours(ears: Ear) -> None:
     ears.listen("Pong")
     os.rename(ears.path("Pong"), ears.path("aside"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(ears.path("Pong"))
-        ears.sockets.bind("Pong")
+        ears.edges.bind("Pong")
     assert ears.say("STATUS=on") == NotifyState(TOKEN, status="on")
 
 
-def test_closing_ends_the_thread_and_leaves_the_paths(tmp_path: Path) -> None:
-    others, before = set(threading.enumerate()), open_files()
-    ears = Ears(tmp_path)
-    ears.listen("Pong", "Qbert")
-    (thread,) = set(threading.enumerate()) - others
-    assert (thread.name, thread.daemon) == ("edges", True)
-    for _ in range(2):
-        ears.sockets.close()
-    assert not thread.is_alive()
-    assert open_files() <= before
-    assert all(Path(ears.path(name)).is_socket() for name in ("Pong", "Qbert"))
-
-
-def test_an_endless_sender_is_read_sixty_four_at_a_time_with_pauses(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each socket at most 64 messages in a row, and of all of them 64 in 50 ms."""
-    pauses: list[float] = []
-    monkeypatch.setattr(module, "now_ns", lambda: 1)  # the window never ends
-    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=pauses.append))
-    ears.listen("Pong")
-    for _ in range(63):
-        ears.say("STATUS=x")
-    ears.listen("Qbert")
-    ears.say("STATUS=x", "Qbert")
-    ears.say("STATUS=x")
-    assert eventually(lambda: len(pauses) >= 2)
-    ears.sockets.close()  # wakes the thread once more
-    assert pauses in ([0.05] * 2, [0.05] * 3), "none before the 64th"
-
-
 def test_a_message_that_changes_nothing_wakes_too_and_one_of_a_past_attempt_does_not(
-    ears: Ears, monkeypatch: pytest.MonkeyPatch
+    ears: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ears.listen("Pong")
     assert ears.say("MAINPID=7") == NotifyState(TOKEN)
@@ -443,14 +392,11 @@ def test_a_message_that_changes_nothing_wakes_too_and_one_of_a_past_attempt_does
     for text in ("STATUS=old", "STATUS=nowhere"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto(text.encode(), ears.path("Pong"))
-    assert ears.say("READY=1").status == "", "only the last one, whose environment cannot be read"  # type: ignore[union-attr]
+    assert ears.say("READY=1").status == "", "only the last one, whose environment cannot be read"
     assert not ears.came.acquire(blocking=False)
 
 
-# --- what comes along ---------------------------------------------------------------------------------------------------
-
-
-def test_a_broken_message_is_logged_with_its_program(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_message_is_logged_with_its_program(ears: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
     real, broken = module.parse, [True]
 
     def once(data: bytes) -> dict[str, str]:

@@ -385,9 +385,12 @@ def test_who_only_looks_at_a_copy_stops_nobody_and_may_not_go_on(box, tmp_path):
 
 
 def test_doctor_s_small_file_goes_there_and_back(box, tmp_path):
-    (tmp_path / "probe").mkdir()
+    for name in ("probe", "another"):
+        (tmp_path / name).mkdir()
     assert restoring.try_out(box.restic(), tmp_path / "probe", box="ada") == ""
     assert box.restic().snapshots() == []
+    box.rules = replace(box.rules, repository="/nowhere/repo")
+    assert restoring.try_out(box.restic(), tmp_path / "another", box="ada").startswith("restic backup: ")
 
 
 # --- killed in the middle -------------------------------------------------------------------------------------------------

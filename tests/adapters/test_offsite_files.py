@@ -163,14 +163,6 @@ def test_a_config_file_may_be_a_link_as_in_a_directory_of_settings(box: Box, tmp
     assert not (directory / "config/extralife.toml").is_symlink()
 
 
-def test_a_copy_begins_without_what_an_earlier_one_left(box: Box) -> None:
-    left = box.state / "offsite" / "work"
-    (left / "copy" / "files").mkdir(parents=True)
-    (left / "copy" / "files" / "left").touch()
-    (left / "journal.sqlite").write_text("left")
-    assert files(box.collect().directory) == ALL
-
-
 def test_curves_that_cannot_be_read_cost_no_training_and_a_journal_does(box: Box) -> None:
     Path(box.paths.recording).write_bytes(b"x" * 5000)
     assert files(box.collect().directory) - {"recording.sqlite"} == ALL - {"recording.sqlite"}
@@ -423,26 +415,6 @@ def test_until_it_is_put_back_its_note_stays_and_each_copy_has_it(regained: tupl
     assert staging.collect(paths, ("mine",), about, wall_s=WALL_S, with_replay=False, task=Task()).steps == {}
 
 
-def test_what_an_interrupted_restore_left_is_replaced(tree: Tree, tmp_path: Path) -> None:
-    new = tmp_path / "new"
-
-    def ready(*_: object) -> None:
-        raise RuntimeError("the machine is gone")
-
-    with pytest.raises(RuntimeError):
-        restore(tree, new, ready=ready)
-    assert not (new / "journal.sqlite").exists()
-    (new / ".restoring" / "left").touch()
-    (new / "journal-archive" / "left").touch()
-    (new / "programs" / "Pong" / "replay" / "left").touch()
-    (new / "backups" / "copy-1800000000.tmp").mkdir()
-    shutil.rmtree(new / "backups" / "copy-1800000000")
-    (new / "alive").write_text("left")
-    restore(tree, new)
-    assert files(new) == RESTORED
-    assert (new / "alive").read_text() == "alive"
-
-
 def test_a_copy_with_little_in_it_comes_back_too(tree: Tree, tmp_path: Path) -> None:
     for name in ("backup.json", "recording.sqlite", "alive", "reboot_alerts.log"):
         (tree.tree / name).unlink()
@@ -455,27 +427,6 @@ def test_a_copy_with_little_in_it_comes_back_too(tree: Tree, tmp_path: Path) -> 
     assert seen == [(None, about)]
     assert files(tmp_path / "new") == {"journal.sqlite", "offsite/copy.json", "offsite/lease.json"}
     assert restore(tree, tmp_path / "other").config is None
-
-
-def test_a_copy_without_what_scripts_wrote_makes_no_backup(box: Box, tmp_path: Path) -> None:
-    shutil.copytree(box.collect().directory, tmp_path / "tree")
-    made = restore(Tree(tmp_path / "tree"), tmp_path / "new")
-    assert (made.steps, made.own) == ({"Pong": 100}, "")
-    assert files(tmp_path / "new" / "backups") == set()
-
-
-def test_who_takes_over_holds_the_repository_unless_another_one_does_at_the_same_moment(tree: Tree, tmp_path: Path) -> None:
-    restore(tree, tmp_path / "new", take_over=True, known=tree.snapshots()[:1])
-    lease = json.loads((tmp_path / "new" / "offsite" / "lease.json").read_text())
-    assert (lease["generation"], lease["box"], lease["since_s"]) == (5, "bob", 7.0)
-    assert tree.looks == 2, "the earlier look was enough"
-    assert tree.kept[-1].lease is not None
-    assert tree.kept[-1].lease.token == lease["token"]
-    tree.meanwhile = [of_lease("other", 9, "eve")]
-    with pytest.raises(NotRestored) as told:
-        restore(tree, tmp_path / "late", take_over=True)
-    assert str(told.value) == "box eve has taken over at the same moment; only one of you should go on"
-    assert not (tmp_path / "late" / "journal.sqlite").exists()
 
 
 def damage_checkpoint(tree: Tree) -> str:

@@ -219,18 +219,6 @@ def test_only_the_holder_copies_and_a_look_copies_nothing(
         assert done.snapshot == "abcdef01"
 
 
-def test_a_box_on_other_hardware_goes_on_by_the_newest_copy_on_its_record(box: Box) -> None:
-    Path(box.paths.offsite).mkdir(exist_ok=True)
-    thread.leases.write(Path(box.paths.offsite), Lease("t", 2, "ada", place=box.repository.place), {"product": "2"})
-    box.repository.kept = [of_lease("t", 2), replace(of_lease("", 0, id_="c7"), tags=("extralife",))]
-    found = box.does(copy(copied="c6"))[0]
-    assert isinstance(found, LeaseFound)
-    assert found.claim is Claim.LOST
-    found = box.does(copy(copied="c7"))[0]
-    assert isinstance(found, LeaseFound)
-    assert (found.claim, found.lease.generation, found.lease.box, found.lease.since_s) == (Claim.HELD, 3, "ada", WALL_S)
-
-
 @pytest.mark.parametrize(
     ("error", "told"),
     [

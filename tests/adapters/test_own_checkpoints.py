@@ -230,6 +230,9 @@ def test_a_pattern_without_a_number_is_told_and_time_decides(tmp_path: Path) -> 
     found = look(spec(tmp_path))
     assert (found.path, found.step, found.note) == (f"{tmp_path}/b.pt", None, "checkpoint_step finds no number for b.pt")
     assert look(spec(tmp_path, step="")).note == ""
+    plain(tmp_path / "c" / "x.pt", 10.0)
+    os.utime(tmp_path / "c", (0.0, 0.0))
+    assert look(spec(tmp_path, "*")).path == f"{tmp_path}/c", "written when its newest file was"
 
 
 def test_an_unknown_format_is_whole_at_the_second_look(tmp_path: Path) -> None:
@@ -258,7 +261,7 @@ def test_the_newest_whole_one_is_found_behind_torn_ones_and_has_the_size_of_all_
     plain(tmp_path / "step=1" / "d.pt")
     (tmp_path / "step=4").mkdir()
     plain(tmp_path / "step=5" / "c.pt").write_bytes(b"PK\x03\x04 begun")
-    found = look(spec(tmp_path, "step=*"))
+    found = look(spec(tmp_path, "step=*", checkpoint_check=check("sys.exit(0)")))  # which a torn one is not given to
     assert (found.step, found.size_bytes, found.torn) == (3, size, f"{tmp_path}/step=5")
 
 
@@ -435,6 +438,13 @@ def test_a_start_gets_the_newest_whole_one_and_sets_aside_first(tmp_path: Path, 
     assert (found.found.torn, found.left) == ("", ())
     assert (tmp_path / ".step=300.pt.bad").exists()
     assert daemon.newest(spec(tmp_path)).step == 200
+
+
+def test_a_start_waits_for_a_check_that_takes_long(tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 0.05)
+    plain(tmp_path / "step=5.pt")
+    slow = spec(tmp_path, checkpoint_check=check("time.sleep(0.3)"))
+    assert daemon.begins(BeforeStart(slow, "t")).found.step == 5, "else it would begin without its checkpoint"
 
 
 def test_a_script_that_counts_from_zero_again_goes_on_from_what_it_wrote_last(tmp_path: Path, daemon: Daemon) -> None:

@@ -8,28 +8,39 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from attempts_kit import eventually
 from fakes import FakeClock
+from leaks import open_below
 from structlog.testing import capture_logs
+from test_trees import process, table
 
 from supervisor.adapters import procfs
-from supervisor.adapters.process import growth
+from supervisor.adapters.figures.thread import FigureReading, began_wall_s
+from supervisor.adapters.process import growth, trees
+from supervisor.adapters.process.cgroups import Load
 from supervisor.adapters.process.logs import rotate
 from supervisor.adapters.process.notify_sockets import NotifySockets
-from supervisor.adapters.process.probes import LocalProbes
-from supervisor.model.inputs import Report, Sample
+from supervisor.adapters.process.probes import LocalProbes, beat_sample, completed
+from supervisor.adapters.process.processes import read_record
+from supervisor.model.inputs import Halted, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.policy.worker.figures import Figures, Sources
+from supervisor.policy.worker.service_health import Checked, HealthCheck
 from workers import contract
-from workers.contract import Client, WorkerPhase
+from workers.contract import Beat, Client, TargetKind, WorkerPhase
 
 TOKEN = "ab" * 16
 
 
 class Scene:
-    """One program under watch; its "process" is a real one that can be stopped and ended."""
+    """One program under watch; its "process" is a real one that can be stopped and ended.
+
+    Its cgroup, its own checkpoints and its figures are what a test sets; `figures_asked` is what the reader was told.
+    """
 
     def __init__(self, root):
         self.root = root
@@ -38,11 +49,14 @@ class Scene:
         (root / "run" / "shims").mkdir()
         self.clock = FakeClock(at_s=contract.now_ns() / 1e9)
         self.edges = NotifySockets(self.paths.notify_socket, lambda: None)
-        self.probes = LocalProbes(self.paths, self.clock, self.edges)
+        self.load, self.own = None, {}
+        self.reading, self.figures_asked = None, []
+        self.probes = LocalProbes(self.paths, self.clock, self.edges, self, self.own.get, self)
         self.process = subprocess.Popen(["sleep", "1000"])
+        self.child = self.process.pid + 1_000_000  # of no process: only made-up scans have it
         self.clients = []
 
-    def watch(self, progress=Progress.BEAT, name="Pong", token=TOKEN, attempt=1, pid=None, adopted=False, **fields):
+    def begin(self, progress=Progress.BEAT, name="Pong", token=TOKEN, attempt=1, pid=None, adopted=False, **fields):
         spec = ProgramSpec(name, ("x",), "d", progress=progress, **fields)
         Path(self.paths.attempt_dir(name, attempt, token)).mkdir(parents=True, exist_ok=True)
         self.probes.watch(spec, attempt, token, self.process.pid if pid is None else pid, adopted=adopted)
@@ -78,6 +92,42 @@ class Scene:
             file.write(text)
         return path
 
+    def read(self, _token):
+        return self.load
+
+    def watch(self, *args, **more):
+        if args and isinstance(args[0], ProgramSpec):
+            self.figures_asked.append(args)
+        else:
+            self.begin(*args, **more)
+
+    def forget(self, program, token):
+        self.figures_asked.append((program, token))
+
+    def newest(self, program, token):
+        return self.reading if (program, token) == ("Pong", TOKEN) else None
+
+    def write_beat(self, phase=WorkerPhase.TRAINING, token=TOKEN, program="Pong", pid=77, **more):
+        now_ns = int(self.clock.at_s * 1e9)
+        stamps = {"live_ns": now_ns, "progress_ns": now_ns - 1_000, "phase_since_ns": now_ns - 2_000}
+        beat = Beat(phase, 1, pid, "b" * 32, token, 1, **(stamps | more))
+        body = contract.pack_beat(beat)
+        record = contract._Record(self.paths.beat(program, 1), contract._BEAT_MAGIC, b"", len(body))
+        record.write(body)
+        record.stamp_live(beat.live_ns)
+        record.close()
+        return beat
+
+    def notified(self):
+        return self.edges.state_of("Pong", TOKEN)
+
+    def sees(self, sample):
+        """Whether the next look gives this sample, with the state that the process happens to have."""
+        seen = self.look()
+        assert seen.proc_state in {"S", "R", "D"}
+        assert replace(seen, proc_state=None) == sample
+        return seen
+
     def close(self):
         self.edges.close()
         for client in self.clients:
@@ -87,7 +137,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path):
+def scene(tmp_path, monkeypatch):
+    monkeypatch.setattr(trees, "newest_ns", lambda _directory: None)  # another thread's look may come at any time
     made = Scene(tmp_path)
     yield made
     made.close()
@@ -367,16 +418,464 @@ def test_reports_that_are_none_are_passed_over(scene):
 # --- cost -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_ten_programs_are_sampled_in_two_milliseconds(scene):
-    for number in range(10):
-        scene.watch(name=f"game-{number}")
-        scene.client(name=f"game-{number}").phase(WorkerPhase.TRAINING, env_steps=1)
+OTHER = "cd" * 16
+MEASURED = {each.name: 0.5 + number for number, each in enumerate(fields(Beat)) if each.metadata and each.type == "float"}
+
+
+@pytest.fixture
+def scan(monkeypatch, scene):
+    """Scans that a test makes up: the worker, what is below it, and what each scan was asked to read again."""
+
+    class Made:
+        below: tuple = ()
+        changed = None
+        worker_ticks = 0
+        asked: tuple = ()
+
+        def __call__(self, *args):
+            self.asked = args
+            start = procfs.read_stat(scene.process.pid).start_ticks
+            worker = process(scene.process.pid, os.getpid(), ticks=self.worker_ticks, start=start)
+            return table(worker, *self.below, changed=self.changed)
+
+    made = Made()
+    monkeypatch.setattr(procfs, "scan", made)
+    return made
+
+
+# --- beats -----------------------------------------------------------------------------------------------------------------
+
+
+def test_every_field_of_a_beat_is_in_its_sample():
+    beat = Beat(
+        WorkerPhase.TRAINING, 3, 77, "b" * 32, TOKEN, 1, live_ns=1, progress_ns=2, phase_since_ns=3,
+        target_kind=TargetKind.EPISODES, env_steps=10, frames=40, updates=5, episodes=6, nan_count=7, target=8, ckpt_step=9,
+        ckpt_ns=4, ckpt_stall_us=2_500_000, ckpt_write_ms=1_500, ckpt_count=2, ckpt_bad_count=1, resumed_step=3,
+        batch_size=512, num_envs=32, rss_bytes=100, cuda_bytes=200, **MEASURED,
+    )  # fmt: skip
+    whole = Sample(
+        TOKEN, "S", live_at_s=100.0, progress_at_s=200.0, phase="training", phase_since_s=300.0, phase_deadline_s=99.0,
+        ready=True, steps=10, frames=40, episodes=6, nan_count=7, target=8, target_kind="episodes",
+        steps_per_s=MEASURED["steps_per_s"], ckpt_step=9, ckpt_at_s=400.0, ckpt_stall_s=2.5, ckpt_write_s=1.5, ckpt_count=2,
+        num_envs=32, batch_size=512, rss_bytes=100, cuda_bytes=200, status="as it goes",
+        figures={name: value for name, value in MEASURED.items() if name != "steps_per_s"}
+        | {"updates": 5, "ckpt_ns": 4, "ckpt_stall_us": 2_500_000, "ckpt_write_ms": 1_500, "ckpt_bad_count": 1, "resumed_step": 3},
+    )  # fmt: skip
+
+    def at(at_ns):
+        return at_ns * 100.0
+
+    assert beat_sample(beat, "S", at, 99.0, "as it goes") == whole
+    assert beat_sample(beat, None, at, None) == replace(whole, proc_state=None, phase_deadline_s=None, status="")
+    none_yet = beat_sample(replace(beat, ckpt_count=0), "S", at, 99.0)
+    assert (none_yet.ckpt_stall_s, none_yet.ckpt_write_s, none_yet.ckpt_count) == (None, None, 0)
+    first = beat_sample(replace(beat, ckpt_count=1), "S", at, 99.0)
+    assert (first.ckpt_stall_s, first.ckpt_write_s, first.ckpt_count) == (2.5, 1.5, 1)
+    names = {kind: beat_sample(replace(beat, target_kind=kind), "S", at, None).target_kind for kind in TargetKind}
+    assert names == {
+        TargetKind.NONE: None, TargetKind.ENV_STEPS: "env_steps", TargetKind.EPISODES: "episodes",
+        TargetKind.SECONDS_LEFT: "seconds_left",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("phase", WorkerPhase)
+def test_a_worker_is_ready_from_its_training_until_it_leaves(phase):
+    beat = Beat(phase, 3, 77, "b" * 32, TOKEN, 1, 1, 1, 1, env_steps=7)
+    seen = beat_sample(beat, "S", float, None)
+    ready = phase.name in {"TRAINING", "EVALUATING", "SAVING"}
+    assert (seen.phase, seen.ready, seen.steps) == (phase.name.lower(), ready, 7)
+
+
+def test_a_beat_is_read_with_its_deadline_and_what_was_notified(scene):
+    scene.watch()
+    scene.say("STATUS=loading")
+    scene.sees(Sample(TOKEN, status="loading"))
+    now_ns = int(scene.clock.at_s * 1e9)
+    beat = scene.write_beat(phase_deadline_ns=now_ns + 60_000_000_000)
+    made = beat_sample(beat, None, lambda at_ns: at_ns / 1e9, (now_ns + 60_000_000_000) / 1e9, "loading")
+    scene.sees(replace(made, ckpt_at_s=None))
+    beat = scene.write_beat()
+    assert scene.look().phase_deadline_s is None, "no deadline is not the start of the clock"
+
+
+def test_a_stamp_counts_up_to_a_second_ahead_of_the_clock(scene):
+    scene.watch()
+    scene.clock.at_s = 1000.0
+    scene.write_beat(live_ns=1_001_000_000_000, progress_ns=1_001_000_000_001 + 10**6, phase_since_ns=1)
+    seen = scene.look()
+    assert (seen.live_at_s, seen.progress_at_s, seen.phase_since_s) == (1001.0, None, 1e-9)
+    scene.write_beat(live_ns=0, phase_since_ns=contract.UNKNOWN)
+    assert (scene.look().live_at_s, scene.look().phase_since_s) == (None, None)
+
+
+# --- beats that are lost ----------------------------------------------------------------------------------------------------
+
+
+def test_lost_beats_are_replaced_after_five_seconds_until_they_are_back(scene):
+    scene.watch(pid=0)  # no CPU time can be read: the logs alone are witnesses
+    scene.say("STATUS=at work")
+    beat = scene.write_beat(env_steps=10)
+    before = scene.look()
+    assert before.steps == 10
+    path = Path(scene.paths.beat("Pong", 1))
+    path.write_bytes(b"\xff" * 4096)
+    assert scene.look() is not None
+    scene.clock.at_s += 4.9
+    assert scene.look() == before
+    scene.clock.at_s += 0.1
+    lost = Sample(TOKEN, phase="training", beat_lost=True, status="at work")
+    assert scene.look() == lost
+    scene.log("stderr", "x")
+    scene.clock.at_s += 1.0
+    assert scene.look() == replace(lost, progress_at_s=scene.clock.at_s)
+    scene.write_beat(env_steps=beat.env_steps + 1)
+    assert (scene.look().steps, scene.look().beat_lost) == (11, False)
+    path.write_bytes(b"\xff" * 4096)
+    assert not scene.look().beat_lost, "the five seconds begin anew"
+    scene.clock.at_s += 4.9
+    assert not scene.look().beat_lost
+
+
+def test_where_beats_are_lost_cpu_time_is_progress(scene, monkeypatch):
+    ticks, read = 100, procfs.read_stat
+    monkeypatch.setattr(procfs, "read_stat", lambda pid: (stat := read(pid)) and stat._replace(ticks=ticks))
+    scene.watch()
+    scene.write_beat()
+    scene.look()
+    Path(scene.paths.beat("Pong", 1)).unlink()
+    scene.look()
+    scene.clock.at_s += 5.0
+    lost = Sample(TOKEN, phase="training", beat_lost=True)
+    scene.sees(lost)
+    scene.clock.at_s += 1.0
+    scene.sees(lost)
+    ticks = 101
+    scene.clock.at_s += 1.0
+    scene.sees(replace(lost, progress_at_s=scene.clock.at_s))
+
+
+def test_a_beat_file_has_a_defect_only_once_there_must_be_one(scene):
+    scene.watch(Progress.AUTO, name="Auto", adopted=True)
+    scene.watch(adopted=True)
+    assert scene.probes.beat_defect("Nobody", TOKEN) == ""
+    scene.clock.at_s += 10.0
+    assert scene.probes.beat_defect("Pong", TOKEN) == "", "its worker may have begun a moment ago"
+    scene.clock.at_s += 0.1
+    assert scene.probes.beat_defect("Pong", TOKEN) == "it is gone"
+    assert scene.probes.beat_defect("Pong", OTHER) == ""
+    assert scene.probes.beat_defect("Auto", TOKEN) == "", "maybe it never beats"
+    scene.write_beat(token=OTHER)
+    assert scene.probes.beat_defect("Pong", TOKEN) == "it is of another attempt"
+    scene.watch()
+    assert scene.probes.beat_defect("Pong", TOKEN) == "", "it has only just begun"
+    scene.write_beat()
+    assert scene.probes.beat_defect("Pong", TOKEN) == ""
+
+
+# --- notifications -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_field_of_what_was_notified_is_in_the_sample(scene):
+    scene.watch(Progress.NOTIFY)
+    began_s = scene.clock.at_s
+    scene.clock.advance(5.0)
+    scene.say("STATUS=loading")
+    scene.sees(Sample(TOKEN, status="loading"))
+    scene.say("READY=1\nEXTEND_TIMEOUT_USEC=60000000\nX_EXTRALIFE_STEPS=12\nX_EXTRALIFE_CHECKPOINT=10\nSTATUS=at work")
+    told = scene.notified()
+    whole = Sample(
+        TOKEN, progress_at_s=told.progress_ns / 1e9, phase="training", phase_since_s=began_s,
+        phase_deadline_s=told.deadline_ns / 1e9, ready=True, steps=12, ckpt_step=10, ckpt_at_s=told.ckpt_ns / 1e9, ckpt_count=1,
+        status="at work",
+    )  # fmt: skip
+    scene.sees(whole)
+    scene.say("STOPPING=1")
+    scene.sees(replace(whole, phase="leaving"))
+    scene.watch(Progress.NOTIFY, token=OTHER)
+    scene.sees(Sample(OTHER))
+
+
+@pytest.mark.parametrize("source", Progress)
+def test_of_what_another_attempt_notified_nothing_is_taken(scene, source):
+    scene.watch(source)
+    scene.edges.expect("Pong", OTHER)
+    scene.say("READY=1\nX_EXTRALIFE_STEPS=12\nSTATUS=at work")
+    quiet = Sample(TOKEN, ready=source is Progress.NONE, source="log" if source is Progress.AUTO else "")
+    scene.sees(quiet)
+    scene.clock.advance(1.0)
+    scene.log("stdout", "x")
+    grows = replace(quiet, progress_at_s=scene.clock.at_s, phase="training", ready=True)
+    scene.sees(grows if source in {Progress.AUTO, Progress.LOG, Progress.FILES} else quiet)
+
+
+# --- logs, files and nothing ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [Progress.LOG, Progress.FILES, Progress.FIGURES])
+def test_a_first_sign_of_progress_makes_a_program_ready(scene, source):
+    directory = scene.root / "out"
+    directory.mkdir()
+    scene.watch(source, directory=str(directory))
+    scene.say("READY=1\nX_EXTRALIFE_STEPS=12\nSTATUS=at work")
+    quiet = Sample(TOKEN, steps=12, status="at work")
+    scene.sees(quiet)
+    scene.clock.advance(1.0)
+    scene.log("stdout", "x")
+    (directory / "file").touch()
+    scene.reading = FigureReading(Figures(moved_at_s=scene.clock.at_s, moves=1), scene.clock.at_s)
+    scene.sees(replace(quiet, progress_at_s=scene.clock.at_s, phase="training", ready=True))
+
+
+# --- the best source ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_source_that_reports_is_taken(scene):
+    scene.watch(Progress.AUTO)
+    quiet = Sample(TOKEN, source="log")
+    scene.sees(quiet)
+    scene.clock.advance(1.0)
+    scene.log("stdout", "x")
+    grown_s = scene.clock.at_s
+    grows = replace(quiet, progress_at_s=grown_s, phase="training", ready=True)
+    scene.sees(grows)
+    figures = Figures(steps=7, first_steps=(5,), moved_at_s=grown_s + 1.0, moves=1)
+    scene.reading = FigureReading(figures, grown_s)
+    scene.sees(replace(grows, steps=7, first_steps=(5,)))
+    scene.reading = FigureReading(replace(figures, moves=2), grown_s)
+    by_figures = replace(grows, source="figures", progress_at_s=grown_s + 1.0, steps=7, first_steps=(5,))
+    scene.sees(by_figures)
+    scene.clock.advance(60.0)
+    scene.sees(replace(grows, steps=7, first_steps=(5,)))
+    scene.say("X_EXTRALIFE_STEPS=12")
+    told_s = scene.notified().progress_ns / 1e9
+    scene.sees(replace(grows, progress_at_s=max(told_s, grown_s), steps=12))
+    scene.say("X_EXTRALIFE_STEPS=13")
+    by_word = Sample(
+        TOKEN, progress_at_s=scene.notified().progress_ns / 1e9, phase="training", phase_since_s=grown_s - 1.0, ready=True,
+        steps=13, source="notify",
+    )  # fmt: skip
+    scene.sees(by_word)
+    scene.write_beat(token=OTHER)
+    scene.sees(by_word)
+    beat = scene.write_beat(env_steps=20)
+    by_beat = replace(beat_sample(beat, None, lambda at_ns: at_ns / 1e9, None), source="beat", ckpt_at_s=None)
+    scene.reading = FigureReading(Figures(steps=30, values={"mine": 7.0}), grown_s)
+    by_beat = replace(by_beat, figures={"mine": 7.0, **by_beat.figures})
+    scene.sees(by_beat)
+    Path(scene.paths.beat("Pong", 1)).unlink()
+    scene.sees(by_beat)
+
+
+def test_files_are_looked_at_beside_the_log_where_a_pattern_names_them(scene):
+    scene.watch(Progress.AUTO, progress_glob="*.pt")
+    scene.watch(Progress.AUTO, name="Qbert")
     scene.probes.sample()
-    took_ms = []
-    for _ in range(200):
-        began = time.perf_counter()
-        samples = scene.probes.sample()
-        took_ms.append((time.perf_counter() - began) * 1e3)
-    assert len(samples) == 10
-    assert all(sample.ready for sample in samples.values())
-    assert min(took_ms) < 2.0, "the best, because on a busy machine the rest measures the neighbours"
+    for name in ("Pong", "Qbert"):
+        Path(scene.paths.run_dir(name), "a.pt").touch()
+    seen = scene.probes.sample()
+    assert (seen["Pong"].ready, seen["Qbert"].ready) == (True, False)
+
+
+# --- figures of its own output ---------------------------------------------------------------------------------------------
+
+
+FOUND = Figures(
+    steps=10, first_steps=(3,), target=100, episodes=4, nan_count=2, values={"frames": 40.0, "loss": 0.5, "mine": 7.0},
+    given_rate=9.0,
+)  # fmt: skip
+SPEC = ProgramSpec("Pong", ("x",), "d")
+
+
+def test_figures_fill_what_a_sample_lacks():
+    whole = Sample(
+        TOKEN, steps=10, first_steps=(3,), target=100, target_kind="env_steps", episodes=4, nan_count=2, frames=40,
+        steps_per_s=9.0, figures={"loss": 0.5, "mine": 7.0}, unread="a file is torn",
+    )  # fmt: skip
+    reading = FigureReading(FOUND, 1.0, "a file is torn")
+    assert completed(Sample(TOKEN), SPEC, reading) == whole
+    known = Sample(
+        TOKEN, steps=1, target=2, target_kind="episodes", episodes=3, nan_count=0, frames=5, steps_per_s=6.0,
+        figures={"loss": 0.25},
+    )  # fmt: skip
+    filled = replace(known, figures={"loss": 0.25, "mine": 7.0}, unread="a file is torn")
+    assert completed(known, SPEC, reading) == filled, "a better source goes first"
+    nothing = FigureReading(Figures(), 1.0)
+    assert completed(known, SPEC, nothing) == known
+    assert completed(known, SPEC, None) is known
+
+
+def test_the_configured_target_counts_where_no_beat_has_one():
+    own = replace(SPEC, figures=Sources(target_steps=500))
+    sample = Sample(TOKEN, "S", steps=7)
+    for reading in (None, FigureReading(Figures(target=100), 1.0)):
+        assert completed(sample, own, reading) == replace(sample, target=500, target_kind="env_steps")
+    given = replace(sample, target=9, target_kind="episodes")
+    assert completed(given, own, None) == given
+
+
+def test_a_program_of_the_users_is_read_from_where_its_logs_began(scene):
+    scene.shim_record(stdout_from=5, stderr_from=6)
+    scene.watch(Progress.LOG)
+    scene.watch(Progress.LOG, token=OTHER)
+    scene.watch(Progress.BEAT, name="Breakout", builtin=True)
+    scene.probes.forget("Pong", TOKEN)
+    (spec, token, since_s, logs_from, roots), other, forgotten = scene.figures_asked
+    assert (spec.name, token, logs_from) == ("Pong", TOKEN, (5, 6))
+    assert roots == (scene.process.pid, read_record(scene.paths.shim_record("Pong")).shim_pid)
+    assert since_s == pytest.approx(began_wall_s(scene.process.pid), abs=2.0)
+    assert (other[1], *other[3:]) == (OTHER, None, (scene.process.pid,)), "that record is of another attempt"
+    assert forgotten == ("Pong", TOKEN)
+
+
+# --- cgroup, tree, health and own checkpoints ---------------------------------------------------------------------------------
+
+
+def test_all_that_is_seen_of_an_attempt_is_in_one_sample(scene, scan):
+    child = scene.child
+    scan.below = (process(child, scene.process.pid, "T"),)
+    scene.watch(Progress.LOG, health=HealthCheck(tcp="localhost:1", every_s=3600.0))
+    at_s = scene.clock.at_s
+    whole = Sample(TOKEN, pids=(child,), halted=(Halted(child, 5, f"p{child}", "T", at_s),), health=Checked())
+    scene.sees(whole)
+    scene.clock.advance(5.0)
+    scan.worker_ticks = 1000
+    whole = replace(whole, witness="cpu", witness_at_s=scene.clock.at_s)
+    scene.sees(whole)
+    scene.clock.advance(5.0)
+    scene.load = Load((("cpu some", 12.5),), 4096)
+    whole = replace(whole, pressure=(("cpu some", 12.5),), memory_bytes=4096, witness_at_s=scene.clock.at_s)
+    scan.worker_ticks = 2000
+    scene.sees(whole)
+    scene.own["Pong"] = OwnCheckpoint("/x.pt", 7)
+    scene.sees(replace(whole, own=OwnCheckpoint("/x.pt", 7)))
+    scene.probes.forget("Pong", OTHER)
+    scene.probes.forget("Pong", TOKEN)
+    assert scene.probes.sample() == {}
+
+
+# --- the tree ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_worker_itself_is_judged_by_its_tree_only_where_nothing_else_judges_it(scene, monkeypatch):
+    start = procfs.read_stat(scene.process.pid).start_ticks
+    stopped = table(process(scene.process.pid, os.getpid(), "T", start=start))
+    monkeypatch.setattr(procfs, "scan", lambda *_: stopped)
+    scene.watch(Progress.NONE)
+    scene.watch(Progress.LOG, name="Qbert")
+    seen = scene.probes.sample()
+    assert [each.pid for each in seen["Pong"].halted] == [scene.process.pid]
+    assert seen["Qbert"].halted == ()
+
+
+def test_the_root_of_a_tree_is_its_shim(scene, scan):
+    """A process of the shim that is not below the worker: an orphan that came home to it."""
+    scan.below = (process(scene.child, os.getpid()),)
+    scene.watch(Progress.NONE)
+    assert scene.look().pids == ()
+    scene.shim_record()
+    scene.watch(Progress.NONE)
+    assert scene.look().pids == (scene.child,)
+    scene.shim_record(token=OTHER)
+    scene.watch(Progress.NONE)
+    assert scene.look().pids == (), "of another attempt"
+
+
+def test_a_box_whose_processes_cannot_be_listed_keeps_the_last_readings(scene, scan, monkeypatch):
+    scan.below = (process(scene.child, scene.process.pid),)
+    scene.watch(Progress.NONE)
+    before = scene.look()
+
+    def refused(*_args):
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(procfs, "scan", refused)
+    scene.clock.advance(2.0)
+    assert replace(scene.look(), proc_state=None) == replace(before, proc_state=None)
+
+
+def test_files_below_its_directory_are_a_witness_unless_it_is_shared(scene, scan, monkeypatch):
+    looked = []
+    monkeypatch.setattr(trees, "newest_ns", looked.append)
+    for name, directory in (("A", "/nowhere/shared"), ("B", "/nowhere/shared"), ("C", "/nowhere/own"), ("D", "")):
+        scene.watch(Progress.LOG, name=name, directory=directory)
+    scene.watch(Progress.NOTIFY, name="E", directory="/nowhere/else")
+    scene.probes.sample()
+    assert eventually(lambda: len(looked) == 2)
+    assert sorted(looked) == sorted(["/nowhere/own", scene.paths.run_dir("D")])
+
+
+def test_witnesses_are_read_while_a_program_is_silent(scene, scan):
+    for name, source in (("Pong", Progress.AUTO), ("Qbert", Progress.LOG), ("Riverraid", Progress.NOTIFY)):
+        scene.watch(source, name=name)
+    scene.probes.sample()
+    scan.worker_ticks = 1000
+    scene.clock.advance(5.0)
+    assert [each.witness for each in scene.probes.sample().values()] == ["cpu", "cpu", ""]
+    for steps in (1, 2):
+        scene.say(f"X_EXTRALIFE_STEPS={steps}")
+    assert scene.look().source == "notify"
+    scene.clock.advance(5.0)
+    assert scene.look().witness == ""
+
+
+# --- what it does, and its reports ------------------------------------------------------------------------------------------
+
+
+def test_what_workers_do_is_told_of_those_that_beat(scene):
+    sources = {
+        "Pong": Progress.BEAT,
+        "Auto": Progress.AUTO,
+        "Log": Progress.LOG,
+        "Other": Progress.BEAT,
+        "None": Progress.BEAT,
+    }
+    for number, (name, source) in enumerate(sources.items()):
+        scene.watch(source, name=name)
+        if name != "None":
+            token = OTHER if name == "Other" else TOKEN
+            scene.write_beat(WorkerPhase.SAVING, token, name, env_steps=number, pid=100 + number)
+    assert scene.probes.doing() == {100: ("saving", 0), 101: ("saving", 1)}
+
+
+def reports_of(scene, attempt=1):
+    return Path(scene.paths.attempt_dir("Pong", attempt, TOKEN)) / contract.REPORTS_FILE
+
+
+def kinds(scene):
+    return [report.kind for _, _, report in scene.probes.reports()]
+
+
+def test_a_program_that_reports_without_end_is_not_read_for_ever(scene):
+    scene.watch()
+    for number in range(5):
+        with reports_of(scene).open("a") as file:
+            file.write('{"kind": "x"}\n' * 250)
+        assert len(kinds(scene)) == 250, number
+    with reports_of(scene).open("a") as file:
+        file.write('{"kind": "x"}\n')
+    assert kinds(scene) == []
+
+
+def test_a_report_without_end_is_passed_over_piece_by_piece(scene):
+    scene.watch()
+    longest = b'{"kind": "' + b"y" * (64 * 1024 - 13) + b'"}\n'
+    assert len(longest) == 64 * 1024
+    reports_of(scene).write_bytes(longest + b"x" * 64 * 1024 + b'\n{"kind": "a"}\n')
+    assert [len(kind) for kind in kinds(scene)] == [64 * 1024 - 13]
+    assert kinds(scene) == []
+    assert kinds(scene) == ["a"]
+
+
+def test_no_descriptor_stays_open(scene):
+    scene.watch()
+    scene.write_beat()
+    reports_of(scene).write_text('{"kind": "a"}\n')
+    for _ in range(3):
+        scene.look()
+        scene.probes.reports()
+        with contextlib.suppress(FileNotFoundError):
+            Path(scene.paths.beat("Pong", 1)).unlink()
+    reports_of(scene).unlink()
+    reports_of(scene).mkdir()
+    assert kinds(scene) == []
+    assert open_below(scene.root) == []

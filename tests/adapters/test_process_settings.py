@@ -36,14 +36,6 @@ def test_what_is_sent_arrives_and_the_pipe_outlives_every_sender(world: World) -
     assert eventually(lambda: world.stdout() == "got größer\ngot again\n"), world.stdout()
 
 
-def test_without_the_setting_it_reads_an_empty_one_and_nothing_can_be_sent(world: World) -> None:
-    found = world.run(["sh", "-c", "cat; sleep 100"])
-    with pytest.raises(stdin.NoInput, match=r"^\[Errno 6\] it is no pipe$"):
-        stdin.send(found.shim_pid, found.shim_start_ticks, b"x")
-    with pytest.raises(stdin.NoInput, match=r"^\[Errno 3\] it is gone$"):
-        stdin.send(found.shim_pid, found.shim_start_ticks + 1, b"x")
-
-
 def test_the_pid_that_belongs_to_another_process_by_now_gets_no_input(world, monkeypatch):
     """The process ends between the look at it and the open of its pipe, and its pid is given to another one."""
     found = world.run(ECHO, stdin=True)

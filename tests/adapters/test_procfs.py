@@ -199,14 +199,6 @@ def test_signals_that_are_caught_and_signals_that_are_ignored() -> None:
     assert not procfs.ignores(NOBODY, 1)
 
 
-def test_the_mask_of_new_files_is_that_of_the_system_if_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    for text, mask in (("Name:\tx\nUmask:\t0077\nState:\tR", 0o77), ("Name:\tUmask:\n", 0o22), (None, 0o22)):
-        monkeypatch.setattr(
-            procfs, "read_text", lambda pid, name, text=text: text if (pid, name) == (os.getpid(), "status") else ""
-        )
-        assert procfs.umask() == mask
-
-
 # --- many ---------------------------------------------------------------------------------------------------------------
 
 FAMILY = (

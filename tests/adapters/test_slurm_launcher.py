@@ -8,13 +8,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from slurm_kit import NEXT, SETTINGS, SPEC, TOKEN, Cluster, World
+from slurm_kit import NEXT, SETTINGS, SPEC, TOKEN, World
 from structlog.testing import capture_logs
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import limits
 from supervisor.adapters.slurm import launcher as launchers
-from supervisor.adapters.slurm.client import Done, SlurmRefused, Unknown
+from supervisor.adapters.slurm.client import SlurmRefused, Unknown
 from supervisor.adapters.slurm.job_files import node_order
 from supervisor.adapters.slurm.launcher import SlurmLauncher, mark_of
 from supervisor.adapters.slurm.script import Tag, Terms, batch_script
@@ -31,53 +31,9 @@ AWAY = Unknown("no controller", "unreachable")
 RUNS = {"state": "RUNNING", "nodes": ("n7",)}
 
 
-class Noting(Cluster):
-    """Notes every call, and answers as it is told to."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls, self.signalled, self.deleted, self.all_nodes = [], Done(), Done(), []
-
-    def submit(self, script, options=(), *, cwd="/"):
-        self.calls.append(("submit", options, cwd))
-        return super().submit(script, options, cwd=cwd)
-
-    def jobs(self, wanted=()):
-        self.calls.append(("jobs", wanted))
-        return super().jobs(wanted)
-
-    def cancel(self, targets):
-        self.calls.append(("cancel", targets))
-        return self.deleted
-
-    def signal(self, target, name):
-        self.calls.append(("signal", target, name))
-        return self.signalled
-
-    def nodes(self):
-        self.calls.append(("nodes",))
-        return self.all_nodes
-
-    def said(self, *but):
-        """The calls since the last look."""
-        found, self.calls = [each for each in self.calls if each[0] not in but], []
-        return found
-
-    def gone(self):
-        """The jobs that were deleted since the last look, however often."""
-        return sorted({target for call in self.said() if call[0] == "cancel" for target in call[1]})
-
-
-def begun(directory):
-    made = World(directory)
-    made.cluster = Noting()
-    made.restart()
-    return made
-
-
 @pytest.fixture
 def world(tmp_path):
-    return begun(tmp_path)
+    return World(tmp_path)
 
 
 def running(world):
@@ -193,15 +149,6 @@ def test_the_queue_is_asked_once_a_period_and_only_while_there_is_an_attempt(wor
     world.clock.at_s += 2.0
     world.launcher.step()
     assert world.cluster.said() == [("jobs", ["17"])] * 2
-
-
-def test_a_worker_is_told_once_with_what_its_node_reports(world):
-    world.spawn()
-    world.report(pid=11, start_ticks=12, shim_pid=13, shim_start_ticks=14)
-    told, seen = world.look(world.row(**RUNS))
-    assert told == SpawnSucceeded(world.clock.now_s(), "Pong", TOKEN, 11, 12, 13, 14)
-    assert isinstance(seen, JobsSeen)
-    assert [type(item) for item in world.look(world.row(**RUNS))] == [JobsSeen]
 
 
 # --- no answer ---
@@ -384,7 +331,7 @@ def test_an_end_that_cannot_be_read_is_told_all_the_same(world, monkeypatch):
 )
 def test_a_job_that_failed_for_its_memory_is_known_by_its_output(world, text, state):
     for shown, told in (("FAILED", state), ("TIMEOUT", "TIMEOUT")):
-        other = begun(Path(world.paths.state_dir) / shown)
+        other = World(Path(world.paths.state_dir) / shown)
         running(other)
         left(other, code=1)
         (other.directory() / "job-17.out").write_text(text)
@@ -425,7 +372,7 @@ def test_the_output_of_a_job_that_slurm_restarted_lies_with_its_first_attempt(wo
 
 
 def test_a_per_cent_sign_in_the_path_is_no_pattern_for_sbatch(tmp_path):
-    world = begun(tmp_path / "50%")
+    world = World(tmp_path / "50%")
     world.spawn()
     directory = str(world.directory()).replace("%", "%%")
     assert f'#SBATCH --output="{directory}/job-%j.out"\n' in world.cluster.scripts[0]

@@ -165,3 +165,19 @@ def test_losing_it_is_told_once(tmp_path, monkeypatch):
         if told.wait(1.0):
             break
     assert told.is_set()
+
+
+@pytest.mark.parametrize("change", [{"host": "login3"}, {"boot_id": "another"}])
+def test_a_daemon_of_another_boot_is_watched(tmp_path, change):
+    first, waited = on(tmp_path, "login1"), []
+    first._mine = leases.replace(first._mine, **change)
+    first.take()
+    on(tmp_path, "login1", waited.append).take()
+    assert sum(waited) >= leases.DEAD_S
+
+
+def test_a_write_that_cannot_be_read_back_is_looked_at_five_times(tmp_path):
+    path, waited = tmp_path / "slurm" / "lease", []
+    with pytest.raises(OSError, match=r"^\[Errno 5\] the lease of this daemon cannot be read back: '.*/slurm/lease'$"):
+        on(tmp_path, "login1", lambda for_s: (waited.append(for_s), path.write_text("{"))).take()
+    assert waited == [2.0] * 6

@@ -1,6 +1,5 @@
-"""Readings of jobs as wholes: from beats, logs, files, figures and witnesses; leases and scripts at their borders."""
+"""Readings of jobs as wholes: from beats, logs, files, figures and witnesses; comments at their borders."""
 
-import json
 import os
 import threading
 import zlib
@@ -8,13 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from leaks import open_files
 from slurm_kit import NEXT, SPEC, TOKEN, World
 
 from supervisor.adapters.figures.thread import FigureReading
-from supervisor.adapters.slurm import lease as leases
 from supervisor.adapters.slurm import node, report
-from supervisor.adapters.slurm.lease import DaemonClaim, DaemonLease
 from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
 from supervisor.adapters.slurm.script import tag_of
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
@@ -312,42 +308,3 @@ def test_a_report_that_is_no_object_or_has_another_sum_is_none(world):
 )  # fmt: skip
 def test_what_is_almost_a_comment_is_none(comment):
     assert tag_of(comment) is None
-
-
-# --- leases ---
-
-
-def lease(tmp_path, host="login1", wait=lambda _: None):
-    made = DaemonLease(str(tmp_path), f"boot-of-{host}", wait)
-    made._mine = replace(made._mine, host=host)
-    return made
-
-
-@pytest.mark.parametrize("change", [{"host": "login3"}, {"boot_id": "another"}])
-def test_a_daemon_of_another_boot_is_watched(tmp_path, change):
-    first, waited = lease(tmp_path), []
-    first._mine = replace(first._mine, **change)
-    first.take()
-    lease(tmp_path, "login1", waited.append).take()
-    assert sum(waited) > 45.0
-
-
-def test_a_write_that_cannot_be_read_back_is_looked_at_five_times(tmp_path):
-    path, waited = tmp_path / "slurm" / "lease", []
-    with pytest.raises(OSError, match=r"^\[Errno 5\] the lease of this daemon cannot be read back: '.*/slurm/lease'$"):
-        lease(tmp_path, "login1", lambda for_s: (waited.append(for_s), path.write_text("{"))).take()
-    assert waited == [2.0] * 6
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"count": True}, {"pid": "1"}, {"host": 1}, {"boot_id": None}, {"token": 1}, {"count": 1.0}, {"more": 1}],
-)  # fmt: skip
-def test_a_claim_of_other_kinds_is_unclear(tmp_path, fields):
-    whole = {"host": "a", "boot_id": "b", "pid": 1, "token": "c", "count": 2}
-    (tmp_path / "lease").write_text(json.dumps(whole))
-    before = open_files()
-    assert leases.read(tmp_path / "lease") == DaemonClaim("a", "b", 1, "c", 2)
-    (tmp_path / "lease").write_text(json.dumps(whole | fields))
-    assert leases.read(tmp_path / "lease") is leases.UNCLEAR
-    assert open_files() <= before

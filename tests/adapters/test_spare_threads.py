@@ -46,20 +46,6 @@ def test_a_pool_has_all_of_its_threads_before_its_first_task(monkeypatch: pytest
     assert not new & set(threading.enumerate())
 
 
-def test_each_task_has_its_own_thread_with_its_name_and_what_it_was_given() -> None:
-    tasks, told, both = Tasks("spare"), [], threading.Barrier(3)
-
-    def work(*given: object) -> None:
-        told.append((threading.current_thread().name, threading.current_thread().daemon, given))
-        both.wait(60)
-
-    tasks.begin("first", work, 1, "one")
-    tasks.begin("second", work)
-    both.wait(60)
-    assert sorted(told) == [("first", True, (1, "one")), ("second", True, ())]
-    tasks.close()
-
-
 def test_without_new_threads_one_spare_thread_does_all_in_order_and_ends(request: pytest.FixtureRequest) -> None:
     before = set(threading.enumerate())
     tasks = Tasks("spare")

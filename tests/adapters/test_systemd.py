@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from leaks import nothing_stays_open
 from tools import PATIENCE, needs, no_descriptors
 
 from supervisor.adapters.host.systemd import Notifier, passed_fds, watchdog_period_s
@@ -188,18 +187,6 @@ def test_a_notifier_without_descriptors_reaches_a_manager_that_has_begun_anew(ma
         notifier.status("x")
         notifier.store_fd(0, "control")
     assert [manager.told() for _ in range(3)] == [["WATCHDOG=1"], ["STATUS=x"], ["FDSTORE=1", "FDNAME=control"]]
-
-
-def test_a_message_leaves_nothing_open(manager, tmp_path):
-    notifier = Notifier({**manager.environ, "WATCHDOG_USEC": "30000000"})
-    with nothing_stays_open(), (tmp_path / "kept").open("w") as file:
-        notifier.status("x")
-        notifier.watchdog()
-        notifier.remove_fd("x")
-        assert [manager.told()[0] for _ in range(3)] == ["STATUS=x", "WATCHDOG=1", "FDSTOREREMOVE=1"]
-        notifier.store_fd(file.fileno(), "control")
-        _, fds, _, _ = socket.recv_fds(manager.sock, 4096, 4)
-        os.close(fds[0])
 
 
 def test_a_library_that_has_sent_it_does_so_once_and_one_that_fails_is_not_the_end(manager, monkeypatch):

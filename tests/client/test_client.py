@@ -6,7 +6,6 @@ import errno
 import fcntl
 import json
 import os
-import pickle
 import re
 import resource
 import shutil
@@ -730,39 +729,3 @@ def test_workers_of_a_vectorised_environment_report_nothing_and_end_by_sigterm(t
     subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=env, timeout=100, check=True)
     assert read_beat(around.beat_file).env_steps == 6
     assert survey(around.run_dir) == []
-
-
-SPAWNED = """
-import multiprocessing, pickle
-import extralife
-
-def child(run, answers):
-    run.step(5)
-    answers.put((run.total, run.is_reporter))
-
-if __name__ == "__main__":
-    run = extralife.init(total=10)
-    assert pickle.loads(pickle.dumps(run)) is run
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    process = context.Process(target=child, args=(run, answers))
-    process.start()
-    print(answers.get(timeout=50))
-    process.join(50)
-"""
-
-
-def test_a_run_in_a_spawned_process_is_that_of_this_process_and_reports_nothing(tmp_path):
-    (tmp_path / "train.py").write_text(SPAWNED)
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "client")}
-    done = subprocess.run(
-        [sys.executable, "train.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100, check=True
-    )
-    assert done.stdout == "(10, False)\n"
-
-
-def test_a_saver_says_why_it_is_not_pickled(around):
-    run = around.run()
-    run.restore()
-    with pytest.raises(TypeError, match="pickle the Run"):
-        pickle.dumps(run._saver)

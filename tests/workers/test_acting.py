@@ -56,16 +56,6 @@ def test_it_says_what_the_network_says(kind, head, dtype):
     assert {name: (p.dtype, p.requires_grad) for name, p in net.named_parameters()} == names, "it has left it alone"
 
 
-def test_only_another_format_needs_a_copy():
-    net = network("nature", "policy")
-    assert acting(net, choose("cpu", "fp32"))._copy is None
-    assert acting(net, choose("cpu", "bf16"), plain=True)._copy is None
-    copied = acting(net, choose("cpu", "bf16"))._copy
-    assert copied is not None
-    assert copied.conv1.weight.dtype is copied.fc.bias.dtype is torch.bfloat16
-    assert not any(p.requires_grad for p in copied.parameters())
-
-
 @pytest.mark.parametrize("algo", ["ppo", "pqn"])
 def test_it_notices_what_the_optimizers_do(algo):
     """Fused and many-tensor steps write in ways of their own: each must be seen, or a rollout would follow an old policy."""

@@ -124,19 +124,6 @@ def test_help_lists_every_setting_with_its_default():
         assert f" {option.flag} " in text
     for default in ("8.0", "0.99", "1000000", "by the batch", "no limit", "true", "32", "512"):
         assert f"(default: {default})" in text
-    about, _, flags = text.partition(" options: ")
-    assert about == (
-        "usage: python -m workers --program NAME [--setting VALUE ...] Train one Atari game, with checkpoints, resuming from "
-        "the newest one. Alone it works in ./runs/PROGRAM; under extralife's supervisor in the directory it is given."
-    )
-    for line in (
-        " --program [NAME] name of the run (default: the game) --game [NAME] ", " --seed [N] ", " --gamma [X] ",
-        " --algo [{dqn,pqn,ppo,auto}] ", " --dueling [true|false] ",
-    ):  # fmt: skip
-        assert line in flags
-    assert flags.endswith(
-        " (default: true) Each setting is also an environment variable, RL_ and its name: RL_BATCH_SIZE=512. Flags win."
-    )
 
 
 @pytest.mark.parametrize(

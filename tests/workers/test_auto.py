@@ -2,14 +2,12 @@
 
 import dataclasses
 import json
-import math
-import shutil
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers import algorithms, auto, contract, envs, precision, run
+from workers import auto, contract, run
 from workers.args import make
 from workers.contract import Client
 from workers.listen import PendingRequests
@@ -97,21 +95,3 @@ def test_what_the_chosen_one_cannot_do_ends_the_run_with_its_sentence(tmp_path, 
         "workers: fallback_batch 24 does not divide the 64 steps of a rollout (64 environments x 1); "
         "the nearest that do are 16 and 32\n"
     )
-
-
-def test_what_is_found_are_the_sizes_of_this_box(tmp_path, monkeypatch):
-    args = make("Pong", algo="auto", num_envs=8, n_steps=16, replay_size=1_000)
-    spec = envs.spec_of("Pong", 84)
-    found = algorithms.measure_constraints(args, spec, precision.choose("cpu", "fp32"), tmp_path / "not" / "there")
-    assert found.checkpoint_algo is None
-    assert found.replay_bytes == 1_000 * (84 * 84 + 12)
-    assert found.rollout_bytes == (16 + 4) * 8 * 84 * 84
-    assert found.gpu_bytes is None
-    assert 0 < found.disk_bytes <= shutil.disk_usage(tmp_path).total
-    assert math.isfinite(found.memory_bytes)
-    (tmp_path / "replay").mkdir()
-    (tmp_path / "replay" / "frames.bin").write_bytes(b"1" * 50_000_000)
-    now = shutil.disk_usage(tmp_path)  # other programs write meanwhile
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: now)
-    held = algorithms.measure_constraints(args, spec, precision.choose("cpu", "fp32"), tmp_path)
-    assert held.disk_bytes == now.free + 50_000_000, "its own replay's room is free for it"

@@ -154,14 +154,6 @@ def test_the_state_is_taken_when_save_is_called(run_dir: Path) -> None:
     assert loaded.state == {"counter": 1}
 
 
-def test_a_step_is_written_once(run_dir: Path) -> None:
-    saver = Attempt(run_dir).saver
-    good(saver, 5)
-    before = (run_dir / "checkpoints" / f"ckpt-5.{TOKENS[0]}").stat().st_ctime_ns
-    good(saver, 5)
-    assert (run_dir / "checkpoints" / f"ckpt-5.{TOKENS[0]}").stat().st_ctime_ns == before
-
-
 def test_a_lower_step_never_replaces_a_higher_one(run_dir: Path) -> None:
     attempt = Attempt(run_dir)
     good(attempt.saver, 100)

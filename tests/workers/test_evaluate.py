@@ -144,26 +144,16 @@ def test_games_of_a_learner_that_no_longer_exists_are_dropped(tmp_path):
     assert stale not in recorded(tmp_path)[0].rows, "half a point is none of Catch's scores"
 
 
-def test_other_chance_after_a_roll_back_is_another_learner(tmp_path):
+@pytest.mark.parametrize("at", [504, 520])
+def test_a_test_of_another_seed_does_not_count_although_it_is_at_the_same_step(tmp_path, at):
+    """A rollback gave the program another seed, with which it comes by the same steps once more."""
     directory = tmp_path / "runs" / "Catch"
     directory.mkdir(parents=True)
-    seen = results.Row("Catch", "Catch", 504, 1, 1.0, "dqn", 99, 84, 504, None, 9, None, 1)
-    results.write(directory / results.RESULTS_FILE, [seen])
+    of_it = [results.Row("Catch", "Catch", at, n, 1.0, "dqn", 99, 84, at, None, 9, None, GAMES) for n in range(1, GAMES + 1)]
+    results.write(directory / results.RESULTS_FILE, of_it)
     assert train(tmp_path, steps=520, test_period=500) == contract.EXIT_DONE
-    assert [(found.first.env_steps, found.first.seed) for found in recorded(tmp_path)] == [(504, 99), (504, 1), (520, 1)]
-
-
-def test_the_final_test_of_another_seed_does_not_count_although_it_is_at_the_same_step(tmp_path):
-    """A rollback gave the program another seed, and it ended at the target once more."""
-    directory = tmp_path / "runs" / "Catch"
-    directory.mkdir(parents=True)
-    before = [
-        results.Row("Catch", "Catch", 520, n, 1.0, "dqn", 99, 84, 520, None, 9, None, GAMES) for n in range(1, GAMES + 1)
-    ]
-    results.write(directory / results.RESULTS_FILE, before)
-    assert train(tmp_path, steps=520) == contract.EXIT_DONE
-    found = [(each.first.env_steps, each.first.seed, len(each.rows)) for each in recorded(tmp_path)]
-    assert found == [(520, 99, GAMES), (520, 1, GAMES)]
+    found = sorted((each.first.env_steps, each.first.seed, len(each.rows)) for each in recorded(tmp_path))
+    assert found == sorted([(at, 99, GAMES), (504, 1, GAMES), (520, 1, GAMES)])
 
 
 def test_a_full_disk_costs_nothing_but_a_sentence(tmp_path, monkeypatch, capfd):

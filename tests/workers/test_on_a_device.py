@@ -110,21 +110,3 @@ def test_a_whole_loop_on_a_device_never_mixes_it_with_the_host(
         *(name for name in tensors if name.startswith("adam.step.")),
     }
     assert all(p.grad is not None and p.grad.device == META for p in one.networks()[0][1].parameters())
-
-
-def test_what_would_fail_on_cuda_fails_here() -> None:
-    there, here = torch.zeros(3, 4, device=META), torch.zeros(3, 4)
-    rows, number = torch.zeros(2, dtype=torch.int64), torch.zeros(())
-    for mixed in (
-        lambda: there + here,
-        lambda: there.index_select(0, rows),
-        lambda: there.gather(1, rows.unsqueeze(1)),
-        lambda: number.add_(there.sum()),
-        lambda: torch.stack([there.sum(), number + 0.0, here.sum()]).add_(there),
-    ):
-        with pytest.raises((AssertionError, RuntimeError)), OneDevice():
-            mixed()
-    with OneDevice():
-        assert (there * number).is_meta, "a number of the host may be read"
-        there.copy_(here)
-        there[:1] = here[:1]

@@ -3,8 +3,6 @@
 import os
 import threading
 
-from leaks import open_files
-
 from workers import prefetch
 
 
@@ -34,33 +32,3 @@ def test_a_start_that_may_have_no_more_threads_goes_on(monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert not prefetch.begin(None).is_alive()
-
-
-def test_large_libraries_alone_the_largest_first(tmp_path, monkeypatch):
-    lib = tmp_path / "some_package" / "lib"
-    lib.mkdir(parents=True)
-    (lib.parent / "__init__.py").touch()
-    for name, size in (("small.so", (1 << 20) - 1), ("just.so.1", 1 << 20), ("large.so", 3 << 20), ("large.txt", 3 << 20)):
-        with (lib / name).open("wb") as file:
-            file.truncate(size)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(prefetch, "_LIBRARIES", {"no_such_package": "*", "some_package": "lib/*.so*"})
-    (tmp_path / "run" / "checkpoints" / "ckpt-1.aa" / "shards").mkdir(parents=True)
-    saved = tmp_path / "run" / "checkpoints" / "ckpt-1.aa" / "tensors"
-    saved.write_bytes(b"x")
-    wanted = [lib / "large.so", lib / "just.so.1", saved]
-    assert list(prefetch.files(tmp_path / "run")) == wanted
-
-    advised, advise = [], os.posix_fadvise
-
-    def record(descriptor, *how):
-        advised.append((os.readlink(f"/proc/self/fd/{descriptor}"), *how))
-        advise(descriptor, *how)
-
-    monkeypatch.setattr(os, "posix_fadvise", record)
-    before = open_files()
-    thread = prefetch.begin(tmp_path / "run")
-    thread.join(30)
-    assert (thread.name, thread.daemon) == ("prefetch", True)
-    assert advised == [(str(path), 0, 0, os.POSIX_FADV_WILLNEED) for path in wanted]
-    assert open_files() <= before

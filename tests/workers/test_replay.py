@@ -262,25 +262,6 @@ def test_wrong_frames_are_refused() -> None:
 # --- commits -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_commit_costs_what_is_new(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    setup = Setup(2, 2, 1, 0.99, 400, 0, 3)
-    memory, world = setup.open(scratch), setup.world()
-    summed = []
-    original = replay_module._Files.crc
-
-    def crc(self: replay_module._Files, place: int, count: int) -> int:
-        summed.append(place)
-        return original(self, place, count)
-
-    monkeypatch.setattr(replay_module._Files, "crc", crc)
-    for steps, total in ((300, 300), (5, 305), (0, 305)):
-        for _ in range(steps):
-            world.step(memory)
-        memory.commit()
-        assert memory.wait()
-        assert len(summed) == total
-
-
 def test_a_failed_commit_is_reported_once_and_tried_again(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     memory = Replay(100, 2, SHAPE, stack=2, n_step=1, gamma=0.9, directory=scratch, report=notes.append)

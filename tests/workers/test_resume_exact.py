@@ -1,6 +1,5 @@
 """A resumed learner is the uninterrupted one, bit for bit, from a moment at which both begin with new environments."""
 
-import json
 import shutil
 
 import numpy as np
@@ -140,22 +139,6 @@ def test_an_optimizer_that_counts_on_the_host_is_resumed_there_whatever_the_devi
     assert {moments["step"].item() for moments in kept} == {one.updates}
 
 
-FORGOTTEN = {
-    "online weights": lambda t, s: t.update({name: v * 0.5 for name, v in t.items() if name.startswith("online.")}),
-    "target weights": lambda t, s: t.update({n: t["online" + n[6:]] for n in t if n.startswith("target.")}),
-    "Adam's moments": lambda t, s: [t.pop(name) for name in list(t) if name.startswith("adam.")],
-    "Adam's step": lambda t, s: t.update({name: v * 0 + 1 for name, v in t.items() if name.startswith("adam.step")}),
-    "the step counter": lambda t, s: s.update(env_steps=0),
-    "owed updates": lambda t, s: s.update(owed=0.0),
-    "exploration's randomness": lambda t, s: s["rng"].update(explore=s["rng"]["draw"]),
-    "sampling's randomness": lambda t, s: s["rng"].update(draw=s["rng"]["explore"]),
-    "recent returns": lambda t, s: s.update(recent_returns=[]),
-    "episodes": lambda t, s: s.update(episodes=0),
-    "the loss scale": lambda t, s: s["scaler"].update(scale=1.0),
-    "the replay's end": lambda t, s: s.update(replay_total=s["replay_total"] - 8),
-}
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """An uninterrupted fp16 learner, and its state and experience as they were on the way."""
@@ -167,49 +150,3 @@ def whole(tmp_path_factory):
     shutil.copytree(directory / "replay", directory / "then")
     run(made, 2, AFTER)
     return made, tensors, state, directory / "then"
-
-
-@pytest.mark.parametrize("what", [None, *FORGOTTEN])
-def test_whatever_is_forgotten_shows(what, whole, tmp_path):
-    """Each thing that a snapshot holds is needed: without any one of them the resumed learner is another one."""
-    made, tensors, state, then = whole
-    shutil.copytree(then, tmp_path / "replay")
-    resumed = learner(made.args, tmp_path / "replay", "fp16")
-    tensors, state = dict(tensors), {**state, "rng": dict(state["rng"]), "scaler": dict(state["scaler"])}
-    if what is not None:
-        FORGOTTEN[what](tensors, state)
-    resumed.restore(tensors, state)
-    run(resumed, 2, AFTER)
-    assert bool(differences(made, resumed)) == (what is not None)
-
-
-FORGOTTEN_TOO = {
-    "policy weights": lambda t, s: t.update({name: v * 0.5 for name, v in t.items() if name.startswith("policy.")}),
-    **{what: FORGOTTEN[what] for what in (
-        "Adam's moments", "Adam's step", "the step counter", "exploration's randomness", "sampling's randomness",
-        "recent returns", "episodes", "the loss scale",
-    )},
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def whole_ppo():
-    """As `whole`, of PPO, which has no experience to keep."""
-    made = learner(settings("Catch", algo="ppo", **SETTINGS["ppo"]), dtype="fp16")
-    run(made, 1, BEFORE)
-    tensors, state = made.snapshot()
-    tensors, state = {name: tensor.clone() for name, tensor in tensors.items()}, json.dumps(state)
-    run(made, 2, AFTER)
-    return made, tensors, state
-
-
-@pytest.mark.parametrize("what", [None, *FORGOTTEN_TOO])
-def test_whatever_ppo_forgets_shows(what, whole_ppo):
-    made, tensors, state = whole_ppo
-    tensors, state = {name: tensor.clone() for name, tensor in tensors.items()}, json.loads(state)
-    resumed = learner(made.args, dtype="fp16")
-    if what is not None:
-        FORGOTTEN_TOO[what](tensors, state)
-    resumed.restore(tensors, state)
-    run(resumed, 2, AFTER)
-    assert bool(differences(made, resumed)) == (what is not None)

@@ -11,7 +11,7 @@ import pytest
 from leaks import open_files
 
 from workers.contract import MANIFEST_FILE, Manifest, checkpoint_name
-from workers.store import Damaged, Entry, names_to_keep, newest_identity, read_file, read_manifest, remove, write_file
+from workers.store import Damaged, Entry, names_to_keep, newest_identity, read_file, remove, write_file
 
 TOKEN, BOOT = "ab" * 16, "cd" * 16
 MIB = 1 << 20
@@ -46,21 +46,6 @@ def _umask() -> int:
     return mask
 
 
-def test_a_file_that_another_one_writes_meanwhile_is_an_error(tmp_path):
-    path = tmp_path / "file"
-
-    def pieces():
-        yield b"ours"
-        with path.open("ab") as other:
-            other.write(b"theirs")
-
-    before = open_files()
-    with pytest.raises(OSError, match=r"^\[Errno 5\] has 10 bytes after writing 4: ") as failed:
-        write_file(path, pieces())
-    assert failed.value.filename == str(path)
-    assert open_files() <= before
-
-
 def test_what_is_missing_or_no_file_is_damage_and_a_directory_that_is_gone_is_not(tmp_path):
     (tmp_path / "link").symlink_to("file")
     (tmp_path / "file").write_text("x")
@@ -76,19 +61,6 @@ def test_what_is_missing_or_no_file_is_damage_and_a_directory_that_is_gone_is_no
     with pytest.raises(FileNotFoundError):
         read_file(tmp_path / "gone", "x")
     assert open_files() <= before
-
-
-def test_a_manifest_belongs_to_its_directory(tmp_path):
-    place = made(tmp_path, 5, game="Pong")
-    assert (read_manifest(place).env_steps, read_manifest(place).identity) == (5, {"game": "Pong"})
-    for name in (checkpoint_name(6, TOKEN), checkpoint_name(5, BOOT)):
-        moved = place.rename(place.with_name(name))
-        with pytest.raises(Damaged, match=rf"^its manifest is that of ckpt-5\.{TOKEN}$"):
-            read_manifest(moved)
-        moved.rename(place)
-    (place / MANIFEST_FILE).write_text("{}")
-    with pytest.raises(Damaged, match=r"^not a checkpoint manifest: KeyError 'version'$"):
-        read_manifest(place)
 
 
 def test_the_newest_identity_is_that_of_the_most_steps_then_of_the_latest(tmp_path):
