@@ -444,7 +444,7 @@ def test_a_start_waits_for_a_check_that_takes_long(tmp_path: Path, daemon: Daemo
     monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 0.05)
     plain(tmp_path / "step=5.pt")
     slow = spec(tmp_path, checkpoint_check=check("time.sleep(0.3)"))
-    assert daemon.begins(BeforeStart(slow, "t")).found.step == 5, "else it would begin without its checkpoint"
+    assert daemon.begins(to_start(slow, "t")).found.step == 5, "else it would begin without its checkpoint"
 
 
 def test_a_script_that_counts_from_zero_again_goes_on_from_what_it_wrote_last(tmp_path: Path, daemon: Daemon) -> None:

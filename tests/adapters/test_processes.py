@@ -886,6 +886,13 @@ def mode(path: Path | str) -> int:
 # --- starting ------------------------------------------------------------------------------------------------------------
 
 
+def test_what_is_noted_of_a_cgroup_that_a_shim_could_not_enter_is_forgotten(world, tmp_path):
+    world.groups.path = str(tmp_path / "none")
+    started = world.run(["sleep", "60"])
+    assert world.launcher.attempt(started.token).cgroup == ""
+    assert cgroups.read_note(world.paths.attempt_dir("Pong", 1, started.token)) is None, "its counts are not the attempt's"
+
+
 def test_a_shim_gets_nothing_but_its_mark_and_the_path_of_libraries(world, monkeypatch):
     def shim(name: str) -> list[str]:
         found = world.run(["sleep", "60"], name=name).shim_pid
