@@ -273,13 +273,6 @@ def test_too_much_that_nobody_reads_is_answered_503(
 # --- numbers ---------------------------------------------------------------------------------------------------------------
 
 
-def test_two_hundred_idle_connections_and_status_answers(path: Path) -> None:
-    idle = [connect(path) for _ in range(200)]
-    assert status_took_s(path) < PROMPT_S
-    for sock in idle:
-        sock.close()
-
-
 def test_the_connection_too_many_takes_the_place_of_the_one_that_was_idle_longest(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

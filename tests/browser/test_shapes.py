@@ -69,18 +69,20 @@ def test_what_has_no_bounds_is_its_own_bounds(shapes: Any, drawn: Any) -> None:
     assert [[point["low"], point["y"], point["high"]] for point in points(shapes, found, "steps")] == [[1] * 3, [3] * 3]
 
 
-def test_a_time_without_readings_is_a_gap(shapes: Any) -> None:
-    found = subject(env_steps=[1, 2, 3], y=[1, 2, 3], at_s=[1000.0, 1010.0, 1100.0])
-    line = shapes("shape/curves", "return it.keptLine(it.points(given[0], 'mean_return', 'wall', given[1]))", [found, ABOUT])
-    assert line == {"xs": [1500, 1510, 1555, 1600], "ys": [1, 2, None, 3]}
-
-
-def test_no_value_is_invented_in_a_gap_of_two_hours(shapes: Any) -> None:
-    """Rows of an hour are an hour apart, so that two hours apart one is missing."""
-    found = subject(env_steps=[1, 2, 3, 4], y=[1, 2, 3, 4], at_s=[0.0, 3600.0, 10_800.0, 14_400.0])
-    about = ABOUT | {"period_s": 3600}
-    line = shapes("shape/curves", "return it.keptLine(it.points(given[0], 'mean_return', 'wall', given[1]))", [found, about])
-    assert line["ys"] == [1, 2, None, 3, 4]
+@pytest.mark.parametrize(
+    ("period_s", "at_s", "line"),
+    [
+        (10, [1000.0, 1010.0, 1100.0], {"xs": [1500, 1510, 1555, 1600], "ys": [1, 2, None, 3]}),
+        (
+            3600,
+            [0.0, 3600.0, 10_800.0],
+            {"xs": [500, 4100, 7700, 11_300], "ys": [1, 2, None, 3]},
+        ),  # a row of an hour is missing
+    ],
+)
+def test_a_time_without_readings_is_a_gap(shapes: Any, period_s: int, at_s: list[float], line: Any) -> None:
+    given = [subject(env_steps=[1, 2, 3], y=[1, 2, 3], at_s=at_s), ABOUT | {"period_s": period_s}]
+    assert shapes("shape/curves", "return it.keptLine(it.points(given[0], 'mean_return', 'wall', given[1]))", given) == line
 
 
 def test_unknown_values_are_no_points(shapes: Any) -> None:

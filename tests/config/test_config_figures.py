@@ -40,7 +40,6 @@ NEEDED = 'progress = "figures" needs the steps: no log_regex has a group (?P<ste
 GLOB = 'json_lines = "*"\n'
 MISTAKES = {
     "log_regex = 4": f"log_regex {LIST} 4",
-    "log_regex = ['a', 4]": f"log_regex {LIST} ['a', 4]",
     "log_regex = ['']": f"log_regex {LIST} ['']",
     f"log_regex = {['(?P<step>a)'] * 17}": "log_regex: has 17 regular expressions; at most 16 are tried on each line",
     f"log_regex = '(?P<step>{'a' * 991})'": "log_regex: a regular expression of 1001 characters; write at most 1000",
@@ -54,13 +53,11 @@ MISTAKES = {
     "log_regex = '(?P<nan_count>a)'": "log_regex: nan_count is measured by extralife itself; give the group another name",
     f"log_regex = '(?P<{'a' * 65}>a)'": "log_regex: the name of a group has at most 64 letters, not 65",
     "json_lines = 4": f"json_lines {INSIDE} 4",
-    "csv_glob = '/data/*.csv'": f"csv_glob {INSIDE} '/data/*.csv'",
     "events_glob = '../x'": f"events_glob {INSIDE} '../x'",
     'json_lines = "a\\u0000"': "json_lines must not hold a NUL character",
     f"{GLOB}figures = 4": f"figures {TABLE} 4",
     f"{GLOB}figures = {{ nan_count = 'a' }}": "figures: nan_count is measured by extralife itself; remove it",
     f"{GLOB}figures = {{ share_x = 'a' }}": "figures: 'share_x' is no name of a figure",
-    f"{GLOB}figures = {{ '' = 'a' }}": "figures: '' is no name of a figure",
     f'{GLOB}figures = {{ "a\\nb" = "a" }}': "figures: 'a\\nb' is no name of a figure",
     f"{GLOB}figures = {{ {'a' * 65} = 'a' }}": f"figures: '{'a' * 65}' is no name of a figure",
     f"{GLOB}figures = {{ lr = 4 }}": "figures: lr must be the name of a key or a tag, a string, not 4",

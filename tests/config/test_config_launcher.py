@@ -83,8 +83,7 @@ def test_without_the_section_no_page_names_its_keys(tmp_path):
     ],
 )
 def test_each_mistake_is_one_sentence_with_its_line(tmp_path, line, told):
-    kind = "" if line.startswith("kind") else 'kind = "slurm"\n'
-    assert errors(tmp_path, f"[launcher]\n{kind}{line}") == ([told] if isinstance(told, str) else told)
+    assert errors(tmp_path, f'[launcher]\nkind = "slurm"\n{line}') == ([told] if isinstance(told, str) else told)
 
 
 def test_a_daemon_without_a_cluster_imports_nothing_of_one():

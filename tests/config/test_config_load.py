@@ -15,11 +15,12 @@ from config_kit import Place, flags_of
 from tools import MEMORY_DIR
 
 from supervisor import config, places
+from supervisor.adapters.process.processes import worker_env
 from supervisor.config import cores
 from supervisor.config.cores import usable_cores
 from supervisor.config.source import lines
 from supervisor.config.whole_input import ConfigInput
-from supervisor.model.settings import Paths, Progress, Settings
+from supervisor.model.settings import SECTIONS, Paths, Progress, Settings
 from workers import args, contract
 from workers.options import OPTIONS
 
@@ -383,8 +384,6 @@ def test_money_and_backups(place: Place) -> None:
 
 def test_every_part_of_the_settings_has_a_section() -> None:
     """A field that is added to `Settings` must be filled by the configuration."""
-    from supervisor.model.settings import SECTIONS
-
     assert {field.name for field in dataclasses.fields(Settings) if field.init} == {"paths", "programs", "ladder", *SECTIONS}
 
 
@@ -494,8 +493,6 @@ def test_none_of_it_loads_what_is_slow() -> None:
 
 def test_what_the_launcher_leaves_to_a_worker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """`RL_*` is in a built-in worker's flags and not in its environment; a command of the user's may want its own."""
-    from supervisor.adapters.process.processes import worker_env
-
     monkeypatch.setenv("RL_LR", "0.5")
     for name, text, seen in (("Pong", "[program.Pong]\n", False), ("x", '[program.x]\ncommand = "sleep 1"\n', True)):
         env = worker_env(Paths("/s", "/r"), place.program(name, text), 1, "0" * 32, "1" * 32)
@@ -505,8 +502,6 @@ def test_what_the_launcher_leaves_to_a_worker(place: Place, monkeypatch: pytest.
 
 
 def test_a_command_has_the_variables_of_supervisor_unless_its_own_say_otherwise(place: Place) -> None:
-    from supervisor.adapters.process.processes import worker_env
-
     text = '[program.x]\ncommand = "sleep 1"\ngroup = "g"\nenv = { SUPERVISOR_ENABLED = "0" }\n'
     env = worker_env(Paths("/s", "/r"), place.program("x", text), 1, "0" * 32, "1" * 32)
     assert {key: value for key, value in env.items() if key.startswith("SUPERVISOR_")} == {
@@ -517,8 +512,6 @@ def test_a_command_has_the_variables_of_supervisor_unless_its_own_say_otherwise(
 
 def test_what_a_program_that_runs_the_daemon_has_reaches_no_worker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that inherited the speaker of another would report nothing and save nothing."""
-    from supervisor.adapters.process.processes import worker_env
-
     of_another = (contract.SPEAKER_ENV, contract.ENV_ROLLBACKS, contract.ENV_RESUME)
     for name in of_another:
         monkeypatch.setenv(name, "1")

@@ -273,9 +273,6 @@ MISTAKES = {
     'command = "a | b | c | d | e | f"': (
         f"{C} holds | | | | |, which is for a shell, and no shell reads it: set shell = true, or quote what is meant as an argument"
     ),
-    'command = ["t", ["--resume", "{resum}"]]': (
-        f"{C} cannot be filled in: {{resum}} is no placeholder; did you mean {{resume}}? {{{{ and }}}} are braces that stay"
-    ),
     'command = "t {game}"\ngame = "a b"': (
         f"FILE, line 3: {IT}.game must be a word for {{game}}, such as \"Pong\" or \"ALE/Pong-v5\", not 'a b'"
     ),

@@ -113,12 +113,7 @@ def test_a_mistake_of_every_seed_is_told_of_the_section_that_made_them(place: Pl
 S = "FILE, line 2: program.Pong.seeds"
 MISTAKES = {
     "seeds = []\n": f"{S} must be a list of seeds, such as seeds = [4, 6, 8], not []",
-    "seeds = 4\n": f"{S} must be a list of seeds, such as seeds = [4, 6, 8], not 4",
     "seeds = [4, -1]\n": f"{S} must hold whole numbers from 0 to 2147483647, such as seeds = [4, 6, 8], not -1",
-    "seeds = [4, true]\n": f"{S} must hold whole numbers from 0 to 2147483647, such as seeds = [4, 6, 8], not True",
-    "seeds = [4, 2147483648]\n": (
-        f"{S} must hold whole numbers from 0 to 2147483647, such as seeds = [4, 6, 8], not 2147483648"
-    ),
     "seeds = [4, 6, 4]\n": f"{S} holds 4 twice: two equal trainings give the same result; remove one",
     "seeds = [4]\nseed = 5\n": f"{S} and seed cannot both be given; put that seed into the list",
     "seeds = [4]\n[program.Pong-s4]\ngame = 'Pong'\n": (

@@ -300,6 +300,12 @@ def of(decision, kind):
     return [item for item in where if isinstance(item, kind)]
 
 
+def reply(decision):
+    """What the only answer of one decision says of the only program that it is about."""
+    ((result,),) = [each.results for each in of(decision, commands.Reply)]
+    return result
+
+
 def kinds(decision):
     return [type(fact).__name__ for fact in decision.facts]
 

@@ -420,11 +420,6 @@ def test_a_resume_that_is_heard_of_late_takes_nothing_from_its_own_attempt(start
     assert story.booked(250, since=200.0 + startup_s) == {"PRODUCTIVE": 50.0 - startup_s}
 
 
-def test_a_resume_that_nobody_can_price_is_counted():
-    story = Story("P").start(0, trains=0).resumed(0, 0).dies(50).start(50, trains=60).resumed(60, 0)
-    assert story.summary(100).slots.lost_unknown == 1
-
-
 def test_lost_time_that_nobody_knows_is_unknown_and_not_zero():
     story = Story("P").start(0, trains=0).saved(40, 500).dies(50).start(50, trains=60).resumed(60, 800)
     sheet = story.summary(100).slots

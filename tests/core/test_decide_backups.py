@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
+from core_kit import Core, commands, facts, gpu, gpus, kinds, of, reply, settings, spec
 
 from supervisor.model.backup_record import BackupRecord
 from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Survival, Verb
@@ -16,12 +16,6 @@ from supervisor.policy.upkeep.backups import BackupSettings
 def ask(core, verb, *names, text=""):
     core.request += 1
     return core.give(Asked(core.now_s, verb, core.request, names, "", "alice", 1000, text))
-
-
-def reply(decision):
-    (answer,) = of(decision, commands.Reply)
-    (result,) = answer.results
-    return result
 
 
 def running(*names, **more):

@@ -99,13 +99,6 @@ def test_memory_that_a_starting_program_holds_already_is_not_counted_twice(free_
     assert core.phase("Qbert") is phase
 
 
-def test_what_starts_elsewhere_takes_nothing_here():
-    core = core_of(spec("Pong", gpu=1), "Qbert")
-    core.begin()
-    core.see(gpus(gpu(free_mb=20_000), gpu(1, free_mb=20_000)))
-    assert (core.phase("Pong"), core.phase("Qbert")) == (Phase.STARTING, Phase.STARTING)
-
-
 def test_a_small_one_does_not_slip_past_the_one_that_waits():
     core = core_of(spec("Pong", priority=1), spec("Qbert", min_free_mb=1_000))
     core.begin()
@@ -114,12 +107,12 @@ def test_a_small_one_does_not_slip_past_the_one_that_waits():
     assert core.program("Qbert").why.startswith("waits behind Pong")
 
 
-def test_a_program_of_another_gpu_and_one_without_a_need_start():
-    core = core_of(spec("Pong", priority=1), spec("Qbert", gpu=1), spec("Script", min_free_mb=0), slots=3)
+@pytest.mark.parametrize(("free_mb", "pong"), [(3_000, Phase.GATED), (20_000, Phase.STARTING)])
+def test_a_program_of_another_gpu_and_one_without_a_need_start_and_take_nothing_here(free_mb, pong):
+    core = core_of(spec("Qbert", gpu=1, priority=1), "Pong", spec("Script", min_free_mb=0), slots=3)
     core.begin()
-    core.see(gpus(gpu(free_mb=3_000), gpu(1, free_mb=70_000)))
-    assert core.phase("Pong") is Phase.GATED
-    assert (core.phase("Qbert"), core.phase("Script")) == (Phase.STARTING, Phase.STARTING)
+    core.see(gpus(gpu(free_mb=free_mb), gpu(1, free_mb=20_000)))
+    assert [core.phase(name) for name in ("Qbert", "Pong", "Script")] == [Phase.STARTING, pong, Phase.STARTING]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from core_kit import Core, commands, facts, of, settings, spec
+from core_kit import Core, facts, reply, settings, spec
 from fakes import FakeSources
 
 from supervisor import config
@@ -78,12 +78,11 @@ class Box(Core):
 
     def pin(self, level, for_s=None):
         self.request += 1
-        decision = self.give(Asked(self.now_s, Verb.PIN, self.request, (level,), by="alice", for_s=for_s))
-        return of(decision, commands.Reply)[0].results[0]
+        return reply(self.give(Asked(self.now_s, Verb.PIN, self.request, (level,), by="alice", for_s=for_s)))
 
     def unpin(self):
         self.request += 1
-        return of(self.give(Asked(self.now_s, Verb.UNPIN, self.request, by="alice")), commands.Reply)[0].results[0]
+        return reply(self.give(Asked(self.now_s, Verb.UNPIN, self.request, by="alice")))
 
     def view(self):
         return climb_view.level(FakeSources(self.state, self.settings, now_s=self.now_s))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from core_kit import Core, commands, facts, kinds, of, settings
+from core_kit import Core, commands, facts, kinds, of, reply, settings
 
 from supervisor.model.inputs import Asked, EndNoticesRead, LeaseFound, OffsiteDone, OffsiteDue, Survival, Terminated, Verb
 from supervisor.model.lifecycle import Phase
@@ -25,12 +25,6 @@ ERROR = "restic snapshots: connection refused"
 def ask(core, text):
     core.request += 1
     return core.give(Asked(core.now_s, Verb.OFFSITE, core.request, (), "", "alice", 1000, text))
-
-
-def reply(decision):
-    (answer,) = of(decision, commands.Reply)
-    (result,) = answer.results
-    return result
 
 
 def done(core, what="copy", error="", **more):
@@ -290,9 +284,8 @@ def test_a_start_on_a_fenced_box_is_refused_with_the_remedy(verb):
     core = fenced()
     for name in ("Pong", "Qbert"):
         core.ended(name, code=75)
-    (answer,) = of(core.ask(verb, "Pong"), commands.Reply)
     said = "cannot start here: box bob has taken over; `supervisorctl offsite take-over` brings the programs back"
-    assert answer.results == (("Pong", 30, said),)
+    assert reply(core.ask(verb, "Pong")) == ("Pong", 30, said)
 
 
 def test_a_program_that_waits_is_kept_down_too():

@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from core_kit import Core, commands, facts, kinds, of, settings, spec
+from core_kit import Core, commands, facts, kinds, of, reply, settings, spec
 
 from supervisor.model.inputs import (
     AlertTried,
@@ -56,9 +56,7 @@ def done(core, *names):
 
 def ask(core, do, for_s=None):
     core.request += 1
-    decision = core.give(Asked(core.now_s, Verb.WHEN_DONE, core.request, (), "", "alice", 1000, do, for_s))
-    ((answer,),) = [each.results for each in of(decision, commands.Reply)]
-    return answer[1:]
+    return reply(core.give(Asked(core.now_s, Verb.WHEN_DONE, core.request, (), "", "alice", 1000, do, for_s)))[1:]
 
 
 def copied(core, error="", **more):

@@ -149,16 +149,28 @@ def test_a_gpu_that_is_free_and_of_which_nothing_is_known_to_be_needed_is_well(
     assert (found.level, found.what) == ("ok", "81,559 MiB of 81,559 MiB are free")
 
 
-def test_who_else_holds_memory_is_named_and_what_the_level_lacks(tmp_path: Path, nvml: SimulatedNvml) -> None:
-    installation = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
-    nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {os.getpid()} {3000 * MB}")
-    (found,) = checks_gpu.gpu_memory(installation)
-    assert found.level == "warn"
-    assert f"pid {os.getpid()} (" in found.what
-    assert "holds 3,000 MiB, outside of extralife" in found.what
-    assert "needs 6,000 MiB" in found.what
-    assert "wait for 1,000 MiB more" in found.what
-    assert found.do
+TIGHT = ("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}")
+TOLD, UNTOLD = 3000 * MB, 2**64 - 1
+SEEN, UNSEEN = os.getpid(), int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
+
+
+@pytest.mark.parametrize(
+    ("pid", "amount", "level", "says"),
+    [
+        (SEEN, TOLD, "warn", (f"pid {SEEN} (", "holds 3,000 MiB, outside of extralife", "needs 6,000 MiB", "wait for 1,000 MiB more")),
+        (SEEN, UNTOLD, "warn", ("holds an unknown amount, outside of",)),
+        (UNSEEN, TOLD, "ok", ("3,000 MiB are held by processes that cannot be seen from here",)),
+        (UNSEEN, UNTOLD, "warn", ("an unknown amount is held by processes",)),
+    ],
+    ids=range(4),  # the pids are not the same in each process
+)  # fmt: skip
+def test_who_else_holds_memory_is_named_and_what_the_level_lacks(
+    tmp_path: Path, nvml: SimulatedNvml, pid: int, amount: int, level: str, says: tuple[str, ...]
+) -> None:
+    nvml.plays(*TIGHT, f"process 0 {pid} {amount}")
+    (found,) = checks_gpu.gpu_memory(make(tmp_path, "[gate]\nmin_free_mb = 3000\n"))
+    assert [each for each in says if each not in found.what] == [], found.what
+    assert (found.level, bool(found.do)) == (level, level == "warn")
 
 
 def test_what_our_own_workers_hold_is_not_held_against_them(tmp_path: Path, nvml: SimulatedNvml) -> None:
@@ -167,33 +179,12 @@ def test_what_our_own_workers_hold_is_not_held_against_them(tmp_path: Path, nvml
     try:
         (tmp_path / "run/shims").mkdir()
         (tmp_path / "run/shims/Pong.json").write_text(f'{{"shim_pid": {shim.pid}}}')
-        nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {shim.pid} {3000 * MB}")
+        nvml.plays(*TIGHT, f"process 0 {shim.pid} {TOLD}")
         (found,) = checks_gpu.gpu_memory(installation)
         assert found.level == "ok", found
     finally:
         shim.kill()
         shim.wait()
-
-
-def test_holders_that_cannot_be_seen_are_told_and_accused_of_nothing(tmp_path: Path, nvml: SimulatedNvml) -> None:
-    installation = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
-    beyond = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
-    nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {beyond} {3000 * MB}")
-    (found,) = checks_gpu.gpu_memory(installation)
-    assert (found.level, "3,000 MiB are held by processes that cannot be seen from here" in found.what) == ("ok", True)
-
-
-def test_an_amount_that_the_driver_does_not_tell_is_unknown_and_not_0(tmp_path: Path, nvml: SimulatedNvml) -> None:
-    installation = make(tmp_path, "[gate]\nmin_free_mb = 3000\n")
-    beyond = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
-    unsaid = 2**64 - 1
-    for pid, words in (
-        (os.getpid(), "holds an unknown amount, outside of"),
-        (beyond, "an unknown amount is held by processes"),
-    ):
-        nvml.plays("gpus 1", f"set 0 total {8000 * MB}", f"set 0 free {5000 * MB}", f"process 0 {pid} {unsaid}")
-        (found,) = checks_gpu.gpu_memory(installation)
-        assert words in found.what, found.what
 
 
 def test_what_was_learned_counts_as_what_is_configured_does(installation: Installation, nvml: SimulatedNvml) -> None:

@@ -200,14 +200,3 @@ def test_gaps_stay_gaps_and_a_step_back_is_no_line(pictures: ModuleType) -> None
             (5, 5.0, 0, 0, True, 300.0), (3, 3.0, 0, 0, True, 310.0), (6, 6.0, 0, 0, False, 320.0)]  # fmt: skip
     assert [[row[0] for row in run] for run in pictures._runs(rows, kept=True, gap_s=35.0)] == [[1, 2], [4], [5], [3]]
     assert [[row[0] for row in run] for run in pictures._runs(rows, kept=False, gap_s=35.0)] == [[6]]
-
-
-def test_the_band_is_where_all_seeds_have_come_to(pictures: ModuleType) -> None:
-    found = pictures._band([[(0.0, 0.0), (10.0, 10.0)], [(5.0, 7.0), (20.0, 22.0)]])
-    assert found is not None
-    xs, middle, error, count = found
-    assert (xs[0], xs[-1], count) == (5.0, 10.0, 2)
-    assert (middle[0], round(error[0], 6)) == (6.0, 1.0)
-    assert pictures._band([[(0.0, 0.0), (10.0, 10.0)]]) is None
-    assert pictures._band([[(0.0, 0.0), (1.0, 1.0)], [(5.0, 7.0), (20.0, 22.0)]]) is None
-    assert pictures._band([[(0.0, 0.0), (0.0, 1.0), (4.0, 1.0)], [(0.0, 0.0), (4.0, 1.0)]]) is not None

@@ -118,7 +118,6 @@ def test_what_is_said():
     assert alerting.summary(1, "x", 3000.0) == "x", "only held back"
     assert alerting.summary(12, "x", 3600.0) == "12 alerts of this kind in the last hour, the newest: x"
     assert alerting.summary(3, "x", 7200.0) == "3 alerts of this kind in the last 2h, the newest: x"
-    assert alerting.summary(1, "x", 3000.0) == "x", "one alone keeps its text"
     notice = Notice("00ff", "fatal", "critical", "Pong: no such game", 0.0, "Pong")
     do = "Do: supervisorctl explain Pong, correct the cause, then supervisorctl start Pong"
     assert alerting.title(notice, "box") == f"{do}. extralife on box: Pong: fatal"

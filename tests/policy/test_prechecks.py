@@ -104,7 +104,7 @@ def test_what_does_not(box):
     assert objections(SETTINGS, box) == ()
 
 
-FIFTEEN = Gpus((Gpu(0, free_bytes=15_000 * MB), Gpu(1, free_bytes=0), Gpu(2)))
+FIFTEEN = Gpus((Gpu(0, free_bytes=15_000 * MB), Gpu(1, free_bytes=8 * MB - 1), Gpu(2)))
 OURS = {0: 20_000 * MB}
 
 
@@ -117,7 +117,7 @@ OURS = {0: 20_000 * MB}
         (1, needing(8, 5_000), {0: 25_000 * MB}, []),
         (1, needing(8, 5_000), {0: 25_000 * MB - 1}, [(1, "heavy needs 40,000 MiB of GPU 0, but only 40,000 MiB are available")]),
         (1, needing(9, 5_000), {0: 25_000 * MB}, []),  # eight of nine run there
-        (1, needing(8, 1, index=1), {}, [(1, "heavy needs 8 MiB of GPU 1, but only 0 MiB are available")]),
+        (1, needing(8, 1, index=1), {}, [(1, "heavy needs 8 MiB of GPU 1, but only 8 MiB are available")]),
         (1, needing(8, 5_000), {0: None}, []),  # what our own workers hold is not known
         (1, needing(8), {}, []),  # what nobody has seen is not guessed
     ],
