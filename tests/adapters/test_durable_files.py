@@ -54,18 +54,11 @@ def test_a_short_write_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert (tmp_path / "new").read_bytes() == b"0123456789"
 
 
-def mode_of(path):
-    return stat.S_IMODE(path.stat().st_mode)
-
-
+@pytest.mark.usefixtures("no_umask")
 def test_a_new_file_is_its_owners_alone_unless_another_mode_is_asked_for(tmp_path):
-    old = os.umask(0)
-    try:
-        durable.create(tmp_path / "secret", b"x")
-        durable.create(tmp_path / "public", b"x", 0o644)
-    finally:
-        os.umask(old)
-    assert (mode_of(tmp_path / "secret"), mode_of(tmp_path / "public")) == (0o600, 0o644)
+    durable.create(tmp_path / "secret", b"x")
+    durable.create(tmp_path / "public", b"x", 0o644)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("secret", "public")] == [0o600, 0o644]
 
 
 def test_no_descriptor_stays_open_also_when_the_disk_fails(tmp_path, monkeypatch):

@@ -31,12 +31,8 @@ class Place:
         self.root = root
         self.log = root / "stdout.log"
         self.since_wall_s = time.time() - 1.0
-        self.regex, self.globs, self.names, self.begin = (
-            [CLEANRL],
-            {"json": "", "csv": "", "events": ""},
-            {},
-            {str(self.log): 0},
-        )
+        self.regex, self.names, self.begin = [CLEANRL], {}, {str(self.log): 0}
+        self.globs = {"json": "", "csv": "", "events": ""}
         self.cursors, self.files, self.searched = {}, {}, False
         self.opened = []  # what the worker has open
 

@@ -49,20 +49,17 @@ def test_what_cannot_be_read_is_empty(tmp_path: Path) -> None:
     assert files.read_bounded("a\0b", 10) == b""
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_a_new_file_takes_the_place_of_the_old_one_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "new"
     path.write_text("old")
     second = tmp_path / "second"
     os.link(path, second)
-    old = os.umask(0)
-    try:
-        for mode, args in ((0o600, ()), (0o640, (0o640,))):
-            fd = files.create(path, *args)
-            os.write(fd, b"new")
-            os.close(fd)
-            assert (path.stat().st_mode & 0o777, path.read_bytes()) == (mode, b"new")
-    finally:
-        os.umask(old)
+    for mode, args in ((0o600, ()), (0o640, (0o640,))):
+        fd = files.create(path, *args)
+        os.write(fd, b"new")
+        os.close(fd)
+        assert (path.stat().st_mode & 0o777, path.read_bytes()) == (mode, b"new")
     assert second.read_text() == "old"
 
 

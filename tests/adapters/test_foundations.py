@@ -119,12 +119,6 @@ def test_removed_and_replaced_are_told_apart(tmp_path):
     assert check_row(row) is None, "the same file is back"
 
 
-def test_what_cannot_be_looked_at_is_unknown_and_not_missing(tmp_path):
-    path = tmp_path / ("x" * 300)  # ENAMETOOLONG: lstat fails as it does with EIO, also for root
-    found = check_row(Watched("thing", str(path), lambda: Identity(1, 1, "file")))
-    assert (found.look, found.detail) == (Look.UNKNOWN, "File name too long")
-
-
 def refuses(error):
     def fail():
         raise error

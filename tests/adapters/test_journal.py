@@ -113,14 +113,11 @@ def test_it_syncs_every_commit_and_is_marked_as_ours(path):
         assert db.execute("PRAGMA user_version").fetchone() == (2,)
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_its_files_are_its_owners_alone(path):
-    old = os.umask(0)
-    try:
-        with contextlib.closing(Journal(path)) as journal:
-            append(journal, finished(1))
-            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.rglob("*")}
-    finally:
-        os.umask(old)
+    with contextlib.closing(Journal(path)) as journal:
+        append(journal, finished(1))
+        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.rglob("*")}
     files = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", "since-000000000001.jsonl")
     assert modes == {**dict.fromkeys(files, 0o600), "journal-copy": 0o700}
 

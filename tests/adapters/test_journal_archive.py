@@ -359,6 +359,7 @@ def test_a_run_that_is_told_to_stop_ends_after_a_slice_and_the_next_one_goes_on(
     assert rows_in(path) == [451]
 
 
+@pytest.mark.usefixtures("no_umask")
 def test_a_file_of_the_archive_is_plain_json_that_only_its_owner_can_read(path: Path) -> None:
     told = small(path, *plain(2), SNAPSHOT)
     directory = folder(path)
@@ -366,11 +367,8 @@ def test_a_file_of_the_archive_is_plain_json_that_only_its_owner_can_read(path: 
     leftover = directory / "facts-000000000001-000000000002.jsonl.gz.building"
     leftover.write_bytes(b"of a run that was killed" * 100)
     leftover.chmod(0o600)
-    before, old = open_files(), os.umask(0)
-    try:
-        moved = compact(path, before_wall_s=1e9, most_bytes=ENOUGH, pause=never)
-    finally:
-        os.umask(old)
+    before = open_files()
+    moved = compact(path, before_wall_s=1e9, most_bytes=ENOUGH, pause=never)
     assert moved is not None
     assert open_files() <= before
     assert list(directory.iterdir()) == [moved.archive]

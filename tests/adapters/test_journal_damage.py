@@ -304,7 +304,7 @@ def test_the_spare_of_another_journal_is_not_mixed_in(path, tmp_path):
     (tmp_path / "other").mkdir()
     other = tmp_path / "other" / "journal.sqlite"
     with contextlib.closing(Journal(other)) as journal:
-        fill(journal, 2, 30)  # the same facts under other numbers
+        fill(journal, 2, LAST)  # the same facts under other numbers
     without_spare(path)
     shutil.copytree(spare.folder(other), spare.folder(path))
     at = path.read_bytes().index(b"fact 42")
