@@ -285,10 +285,6 @@ def test_a_full_disk_is_refused_for_a_new_state_and_a_warning_for_an_old_one(pla
     ("kind", "says"),
     [
         (
-            "nfs4",
-            "where another machine holds the files, neither the lock against a second daemon nor the journal can be relied on",
-        ),
-        (
             "fuse.sshfs",
             "where another machine holds the files, neither the lock against a second daemon nor the journal can be relied on",
         ),

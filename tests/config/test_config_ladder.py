@@ -170,11 +170,6 @@ def test_how_much_memory_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ("text", "told"),
     [
         (
-            "[levels.a]\nslots = 3\n[levels.b]\nslots = 2\nnum_envs = 64\n",
-            "FILE, line 4: levels.b: slots 2 is less than the 3 of a before it, and a level is at least as heavy as the one \
-before in every respect; raise it, or move the section",
-        ),
-        (
             "[levels.a]\nslots = 3\n[levels.b]\n",
             "FILE, line 3: levels.b is the same load as a before it (3 x 32, batch 512); remove one of the two",
         ),
@@ -229,13 +224,6 @@ def test_all_that_is_wrong_is_told_at_once(place: Place) -> None:
     ]
 
 
-def test_what_is_wrong_at_every_level_is_told_once(place: Place) -> None:
-    told = place.errors("[levels.a]\n[levels.b]\nnum_envs = 64\n[program.x]\ncommand = []\n")
-    assert told == [
-        'FILE, line 5: program.x.command names no program; write it such as ["python", "train.py"], without NUL characters'
-    ]
-
-
 def test_too_many_levels(place: Place) -> None:
     rungs = [f"[levels.l{number}]\nslots = {number}\n" for number in range(1, 66)]
     assert len(place.load("".join(rungs[:64]) + CLIMB + "[program.Pong]\n").settings.ladder) == 64
@@ -251,9 +239,6 @@ def test_the_environment_overrides_every_level(place: Place) -> None:
     )
     told = place.errors(LADDER, slots=3)
     assert told == ["flag --slots: is for a fixed [level], and this file has a ladder; set it in [levels.NAME]"]
-    assert place.errors(LADDER, {"RL_NUM_ENVS": "x"}) == [
-        "environment variable RL_NUM_ENVS: num_envs must be a whole number, not 'x'; correct it or unset it"
-    ]
 
 
 def test_an_update_is_told_by_the_levels_that_it_changes(place: Place) -> None:

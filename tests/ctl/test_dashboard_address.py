@@ -261,11 +261,6 @@ def test_what_makes_no_sense_is_refused(api: Path, args: list[str], says: str) -
     assert says in done.stdout
 
 
-def test_without_a_daemon_there_is_nothing_to_forward_to(tmp_path: Path) -> None:
-    done = ctl("dashboard", socket=tmp_path / "none.sock")
-    assert (done.returncode, done.stdout) == (7, f"unix://{tmp_path}/none.sock no such file\n")
-
-
 def test_it_ends_with_its_terminal(api: Path) -> None:
     with Terminal("dashboard", socket=api) as terminal:
         terminal.until("http://localhost:8700")

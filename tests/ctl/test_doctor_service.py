@@ -88,24 +88,20 @@ def test_a_systemd_that_is_too_old(installation: Installation, manager, version:
     assert levels(checks_service.systemd(installation)) == [level]
 
 
-def test_a_unit_of_this_version_that_is_missing_is_told(tmp_path: Path) -> None:
-    assert checks_service._drift(tmp_path / "extralife.slice", needed=False) == "", "not where it is installed at all"
-    (tmp_path / checks_service.UNIT).touch()
-    assert "is missing" in checks_service._drift(tmp_path / "extralife.slice", needed=False)
-
-
 def test_without_systemd_nothing_starts_it_at_boot(installation: Installation) -> None:
     (found,) = checks_service.service(installation)
     assert (found.level, found.do) == ("warn", "let another service manager start it (docs/box.md)")
 
 
-def test_a_unit_that_was_edited_by_hand_is_told(tmp_path: Path) -> None:
+def test_a_unit_that_was_edited_by_hand_or_is_missing_is_told(tmp_path: Path) -> None:
+    assert checks_service._drift(tmp_path / "extralife.slice", needed=False) == "", "not where it is installed at all"
     ours = Path(checks_service.__file__).parents[2] / "units" / checks_service.UNIT
     installed = tmp_path / "extralife.service"
     installed.write_text(ours.read_text().replace("/opt/extralife/", f"{ours.parents[3]}/"))
     assert checks_service._drift(installed) == ""
     installed.write_text(installed.read_text().replace("WatchdogSec=30", "WatchdogSec=3000"))
     assert "differs from the file of this version" in checks_service._drift(installed)
+    assert "is missing" in checks_service._drift(tmp_path / "extralife.slice", needed=False)
 
 
 def test_another_supervisord_is_told_and_our_own_is_not(installation: Installation, tmp_path: Path) -> None:

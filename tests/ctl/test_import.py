@@ -46,6 +46,7 @@ command=sleep 1000
 environment=A="1,2",B=%(ENV_TEST_IMPORT)s
 directory=%(here)s
 stopwaitsecs=30
+stdout_logfile_maxbytes=2MB
 exitcodes=0,2
 priority=7
 [program:logs]
@@ -95,6 +96,7 @@ def test_a_whole_box(tmp_path: Path) -> None:
     assert (worker["group"], worker["directory"], worker["stop_grace_s"], worker["priority"], worker["done_codes"]) == (
         "back", str(tmp_path), 30.0, 7, [0, 2],
     )  # fmt: skip
+    assert worker["log_max_bytes"] == 2 << 20, "given for one log, it counts more than the default of the other"
     assert worker["env"] | {"A": "1,2", "B": "é"} == worker["env"]
     logs = programs["logs"]
     assert [logs[key] for key in ("stdout_log", "stderr_log", "log_max_bytes", "log_backups")] == [
@@ -236,8 +238,3 @@ def test_a_broken_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> 
     _, told = imported(tmp_path, text, code=1)
     assert said in told
     assert len(told.splitlines()) == 1
-
-
-def test_a_bound_that_is_given_for_one_log_counts_more_than_the_default_of_the_other(tmp_path: Path) -> None:
-    made, _ = imported(tmp_path, "[program:a]\ncommand=sleep 9\nstdout_logfile_maxbytes=1MB\n")
-    assert made["program"]["a"]["log_max_bytes"] == 1 << 20

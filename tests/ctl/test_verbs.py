@@ -209,7 +209,7 @@ def test_nobody_there(tmp_path: Path, socket_path: Path) -> None:
     assert ctl("--json", "status", socket=socket_path).stdout == told.stdout
     told = ctl("pid", "--json", socket=socket_path)
     assert (json.loads(told.stdout)["exit_code"], told.returncode) == (7, 7)
-    for action in (("start", "a"), ("pid",), ("tail", "a"), ("history",), ("reread",)):
+    for action in (("start", "a"), ("pid",), ("tail", "a"), ("history",), ("reread",), ("dashboard",)):
         told = ctl(*action, socket=socket_path)
         assert (told.stdout, told.returncode) == (f"unix://{socket_path} no such file\n", 7), action
     with sockets.socket(sockets.AF_UNIX) as left:
