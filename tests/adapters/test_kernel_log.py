@@ -134,9 +134,3 @@ def test_reading_never_waits(tmp_path: Path) -> None:
     reader.join(60.0)
     os.close(holder)
     assert found == [""]
-
-
-def test_the_real_log_if_it_may_be_read() -> None:
-    if not os.access(KMSG, os.R_OK):
-        pytest.skip(f"{KMSG} may not be read here")
-    assert oom_kill_of(2**31 - 1, KMSG, UNCOUNTED) == ""

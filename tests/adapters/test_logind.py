@@ -196,21 +196,6 @@ def test_without_jeepney_the_log_says_what_to_install(monkeypatch):
     assert why == "the package jeepney is not installed: pip install 'extralife[logind]' into extralife's environment"
 
 
-def test_what_is_no_bus_ends_the_watch_and_nothing_else(tmp_path):
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(tmp_path / "bus"))
-    listener.listen()
-
-    def answer():
-        with listener.accept()[0] as client:
-            client.recv(1000)
-            client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    threading.Thread(target=answer, daemon=True).start()
-    assert ended("host_shutdown_not_announced", HostWatch(lambda: None, f"unix:path={tmp_path / 'bus'}").start)
-    listener.close()
-
-
 def test_a_bus_that_goes_away_ends_the_watch_and_nothing_else(bus, watching):
     watch, heard, _ = watching
     assert ended("host_shutdown_no_longer_announced", bus[1].kill)

@@ -152,13 +152,6 @@ def test_all_of_a_copy_and_of_its_outcome(box: Box) -> None:
     assert open_files() <= before
 
 
-def test_a_summary_without_sizes_counts_as_nothing_sent(box: Box) -> None:
-    box.repository.summary = {"snapshot_id": 123456789012}
-    done = box.does(copy("operator"))[-1]
-    assert isinstance(done, OffsiteDone)
-    assert (done.snapshot, done.size_bytes, done.sent_bytes) == ("12345678", 0, 0)
-
-
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_copy_has_what_its_settings_say(box: Box, tmp_path: Path, wanted: bool) -> None:
     script = replace(spec(tmp_path / "work", "*.pt"), name="mine")

@@ -608,24 +608,6 @@ def test_of_what_another_attempt_notified_nothing_is_taken(scene, source):
     scene.sees(grows if source in {Progress.AUTO, Progress.LOG, Progress.FILES} else quiet)
 
 
-# --- logs, files and nothing ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", [Progress.LOG, Progress.FILES, Progress.FIGURES])
-def test_a_first_sign_of_progress_makes_a_program_ready(scene, source):
-    directory = scene.root / "out"
-    directory.mkdir()
-    scene.watch(source, directory=str(directory))
-    scene.say("READY=1\nX_EXTRALIFE_STEPS=12\nSTATUS=at work")
-    quiet = Sample(TOKEN, steps=12, status="at work")
-    scene.sees(quiet)
-    scene.clock.advance(1.0)
-    scene.log("stdout", "x")
-    (directory / "file").touch()
-    scene.reading = FigureReading(Figures(moved_at_s=scene.clock.at_s, moves=1), scene.clock.at_s)
-    scene.sees(replace(quiet, progress_at_s=scene.clock.at_s, phase="training", ready=True))
-
-
 # --- the best source ---------------------------------------------------------------------------------------------------------
 
 

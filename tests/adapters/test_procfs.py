@@ -249,28 +249,6 @@ def test_descendants_come_after_their_parents_and_once(family: int) -> None:
     assert a not in {stat.pid for stat in procfs.descendants([family])}, "a zombie is dead"
 
 
-SPENDS = """
-import os
-for _ in range(2):
-    if os.fork() == 0:
-        for _ in range(2 * 10**6): os.getppid()
-        os._exit(0)
-    os.wait()
-for _ in range(10**6): os.getppid()
-"""
-
-
-def test_the_time_of_a_process_and_that_of_its_ended_children_are_kept_apart() -> None:
-    with child(SPENDS + WAITS) as process:
-
-        def spent() -> tuple[int, int]:
-            found = procfs.scan().processes[process.pid]
-            return found.ticks, found.ended_ticks
-
-        assert eventually(lambda: spent() == (sum(ticks(process.pid)[:2]), sum(ticks(process.pid)[2:])))
-        assert 0 < spent()[0] < spent()[1]
-
-
 def test_a_scan_after_another_reads_only_what_is_new_or_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     running = {"1": 10, "2": 20, "self": 0, "3": 30}
     read: list[int] = []

@@ -65,12 +65,6 @@ def test_it_is_asked_without_stopping_the_process_and_with_little_of_our_environ
     assert set(told[3:]) - {"_=/usr/bin/env", "SHLVL=0", "SHLVL=1"} == {f"{name}={value}" for name, value in mine.items()}
 
 
-def test_without_a_path_it_has_the_usual_one(spy, own, monkeypatch) -> None:
-    monkeypatch.delenv("PATH")
-    spy.write_text(f"#!/bin/sh\nprintf '{HEADER}'\nenv | grep ^PATH=\n")
-    assert evidence.stacks_by_py_spy([own], 30.0) == f"{own.name}({own.pid}):\nPATH=/usr/bin:/bin"
-
-
 def test_only_what_follows_its_header_is_shown_whatever_bytes_it_has(spy, own) -> None:
     spy.write_text(f"#!/bin/sh\nprintf '{HEADER}\\n  Thread 1\\n    a\\377b\\n\\n  Thread 2 in X\\n\\n'\n")
     assert evidence.stacks_by_py_spy([own], 30.0) == f"{own.name}({own.pid}):\n  Thread 1\n    a\ufffdb\n\n  Thread 2 in X"

@@ -678,20 +678,6 @@ def test_the_tables_of_a_sheet_and_what_makes_them_fast(path: Path, recording: R
     }, "the host is one subject"  # fmt: skip
 
 
-def test_one_subject_of_many_rows_is_stored_once(path: Path, recording: Recording) -> None:
-    recording.add({"programs": [row(10.0 * number) for number in range(600)]})
-    recording.add({"programs": [row(10.0 * number, token="b") for number in range(600, 1200)]})
-    recording.close()
-    again = Recording(path, now_s=12_000.0)
-    again.add({"programs": [row(12_000.0, token="b")]})
-    again.close()
-    assert query(path, "SELECT count(*) FROM programs_subject") == [(2,)]
-    assert query(path, "SELECT text FROM label ORDER BY id") == [("Pong",), ("a",), *((word,) for word in WORDS), ("b",)]
-    found = list(read(path, PROGRAMS, TEN_S, 0.0, 1e9, ()))
-    assert [each.keys for each in found] == [("Pong", "a")] * 600 + [("Pong", "b")] * 601
-    assert {each.words for each in found} == {WORDS}
-
-
 def test_more_subjects_than_one_query_asks_for_are_all_known(path: Path, recording: Recording) -> None:
     told = [row(float(number), token=f"t{number}") for number in range(1_101)]
     recording.add({"programs": told})

@@ -17,11 +17,11 @@ from supervisor.adapters.process.processes import KEPT_ATTEMPTS
 from supervisor.adapters.slurm import node, report
 from supervisor.adapters.slurm.client import Unknown
 from supervisor.adapters.slurm.job_files import node_order
-from supervisor.adapters.slurm.probes import FRESH_S, SlurmEvidence, SlurmProbes
+from supervisor.adapters.slurm.probes import FRESH_S, SlurmProbes
 from supervisor.adapters.slurm.report import SlurmControls
 from supervisor.adapters.slurm.script import Tag, Terms, batch_script, tag_of
 from supervisor.model.commands import SetControl
-from supervisor.model.inputs import Ended, EvidenceTaken, JobsSeen, SpawnBroke, Survival, Survivor
+from supervisor.model.inputs import Ended, JobsSeen, SpawnBroke, Survival, Survivor
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker.placeholders import Template
 from workers import contract, daemon_side
@@ -301,20 +301,6 @@ def test_a_node_without_a_last_word_is_waited_for_no_longer_than_its_files_may_t
     (ended,) = [item for item in world.look(back, later_s=31.0) if isinstance(item, Ended)]
     assert (ended.ending.code, ended.ending.job.requeued, ended.ending.job.asked) == (None, True, "")
     assert ended.ending.fate == "its job 17 left no exit record (PENDING)"
-
-
-def test_what_a_node_has_told_of_a_job_that_does_not_get_on(world):
-    def taken(number):
-        SlurmEvidence(world.paths, lambda _: number, world.inbox, world.clock)._take("Pong", TOKEN)
-        return world.inbox.items[-1]
-
-    assert taken(None) == EvidenceTaken(world.clock.now_s(), "Pong", TOKEN, {"process": "Pong is gone"})
-    assert taken(3).evidence == {"process": "its node has not written anything yet"}
-    world.report(wall_s=world.clock.wall_s() - 7.0)
-    assert taken(3).evidence == {"process": "job 17 on n7, pid 5, state S, reported 7s ago"}
-    world.report(wall_s=world.clock.wall_s() + 7.0)
-    Path(world.paths.log("Pong", "stdout")).write_text("one\ntwo\n")
-    assert taken(3).evidence == {"process": "job 17 on n7, pid 5, state S, reported 0s ago", "stdout": "one\ntwo"}
 
 
 # --- on the node ---

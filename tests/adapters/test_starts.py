@@ -89,19 +89,6 @@ def test_a_runtime_directory_that_is_missing_delays_no_start(service, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_of_several_runtime_directories_the_first_keeps_the_starts(service, tmp_path):
-    environ, _ = service
-    (tmp_path / "first").mkdir()
-    several = environ | {"RUNTIME_DIRECTORY": f"{tmp_path / 'first'}:{tmp_path}"}
-    assert starts.wait_for_turn(several)
-    assert [path.name for path in (tmp_path / "first").iterdir()] == ["starts"], "nothing is left beside it"
-    assert not (tmp_path / "starts").exists()
-    starts.forget({})
-    starts.forget(several)
-    starts.forget(several)
-    assert list((tmp_path / "first").iterdir()) == []
-
-
 def test_a_start_counts_for_ten_minutes_and_none_of_the_future_does(service, monkeypatch):
     environ, _ = service
     monkeypatch.setattr(starts, "time", SimpleNamespace(clock_gettime=lambda _clock: 1000.0, CLOCK_BOOTTIME=7))

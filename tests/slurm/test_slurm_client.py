@@ -193,15 +193,6 @@ def test_whatever_is_no_answer_is_unknown_and_never_a_failure(played, how, why):
         assert answer.words
 
 
-def test_a_cut_list_of_jobs_is_no_list(played, monkeypatch):
-    """The rest of the jobs would look as if they had vanished."""
-    played.behave("cut")
-    monkeypatch.setattr(os, "getuid", lambda: 0)
-    with pytest.raises(reading.ParseError, match=r"has no end|fields instead of"):
-        reading.jobs_in_text((HERE / "recorded" / RECORDED[-1] / "squeue.txt").read_text()[:700])
-    assert played.slurm.jobs().why == "garbage"
-
-
 def test_a_submission_that_is_not_answered_in_time_is_unknown_and_may_have_happened(played):
     slurm = Slurm(timeout_s=PATIENCE, directory=str(played.where))  # in this time it takes the script, on a busy machine too
     played.behave("late")

@@ -20,12 +20,6 @@ def breakout():
     return steps
 
 
-def test_specs():
-    assert envs.Spec("Breakout", 4, 4, (84, 84), 4) == ATARI
-    assert envs.spec_of("Pong", 64) == envs.Spec("Pong", 6, 4, (64, 64), 4)
-    assert envs.spec_of("Catch", 84) == envs.Spec("Catch", 3, 1, (10, 5), 1)
-
-
 @pytest.mark.parametrize("wrong", [[10**6, 0], [-100_000, 0], [0, 4], [-1, 0], [0], [0, 1, 2]])
 def test_actions_that_would_kill_or_hang_envpool_never_reach_it(wrong):
     games = envs.make(ATARI, [1, 2], threads=1)

@@ -64,12 +64,6 @@ def test_the_cpu_takes_bf16_only_where_it_pays(monkeypatch):
     assert str(choose("cpu", "fp16")) == "cpu fp16"
 
 
-def test_a_torch_that_cannot_tell_means_fp32(monkeypatch):
-    for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
-        monkeypatch.delattr(torch.cpu, name, raising=False)
-    assert not cpu_has_bf16()
-
-
 @pytest.mark.parametrize(("amx", "avx512"), [(False, False), (False, True), (True, False), (None, True), (None, False)])
 def test_either_of_two_units_of_the_cpu_is_enough(monkeypatch, amx, avx512):
     for name, has in (("_is_amx_tile_supported", amx), ("_is_avx512_bf16_supported", avx512)):

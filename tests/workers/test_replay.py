@@ -1,6 +1,5 @@
 """The replay equals a plain list of episodes, and comes back after a kill and a power cut."""
 
-import json
 import os
 import random
 import re
@@ -284,19 +283,6 @@ def test_a_failed_commit_is_reported_once_and_tried_again(scratch: Path, monkeyp
     assert memory.committed == memory.total == 2
 
 
-def test_sampling_is_a_function_of_the_generator() -> None:
-    setup = Setup(3, 4, 3, 0.99, 20, 0, 5)
-    memory, world = setup.open(None), setup.world()
-    for _ in range(25):
-        world.step(memory)
-    first, second = (memory.sample(64, np.random.default_rng(3)) for _ in range(2))
-    for name in ("obs", "actions", "returns", "next_obs", "discounts"):
-        assert torch.equal(getattr(first, name), getattr(second, name)), name
-    assert first.obs.shape == (64, 4, *SHAPE)
-    assert first.obs.is_contiguous()
-    assert first.next_obs.is_contiguous()
-
-
 def test_sampling_is_uniform() -> None:
     setup = Setup(2, 2, 2, 0.99, 20, 0, 5)
     memory, world = setup.open(None), setup.world()
@@ -308,14 +294,6 @@ def test_sampling_is_uniform() -> None:
     expected = 60_000 / len(counts)
     chi2 = float(((counts - expected) ** 2 / expected).sum())
     assert chi2 < len(counts) + 6 * (2 * len(counts)) ** 0.5
-
-
-def test_the_header_is_plain(scratch: Path) -> None:
-    """A person who looks into header.bin can read of what it is."""
-    Replay(100, 2, SHAPE, stack=2, n_step=1, gamma=0.9, directory=scratch, identity={"game": "Pong"}).close()
-    data = (scratch / replay_module.HEADER_FILE).read_bytes()
-    text = data[16 : 16 + int.from_bytes(data[8:12], "little")]
-    assert json.loads(text) == {"cells": 100, "frame_shape": [2, 4], "identity": {"game": "Pong"}}
 
 
 # --- against envpool itself --------------------------------------------------------------------------------------------

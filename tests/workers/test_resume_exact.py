@@ -7,10 +7,8 @@ import pytest
 import torch
 from learners import games, learner, settings
 
-from workers.algorithms import pqn
 from workers.checkpoint import Checkpointer
 from workers.contract import Client
-from workers.precision import Precision
 from workers.replay import FRAMES_FILE, STEPS_FILE
 
 BEFORE, AFTER = 60, 40  # vector steps
@@ -121,22 +119,6 @@ def test_resumed_equals_uninterrupted_without_a_replay(algo, dtype, tmp_path):
     run(resumed, 2, AFTER)
     assert resumed.updates > at_checkpoint
     assert differences(whole, resumed) == set()
-
-
-@pytest.mark.filterwarnings("ignore:for .*copying from a non-meta parameter")
-def test_an_optimizer_that_counts_on_the_host_is_resumed_there_whatever_the_device():
-    """RAdam reads its count five times a parameter: on a GPU each would wait for the device. "meta" stands for one here."""
-    args = settings("Catch", algo="pqn", **SETTINGS["pqn"])
-    one = learner(args)
-    run(one, 1, BEFORE)
-    tensors, state = one.snapshot()
-    resumed = pqn.Learner(args, one.spec, Precision(torch.device("meta"), torch.float32))
-    resumed.restore(tensors, state)
-    kept = list(resumed.optimizer.state.values())
-    assert len(kept) == len(list(resumed.online.parameters()))
-    assert {moments["step"].device.type for moments in kept} == {"cpu"}
-    assert {moments["exp_avg"].device.type for moments in kept} == {"meta"}
-    assert {moments["step"].item() for moments in kept} == {one.updates}
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers import args as args_module
 from workers import envs, networks, on_policy
 from workers.algorithms.ppo import gae
 from workers.algorithms.pqn import lambda_returns
@@ -130,26 +129,6 @@ def test_minibatches_are_every_row_once():
     found = [part["rows"] for part in on_policy.Learner.minibatches(learner, {"rows": torch.arange(96)})]
     assert [len(part) for part in found] == [32] * 3
     assert sorted(torch.cat(found).tolist()) == list(range(96))
-
-
-@pytest.mark.parametrize(
-    ("envs_", "steps", "batch", "near"),
-    [
-        (8, 128, 240, "8 environments x 128); the nearest that do are 128 and 256"),
-        (8, 128, 4096, "; the nearest that do are 1024"),
-        (3, 7, 8, "; make n_steps a multiple of 8"),
-        (4096, 65536, 65528, "the nearest that do are 32768"),
-    ],
-)
-@pytest.mark.parametrize("algo", ["ppo", "pqn"])
-def test_a_batch_that_does_not_divide_is_refused_with_the_nearest_that_do(algo, envs_, steps, batch, near):
-    with pytest.raises(args_module.BadArguments, match="does not divide the ") as refused:
-        args_module.make("Pong", algo=algo, num_envs=envs_, n_steps=steps, batch_size=batch)
-    assert near in str(refused.value)
-
-
-def test_dqn_does_not_mind():
-    assert args_module.make("Pong", num_envs=8, batch_size=240).batch_size == 240
 
 
 def test_a_rollout_that_memory_cannot_hold_is_refused_with_the_numbers():

@@ -22,7 +22,6 @@ from workers.args import make
 from workers.contract import Client, Control, WorkerPhase
 from workers.daemon_side import ControlWriter, read_beat
 from workers.listen import PendingRequests
-from workers.replay import Replay
 
 REPO = Path(__file__).parents[2]
 PATIENCE_S = 240.0
@@ -258,11 +257,6 @@ def test_directories_that_cannot_be_written(monkeypatch, tmp_path, capfd):
     assert "runs/Catch can't be written: Not a directory" in capfd.readouterr().err
 
 
-def test_a_replay_that_does_not_fit_names_one_that_does(monkeypatch, tmp_path, capfd):
-    assert alone(monkeypatch, tmp_path, program="Pong", replay_size=10**10) == contract.EXIT_CONFIG
-    assert "set replay_size to" in capfd.readouterr().err
-
-
 def test_test_games_are_played_once(monkeypatch, tmp_path, capfd):
     results = tmp_path / "runs" / "Catch" / "results.csv"
     assert alone(monkeypatch, tmp_path, steps=200, num_test_episodes=5) == contract.EXIT_DONE
@@ -283,14 +277,6 @@ def test_a_second_run_in_the_same_directory_is_refused(monkeypatch, tmp_path, ca
         assert alone(monkeypatch, tmp_path, steps=200, algo=algo, batch_size=32) == run.EXIT_FAILED
     assert "is in use by another process" in capfd.readouterr().err.splitlines()[-1]
     assert [path.name for path in directory.iterdir()] == [contract.LOCK_FILE]
-
-
-def test_a_replay_in_use_is_refused(monkeypatch, tmp_path, capfd):
-    directory = tmp_path / "runs" / "Catch" / contract.REPLAY_DIR
-    first = Replay(2_000, 8, (10, 5), stack=1, directory=directory, identity={"game": "Catch"})
-    assert alone(monkeypatch, tmp_path, steps=200) == run.EXIT_FAILED
-    assert "is in use by another process" in capfd.readouterr().err.splitlines()[-1]
-    first.close()
 
 
 def test_a_device_that_is_not_there(monkeypatch, tmp_path, capfd):

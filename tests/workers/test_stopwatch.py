@@ -2,7 +2,6 @@
 
 import pytest
 
-from workers import stopwatch
 from workers.stopwatch import ACT, ENV, LEARN, REST, Stopwatch
 
 
@@ -76,20 +75,3 @@ def test_on_a_device_its_own_time_line_counts():
     assert watch.shares() == pytest.approx(
         {"act": 0.2, "env": 0.0, "learn": 0.8, "copy": 0.0, "save": 0.0, "test": 0.0, "rest": 0.0}
     )
-
-
-def test_a_look_without_a_change_is_by_the_processors_clock():
-    clock = Clock()
-    clock.device_ms = 0.0
-    watch = Stopwatch(clock, lambda: Event(clock))
-    clock.now += 3
-    assert watch.shares()["rest"] == 1.0, "what it was busy with before the first change"
-
-
-def test_a_processor_is_timed_by_its_own_clock():
-    watch = stopwatch.timed_on("cpu")
-    watch.to(ACT)
-    found = watch.shares()
-    assert list(found) == list(stopwatch.PARTS)
-    assert found["rest"] > 0.0
-    assert found["rest"] + found["act"] == pytest.approx(1.0)

@@ -11,7 +11,7 @@ import pytest
 from leaks import open_files
 
 from workers.contract import MANIFEST_FILE, Manifest, checkpoint_name
-from workers.store import Damaged, Entry, names_to_keep, newest_identity, read_file, remove, write_file
+from workers.store import Damaged, newest_identity, read_file, remove, write_file
 
 TOKEN, BOOT = "ab" * 16, "cd" * 16
 MIB = 1 << 20
@@ -93,18 +93,3 @@ def test_what_is_removed_is_gone_and_what_a_link_names_stays(tmp_path):
     (tmp_path / "file").write_text("x")
     remove(tmp_path / "file")
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["stays", "stays/file"]
-
-
-def entry(steps: int, created_wall_s: float, boot: str = BOOT, mean_return: float | None = None) -> Entry:
-    return Entry(f"{steps}", steps, created_wall_s, boot, mean_return)
-
-
-def test_one_an_hour_is_kept_for_a_day():
-    now_s = 100 * 3600.0
-    hourly = [entry(number, now_s - number * 3600.0) for number in range(30)]  # the steps fall: the last three are old
-    assert names_to_keep(hourly, now_s) == {"29", "28", "27", *map(str, range(24))}
-    assert "24" not in names_to_keep(hourly, now_s), "it is just a day old"
-    within = [entry(step, 3600.0 + step) for step in range(3600)] + [entry(3600 + step, 7200.0 + step) for step in range(5)]
-    assert names_to_keep(within, 7300.0) == {"3604", "3603", "3602", "3599"}
-    future = [entry(number, now_s + number * 3600.0) for number in range(40)]
-    assert names_to_keep(future, now_s) == {str(number) for number in range(16, 40)}, "no more than a day of them"
