@@ -14,7 +14,8 @@ import pytest
 from checkpoints_kit import TOKEN, commit
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_backups import make, restore, run_dirs, steps
+from scripts_kit import ScriptsBox
+from test_backups import steps
 
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.process import checkpoints, results_reader
@@ -25,6 +26,11 @@ from workers.contract import Manifest, checked_name, checked_path, open_below
 
 ODD = ["../../../x", "/etc/hostname", "a\0b", "..", ".", "", "a//b", "a/../../b", "x" * 300, "\ud800", "/".join("a" * 40)]
 hostile = st.text(st.sampled_from("./\0a\ud800\udcff\n~ "), max_size=12) | st.text(max_size=300)
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> ScriptsBox:
+    return ScriptsBox(tmp_path)
 
 
 @given(hostile)
@@ -120,18 +126,18 @@ def test_a_link_in_place_of_a_checkpoint_is_damage(tmp_path):
     assert (info.verified, info.error) == (False, "it is a link")
 
 
-def test_a_checkpoint_with_sub_directories_is_backed_up_and_brought_back(tmp_path):
-    pong = run_dirs(tmp_path, "Pong")["Pong"]
+def test_a_checkpoint_with_sub_directories_is_backed_up_and_brought_back(box):
+    pong = box.run_dirs("Pong")["Pong"]
     with_shards(pong, 100)
-    info = make(tmp_path, "Pong")
+    info = box.make("Pong")
     assert backups.verify(info) == ""
     commit(pong, 200)
-    assert restore(tmp_path) == {"Pong": 100}
-    assert steps(tmp_path) == [100]
+    assert box.back() == {"Pong": 100}
+    assert steps(box) == [100]
     newest = checkpoints.newest_good(pong)
     assert newest is not None
     assert (newest.path / "shards" / "rank-7" / "model.pt").read_bytes() == b"shard 7"
-    shard = tmp_path / "backups" / "b1" / "programs" / "Pong" / f"ckpt-100.{TOKEN}" / "shards" / "rank-7" / "model.pt"
+    shard = box.root / "b1" / "programs" / "Pong" / f"ckpt-100.{TOKEN}" / "shards" / "rank-7" / "model.pt"
     shard.unlink()
     shard.write_bytes(b"shard 8")
     assert "rank-7/model.pt does not match its digest" in backups.verify(info)
@@ -171,40 +177,40 @@ def a_file_too_long_for_a_path(run_dir):
 
 
 @pytest.mark.parametrize("odd", [odd_manifest, absolute, nul, link_out, no_directory, a_file_too_long_for_a_path])
-def test_nine_of_ten_are_backed_up_and_the_tenth_is_named(tmp_path, odd):
-    dirs = run_dirs(tmp_path, *TEN)
+def test_nine_of_ten_are_backed_up_and_the_tenth_is_named(box, tmp_path, odd):
+    dirs = box.run_dirs(*TEN)
     for name in TEN[:3] + TEN[4:]:
         commit(dirs[name], 5)
     odd(dirs[TEN[3]])
-    before = {path for path in tmp_path.rglob("*") if (tmp_path / "backups") not in path.parents}
-    info = make(tmp_path, *TEN)
+    before = {path for path in tmp_path.rglob("*") if box.root not in path.parents}
+    info = box.make(*TEN)
     assert info.steps == dict.fromkeys(TEN[:3] + TEN[4:], 5)
     assert list(info.missed) == [TEN[3]]
     assert info.missed[TEN[3]]
     assert backups.read(info.path) == info, "its list says so too"
     assert backups.verify(info) == ""
-    after = {path for path in tmp_path.rglob("*") if (tmp_path / "backups") not in path.parents}
-    assert after - before == {tmp_path / "backups"}, "nothing was written anywhere else"
-    assert not list((tmp_path / "backups").glob("*.tmp"))
+    after = {path for path in tmp_path.rglob("*") if box.root not in path.parents}
+    assert after - before == {box.root}, "nothing was written anywhere else"
+    assert not list(box.root.glob("*.tmp"))
     assert not (info.path / "programs" / TEN[3]).exists()
     for name in TEN[4:6]:
         commit(dirs[name], 9)
-    chosen = backups.find(tmp_path / "backups", "b1", TEN[4:6])
-    keep = lambda: make(tmp_path, *TEN, name="kept", every=True)  # noqa: E731
-    assert backups.restore(chosen, run_dirs(tmp_path, *TEN[4:6]), keep, backups.Task()) == dict.fromkeys(TEN[4:6], 5)
+    chosen = backups.find(box.root, "b1", TEN[4:6])
+    keep = lambda: box.make(*TEN, name="kept", every=True)  # noqa: E731
+    assert backups.restore(chosen, box.run_dirs(*TEN[4:6]), keep, backups.Task()) == dict.fromkeys(TEN[4:6], 5)
 
 
-def test_a_backup_of_odd_programs_alone_says_why(tmp_path):
-    odd_manifest(run_dirs(tmp_path, "Pong")["Pong"])
+def test_a_backup_of_odd_programs_alone_says_why(box):
+    odd_manifest(box.run_dirs("Pong")["Pong"])
     with pytest.raises(backups.NothingToBackUp, match="Pong: none of its checkpoints is complete; ckpt-1"):
-        make(tmp_path, "Pong")
+        box.make("Pong")
 
 
-def test_every_fault_of_a_backup_is_named(tmp_path):
-    dirs = run_dirs(tmp_path, "Pong", "Qbert", "Enduro")
+def test_every_fault_of_a_backup_is_named(box):
+    dirs = box.run_dirs("Pong", "Qbert", "Enduro")
     for run_dir in dirs.values():
         commit(run_dir, 5)
-    info = make(tmp_path, *dirs)
+    info = box.make(*dirs)
     for name in ("Pong", "Qbert"):
         (info.path / "programs" / name / f"ckpt-5.{TOKEN}" / "state.json").unlink()
     wrong = backups.verify(info)
@@ -214,11 +220,11 @@ def test_every_fault_of_a_backup_is_named(tmp_path):
     assert backups.verify(info, ["Enduro"]) == ""
 
 
-def test_going_back_keeps_what_the_backup_of_before_could_not_take(tmp_path, monkeypatch):
+def test_going_back_keeps_what_the_backup_of_before_could_not_take(box, monkeypatch):
     """The disk refuses to read the newest checkpoint: unknown, not bad. It exists nowhere else, so it is not removed."""
-    pong = run_dirs(tmp_path, "Pong")["Pong"]
+    pong = box.run_dirs("Pong")["Pong"]
     commit(pong, 100)
-    make(tmp_path, "Pong")
+    box.make("Pong")
     newest = commit(pong, 200)
     original = backups.checkpoints.opened
 
@@ -228,8 +234,8 @@ def test_going_back_keeps_what_the_backup_of_before_could_not_take(tmp_path, mon
         return original(path, name)
 
     monkeypatch.setattr(checkpoints, "opened", failing)
-    assert restore(tmp_path) == {"Pong": 100}
-    assert steps(tmp_path) == [100]
+    assert box.back() == {"Pong": 100}
+    assert steps(box) == [100]
     assert (pong / "checkpoints" / f"{newest.name}.bad" / "state.json").exists()
 
 
