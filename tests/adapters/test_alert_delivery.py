@@ -376,6 +376,16 @@ def test_a_target_that_hangs_holds_up_neither_the_caller_nor_the_end(world):
     assert time.monotonic() - began < 30.0, "a try may take 60 s"
 
 
+def test_a_hook_that_hangs_is_ended_at_the_end_of_the_daemon(tmp_path):
+    hook = Hook(tmp_path, "import time; time.sleep(300)")
+    rules = AlertSettings(command=hook.argv, timeout_s=300.0)
+    courier = AlertCourier(lambda: rules, Inbox(), FakeClock())
+    courier.deliver("command", NOTICE)
+    assert eventually(hook.got)
+    courier.stop()
+    assert eventually(lambda: gone(hook.got()[0]["pid"]))
+
+
 def test_a_target_that_hangs_keeps_no_other_waiting(tmp_path, receiver):
     hook = Hook(tmp_path)
     rules = AlertSettings(urls=(receiver.up("hang").url,), command=hook.argv, timeout_s=60.0)
