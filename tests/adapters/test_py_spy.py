@@ -70,14 +70,6 @@ def test_only_what_follows_its_header_is_shown_whatever_bytes_it_has(spy, own) -
     assert evidence.stacks_by_py_spy([own], 30.0) == f"{own.name}({own.pid}):\n  Thread 1\n    a\ufffdb\n\n  Thread 2 in X"
 
 
-def test_at_most_eight_pythons_are_asked_and_each_may_say_so_much(spy, own) -> None:
-    spy.write_text(f"#!/bin/sh\nprintf '{HEADER}'\nhead -c 5000 /dev/zero | tr '\\0' x\n")
-    with subprocess.Popen(["sleep", "60"]) as other:
-        told = evidence.stacks_by_py_spy([procfs.read_stat(other.pid), *[own] * 9], 30.0)
-        other.kill()
-    assert told.split("\n") == [f"{own.name}({own.pid}):", "x" * 4000] * 8
-
-
 SENTENCE = "echo 'Error: Failed to suspend it' >&2; echo >&2; echo 'Reason:' >&2"
 CAUSES = f"{SENTENCE}; echo '    0: ptrace: no' >&2; echo '    1: EPERM: not permitted' >&2"
 CANNOT = "  py-spy cannot read it: "

@@ -46,10 +46,6 @@ def test_they_are_those_of_the_newest_update(algo):
     assert math.isnan(found["q_mean"])
 
 
-def test_without_discounting_no_bound_is_known():
-    assert math.isnan(learner(settings(gamma=1.0)).value_bound)
-
-
 def test_the_first_and_the_best_mean_return_come_back_with_a_checkpoint():
     made = trained("ppo", 12_000)
     assert -1 <= made.first_mean_return < made.best_mean_return <= 1

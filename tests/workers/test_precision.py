@@ -97,10 +97,6 @@ def test_what_is_set_for_the_whole_process():
     ]  # fmt: skip
 
 
-def test_the_loss_is_scaled_in_fp16_only():
-    assert [choose("cpu", dtype).scaler().is_enabled() for dtype in ("fp32", "bf16", "fp16")] == [False, False, True]
-
-
 def test_the_second_gpu_becomes_the_current_one_before_its_formats_are_asked_for(monkeypatch):
     """Events are recorded on the current GPU: on another one they would not wait for the copies out of pinned memory."""
     asked = []
