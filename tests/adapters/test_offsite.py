@@ -185,7 +185,7 @@ def test_each_failure_is_told_in_restic_s_own_words(box, tmp_path):
     assert "unable to open config file" in box.copies()[0].error
     assert "/nowhere/repo" in box.copies()[0].error
     box.rules = replace(good, repository="rest:http://127.0.0.1:1/x")
-    assert "connection refused" in box.copies()[0].error
+    assert "connection refused" in box.copies(limit_s=10.0)[0].error
     box.rules = replace(good, env_file="/none/env")
     assert box.copies()[0].error == "/none/env cannot be read: No such file or directory"
 

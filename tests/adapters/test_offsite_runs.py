@@ -504,6 +504,11 @@ def test_the_summary_is_the_last_of_the_lines():
         ("", "error: of the output\n", "restic check: of the output"),
         ("\n", "", "restic check: ended with status 3 and printed nothing"),
         ('{"message_type": "exit_error", "message": "Fatal: no key"}', "", "restic check: no key"),
+        (
+            '{"message_type": "exit_error", "message": "already locked\\nthe `unlock` command can"}',
+            "",
+            "restic check: already locked",
+        ),
         ('{"message_type": "error", "error": {"message": "in it"}}', "", "restic check: in it"),
         ('{"message_type": "error", "error": "as text"}', "", "restic check: as text"),
         ('{"message_type": "status", "message": "x"}\n{"message_type": "summary"}\nend', "", "restic check: end"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 from config_kit import Place, plain_id
@@ -375,7 +376,8 @@ def test_files_that_are_none(place: Place) -> None:
     assert refused(missing) == [f"{missing}: cannot be read: No such file or directory; name another file with -c"]
     directory = str(place.directory)
     assert refused(directory) == [f"{directory}: cannot be read: a directory, not a regular file; name another file with -c"]
-    assert refused("a\0b") == ["'a\\x00b': cannot be read: embedded null byte; name another file with -c"]
+    (null,) = refused("a\0b")  # Python's versions differ in their words
+    assert re.fullmatch(r"'a\\x00b': cannot be read: .*embedded null .*; name another file with -c", null)
     (place.directory / "large").write_text(f"[program.Pong]\n#{'x' * ((1 << 20) - 17)}\n")
     assert place.directory.joinpath("large").stat().st_size == 1 << 20
     assert config.load(str(place.directory / "large"), place.environ).settings.programs

@@ -60,7 +60,8 @@ class SeverityPrefixer(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        self._out.flush()
+        if not self._out.closed:  # at an interpreter's end, `close` flushes again
+            self._out.flush()
 
     def fileno(self) -> int:
         return self._out.fileno()

@@ -276,8 +276,11 @@ class Restic:
                 raise ResticError(f"restic cannot be started: {error.strerror or error}") from error
             why = self._await_end(process)
             code = process.wait()
-            if why:
-                raise ResticInterrupted(why) if why == _INTERRUPTED else ResticError(why)
+            if why == _INTERRUPTED:
+                raise ResticInterrupted(why)
+            if why:  # newer versions try for minutes to reach a server, and say so
+                said = _text(err).partition("\n")[0].strip()
+                raise ResticError(f"{why}; {self._error_message(args[0], code, said, '')}" if said else why)
             output = _text(out)
             if code == _PARTLY and args[0] == "backup":
                 return f"{_text(err)}\n{output}"
@@ -342,7 +345,7 @@ class Restic:
 
     def _error_message(self, operation: str, code: int, err: str, out: str) -> str:
         """Restic's own message, without secrets and without its progress reports."""
-        lines = [_plain(line) for line in (err.splitlines() or out.splitlines())]
+        lines = [line for said in (err.splitlines() or out.splitlines()) for line in _plain(said).splitlines()]
         lines = [line for line in dict.fromkeys(lines) if line and not _OF_RESTIC_ALONE.search(line)]
         message = "; ".join(_NOISE.sub("", line) for line in lines)
         hint = "; if it was never made, `supervisorctl offsite init` makes it" if _NO_REPOSITORY.search(message) else ""
