@@ -138,6 +138,9 @@ class _Connection(sqlite3.Connection):
         except OSError:
             _left_open.append(self)
 
+    def __del__(self) -> None:
+        self.close()  # of a reader that nobody uses any more
+
 
 _left_open: Final[list[sqlite3.Connection]] = []
 
