@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -40,14 +41,15 @@ def emitted() -> set[str]:
 
 
 def from_debian(name: str, directory: Path) -> Path | None:
-    """Out of the package `prometheus`, which is not installed: that would start a server. None: it cannot be had here."""
-    try:
-        subprocess.run(["apt-get", "download", "prometheus"], cwd=directory, check=True, capture_output=True, timeout=120)
-        (package,) = directory.glob("prometheus_*.deb")
-        subprocess.run(["dpkg", "-x", package, directory], check=True, capture_output=True, timeout=120)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-    return directory / "usr/bin" / name
+    """Out of a package that is not installed, because `prometheus` would start a server. None: it cannot be had here."""
+    for package in (name, "prometheus"):  # promtool has a package of its own since Debian 13
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(["apt-get", "download", package], cwd=directory, check=True, capture_output=True, timeout=120)
+            for each in directory.glob(f"{package}_*.deb"):
+                subprocess.run(["dpkg", "-x", each, directory], check=True, capture_output=True, timeout=120)
+            if (made := directory / "usr/bin" / name).exists():
+                return made
+    return None
 
 
 def tool(name: str, directory: Path) -> Path:

@@ -204,7 +204,8 @@ def test_rows_from_before_losses_were_kept_get_what_can_be_known(weeks: Weeks, t
             for name in ("first_attempt", "first_steps", "resumed_within", "lost_steps"):
                 db.execute(f"ALTER TABLE programs_{tier.period_s:.0f} DROP COLUMN {name}")
         db.execute("DELETE FROM programs_3600 WHERE at_s < ?", (weeks.now_s - 90 * DAY_S,))
-    before = {at_s for (at_s,) in sqlite3.connect(path).execute("SELECT at_s FROM programs_21600")}
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        before = {at_s for (at_s,) in db.execute("SELECT at_s FROM programs_21600")}
     recording = Recording(path, now_s=weeks.now_s)
     recording.fold(weeks.now_s)
     recording.close()
@@ -247,7 +248,7 @@ def test_periods_that_are_over_are_folded_and_the_present_one_is_folded_for_its_
     assert [each.readings for each in folded] == [6, 6, 6, 2]
     assert folded[1].values["loss"] == Spread(60.0, 85.0, 110.0)
     assert folded[1].values["env_steps"] == 1100.0, "the newest of a total"
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         assert db.execute("SELECT count(*) FROM programs_60").fetchone() == (3,)
     (hour,) = rows(path, HOUR)
     assert (hour.at_s, hour.readings) == (0.0, 20)
@@ -291,7 +292,7 @@ def test_what_is_older_than_its_tier_is_kept_is_forgotten(path: Path, recording:
     fill(recording, 600.0)
     recording.fold(600.0)
     recording.forget(TEN_S.keep_s + 300.0, 1 << 30)
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         assert db.execute("SELECT min(at_s), count(*) FROM programs_10").fetchone() == (300.0, 30)
         assert db.execute("SELECT count(*) FROM programs_60").fetchone() == (10,)
         assert db.execute("SELECT count(*) FROM host_10").fetchone() == (30,)
@@ -391,14 +392,14 @@ def test_a_reader_never_finds_half_a_file(path: Path) -> None:
 
 def test_each_moment_is_synced(path: Path, recording: Recording) -> None:
     """A power cut after `add` costs nothing of it: SQLite's own rule for WAL with synchronous=FULL, seen in its calls."""
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert recording._db.execute("PRAGMA synchronous").fetchone() == (2,)
     assert recording._db.execute("PRAGMA journal_size_limit").fetchone() == (4 << 20,)
 
 
 def test_another_program_s_database_is_not_touched(path: Path) -> None:
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("CREATE TABLE theirs (x)")
     for opened in (lambda: Recording(path, now_s=0.0), lambda: RecordingReader(path)):
         with pytest.raises(NotUsable, match="is not a recorder's file"):
@@ -433,7 +434,7 @@ def test_labels_that_no_row_needs_any_more_are_forgotten(path: Path, recording: 
 def test_a_column_that_a_newer_version_knows_is_added(path: Path, recording: Recording) -> None:
     recording.add({"programs": [row(10.0, loss=1.0, entropy=2.0)]})
     recording.close()
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("ALTER TABLE programs_10 DROP COLUMN entropy")
     again = Recording(path, now_s=20.0)
     again.add({"programs": [row(20.0, loss=1.0, entropy=3.0)]})
