@@ -139,7 +139,8 @@ class _Connection(sqlite3.Connection):
             _left_open.append(self)
 
     def __del__(self) -> None:
-        self.close()  # of a reader that nobody uses any more
+        with contextlib.suppress(sqlite3.ProgrammingError):  # it was never open
+            self.close()
 
 
 _left_open: Final[list[sqlite3.Connection]] = []
