@@ -346,8 +346,7 @@ class Restic:
     def _error_message(self, operation: str, code: int, err: str, out: str) -> str:
         """Restic's own message, without secrets and without its progress reports."""
         lines = [line for said in (err.splitlines() or out.splitlines()) for line in _plain(said).splitlines()]
-        lines = [line for line in dict.fromkeys(lines) if line and not _OF_RESTIC_ALONE.search(line)]
-        message = "; ".join(_NOISE.sub("", line) for line in lines)
+        message = "; ".join(dict.fromkeys(_NOISE.sub("", one) for one in lines if one and not _OF_RESTIC_ALONE.search(one)))
         hint = "; if it was never made, `supervisorctl offsite init` makes it" if _NO_REPOSITORY.search(message) else ""
         for secret in sorted(_secrets(self._rules), key=len, reverse=True):
             message = message.replace(secret, "***")
