@@ -87,7 +87,7 @@ def test_many_programs_are_searched_sorted_and_chosen(opened: Any, shot: Any) ->
     page.locator(".values li", has_text="Breakout (n 2)").wait_for()
     box = box_of(page, "mean_return")
     page.mouse.move(box["x"] + 700, box["y"] + 60)
-    assert re.fullmatch(r"\u2212?[\d.]+", page.locator(".values output").inner_text()), "the value under the pointer"
+    page.locator(".values output", has_text=re.compile(r"^\u2212?[\d.]+$")).wait_for()  # the value under the pointer
     with page.expect_download() as saved:
         page.get_by_role("button", name="CSV").click()
     lines = saved.value.path().read_text().splitlines()
