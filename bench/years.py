@@ -450,6 +450,7 @@ def kills(box: Years, marks: dict[str, Path], figures: dict[str, Any]) -> None:
 
 
 def start_again(box: Years, _marks: dict[str, Path], figures: dict[str, Any]) -> None:
+    figures["RSS MiB at the end"] = memory_mib(box.daemon.pid)["rss"]
     box.daemon.terminate()
     box.daemon.wait(60)
     box.start()
@@ -480,7 +481,6 @@ def main() -> None:
             with daemon(source, RECORDS[record][1], figures) as (box, marks):
                 for part in given.parts:
                     PARTS[part](box, marks, figures)
-                figures["RSS MiB at the end"] = memory_mib(box.daemon.pid)["rss"]
             print(f"\n{table({record: figures})}", flush=True)
     if found:
         print("\n" + table(found))

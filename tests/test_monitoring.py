@@ -42,7 +42,7 @@ def emitted() -> set[str]:
 
 def from_debian(name: str, directory: Path) -> Path | None:
     """Out of a package that is not installed, because `prometheus` would start a server. None: it cannot be had here."""
-    for package in (name, "prometheus"):  # promtool has a package of its own since Debian 13
+    for package in {name, "prometheus"}:  # promtool has a package of its own since Debian 13
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             subprocess.run(["apt-get", "download", package], cwd=directory, check=True, capture_output=True, timeout=120)
             for each in directory.glob(f"{package}_*.deb"):
