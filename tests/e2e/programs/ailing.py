@@ -41,7 +41,10 @@ def allocate(batch: int) -> None:
     """As much as this batch needs, under a limit that only half of it fits into."""
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (in_use + (64 << 20), resource.RLIM_INFINITY))
-    bytearray(batch << 24)
+    try:
+        bytearray(batch << 24)
+    finally:  # a thread that ends loads libgcc_s: without room for it, glibc aborts the interpreter on its way out
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def eat() -> None:
