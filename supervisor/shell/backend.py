@@ -60,29 +60,6 @@ class Published(Record):
     made: dict[str, Json] = field(default_factory=dict, compare=False)  # cached pages; the first request builds each
 
 
-class Gaps:
-    """The longest time between two turns. It shows how a hanging disk, a flood of inputs or a busy box delays decisions.
-
-    An idle loop turns with each sample, and at least every few seconds. So a gap of much more than that is a delay.
-    """
-
-    def __init__(self) -> None:
-        self._last_s: float | None = None
-        self._window_s = 0.0  # start of the current minute
-        self._worst = self._worst_before = 0.0
-
-    def turned(self, now_s: float) -> float | None:
-        """Record a turn. Returns the worst gap of this minute and the one before, None before the second turn."""
-        last_s, self._last_s = self._last_s, now_s
-        if last_s is None:
-            self._window_s = now_s
-            return None
-        if now_s - self._window_s >= _WINDOW_S:
-            self._window_s, self._worst_before, self._worst = now_s, self._worst, 0.0
-        self._worst = max(self._worst, now_s - last_s)
-        return max(self._worst, self._worst_before)
-
-
 class DaemonBackend:
     """`api.port.Backend` of a running daemon."""
 
@@ -109,15 +86,26 @@ class DaemonBackend:
         self.loaded, self._load, self.version = loaded, reload, version
         self._next_image, self._keep_config = next_image, keep_config
         self._published: Published | None = None
-        self._gaps = Gaps()
+        self._gap_window_s = 0.0  # start of the current minute
+        self._worst_gap_s = self._worst_gap_before_s = 0.0
         self.shows, self.acts, self.cgroups = shows or {}, acts or {}, cgroups
         self.http: Callable[[], Json | None] = lambda: None  # set later: the API is opened last
         self.summaries = Summaries(loaded.settings.paths.journal, writes=True)
 
     def publish(self, loop: Loop) -> None:
-        """Called by the deciding thread at the end of each turn."""
-        now_s = self.clock.now_s()
-        gap_s = self._gaps.turned(now_s)
+        """Called by the deciding thread at the end of each turn.
+
+        An idle loop turns with each sample, and at least every few seconds. A gap of much more than that shows how a hanging
+        disk, a flood of inputs or a busy box delays decisions. The worst of this minute and the one before is published.
+        """
+        now_s, gap_s = self.clock.now_s(), None
+        if self._published is None:
+            self._gap_window_s = now_s
+        else:
+            if now_s - self._gap_window_s >= _WINDOW_S:
+                self._gap_window_s, self._worst_gap_before_s, self._worst_gap_s = now_s, self._worst_gap_s, 0.0
+            self._worst_gap_s = max(self._worst_gap_s, now_s - self._published.now_s)
+            gap_s = max(self._worst_gap_s, self._worst_gap_before_s)
         self._published = Published(
             loop.settings, loop.state, loop.memory, now_s, self.clock.wall_s(), gap_s, loop.journal.last_seq
         )  # fmt: skip

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +20,9 @@ from supervisor.adapters.main_log import MainLog
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Singleton
 from supervisor.config.directories import refusal
-from supervisor.model.settings import Paths
+from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.box.foundations import JOURNAL
+from supervisor.ports import Probes
 from workers.contract import CHECKPOINTS_DIR
 
 _AT_LOGOUT: Final = "the system removes it when you log out, unless you switch lingering on: loginctl enable-linger"
@@ -115,23 +117,34 @@ def runtime_rows(paths: Paths, refuse_if_alive: Callable[[str], None]) -> tuple[
     )  # fmt: skip
 
 
-def attempt_rows(paths: Paths, program: str, attempt: int, *, saves: bool) -> tuple[Watched, ...]:
+def attempt_rows(paths: Paths, probes: Probes, spec: ProgramSpec, attempt: int, token: str) -> Iterator[Watched]:
     """What one running attempt relies on. Its worker saves again once the fence exists again."""
-    run_dir, saved_dir = paths.run_dir(program), f"{paths.run_dir(program)}/{CHECKPOINTS_DIR}"
-    directory = Watched(  # neither is opened yet: a disk may hang
+    program, run_dir = spec.name, paths.run_dir(spec.name)
+    yield Watched(  # neither this one nor the next is opened yet: a disk may hang
         f"run directory of {program}", run_dir, Remembered(run_dir), restarts=True,
         consequence="its worker cannot save, and its log goes to a removed file until its next start",
     )  # fmt: skip
-    checkpoints = Watched(
-        f"checkpoints of {program}", saved_dir, Remembered(saved_dir), by_others=True,
-        consequence="until its worker can save again, its progress is only in memory",
-    )  # fmt: skip
+    if spec.builtin:
+        yield Watched(
+            f"checkpoints of {program}", f"{run_dir}/{CHECKPOINTS_DIR}", Remembered(f"{run_dir}/{CHECKPOINTS_DIR}"),
+            by_others=True, consequence="until its worker can save again, its progress is only in memory",
+        )  # fmt: skip
     own = {
         "notify socket": paths.notify_socket(program), "shim record": paths.shim_record(program),
         "control record": paths.control(program, attempt),
     }  # fmt: skip
-    files_of_ours = (Watched(f"{what} of {program}", path, Seen(path), restarts=True) for what, path in own.items())
-    return (directory, *files_of_ours, *([checkpoints] if saves else []))
+    for what, path in own.items():
+        yield Watched(f"{what} of {program}", path, Seen(path), restarts=True)
+    for channel in ("stdout", "stderr"):
+        place = paths.log_of(spec, channel)
+        if place is not None:
+            yield log_row(program, channel, place, partial(probes.log_taken, program, token, channel))
+    if spec.progress is Progress.BEAT:
+        beat, defect = paths.beat(program, attempt), partial(probes.beat_defect, program, token)
+        yield Watched(
+            f"beat file of {program}", beat, lambda: of_path(beat) or (NO_FILE if defect() else None), defect,
+            by_others=True, consequence="until then its log and its CPU time show its progress",
+        )  # fmt: skip
 
 
 def log_row(program: str, channel: str, path: str, taken: Callable[[], tuple[int, int] | None]) -> Watched:
@@ -145,13 +158,6 @@ def log_row(program: str, channel: str, path: str, taken: Callable[[], tuple[int
         f"{channel} log of {program}", path, expected,
         consequence="its worker goes on writing into the file that was taken away, which nobody shows or rotates",
         remedy=f"use `copytruncate` of logrotate, or only log_max_bytes; then: supervisorctl restart {program}",
-    )  # fmt: skip
-
-
-def beat_row(program: str, path: str, defect: Callable[[], str]) -> Watched:
-    return Watched(
-        f"beat file of {program}", path, lambda: of_path(path) or (NO_FILE if defect() else None), defect, by_others=True,
-        consequence="until then its log and its CPU time show its progress",
     )  # fmt: skip
 
 

@@ -96,38 +96,30 @@ class Loop:
         """Take inputs and handle them until `decide` has ended the daemon."""
         while not self.memory.ended:
             with contextlib.suppress(MemoryError):  # of the answer to an error
-                self._try_next()
+                self._next()
                 self.watchdog()
                 if self.memory.trouble is not None:  # the same input comes again: give the disk time to recover
                     self.pause(_JOURNAL_RETRY_S)
 
-    def _try_next(self) -> None:
+    def _next(self) -> None:
+        """Look at the threads if that is due, then handle one input."""
         try:
-            self._next()
+            if self.pending is None:
+                self.pending = self._take()
+            now_s = max(self.clock.now_s(), self.state.at_s)
+            if now_s - self.looked_at_s >= _LOOK_S:  # at the threads and the attempts: a dead thread reports nothing
+                self.looked_at_s = now_s
+                found = self.look(self.state)
+                if found.failing or found.gone or self.looked_wrong:
+                    self.looked_wrong = bool(found.failing or found.gone)
+                    self.turn(replace(found, now_s=now_s))
+            self.turn(Woke(now_s) if self.pending is None else replace(self.pending, now_s=now_s))
+            self.pending = None
         except Exception as error:
             self.pause(_JOURNAL_RETRY_S)
             log.exception("turn_failed", input=type(self.pending).__name__)
             if not is_lack(error):
                 self.pending = None
-
-    def _next(self) -> None:
-        """Look at the threads if that is due, then handle one input."""
-        if self.pending is None:
-            self.pending = self._take()
-        now_s = max(self.clock.now_s(), self.state.at_s)
-        self._look(now_s)
-        self.turn(Woke(now_s) if self.pending is None else replace(self.pending, now_s=now_s))
-        self.pending = None
-
-    def _look(self, now_s: float) -> None:
-        """Look at the other threads and at the live attempts: a dead thread reports nothing."""
-        if now_s - self.looked_at_s < _LOOK_S:
-            return
-        self.looked_at_s = now_s
-        found = self.look(self.state)
-        if found.failing or found.gone or self.looked_wrong:
-            self.looked_wrong = bool(found.failing or found.gone)
-            self.turn(replace(found, now_s=now_s))
 
     def turn(self, item: Input) -> None:
         """Handle one input completely, or not at all for now if the journal cannot be written."""

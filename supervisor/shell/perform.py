@@ -27,12 +27,12 @@ from supervisor.model import commands
 from supervisor.model.codes import FAILED, SUCCESS
 from supervisor.model.commands import Command
 from supervisor.model.inputs import Asked, ConfigLoaded, Input
-from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.worker.placeholders import for_attempt
 from supervisor.ports import Launcher, Probes
 from supervisor.records import dataclass
-from supervisor.shell.foundations import attempt_rows, beat_row, log_row
+from supervisor.shell.foundations import attempt_rows
 from supervisor.shell.replies import Replies
 from workers import contract
 
@@ -101,7 +101,7 @@ class Performer:
                 self._adopt(command)
             case commands.Watch(spec=spec, attempt=attempt, token=token, pid=pid):
                 self.probes.watch(spec, attempt, token, pid)
-                self._watch_places(spec, attempt, token)
+                self.foundations.watch(*attempt_rows(self.paths, self.probes, spec, attempt, token))
             case commands.Forget(program=program, token=token):
                 self.probes.forget(program, token)
                 self.foundations.forget(*(f"{part} of {program}" for part in _PLACES))
@@ -140,27 +140,22 @@ class Performer:
 
     def _spawn(self, command: commands.Spawn) -> None:
         """An obstacle to a start is reported as a failed start, which is then retried."""
-        name, token = command.spec.name, command.token
+        name, attempt, token = command.spec.name, command.attempt, command.token
         why = self.launcher.no_room()
         try:
             if why is None:
-                self.controls.begin(token, command.attempt)
+                self.controls.begin(token, attempt)
                 self.notify_sockets.bind(name)
                 self.notify_sockets.expect(name, token)
-                self._begin(command)
+                if command.spec.checkpoint_glob:
+                    begin, refuse = partial(self._begin_with, command), partial(self.launcher.refuse, name, token)
+                    self.own.before_start(command, begin, refuse)
+                else:
+                    self.launcher.spawn(_of_this_attempt(command), attempt, token, command.avoid)
         except (OSError, RuntimeError, MemoryError) as error:  # RuntimeError: no thread could be started
             why = str(error) or type(error).__name__
         if why is not None:
             self.launcher.refuse(name, token, why)
-
-    def _begin(self, command: commands.Spawn) -> None:
-        if not command.spec.checkpoint_glob:
-            self.launcher.spawn(_of_this_attempt(command), command.attempt, command.token, command.avoid)
-            return
-        self.own.before_start(
-            command, lambda path: self._begin_with(command, path),
-            lambda why: self.launcher.refuse(command.spec.name, command.token, why),
-        )  # fmt: skip
 
     def _begin_with(self, command: commands.Spawn, checkpoint: str | None) -> None:
         """Runs in a separate thread, after the check of the program's own checkpoints."""
@@ -169,19 +164,6 @@ class Performer:
             self.launcher.spawn(spec, command.attempt, command.token, command.avoid)
         except (OSError, RuntimeError, MemoryError) as error:
             self.launcher.refuse(spec.name, command.token, str(error) or type(error).__name__)
-
-    def _watch_places(self, spec: ProgramSpec, attempt: int, token: str) -> None:
-        """Watch the files and directories that a running attempt relies on (`foundations.py`)."""
-        name = spec.name
-        self.foundations.watch(*attempt_rows(self.paths, name, attempt, saves=spec.builtin))
-        for channel in ("stdout", "stderr"):
-            log_path = self.paths.log_of(spec, channel)
-            if log_path is not None:
-                taken = partial(self.probes.log_taken, name, token, channel)
-                self.foundations.watch(log_row(name, channel, log_path, taken))
-        if spec.progress is Progress.BEAT:
-            path = self.paths.beat(name, attempt)
-            self.foundations.watch(beat_row(name, path, lambda: self.probes.beat_defect(name, token)))
 
     def _clear(self, command: commands.ClearLogs) -> None:
         done = []
@@ -199,7 +181,8 @@ class Performer:
         survivor = command.survivor
         self.controls.begin(survivor.token, command.attempt)
         self.probes.watch(command.spec, command.attempt, survivor.token, survivor.pid or 0, adopted=True)
-        self._watch_places(command.spec, command.attempt, survivor.token)
+        rows = attempt_rows(self.paths, self.probes, command.spec, command.attempt, survivor.token)
+        self.foundations.watch(*rows)
         self.launcher.adopt(command.spec.name, command.attempt, survivor)
 
 

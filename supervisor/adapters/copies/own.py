@@ -95,7 +95,15 @@ def save(place: Place | Waiting, target: Path, on_progress: ProgressCallback) ->
     Returns a string with the reason if none can be copied. Raises OSError.
     """
     if isinstance(place, Waiting):
-        return _link_again(place, target), {LINK}
+        for each in place.saved.files:  # linked, or copied: nothing changes them
+            name = each.path or _ALONE
+            copy = target / FILES / name
+            copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                os.link(place.directory / FILES / name, copy)
+            except OSError:
+                shutil.copy2(place.directory / FILES / name, copy)
+        return place.saved, {LINK}
     why = ""
     for _ in range(_TRIES):
         scanner, budget = Scanner(), Budget()
@@ -113,19 +121,6 @@ def save(place: Place | Waiting, target: Path, on_progress: ProgressCallback) ->
             why = f"{newest.path} changed while it was copied ({error})"
             shutil.rmtree(target, ignore_errors=True)
     return why
-
-
-def _link_again(found: Waiting, target: Path) -> OwnSaved:
-    """Link the files of another backup, or copy them: nothing changes them."""
-    for each in found.saved.files:
-        name = each.path or _ALONE
-        copy = target / FILES / name
-        copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            os.link(found.directory / FILES / name, copy)
-        except OSError:
-            shutil.copy2(found.directory / FILES / name, copy)
-    return found.saved
 
 
 def copy_checkpoint(

@@ -247,12 +247,6 @@ def _save_or_miss(
         raise _Missed(_error_text(error)) from error
 
 
-def _why_none_complete(run_dir: Path) -> str:
-    """Why no checkpoint is complete. Empty if the program has no checkpoint yet."""
-    wrong = [f"{info.path.name}: {info.error}" for info in checkpoints.survey(run_dir) if info.error]
-    return f"none of its checkpoints is complete; {wrong[0]}" if wrong else ""
-
-
 def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Task, *, every: bool) -> Saved | None:
     """Copy the newest complete checkpoint, or all. None if there is none yet. Raises _Missed if none can be copied."""
     target.mkdir(mode=0o700)
@@ -276,9 +270,11 @@ def _save(program: str, run_dir: Path, target: Path, methods: set[str], task: Ta
             break
     if not saved:
         target.rmdir()
-        why = f"none of its checkpoints can be copied; {wrong[0]}" if wrong else _why_none_complete(run_dir)
-        if why:
-            raise _Missed(why)
+        if wrong:
+            raise _Missed(f"none of its checkpoints can be copied; {wrong[0]}")
+        for info in checkpoints.survey(run_dir):
+            if info.error:
+                raise _Missed(f"none of its checkpoints is complete; {info.path.name}: {info.error}")
         return None
     results = _copy_results(run_dir / RESULTS_FILE, target / RESULTS_FILE)
     sync_directory(target)
@@ -501,28 +497,21 @@ def _exchange(info: BackupInfo, saved: Saved, run_dir: Path, kept: set[str]) -> 
             (directory / (name + TMP_SUFFIX)).rename(directory / name)
             sync_directory(directory)
     for found in reversed(checkpoints.survey(run_dir)):
-        if found.path.name not in names:
-            _rename_away(found, kept)
-            # Sync each rename by itself: some file systems do not keep the order of renames over a power cut.
-            sync_directory(directory)
+        if found.path.name in names:
+            continue
+        if found.path.name in kept:
+            away = found.path.with_name(found.path.name + TMP_SUFFIX)
+            if os.path.lexists(away):
+                shutil.rmtree(away)
+            found.path.rename(away)
+        else:  # the backup of the previous state lacks it: it stays as `.bad`, because no other copy exists
+            checkpoints.set_aside(found.path)
+        # Sync each rename by itself: some file systems do not keep the order of renames over a power cut.
+        sync_directory(directory)
     _exchange_results(_inside(info, saved.program) / RESULTS_FILE, run_dir / RESULTS_FILE, given=saved.results is not None)
     for item in list(directory.iterdir()):
         if item.name.endswith(TMP_SUFFIX) and parse_checkpoint_name(item.name.removesuffix(TMP_SUFFIX)):
             shutil.rmtree(item, ignore_errors=True)
-
-
-def _rename_away(found: CheckpointInfo, kept: set[str]) -> None:
-    """Remove one checkpoint from the list in one step.
-
-    If the backup of the previous state lacks it, it stays as `.bad`: no other copy exists.
-    """
-    if found.path.name not in kept:
-        checkpoints.set_aside(found.path)
-        return
-    target = found.path.with_name(found.path.name + TMP_SUFFIX)
-    if os.path.lexists(target):
-        shutil.rmtree(target)
-    found.path.rename(target)
 
 
 def _exchange_results(source: Path, target: Path, *, given: bool) -> None:

@@ -40,7 +40,11 @@ class KernelLog:
 
     def oom_kill_of(self, pid: int) -> str:
         """The kernel's message about this process in the last two minutes. Empty if there is none, or it cannot be read."""
-        if _none_since_boot(self._vmstat):
+        try:
+            kills = re.search(r"^oom_kill (\d+)$", Path(self._vmstat).read_text(encoding="ascii"), re.MULTILINE)
+        except (OSError, ValueError):
+            kills = None
+        if kills is not None and int(kills[1]) == 0:  # None: this kernel does not count them
             return ""
         since_us, mark = (time.monotonic() - _FRESH_S) * 1e6, b"%b%d (" % (_KILLED, pid)
         with self._guard:
@@ -61,20 +65,6 @@ class KernelLog:
             if not record:
                 break
             if _KILLED in record:
-                head, _, text = record.partition(b";")
-                self._kills.append((_stamp_us(head), text.split(b"\n", 1)[0]))
-
-
-def _none_since_boot(vmstat: str) -> bool:
-    """Whether the kernel reports that it has made no OOM kill. False if this kernel does not count them."""
-    try:
-        found = re.search(r"^oom_kill (\d+)$", Path(vmstat).read_text(encoding="ascii"), re.MULTILINE)
-    except (OSError, ValueError):
-        return False
-    return found is not None and int(found[1]) == 0
-
-
-def _stamp_us(head: bytes) -> float:
-    """`6,1234,15165906183,-` -> 15165906183. A line that is not a kernel record gets 0.0, the oldest time."""
-    fields = head.split(b",")
-    return float(fields[2]) if len(fields) > 2 and fields[2].isdigit() else 0.0
+                head, _, text = record.partition(b";")  # `6,1234,15165906183,-`; without a time it counts as the oldest
+                stamp_us = b"".join(head.split(b",")[2:3])
+                self._kills.append((float(stamp_us) if stamp_us.isdigit() else 0.0, text.split(b"\n", 1)[0]))

@@ -322,12 +322,6 @@ def _note(attempt_dir: str, confined: Confined) -> None:
     aside.rename(path)
 
 
-def forget_note(attempt_dir: str) -> None:
-    """Remove the note: the attempt runs outside of its cgroup after all."""
-    with contextlib.suppress(OSError):
-        (Path(attempt_dir) / NOTE).unlink()
-
-
 def read_note(attempt_dir: str) -> Confined | None:
     """Read the note that `begin` wrote for an attempt; None: it had no cgroup."""
     try:

@@ -172,7 +172,13 @@ def without_record(
     journal_s: Callable[[int], float] | None = None, *, fate: str, leftovers: tuple[str, ...] = (),
 ) -> Ending:  # fmt: skip
     """The ending of an attempt whose shim could not write a record; `fate` says why."""
-    last = _last_figures(paths, program, attempt, token)
+    beat, last = daemon_side.read_beat(paths.beat(program, attempt)), dict[str, Any]()
+    if beat is not None and beat.token == token:
+        last = contract.known_figures(beat)  # zero steps before training mean that the steps are unknown
+        if beat.target_kind is not contract.TargetKind.ENV_STEPS:
+            last.pop("target", None)
+        early = "target" not in last or beat.env_steps < last["target"]
+        last["decided"] = early and beat.phase is contract.WorkerPhase.LEAVING  # by itself, as an early stop does
     ckpt_ns = last.get("ckpt_ns")
     return Ending(
         leftovers=leftovers,
@@ -186,17 +192,3 @@ def without_record(
         batch_size=last.get("batch_size"),
         fate=fate,
     )
-
-
-def _last_figures(paths: Paths, program: str, attempt: int, token: str) -> dict[str, Any]:
-    """The last figures that a worker reported. Zero steps before training mean that the steps are unknown.
-
-    `decided`: it leaves by itself before its target, as an early stop does.
-    """
-    beat = daemon_side.read_beat(paths.beat(program, attempt))
-    if beat is None or beat.token != token:
-        return {}
-    figures = contract.known_figures(beat)
-    target = figures.pop("target", None) if beat.target_kind is contract.TargetKind.ENV_STEPS else None
-    early = target is None or beat.env_steps < target
-    return figures | {"target": target, "decided": early and beat.phase is contract.WorkerPhase.LEAVING}

@@ -138,7 +138,7 @@ class NotifySockets:
         """
         path = Path(self._path_of(program))
         bound = self._sockets.get(program)
-        if bound is not None and self._in_place(program):
+        if bound is not None and path.is_socket() and path.stat().st_ino == bound.inode:
             return
         if len(os.fsencode(path)) > _PATH_BYTES:
             raise OSError(
@@ -161,10 +161,6 @@ class NotifySockets:
         self._sockets[program] = new
         self._selector.register(sock, selectors.EVENT_READ, program)
         self._poke()
-
-    def _in_place(self, program: str) -> bool:
-        path = Path(self._path_of(program))
-        return path.is_socket() and path.stat().st_ino == self._sockets[program].inode
 
     def expect(self, program: str, token: str) -> None:
         """Expect messages of a new attempt; the state of the previous one is forgotten."""

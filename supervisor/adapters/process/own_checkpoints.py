@@ -66,6 +66,7 @@ _MOST_DEEP: Final = 16
 _SAME_S: Final = 0.5
 _SAVING_S: Final = 60.0
 _MOST_SAID: Final = 200
+_ASIDE: Final = (contract.BAD_SUFFIX, contract.TMP_SUFFIX)
 _WILD: Final = re.compile(r"[*?\[]")
 
 
@@ -150,7 +151,8 @@ def _find(place: Place, budget: Budget) -> _Matches:
         if wanted[at] is None:
             walk(directory, below, at + 1, depth)
         for entry in _entries(directory, budget, found if below else None):
-            if is_aside(entry.name) or (entry.name.startswith(".") and not hidden[at]):
+            # With one of these endings, it is a checkpoint that was set aside here, or that is being put into place.
+            if entry.name.startswith(".") and (not hidden[at] or entry.name.endswith(_ASIDE)):
                 continue
             pattern = wanted[at]
             if pattern is None:
@@ -182,11 +184,6 @@ def _entries(directory: str, budget: Budget, below: _Matches | None) -> Iterator
         if below is None:
             raise
         below.unread = below.unread or directory
-
-
-def is_aside(name: str) -> bool:
-    """Whether the name is that of a checkpoint that was set aside here, or that is being put into place."""
-    return name.startswith(".") and name.endswith((contract.BAD_SUFFIX, contract.TMP_SUFFIX))
 
 
 _Row = tuple[str, int | None, float]  # path, step and time of writing
@@ -560,11 +557,6 @@ class Keeper(Protocol):
 # --- the scans of the daemon ------------------------------------------------------------------------------------------
 
 
-def _is_same(before: OwnCheckpoint, now: OwnCheckpoint) -> bool:
-    moved_s = abs((now.saved_at_s or 0.0) - (before.saved_at_s or 0.0))
-    return moved_s < _SAME_S and replace(now, saved_at_s=before.saved_at_s) == before
-
-
 @dataclass(slots=True)
 class _Watched:
     """The scans of one program's checkpoints."""
@@ -594,11 +586,6 @@ class _Watched:
         single = [each.path for each in known.files] == [""]
         settled = single or (known.looks > 1 and now_wall_s - newest.written_wall_s >= _SETTLED_S)
         return settled and (known.before is not None or (self.result is not None and self.result.matches == 1))
-
-    def is_replaced(self, path: str) -> bool:
-        """Whether its script has replaced each file of this checkpoint, and has not written over it."""
-        known = self.scanner.known[path]
-        return bool(known.before) and not {each.inode for each in known.files} & {each.inode for each in known.before or ()}
 
 
 class OwnCheckpoints:
@@ -646,7 +633,11 @@ class OwnCheckpoints:
                 self._copy_if_due(watched)
                 found = replace(found, note=found.note or watched.no_copy)
                 # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
-                if before is None or not _is_same(before, found):
+                if (
+                    before is None
+                    or abs((found.saved_at_s or 0.0) - (before.saved_at_s or 0.0)) >= _SAME_S
+                    or replace(found, saved_at_s=before.saved_at_s) != before
+                ):
                     watched.reported = found
         finally:
             took_s = time.monotonic() - began_s
@@ -659,12 +650,15 @@ class OwnCheckpoints:
         if newest is None or time.monotonic() < watched.copy_due_s or not watched.copying.acquire(blocking=False):
             return
         if watched.must_copy(newest, self._keeper.of(watched.place), self._clock.wall_s()):
-            files = watched.scanner.known[newest.path].files
-            self._tasks.begin("copy", self._copy, watched, newest, files, watched.is_replaced(newest.path))
+            known = watched.scanner.known[newest.path]
+            inodes = {each.inode for each in known.files}
+            replaced = bool(known.before) and inodes.isdisjoint(each.inode for each in known.before or ())
+            self._tasks.begin("copy", self._copy, watched, newest, known.files, replaced)
         else:
             watched.copying.release()
 
     def _copy(self, watched: _Watched, newest: Candidate, files: _Files, replaced: bool) -> None:
+        """`replaced`: its script has replaced each file of this checkpoint, and has not written over it."""
         began_s = time.monotonic()
         try:
             watched.no_copy = self._keeper.keep(watched.place, newest, files, replaced=replaced)

@@ -186,13 +186,20 @@ def filled_in(spec: ProgramSpec, run_dir: str) -> ProgramSpec:
 def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, cgroup: str = "") -> dict[str, Any]:
     """The shim's input on stdin (`supervisor/shim.py`, `Order`). Raises ValueError; OSError if a later try may succeed."""
     name, stdout = spec.name, paths.log_of(spec, "stdout") or ""
+    user: dict[str, object] | None = None
+    if spec.user:
+        if refusal := users.refusal(spec.user):
+            raise ValueError(refusal)
+        found = users.find(spec.user)
+        if users.is_another(spec.user):
+            user = {"uid": found.uid, "gid": found.gid, "groups": list(found.groups)}
     return {
         "program": name, "attempt": attempt, "token": token, "boot_id": boot_id, "argv": list(spec.argv),
         "env": worker_env(paths, spec, attempt, token, boot_id),
         "cwd": spec.directory or ("/" if spec.user else paths.run_dir(name)),  # another user may not enter the run directory
         "run_dir": paths.run_dir(name), "attempt_dir": paths.attempt_dir(name, attempt, token),
         "stdout": stdout, "stderr": stdout if spec.redirect_stderr else paths.log_of(spec, "stderr") or "",
-        "stdin": spec.stdin, "user": _user(spec),
+        "stdin": spec.stdin, "user": user,
         "record": paths.shim_record(name), "umask": int(spec.umask, 8) if spec.umask else procfs.umask(),
         "files": limits.GIVEN_FILES, "lock_wait_s": _LOCK_WAIT_S,
         "cgroup": cgroup, "grace_s": spec.stop_grace_s, "signal_to": spec.stop_signal_to,
@@ -200,15 +207,6 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
         "stop_signal": signal_number(spec.stop_signal), "lock": f"{paths.run_dir(name)}/{contract.LOCK_FILE}",
         "may_claim": True, "end_signal": int(signal.SIGTERM),
     }  # fmt: skip
-
-
-def _user(spec: ProgramSpec) -> dict[str, object] | None:
-    if not spec.user:
-        return None
-    if refusal := users.refusal(spec.user):
-        raise ValueError(refusal)
-    user = users.find(spec.user)
-    return {"uid": user.uid, "gid": user.gid, "groups": list(user.groups)} if users.is_another(spec.user) else None
 
 
 def read_record(path: str) -> RunningAttempt | None:
@@ -342,31 +340,27 @@ class LocalLauncher:
         except Exception as error:  # noqa: BLE001  a start without an outcome would block the program for ever
             self._post_broke(spec.name, token, f"cannot start {spec.name}: {type(error).__name__}: {error}")
             return
-        answer: dict[str, Any] = {}
+        assert live.shim is not None  # noqa: S101  for the type checker
+        assert live.shim.stdout is not None  # noqa: S101
+        answer: Any = {}
         try:
-            answer = self._read_answer(live)
+            with live.shim.stdout as stdout, contextlib.suppress(ValueError):  # no line: it ended without one
+                answer = json.loads(stdout.readline())
             record = _as_attempt(answer)
-            if record is not None:
-                self._note_started(live, record)
+            if record is not None and not record.cgroup:  # the shim got no cgroup, or could not enter it
+                with contextlib.suppress(OSError):
+                    Path(self._paths.attempt_dir(spec.name, attempt, token), cgroups.NOTE).unlink()
         except Exception as error:  # noqa: BLE001  whatever this was, its process must not run unwatched
             record, answer = None, {"problem": str(error) or type(error).__name__}
         if record is None:
-            self._tasks.begin(f"spawn-{spec.name}", self._fail_start, live, answer)
+            self._tasks.begin(f"spawn-{spec.name}", self._fail_start, live, answer if isinstance(answer, dict) else {})
             return
-        self._watch_shim(live)
-        prune(self._paths, spec.name, attempt)
-
-    def _note_started(self, live: _Live, record: RunningAttempt) -> None:
-        if not record.cgroup:  # the shim got no cgroup, or could not enter it
-            cgroups.forget_note(self._paths.attempt_dir(live.program, live.number, live.token))
         with self._guard:
             live.attempt = record
-        self._inbox.post(
-            SpawnSucceeded(
-                self._clock.now_s(), live.program, live.token,
-                record.pid, record.start_ticks, record.shim_pid, record.shim_start_ticks,
-            )
-        )  # fmt: skip
+        pids = record.pid, record.start_ticks, record.shim_pid, record.shim_start_ticks
+        self._inbox.post(SpawnSucceeded(self._clock.now_s(), spec.name, token, *pids))
+        self._watch_shim(live)
+        prune(self._paths, spec.name, attempt)
 
     def _start_shim(self, spec: ProgramSpec, attempt: int, token: str) -> _Live:
         paths = self._paths
@@ -400,19 +394,6 @@ class LocalLauncher:
         with self._guard:
             self._live[token] = live
         return live
-
-    @staticmethod
-    def _read_answer(live: _Live) -> dict[str, Any]:
-        """Read the shim's one line; empty when it ended without one."""
-        assert live.shim is not None  # noqa: S101  for the type checker
-        assert live.shim.stdout is not None  # noqa: S101
-        with live.shim.stdout as stdout:
-            line = stdout.readline()
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            return {}
-        return answer if isinstance(answer, dict) else {}
 
     def _fail_start(self, live: _Live, answer: dict[str, Any]) -> None:
         """No worker was started. Wait until the shim is gone and make sure that it left nothing."""
@@ -621,7 +602,11 @@ class LocalLauncher:
         """The shim is gone: report how the attempt ended, once no process of it is left."""
         attempt = live.attempt
         assert attempt is not None  # noqa: S101  a shim is watched only if it has one
-        status = self._reap(live)
+        status: int | None = None  # of a shim that is not our child
+        if live.shim is not None:
+            status = live.shim.wait()
+        else:
+            self._reap_orphan(attempt.shim_pid, attempt.shim_start_ticks)
         args = self._paths, live.program, live.number, live.token, attempt.logs_from, self._clock.from_boot_ns
         try:
             ending = endings.read_ending(*args)
@@ -646,14 +631,6 @@ class LocalLauncher:
             return [*self._groups.members(token), *([] if shim is None else self._orphans.since(shim[1]))]
 
         return kill_attempt(token, shim, spare=worker, more=more)
-
-    def _reap(self, live: _Live) -> int | None:
-        """Reap the shim. Returns its status in Popen's form; None for a shim that is not our child."""
-        if live.shim is not None:
-            return live.shim.wait()
-        assert live.attempt is not None  # noqa: S101
-        self._reap_orphan(live.attempt.shim_pid, live.attempt.shim_start_ticks)
-        return None
 
     @staticmethod
     def _reap_orphan(shim_pid: int, start_ticks: int) -> None:
@@ -838,20 +815,14 @@ def prune(paths: Paths, program: str, attempt: int, kept: Collection[str] = ()) 
         return
     with contextlib.suppress(OSError):
         for path in parent.iterdir():
-            number = _attempt_number(path.name)
-            if number is not None and number < attempt and path.name.partition("-")[2] not in kept:
-                numbers[path] = number
+            found = _ATTEMPT_DIR.match(path.name)  # `12-<token>`; there may be other files beside these
+            if found is not None and int(found[1]) < attempt and path.name.partition("-")[2] not in kept:
+                numbers[path] = int(found[1])
     for path in sorted(numbers, key=numbers.__getitem__, reverse=True)[KEPT_ATTEMPTS - 1 :]:
         shutil.rmtree(path, ignore_errors=True)
         for old in (paths.beat(program, numbers[path]), paths.control(program, numbers[path])):
             with contextlib.suppress(OSError):
                 Path(old).unlink()
-
-
-def _attempt_number(name: str) -> int | None:
-    """The number in the name of an attempt's directory, `12-<token>`; None for other files beside it."""
-    found = _ATTEMPT_DIR.match(name)
-    return None if found is None else int(found[1])
 
 
 def signal_number(name: str) -> int:

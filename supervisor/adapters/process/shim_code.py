@@ -32,13 +32,10 @@ class ShimCode:
         """Raises OSError when the source is missing or no memory file can be made."""
         code = compile(_SOURCE.read_bytes(), str(_SOURCE), "exec", dont_inherit=True)
         self.fd: Final = os.memfd_create("shim.pyc", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.path: Final = f"/proc/self/fd/{self.fd}"
         with open(self.fd, "wb", closefd=False) as whole:
             whole.write(importlib.util.MAGIC_NUMBER + _UNCHECKED + marshal.dumps(code))
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
 
         # Not closed explicitly: a start in another thread may still need it, and its number must not go to another file.
         weakref.finalize(self, os.close, self.fd).atexit = False
-
-    @property
-    def path(self) -> str:
-        return f"/proc/self/fd/{self.fd}"
