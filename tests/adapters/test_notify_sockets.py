@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from leaks import open_files
-from structlog.testing import capture_logs
 from tools import PATIENCE, needs
 
 from supervisor.adapters.process import notify_sockets as module
@@ -122,15 +120,6 @@ def test_garbage_is_passed_over(data):
     assert heard.token == TOKEN
 
 
-@given(st.dictionaries(st.sampled_from(["READY", "STATUS", "WATCHDOG", "EXTEND_TIMEOUT_USEC", "X_EXTRALIFE_STEPS",
-                                        "X_EXTRALIFE_CHECKPOINT", "STOPPING", "MAINPID"]), st.text(max_size=40)))  # fmt: skip
-def test_no_value_is_too_odd(said):
-    heard = updated(NotifyState(TOKEN, steps=5), said, 5)
-    assert heard.steps is not None
-    assert heard.steps >= 0
-    assert heard.status.isprintable()
-
-
 def test_numbers_are_whole_and_bounded():
     for text in ("", "-1", "1.5", "0x10", "1e9", "\u0665", "9" * 19):
         assert updated(NotifyState(TOKEN), {"X_EXTRALIFE_STEPS": text}, 5).steps is None, text
@@ -207,14 +196,6 @@ def test_what_an_attempt_said_ends_with_it(ear):
     ear.edges.expect("Pong", OTHER)
     assert ear.heard() is None
     assert ear.heard(token=OTHER) == NotifyState(OTHER)
-
-
-def test_a_message_for_nobody_is_dropped(ear):
-    ear.edges.bind("Pong")
-    assert notify(ear, "--ready").returncode == 0, "it returns once its message is dealt with"
-    ear.edges.expect("Pong", TOKEN)
-    assert not ear.heard().ready
-    ear.silence()
 
 
 def test_passed_descriptors_are_closed(ear):
@@ -380,37 +361,3 @@ def test_another_socket_in_its_place_is_not_ours(ears: Ear) -> None:
         other.bind(ears.path("Pong"))
         ears.edges.bind("Pong")
     assert ears.say("STATUS=on") == NotifyState(TOKEN, status="on")
-
-
-def test_a_message_that_changes_nothing_wakes_too_and_one_of_a_past_attempt_does_not(
-    ears: Ear, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ears.listen("Pong")
-    assert ears.say("MAINPID=7") == NotifyState(TOKEN)
-    tokens: list[str | None] = [OTHER, "", None]
-    monkeypatch.setattr(module, "_token_of", lambda _pid: tokens.pop(0))
-    for text in ("STATUS=old", "STATUS=nowhere"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(text.encode(), ears.path("Pong"))
-    assert ears.say("READY=1").status == "", "only the last one, whose environment cannot be read"
-    assert not ears.came.acquire(blocking=False)
-
-
-def test_a_broken_message_is_logged_with_its_program(ears: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, broken = module.parse, [True]
-
-    def once(data: bytes) -> dict[str, str]:
-        if broken:
-            broken.clear()
-            raise ValueError("odd")
-        return real(data)
-
-    ears.listen("Pong")
-    monkeypatch.setattr(module, "parse", once)
-    before = open_files()
-    with capture_logs() as logged, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.connect(ears.path("Pong"))
-        socket.send_fds(sender, [b"READY=1"], [0])
-        assert ears.say("STATUS=on") == NotifyState(TOKEN, status="on")
-    assert logged == [{"event": "edge_failed", "program": "Pong", "exc_info": True, "log_level": "error"}]
-    assert open_files() <= before, "what came along with it is closed"

@@ -71,14 +71,14 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return Script(tmp_path, monkeypatch)
 
 
+# --- what the child gets -----------------------------------------------------------------------------------------------------
+
+
 def test_the_users_own_command_for_sftp_is_named(script: Script) -> None:
     script.rules = OffsiteSettings(repository="/r", sftp_command="ssh -p 2")
     script.does("exit 0")
     script.restic().init()
     assert script.asked == ["-o sftp.command=ssh -p 2 init"]
-
-
-# --- what the child gets -----------------------------------------------------------------------------------------------------
 
 
 def test_the_child_s_environment_is_ours_with_what_restic_needs(script: Script, tmp_path: Path, monkeypatch) -> None:
@@ -112,28 +112,9 @@ def test_root_may_run_it_as_another_user(monkeypatch: pytest.MonkeyPatch) -> Non
         assert {*found.tags[0].split()} == {str(group) for group in os.getgrouplist("nobody", user.pw_gid)}
         cache = (directory / "cache").stat()
         assert (cache.st_uid, cache.st_gid) == (user.pw_uid, user.pw_gid)
-    restic = Restic(script.rules, directory, user=pwd.getpwnam("root"))
-    assert restic._as_user() == {"user": 0, "group": 0, "extra_groups": os.getgrouplist("root", 0)}
-    assert Restic(script.rules, directory)._as_user() == {}
 
 
 # --- what goes wrong -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("echo 'Fatal: No such file x' >&2; exit 1", "restic check: No such file x"),
-        ("exit 3", "restic check: ended with status 3 and printed nothing"),
-        ("kill -9 $$", "restic check: ended with status -9 and printed nothing"),
-        ("printf 'caf\\351' >&2; exit 1", "restic check: caf\N{REPLACEMENT CHARACTER}"),
-        ("echo out; exit 1", "restic check: out"), ("echo out; echo err >&2; exit 1", "restic check: err"),
-        ("printf 'a\\033b' >&2; exit 1", "restic check: a\\x1bb"),
-    ],
-)  # fmt: skip
-def test_how_a_failed_call_is_told(script: Script, body: str, told: str) -> None:
-    script.does(body)
-    assert script.error() == told
 
 
 @pytest.mark.parametrize("tool", ["setpriv", "ionice"])
@@ -155,20 +136,6 @@ def test_a_cache_that_cannot_be_made_is_told(script: Script) -> None:
         script.error(Restic(script.rules, script.directory / "cache" / "x")) == "restic cannot be started: Not a directory"
     )
     assert script.asked == []
-
-
-def test_of_an_endless_output_the_last_part_is_kept(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_BYTES", 5)
-    script.does("printf abcdefgh >&2; exit 1")
-    assert script.error() == "restic check: defgh"
-
-
-def test_the_longest_secret_is_hidden_first(script: Script, tmp_path: Path) -> None:
-    (tmp_path / "env").write_text("A=123456\nB=1234567\nC=x12345678\n")
-    (tmp_path / "password").write_bytes(b" caf\xe9 \n")
-    script.rules = OffsiteSettings(repository="/r", password_file=str(tmp_path / "password"), env_file=str(tmp_path / "env"))
-    script.does("printf '123456 1234567 x12345678 caf\\351 123' >&2; exit 1")
-    assert script.error() == "restic check: *** *** *** *** 123"
 
 
 # --- its time ------------------------------------------------------------------------------------------------------------
@@ -291,7 +258,7 @@ LOOK = ["list locks --no-lock", f"cat lock {'a' * 64} --no-lock"]
 UNLOCK = "unlock --remove-all"
 
 
-@pytest.mark.parametrize("times", [0, 1, 2])
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("who", ["lives", "gone", "not restic", "a lost box", "a box that may live"])
 def test_an_abandoned_lock_is_removed_and_any_other_is_waited_for(
     script: Script, monkeypatch: pytest.MonkeyPatch, holder: int, who: str, times: int
@@ -302,7 +269,7 @@ def test_an_abandoned_lock_is_removed_and_any_other_is_waited_for(
     restic = script.restic()
     restic.gone = frozenset({"ada"} if who == "a lost box" else {"bob"})
     restic.check()
-    removes = times > 0 and who not in {"lives", "a box that may live"}
+    removes = who not in {"lives", "a box that may live"}
     looks = [CHECK, *LOOK] * times
     assert script.asked == [*looks[:3], *[UNLOCK] * removes, *looks[3:], CHECK], "it is removed once, then waited for"
 
@@ -384,9 +351,6 @@ class Asked(Restic):
         return self.output
 
 
-LIST = ("snapshots", "--json", "--no-lock", "--tag", "extralife", "--tag", "extralife-lease")
-
-
 def snapshot(id_: str, wall_s: float, *tags: str) -> ResticSnapshot:
     return ResticSnapshot(id_, wall_s, "ada", tags)
 
@@ -438,13 +402,6 @@ def test_a_limit_of_uploads_and_the_share_that_is_checked_are_named_where_they_a
         ]  # fmt: skip
 
 
-def test_tools_that_are_not_installed_do_not_stand_before_it(monkeypatch):
-    monkeypatch.setattr(module.shutil, "which", lambda name: None if name == "setpriv" else f"/bin/{name}")
-    assert module.low_priority_prefix() == ["ionice", "-c", "2", "-n", "7"]
-    monkeypatch.setattr(module.shutil, "which", lambda _: "/bin/x")
-    assert module.low_priority_prefix()[:3] == ["setpriv", "--pdeathsig", "INT"]
-
-
 # --- answers -------------------------------------------------------------------------------------------------------------
 
 
@@ -461,9 +418,6 @@ def test_snapshots_are_in_the_order_of_their_time():
         ResticSnapshot("c", at_s, "", ()),
         ResticSnapshot("b", 1_795_411_677.428391, "ada", ("extralife",)),
     ]
-    assert restic.calls == [
-        (LIST, None, ""),
-    ]  # fmt: skip
     assert Asked("null").snapshots() == []
 
 
@@ -476,16 +430,7 @@ def test_a_list_that_is_none_is_told(output, error):
     assert str(told.value) == f"restic snapshots: the answer cannot be parsed ({error})"
 
 
-@pytest.mark.parametrize(
-    "output",
-    [
-        "",
-        "no json",
-        "[]",
-        '{"message_type": "status", "snapshot_id": "a"}',
-        '{"message_type": "summary", "snapshot_id": ""}',
-    ],
-)
+@pytest.mark.parametrize("output", ["", "no json", "[]", '{"message_type": "summary", "snapshot_id": ""}'])
 def test_a_copy_without_a_summary_is_not_believed(output):
     with pytest.raises(ResticError) as told:
         Asked(output).copy(Path("/files"), host="ada", tags=())
@@ -503,6 +448,7 @@ def test_the_summary_is_the_last_of_the_lines():
         ("Fatal: Warning: one\n  two \ntwo\n", "x", "restic check: one; two"),
         ("", "error: of the output\n", "restic check: of the output"),
         ("\n", "", "restic check: ended with status 3 and printed nothing"),
+        ("a\x1bb", "", "restic check: a\\x1bb"),
         ('{"message_type": "exit_error", "message": "Fatal: no key"}', "", "restic check: no key"),
         (
             '{"message_type": "exit_error", "message": "already locked\\nthe `unlock` command can"}',
@@ -521,13 +467,13 @@ def test_restic_s_own_reason_in_one_line(err, out, told):
 
 
 def test_no_secret_is_shown_and_what_is_too_short_for_one_is_left(tmp_path):
-    (tmp_path / "env").write_text("A=123456\nB=54321\n")
+    (tmp_path / "env").write_text("A=123456\nB=54321\nC=x1234567\n")
     (tmp_path / "password").write_text("pw3\n")
     restic = Restic(
         OffsiteSettings(repository="/r", password_file=str(tmp_path / "password"), env_file=str(tmp_path / "env")), tmp_path
     )
-    told = restic._error_message("init", 1, "123456 54321 pw3 rest:https://me:secret@host/", "")
-    assert told == "restic init: *** 54321 *** rest:https://me:***@host/"
+    told = restic._error_message("init", 1, "123456 x1234567 54321 pw3 rest:https://me:secret@host/", "")
+    assert told == "restic init: *** *** 54321 *** rest:https://me:***@host/", "the longest first"
     (tmp_path / "password").write_text("ab\n")
     assert restic._error_message("init", 1, "table", "") == "restic init: table"
 

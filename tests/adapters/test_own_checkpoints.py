@@ -584,20 +584,6 @@ def test_what_a_disk_does_not_let_be_set_aside_is_told_and_left(
     ]
 
 
-def test_the_same_files_are_the_same_news(tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_checkpoints, "_LOOK_S", 0.0)
-    saved(tmp_path / "step=100.pt")
-    first = daemon.newest(spec(tmp_path))
-    for _ in range(20):
-        assert daemon.newest(spec(tmp_path)) is first
-        time.sleep(0.005)
-    saved(tmp_path / "step=200.pt")
-    deadline = time.monotonic() + 30.0
-    while daemon.newest(spec(tmp_path)).step != 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_start_waits_for_a_checkpoint_that_is_put_back(tmp_path: Path, daemon: Daemon) -> None:
     daemon.put_back = lambda: saved(tmp_path / "step=300.pt")
     assert daemon.begins(to_start(spec(tmp_path), "t")).found.step == 300

@@ -38,21 +38,6 @@ def test_a_state_file_belongs_to_the_process_and_not_to_its_number():
     assert procfs.open_files(os.getpid()) < before, "closed with its last reader"
 
 
-def test_a_zombie_is_dead_but_its_pidfd_says_so_too():
-    pid = os.posix_spawn("/bin/true", ["true"], {})
-    fd = os.pidfd_open(pid)
-    try:
-        assert procfs.wait_gone(fd, 30)
-        stat = procfs.read_stat(pid)
-        assert stat is not None
-        assert stat.state == "Z"
-        assert not procfs.is_alive(pid, stat.start_ticks)
-        assert procfs.open_verified(pid, stat.start_ticks) is None
-    finally:
-        os.close(fd)
-        os.waitpid(pid, 0)
-
-
 def test_umask_is_read_without_changing_it():
     before = os.umask(0o027)
     try:

@@ -231,18 +231,6 @@ def test_below_a_shim_that_is_gone_the_cpu_time_of_the_rest_counts(io):
     assert look.at(105.0, process(WORKER, 1, ticks=TICKS_PER_S), witnesses=True).witness == "cpu"
 
 
-def test_a_witness_stands_until_nobody_asks_for_it(io):
-    look = Look()
-    look.at(100.0, process(WORKER, 1), witnesses=True)
-    look.at(105.0, process(WORKER, 1, ticks=TICKS_PER_S), witnesses=True)
-    look.at(110.0, process(WORKER, 1, ticks=TICKS_PER_S), witnesses=True)
-    assert (look.tree.witness, look.tree.witness_at_s) == ("cpu", 105.0)
-    look.at(111.0, process(WORKER, 1, ticks=TICKS_PER_S))
-    assert (look.tree.witness, look.tree.witness_at_s) == ("", None)
-    look.at(112.0, process(WORKER, 1, ticks=9 * TICKS_PER_S), witnesses=True)
-    assert look.tree.witness == "", "a first look shows nothing"
-
-
 def test_what_its_processes_read_and_write_counts_together(io):
     look, processes = Look(), (process(WORKER, 1), process(CHILD, WORKER), process(GRANDCHILD, WORKER))
     io |= {WORKER: 1000, CHILD: 2000, STRANGER: 10**9}
@@ -290,13 +278,6 @@ def test_its_directory_is_looked_through_every_half_minute_by_another_thread(io,
     assert begun_by(180.0) == 3
     assert (look.tree.witness, look.tree.witness_at_s) == ("files", 180.0)
     assert asked == ["/data/runs/x"] * 3
-
-
-def test_without_a_directory_of_its_own_no_file_is_looked_at(io):
-    look = Look(directory="")
-    for now_s in (100.0, 140.0):
-        look.at(now_s, process(WORKER, 1), witnesses=True)
-    assert look.tasks.begun == []
 
 
 # --- scans and what has changed in them -------------------------------------------------------------------------------------
