@@ -111,28 +111,10 @@ def _to_json(value: object) -> str:
     return "".join(encode(value, 0))
 
 
-def _read_order() -> Order:
-    text = b""
-    while chunk := os.read(0, 1 << 16):
-        text += chunk
-    fields = _json.make_scanner(_Scanner)(text.decode(), 0)[0]  # type: ignore[arg-type]  # it needs only the attributes
-    return Order(fields)
-
-
 def _prctl(option: int, argument: int) -> None:
     libc = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this process, as for dlopen(3)
     if _ctypes.call_function(_ctypes.dlsym(libc, "prctl"), (option, argument, 0, 0, 0)) != 0:
         raise StartRefused(f"the kernel refused prctl({option}, {argument}), which keeps a worker's processes together")
-
-
-def _limit_files(soft: int) -> None:
-    """Set the daemon's original limit, not the one that it raised for itself."""
-    now, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        if now != soft:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    except (OSError, ValueError):
-        pass  # the limit stays higher than ordered
 
 
 def _exists(path: str) -> bool:
@@ -283,8 +265,19 @@ def _start(order: Order, stdin: int, out: int, err: int) -> int:
 def _become_worker(order: Order, shim_pid: int, streams: tuple[int, int, int]) -> "NoReturn":
     os.setpgid(0, 0)
     _enter(order.cgroup, "tree")
-    _limit_files(order.files)
-    _become_user(order)  # after all imports: this user may not be able to read the modules
+    now, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        if now != order.files:  # the daemon has raised its own limit
+            resource.setrlimit(resource.RLIMIT_NOFILE, (order.files, hard))
+    except (OSError, ValueError):
+        pass  # the limit stays higher than ordered
+    if order.user is not None:  # after all imports: this user may not be able to read the modules
+        try:
+            os.setgroups(order.user["groups"])  # type: ignore[arg-type]  # as the launcher wrote it
+            os.setgid(order.user["gid"])  # type: ignore[arg-type]
+            os.setuid(order.user["uid"])  # type: ignore[arg-type]
+        except OSError as error:
+            raise StartRefused(f"cannot become user id {order.user['uid']}: {error.strerror}", permanent=True) from None
     _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)  # after the change of user, which would reset it
     if os.getppid() != shim_pid:  # the shim died before the line above took effect
         os._exit(127)
@@ -299,17 +292,6 @@ def _become_worker(order: Order, shim_pid: int, streams: tuple[int, int, int]) -
         _signal.signal(number, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     _exec(order.argv, order.env)
-
-
-def _become_user(order: Order) -> None:
-    if order.user is None:
-        return
-    try:
-        os.setgroups(order.user["groups"])  # type: ignore[arg-type]  # as the launcher wrote it
-        os.setgid(order.user["gid"])  # type: ignore[arg-type]
-        os.setuid(order.user["uid"])  # type: ignore[arg-type]
-    except OSError as error:
-        raise StartRefused(f"cannot become user id {order.user['uid']}: {error.strerror}", permanent=True) from None
 
 
 def _exec(argv: list[str], env: dict[str, str]) -> "NoReturn":
@@ -675,7 +657,10 @@ def _wait_for_tree(leaving: _Leaving, order: Order) -> dict[str, object]:
             return end | _now()
         if leaving.is_rest and not noted:
             noted = True
-            _write_left(order, end or {})
+            try:
+                _write_patiently(order.attempt_dir + "/left.json", _to_json(end or {}) + "\n", sync=False)
+            except OSError as error:
+                _log_error(f"cannot write {order.attempt_dir}/left.json: {error.strerror}")
         try:
             leaving.go_on()
         except OSError:
@@ -689,13 +674,6 @@ def _end_of(status: int) -> tuple[int | None, int | None]:
 
 def _now() -> dict[str, object]:
     return {"ended_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME), "ended_wall_s": time.time()}
-
-
-def _write_left(order: Order, record: dict[str, object]) -> None:
-    try:
-        _write_patiently(order.attempt_dir + "/left.json", _to_json(record) + "\n", sync=False)
-    except OSError as error:
-        _log_error(f"cannot write {order.attempt_dir}/left.json: {error.strerror}")
 
 
 def _exit_record(order: Order, pid: int, status: int, usage: "struct_rusage | None") -> dict[str, object]:
@@ -759,19 +737,17 @@ def _launch(order: Order) -> tuple[int, dict[str, object]]:
     return pid, record
 
 
-def _close_own_code() -> None:
-    """Close the inherited descriptor that this file was read from: the worker would inherit it too."""
-    _, inherited, number = sys.argv[0].rpartition("/proc/self/fd/")
-    if inherited:
-        os.close(int(number))
-
-
 def main() -> None:
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _AWAITED)
-    _close_own_code()
+    _, inherited, number_of_code = sys.argv[0].rpartition("/proc/self/fd/")
+    if inherited:  # the descriptor that this file was read from: the worker would inherit it too
+        os.close(int(number_of_code))
     for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGPIPE):
         _signal.signal(number, _signal.SIG_IGN)
-    order = _read_order()
+    text = b""
+    while chunk := os.read(0, 1 << 16):
+        text += chunk
+    order = Order(_json.make_scanner(_Scanner)(text.decode(), 0)[0])  # type: ignore[arg-type]  # it needs only the attributes
     os.setsid()
     if not _enter(order.cgroup, "shim"):
         order.cgroup = ""

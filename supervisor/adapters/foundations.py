@@ -5,7 +5,7 @@ One row (`Watched`) describes one watched file or directory: its name, its path,
 
 The rules:
 
-* Identity is device, inode and kind. It is read from the daemon's open descriptor, if there is one (`of_fd`), else from
+* Identity is device, inode and kind. It is read from the daemon's open descriptor, if there is one, else from
   a descriptor that was opened at the first check (`Remembered`). `lstat` of the path must give the same identity.
 * Only ENOENT and ENOTDIR mean that something is missing. After any other error its state is unknown.
 * A check can hang, on a network file system or FUSE (`threads.Rounds`). A path that has not answered for `hang_s` is
@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -49,27 +49,19 @@ class Identity(Record):
     device: int
     inode: int
     kind: str
-    links: int = 1
-
-    def same(self, other: Identity) -> bool:
-        return (self.device, self.inode, self.kind) == (other.device, other.inode, other.kind)
+    links: int = field(default=1, compare=False)
 
 
-def of_fd(fd: int) -> Identity:
-    """The identity of an open file. Raises OSError."""
-    return _of(os.fstat(fd))
+def of_stat(found: os.stat_result) -> Identity:
+    return Identity(found.st_dev, found.st_ino, files.kind_of(found.st_mode), found.st_nlink)
 
 
 def of_path(path: str | os.PathLike[str]) -> Identity | None:
     """The identity of the file at a path (of a link: its own); None when there is none. Raises OSError when unknown."""
     try:
-        return _of(os.lstat(path))
+        return of_stat(os.lstat(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def _of(found: os.stat_result) -> Identity:
-    return Identity(found.st_dev, found.st_ino, files.kind_of(found.st_mode), found.st_nlink)
 
 
 class Remembered:
@@ -87,7 +79,7 @@ class Remembered:
     def __call__(self) -> Identity | None:
         if self._fd < 0:
             self.renew()
-        return None if self._fd < 0 else of_fd(self._fd)
+        return None if self._fd < 0 else of_stat(os.fstat(self._fd))
 
     def renew(self) -> None:
         """Accept the file that is at the path now as the right one. Raises OSError."""
@@ -157,7 +149,7 @@ def check_row(row: Watched) -> Finding | None:
         return replace(finding, detail=error.strerror or str(error))
     if found is None:
         return replace(finding, look=Look.MISSING)
-    if not found.same(expected):
+    if found != expected:
         return replace(finding, look=Look.REPLACED, detail=_difference(expected, found))
     return replace(finding, look=Look.DAMAGED, detail=wrong) if wrong else None
 
@@ -191,7 +183,6 @@ class Foundations(Repeated):
             self._rows = {**self._rows, **{row.name: row for row in rows}}
 
     def forget(self, *names: str) -> None:
-        """Stop watching these rows."""
         with self._guard:
             self._rows = {name: row for name, row in self._rows.items() if name not in names}
 

@@ -66,8 +66,6 @@ class _Pool(BasePoolExecutor):  # type: ignore[misc]  # APScheduler is untyped
 
 
 class Housekeeping:
-    """A background scheduler with its few jobs."""
-
     def __init__(
         self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock,
         calendars: Callable[[], Iterable[CalendarWork]] = tuple,
@@ -103,7 +101,6 @@ class Housekeeping:
                 job.modify(next_run_time=job.trigger.get_next_fire_time(now, now))
 
     def rotate_logs(self) -> None:
-        """Keep every worker's logs within their size limit."""
         self._logs.look()
 
     def check_calendar(self) -> None:

@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 from supervisor import files
-from supervisor.adapters.foundations import of_fd, of_path
+from supervisor.adapters.foundations import of_path, of_stat
 
 
 class MainLog(logging.handlers.RotatingFileHandler):
@@ -42,8 +42,10 @@ class MainLog(logging.handlers.RotatingFileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._failed = ""
-        if self.stream is not None and not self._is_in_place(self.stream.fileno()):
-            self._close()
+        with contextlib.suppress(OSError):  # unknown: it stays
+            # Another program, such as logrotate, may have renamed the open file.
+            if self.stream is not None and of_path(self.baseFilename) != of_stat(os.fstat(self.stream.fileno())):
+                self._close()
         super().emit(record)
         self._error = self._failed
 
@@ -51,14 +53,6 @@ class MainLog(logging.handlers.RotatingFileHandler):
         """`logging` calls this inside its exception handler, instead of raising."""
         error = sys.exc_info()[1]
         self._failed = (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
-
-    def _is_in_place(self, fd: int) -> bool:
-        """Whether the path leads to the open file. Another program, such as logrotate, may have renamed it."""
-        try:
-            found = of_path(self.baseFilename)
-            return found is not None and found.same(of_fd(fd))
-        except OSError:
-            return True
 
     def _close(self) -> None:
         old, self.stream = self.stream, None

@@ -419,7 +419,6 @@ def threads(pid: int) -> list[tuple[int, str, str]]:
 
 
 def open_files(pid: int) -> int | None:
-    """How many file descriptors the process has open."""
     try:
         return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208
     except OSError:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import files, lack
-from supervisor.adapters.foundations import Identity, of_fd
+from supervisor.adapters.foundations import Identity, of_stat
 
 _QUEUE: Final = 4096  # connections are never accepted: each refused start leaves a closed one in the queue
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: unix(7), SO_PEERCRED
@@ -46,7 +46,7 @@ class Singleton:
 
     def identity(self) -> Identity | None:
         """The identity of the locked file, whether or not it still has its name."""
-        return of_fd(self._fd) if self._fd >= 0 else None
+        return of_stat(os.fstat(self._fd)) if self._fd >= 0 else None
 
     def refuse_if_held(self) -> None:
         """Raises OSError if another process has locked the file that is at the path now."""

@@ -1,4 +1,4 @@
-"""Runs the command that stops this box, and reads who is logged in (`deciding/when_done.py`)."""
+"""Reads who is logged in (`deciding/when_done.py`)."""
 
 from __future__ import annotations
 
@@ -6,23 +6,7 @@ import time
 
 import psutil
 
-from supervisor.adapters import hooks, procfs, threads
-from supervisor.model.commands import StopBox
-from supervisor.model.inputs import WhenDoneEnded
-from supervisor.ports import Clock, Inbox
-
-
-def stop_box(command: StopBox, inbox: Inbox, clock: Clock) -> None:
-    """Run the command in a thread of its own; its end is posted. The end of the daemon does not end it.
-
-    Raises RuntimeError while no thread can be started.
-    """
-
-    def run() -> None:
-        error, output = hooks.attempt(command.argv, "", command.timeout_s)
-        inbox.post(WhenDoneEnded(clock.now_s(), error, output.strip()))
-
-    threads.Thread("when-done", run).start()
+from supervisor.adapters import procfs
 
 
 def logged_in() -> tuple[str, ...]:

@@ -84,7 +84,6 @@ class Stream:
         self._ending = False
 
     async def answer(self, request: Request) -> Response:
-        """The stream. Raises RequestRefused, and any error from making the page."""
         if self._ending:
             raise RequestRefused(503, "extralife is stopping")
         if request.method == "HEAD":
@@ -105,18 +104,20 @@ class Stream:
     # --- one reader ------------------------------------------------------------------------------------------------------
 
     async def _events(self, scope: Scope) -> AsyncIterator[bytes]:
-        clock, update, timeout = asyncio.get_running_loop().time, self._newest, _ReadTimeout()
+        clock, update = asyncio.get_running_loop().time, self._newest
         if update is None:
             return
         yield _RETRY + update.whole
-        known = update.number
+        known, left, unread_since_s = update.number, 0, 0.0
         while True:
             await self._woken.wait()
             update = self._newest
             if self._ending or update is None:
                 break
-            left = unread_bytes(scope)
-            if timeout.is_over(left, clock()):
+            before, left = left, unread_bytes(scope)
+            if not 0 < before <= left:  # it has read some, or had nothing to read
+                unread_since_s = clock()
+            if left and clock() - unread_since_s >= UNREAD_S:
                 break
             if left:
                 continue
@@ -159,20 +160,6 @@ class Stream:
     def _wake(self) -> None:
         woken, self._woken = self._woken, asyncio.Event()
         woken.set()
-
-
-class _ReadTimeout:
-    """Detects a reader that reads nothing."""
-
-    def __init__(self) -> None:
-        self._left, self._since_s = 0, 0.0
-
-    def is_over(self, left: int, now_s: float) -> bool:
-        """`left`: unread bytes of this reader. It is sent nothing more while there are any."""
-        if not 0 < self._left <= left:  # it has read some, or had nothing to read
-            self._since_s = now_s
-        self._left = left
-        return left > 0 and now_s - self._since_s >= UNREAD_S
 
 
 def changed(old: Json, new: Json) -> Json:

@@ -61,8 +61,6 @@ class Published(Record):
 
 
 class DaemonBackend:
-    """`api.port.Backend` of a running daemon."""
-
     def __init__(
         self,
         inbox: Inbox,

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -44,6 +45,7 @@ from supervisor.adapters.offsite.restoring import log_origin
 from supervisor.adapters.parts import ProgramAdapters, World
 from supervisor.adapters.parts import parts as make_parts
 from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans, starts
+from supervisor.adapters.process.cgroups import OwnCgroup
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.evidence import LocalEvidence
 from supervisor.adapters.process.notify_sockets import NotifySockets
@@ -63,7 +65,6 @@ from supervisor.model.state import State
 from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
 from supervisor.policy.worker.loss import furthest
-from supervisor.ports import Launcher
 from supervisor.records import Record
 from supervisor.shell import exit_codes, foundations, logs
 from supervisor.shell.backend import DaemonBackend
@@ -117,8 +118,6 @@ class Reported(Record):
 
 
 class Daemon:
-    """One daemon on one state directory."""
-
     def __init__(self, loaded: config.Loaded, reload: Callable[[], config.Loaded], start: Start) -> None:
         self._loaded, self._reload, self._start = loaded, reload, start
         self._settings: Settings = loaded.settings
@@ -241,9 +240,10 @@ class Daemon:
         system_clock = clock.SystemClock(offset_s)
         inbox, replies = Inbox(), Replies()
         pool = threads.begun(4, "worker")
-        unused = cgroups.OwnCgroup(None, "cgroups.use is false")
-        own_cgroup = cgroups.find(settings.cgroups.parent) if settings.cgroups.use else unused
-        groups = cgroups.Cgroups(own_cgroup, lambda name: _limits(loop.settings, name))
+        groups = cgroups.Cgroups(
+            cgroups.find(settings.cgroups.parent) if settings.cgroups.use else OwnCgroup(None, "cgroups.use is false"),
+            lambda name: _limits(loop.settings, name),
+        )
         groups.set_up()
         log.info("cgroups", **groups.view())
         come_home = orphans.Orphans()
@@ -259,6 +259,10 @@ class Daemon:
         def newest_own(name: str) -> OwnCheckpoint | None:
             spec = loop.settings.program(name)
             return None if spec is None else own.newest(spec)
+
+        def look(state: State) -> SupervisionLooked:
+            tokens = [program.attempt.token for program in state.live.values() if program.attempt is not None]
+            return SupervisionLooked(0.0, threads.failing(), launcher.gone(tokens))
 
         def sessions() -> tuple[str, ...] | None:
             return logged_in() if loop.settings.when_done.hold_while_logged_in else None
@@ -290,7 +294,8 @@ class Daemon:
             gpu=gpu, host=host,
         )  # fmt: skip
         world = World(
-            paths, lambda: loop.settings, inbox, system_clock, self._start.version, lambda: _box_name(loop.state),
+            paths, lambda: loop.settings, inbox, system_clock, self._start.version,
+            lambda: (loop.state.box.hostname if loop.state.box is not None else "") or socket.gethostname(),
             Share(groups), os.environ, lambda: daily_report(backend),
         )  # fmt: skip
         parts = make_parts(world)
@@ -317,8 +322,9 @@ class Daemon:
         loop = Loop(
             settings=settings, state=state, clock=system_clock, boot_id=this_boot.boot_id, journal=journal, inbox=inbox,
             performer=performer, publish=lambda loop: self._publish(backend, loop), watchdog=self._notifier.watchdog,
-            pause=_pause, look=lambda state: _look_at_threads(state, launcher),
-            longest_wait_s=_longest_wait_s(self._notifier),
+            pause=_pause, look=look,
+            # An idle loop must ping three times per watchdog period. It must also notice within 2 s that it did not run.
+            longest_wait_s=min(2.0, (self._notifier.watchdog_period_s or inf) / 3),
         )  # fmt: skip
         reported = _reported_before(mark, state) if mark is not None and mark.boot_id == this_boot.boot_id else Reported()
         alive = AliveWriter(
@@ -368,7 +374,6 @@ class Daemon:
         )  # fmt: skip
 
     def _next_image(self) -> list[str]:
-        """Why the image that a reload would start could not start."""
         unfinished = next_image.wait_until_written(self._loaded.given.path, os.environ)
         return next_image.mistakes(self._start.command) if unfinished is None else [unfinished]
 
@@ -649,15 +654,6 @@ def _reopen(main_log: MainLog) -> None:
         log.error("log_not_reopened", error=str(error))  # noqa: TRY400  a full disk needs no traceback
 
 
-def _box_name(state: State) -> str:
-    return (state.box.hostname if state.box is not None else "") or socket.gethostname()
-
-
-def _look_at_threads(state: State, launcher: Launcher) -> SupervisionLooked:
-    tokens = [program.attempt.token for program in state.live.values() if program.attempt is not None]
-    return SupervisionLooked(0.0, threads.failing(), launcher.gone(tokens))
-
-
 def _pause(seconds: float) -> None:
     signal.sigtimedwait([], seconds)
 
@@ -673,8 +669,3 @@ def _reported_before(mark: AliveMark, state: State) -> Reported:
         {token: mark.steps[name] for name, token in live.items() if name in mark.steps},
         {token: mark.ckpt_steps[name] for name, token in live.items() if name in mark.ckpt_steps},
     )
-
-
-def _longest_wait_s(notifier: Notifier) -> float:
-    """An idle loop must ping three times per watchdog period. It must also notice within 2 s that it did not run."""
-    return 2.0 if notifier.watchdog_period_s is None else min(2.0, notifier.watchdog_period_s / 3)

@@ -19,8 +19,6 @@ _MOST: Final = 10_000  # a hundred times what 200 programs can post in a second;
 
 
 class Inbox:
-    """A queue of inputs for one taker."""
-
     def __init__(self) -> None:
         self._items: deque[Input] = deque()
         self._sampled: Sampled | None = None

@@ -55,12 +55,8 @@ def configure(main_log: str, settings: DaemonSettings, *, to_stdout: bool) -> Ma
 
 def _file(path: str, settings: DaemonSettings, shared: list[Any]) -> MainLog:
     handler = MainLog(path, max_bytes=settings.log_max_bytes, backups=settings.log_backups)
-    if settings.log_format == "json":
-        handler.setFormatter(_formatter(structlog.processors.JSONRenderer(), shared))
-    else:
-        renderer = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, pad_level=False)
-        plain = _formatter(renderer, shared, _without_stamp, _printable)
-        handler.setFormatter(_TimePrefixFormatter(plain))
+    plain = _plain(settings, shared)
+    handler.setFormatter(plain if settings.log_format == "json" else _TimePrefixFormatter(plain))
     return handler
 
 
@@ -78,19 +74,15 @@ class _TimePrefixFormatter(logging.Formatter):
 def _stdout(settings: DaemonSettings, shared: list[Any]) -> logging.Handler:
     handler = logging.StreamHandler(sys.stdout)
     if sd_journal.is_stream(1, os.environ):
-        handler.setFormatter(_SeverityPrefixFormatter(_journal_format(settings, shared)))
+        handler.setFormatter(_SeverityPrefixFormatter(_plain(settings, shared)))
     else:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), pad_event_to=20)
         handler.setFormatter(_formatter(renderer, shared, _printable))
     return handler
 
 
-class _SeverityPrefixFormatter(logging.Formatter):
+class _SeverityPrefixFormatter(_TimePrefixFormatter):
     """Another formatter's lines, each with its severity for systemd's journal."""
-
-    def __init__(self, inner: logging.Formatter) -> None:
-        super().__init__()
-        self._inner = inner
 
     def format(self, record: logging.LogRecord) -> str:
         severity = next((number for level, number in _SEVERITIES if record.levelno >= level), sd_journal.DEBUG)
@@ -103,7 +95,7 @@ _SEVERITIES = (
 )  # fmt: skip
 
 
-def _journal_format(settings: DaemonSettings, shared: list[Any]) -> logging.Formatter:
+def _plain(settings: DaemonSettings, shared: list[Any]) -> logging.Formatter:
     if settings.log_format == "json":
         return _formatter(structlog.processors.JSONRenderer(), shared)
     renderer = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)

@@ -68,8 +68,6 @@ def _error_text(error: OSError | sqlite3.Error) -> str:
 
 @dataclass(slots=True)
 class Loop:
-    """The state of the deciding thread between two turns."""
-
     settings: Settings
     state: State
     clock: Clock

@@ -46,8 +46,6 @@ _PLACES: Final = (  # of a program that runs
 
 @dataclass(slots=True)
 class Performer:
-    """The adapters that carry out the commands."""
-
     paths: Paths
     launcher: Launcher
     probes: Probes

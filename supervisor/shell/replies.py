@@ -10,8 +10,6 @@ Results = tuple[tuple[str, int, str], ...]
 
 
 class Replies:
-    """Open requests by number."""
-
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._open: dict[int, Future[Results]] = {}

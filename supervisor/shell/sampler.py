@@ -23,8 +23,6 @@ Reports = tuple[tuple[str, str, Report], ...]
 
 
 class Sampler(Repeated):
-    """Takes readings until `stop`."""
-
     def __init__(
         self,
         probes: Probes,
@@ -54,7 +52,6 @@ class Sampler(Repeated):
         super().stop()
 
     def look(self) -> None:
-        """Take one sample of everything."""
         self._look_at_clock()
         began_s = self._clock.now_s()
         samples, reports = self._probes.sample(), self._reports()

@@ -38,8 +38,9 @@ class Service:
         """
         status = status_line(state)
         if state.stopping and not self.awaits_stop():
-            copied_by_s = [] if last_copy_until_s is None else [last_copy_until_s]
-            leave_by_s = max([*_leave_by_s(state), *copied_by_s], default=None)
+            stops = [program.attempt.stop for program in state.live.values() if program.attempt is not None]
+            ends_s = [stop.asked_at_s + stop.grace_s for stop in stops if stop is not None]
+            leave_by_s = max([*ends_s, *([] if last_copy_until_s is None else [last_copy_until_s])], default=None)
             if leave_by_s is not None and (self.leave_by_s is None or leave_by_s > self.leave_by_s):
                 self.leave_by_s = leave_by_s
                 self.notifier.stopping(max(0.0, leave_by_s - now_s) + _KILLED_AND_CLOSED_S)
@@ -51,11 +52,6 @@ class Service:
         """The deciding thread is about to end."""
         if not self.awaits_stop():
             self.notifier.stopping(extend_s)
-
-
-def _leave_by_s(state: State) -> list[float]:
-    stops = [program.attempt.stop for program in state.live.values() if program.attempt is not None]
-    return [stop.asked_at_s + stop.grace_s for stop in stops if stop is not None]
 
 
 def status_line(state: State) -> str:

@@ -861,7 +861,7 @@ def test_whatever_breaks_a_start_is_told(world, error, told, permanent):
 
 
 def test_every_attempt_takes_room_until_it_has_ended_or_could_not_start(world, monkeypatch):
-    monkeypatch.setattr(limits, "most_programs", lambda: 1)
+    monkeypatch.setattr(limits, "FILES_PER_PROGRAM", 10**9)
     assert world.launcher.no_room() is None
     started = world.run(["sleep", "60"])
     assert (world.launcher.no_room() or "").startswith("1 programs need all of the ")

@@ -72,14 +72,12 @@ def _open_for_writing(pid: int) -> Iterable[File]:
     with contextlib.suppress(OSError):
         for number in os.listdir(directory)[:_MOST_FILES]:  # noqa: PTH208  a path object each is waste
             with contextlib.suppress(OSError, ValueError):
-                if os.readlink(f"{directory}/{number}").startswith("/") and _flags(pid, number) & _WRITES:  # noqa: PTH115
+                if not os.readlink(f"{directory}/{number}").startswith("/"):  # noqa: PTH115
+                    continue
+                flags = Path(f"/proc/{pid}/fdinfo/{number}").read_text().partition("flags:")[2].split(None, 1)[0]
+                if int(flags, 8) & _WRITES:
                     seen = os.stat(f"{directory}/{number}")  # noqa: PTH116
                     yield seen.st_dev, seen.st_ino
-
-
-def _flags(pid: int, number: str) -> int:
-    text = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
-    return int(text.partition("flags:")[2].split(None, 1)[0], 8)
 
 
 def growths(paths: Iterable[str], roots: Mapping[str, Iterable[int]]) -> dict[str, list[frozenset[str]]]:

@@ -374,7 +374,8 @@ class _Reader:
                 yield data[: _lines_end(data)], cursor.whole
             cursor.at, cursor.whole = size - PIECE_BYTES, False
             if not whole_records:
-                cursor.at += _line_begin(os.pread(fd, LONGEST_LINE, cursor.at))
+                found = _LINE_ENDS.search(os.pread(fd, LONGEST_LINE, cursor.at))  # the position may be within a line
+                cursor.at += found.end() if found else 0
         data = os.pread(fd, PIECE_BYTES, cursor.at)
         end = _records_end(data, size - cursor.at) if whole_records else _lines_end(data)
         cursor.at += end
@@ -520,12 +521,6 @@ def _records_end(data: bytes, left: int) -> int:
     """The end of the last complete record. `left`: number of bytes in the file from the start of the data on."""
     found = recovered(data, _LONGEST_RECORD)
     return found.more if not found.end and PIECE_BYTES < found.more <= left else found.end  # an image too large for a look
-
-
-def _line_begin(data: bytes) -> int:
-    """The start of the next line in data that may start within a line; 0 if no line ends in the data."""
-    found = _LINE_ENDS.search(data)
-    return found.end() if found else 0
 
 
 def _cells(line: bytes, delimiter: str) -> list[str]:

@@ -162,8 +162,9 @@ def examine(
     if last is None:
         return BootEvidence(boot.boot_id, rebooted=True, evidence=", ".join(witnesses), cause=cause, boot_wall_s=boot_wall_s)
     mark_at_s = last.at_s
-    if journal_boot_id == last.boot_id:
-        last = _carried_on(last, journal_at_s)
+    if journal_boot_id == last.boot_id:  # the accounts begin a downtime at the time of the daemon's last fact
+        later_s = max(0.0, journal_at_s - last.at_s)
+        last = replace(last, at_s=last.at_s + later_s, wall_s=last.wall_s + later_s, boot_s=last.boot_s + later_s)
     down_s = boot_wall_s - last.wall_s
     possible = down_s >= -_CLOCK_SLACK_S and is_set(last.wall_s) and is_set(boot_wall_s)
     return BootEvidence(
@@ -181,12 +182,6 @@ def examine(
         last_sign_s=last.at_s,
         mark_at_s=mark_at_s,
     )
-
-
-def _carried_on(mark: AliveMark, journal_at_s: float) -> AliveMark:
-    """The mark moved to the time of the daemon's last fact: the accounts begin a downtime there."""
-    later_s = max(0.0, journal_at_s - mark.at_s)
-    return replace(mark, at_s=mark.at_s + later_s, wall_s=mark.wall_s + later_s, boot_s=mark.boot_s + later_s)
 
 
 def _witnesses(boot: Boot, last: AliveMark | None, journal_boot_id: str, boot_now_s: float) -> list[str]:

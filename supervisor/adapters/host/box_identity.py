@@ -26,7 +26,6 @@ _NO_UUID: Final = {"03000200040005000006000700080009", "123456781234123412341234
 
 
 def witnesses(files: BootFiles) -> dict[str, str]:
-    """All witnesses that can be read."""
     given = files.folder
     product = _PRODUCT if given is None else given / "product_uuid"
     found = {

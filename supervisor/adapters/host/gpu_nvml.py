@@ -71,8 +71,6 @@ class _Look(NamedTuple):
 
 @dataclass(slots=True)
 class _Device:
-    """State of one GPU between two samples."""
-
     index: int
     handle: Any
     name: str = ""

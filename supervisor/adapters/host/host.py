@@ -25,8 +25,6 @@ _KB: Final = 1024
 
 
 class LocalHost(Repeated):
-    """Readings of the host, taken by its own thread."""
-
     def __init__(
         self, state_dir: str, *, period_s: float = _PERIOD_S, root: Path = Path("/"),
         logged_in: Callable[[], tuple[str, ...] | None] = lambda: None,
@@ -47,7 +45,6 @@ class LocalHost(Repeated):
         return None if newest is None or time.monotonic() - newest[0] > _STALE_S else newest[1]
 
     def look(self) -> Host:
-        """Read everything now."""
         memory = _table(self._root / "proc/meminfo")
         whole, left = _of_cgroup(self._root, memory.get("MemTotal"), memory.get("MemAvailable"))
         pressure = self._root / "proc/pressure"

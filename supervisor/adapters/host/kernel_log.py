@@ -48,23 +48,20 @@ class KernelLog:
             return ""
         since_us, mark = (time.monotonic() - _FRESH_S) * 1e6, b"%b%d (" % (_KILLED, pid)
         with self._guard:
-            self._read_on()
+            for _ in range(_MOST_RECORDS):
+                try:
+                    if self._fd < 0:
+                        self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                    record = os.read(self._fd, _RECORD_BYTES)
+                except BrokenPipeError:  # this record was overwritten meanwhile: read the next one
+                    continue
+                except OSError:  # EAGAIN: no more records
+                    break
+                if not record:
+                    break
+                if _KILLED in record:
+                    head, _, text = record.partition(b";")  # `6,1234,15165906183,-`; without a time it counts as the oldest
+                    stamp_us = b"".join(head.split(b",")[2:3])
+                    self._kills.append((float(stamp_us) if stamp_us.isdigit() else 0.0, text.split(b"\n", 1)[0]))
             found = next((text for at_us, text in reversed(self._kills) if at_us >= since_us and mark in text), b"")
         return found.decode("utf-8", "replace").strip()
-
-    def _read_on(self) -> None:
-        for _ in range(_MOST_RECORDS):
-            try:
-                if self._fd < 0:
-                    self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-                record = os.read(self._fd, _RECORD_BYTES)
-            except BrokenPipeError:  # this record was overwritten meanwhile: read the next one
-                continue
-            except OSError:  # EAGAIN: no more records
-                break
-            if not record:
-                break
-            if _KILLED in record:
-                head, _, text = record.partition(b";")  # `6,1234,15165906183,-`; without a time it counts as the oldest
-                stamp_us = b"".join(head.split(b",")[2:3])
-                self._kills.append((float(stamp_us) if stamp_us.isdigit() else 0.0, text.split(b"\n", 1)[0]))

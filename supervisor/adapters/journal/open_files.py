@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from supervisor.adapters.foundations import directory, of_fd, of_path
+from supervisor.adapters.foundations import directory, of_path, of_stat
 from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.schema import beside
 from supervisor.files import open_regular
@@ -77,17 +77,21 @@ class OpenJournalFiles:
             raise OSError(errno.EIO, "the journal could not be opened again", str(self._path))
         for suffix, fd in (("", self._fd), ("-wal", self._wal_fd), ("-shm", self._shm_fd)):
             path = beside(self._path, suffix)
-            now, ours = of_path(path), of_fd(fd)
+            now = of_path(path)
             if now is None:
                 raise JournalMoved(str(path), f"{path.name} was removed")
-            if not now.same(ours):
+            if now != of_stat(os.fstat(fd)):
                 raise JournalMoved(str(path), f"{path.name} was replaced by another {now.kind}")
         size_bytes, needed_bytes = os.fstat(self._fd).st_size, self._size_bytes
         if size_bytes < needed_bytes:
             cut = f"{self._path.name} was cut from {needed_bytes:,} to {size_bytes:,} bytes"
             raise JournalMoved(str(self._path), cut)
         self._size_bytes = size_bytes
-        size_bytes, needed_bytes = os.fstat(self._wal_fd).st_size, _wal_bytes(os.pread(self._shm_fd, 20, 0))
+        # Byte 16 of `-shm`, SQLite's index, has the number of frames (walformat). A small WAL alone proves nothing:
+        # `PRAGMA wal_checkpoint(TRUNCATE)` by any process empties it without loss.
+        frames = int.from_bytes(os.pread(self._shm_fd, 4, 16), sys.byteorder)
+        needed_bytes = _WAL_HEADER_BYTES + frames * _FRAME_BYTES if frames else 0
+        size_bytes = os.fstat(self._wal_fd).st_size
         if size_bytes < needed_bytes:
             wal = beside(self._path, "-wal")
             raise JournalMoved(str(wal), f"{wal.name} was cut to {size_bytes:,} of {needed_bytes:,} bytes")
@@ -95,7 +99,7 @@ class OpenJournalFiles:
     def check_directory(self) -> None:
         """Raises OSError if the path leads to another directory than the one in which the journal was opened."""
         now = of_path(self._path.parent)
-        if now is None or not now.same(of_fd(self._directory_fd)):
+        if now != of_stat(os.fstat(self._directory_fd)):
             state = "was removed" if now is None else "is not the one with which extralife started"
             raise OSError(errno.ESTALE, f"the directory of the journal {state}", str(self._path.parent))
 
@@ -109,12 +113,3 @@ class OpenJournalFiles:
             if fd >= 0:
                 os.close(fd)
         self._fd = self._wal_fd = self._shm_fd = self._directory_fd = -1
-
-
-def _wal_bytes(index: bytes) -> int:
-    """The least size of the WAL by SQLite's index: byte 16 of `-shm` has the number of frames (walformat).
-
-    A small WAL alone proves nothing: `PRAGMA wal_checkpoint(TRUNCATE)` by any process empties it without loss.
-    """
-    frames = int.from_bytes(index[16:20], sys.byteorder)
-    return _WAL_HEADER_BYTES + frames * _FRAME_BYTES if frames else 0

@@ -56,7 +56,8 @@ class Since:
     def write(self, rows: Sequence[Row]) -> None:
         """Never fails: the journal has these rows. The next copy covers what is missing here."""
         try:
-            if self._fd < 0 or self._is_over():
+            now = None if self._fd < 0 else os.fstat(self._fd)
+            if now is None or now.st_nlink == 0 or now.st_size > _FILE_BYTES:
                 self._begin(rows[0][0])
             write_all(self._fd, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
         except OSError as error:
@@ -67,10 +68,6 @@ class Since:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
-
-    def _is_over(self) -> bool:
-        now = os.fstat(self._fd)
-        return now.st_nlink == 0 or now.st_size > _FILE_BYTES
 
     def _begin(self, first: int) -> None:
         self.close()

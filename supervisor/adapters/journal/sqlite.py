@@ -372,8 +372,18 @@ def _reindex(path: Path, written: int, why: str) -> None:
 
 
 def _opened(path: Path, written: int = 0) -> tuple[Journal, list[Stamped]]:
-    """The journal and the facts that make its state. Raises JournalDamaged also if it ends before the fact `written`."""
-    facts = _read_newest(path)
+    """The journal and the facts that make its state. Raises JournalDamaged also if it ends before the fact `written`.
+
+    The whole is checked if all of it is read, or if its last copy found it damaged.
+    """
+    facts: list[Stamped] = []
+    if path.exists():
+        with JournalReader(path, may_copy=False) as reader:
+            facts = reader.since_snapshot()
+            if not facts or not isinstance(facts[0].fact, Snapshot) or spare.found_defect(path):
+                reader.check()
+    elif has_orphan(path):
+        raise JournalDamaged(path, _ORPHAN)
     last = facts[-1].seq if facts else 0
     if written > last:
         raise JournalDamaged(path, f"it ends at fact {last}, and fact {written} had been written")
@@ -461,19 +471,6 @@ def _last_if_whole(rebuilt: Path) -> int | None:
     except OSError as error:
         lack.check(error)
         return None
-
-
-def _read_newest(path: Path) -> list[Stamped]:
-    """The facts that make the state. The whole is checked if all of it is read, or if its last copy found it damaged."""
-    if not path.exists():
-        if has_orphan(path):
-            raise JournalDamaged(path, _ORPHAN)
-        return []
-    with JournalReader(path, may_copy=False) as reader:
-        facts = reader.since_snapshot()
-        if not facts or not isinstance(facts[0].fact, Snapshot) or spare.found_defect(path):
-            reader.check()
-        return facts
 
 
 def _is_decodable(fact: Snapshot) -> bool:

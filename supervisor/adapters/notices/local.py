@@ -114,15 +114,6 @@ class Command:
         self._before: tuple[str, EndNotice] | None = None
 
     def read(self) -> tuple[EndNotice, ...]:
-        line = self._printed().strip().partition("\n")[0].strip()
-        if not line:
-            self._before = None
-            return ()
-        if self._before is None or self._before[0] != line:  # a repeated line announces the same moment
-            self._before = line, notice(line, COMMAND, self._clock)
-        return (self._before[1],)
-
-    def _printed(self) -> str:
         try:
             code, output = hooks.run(self._argv, self._timeout_s, errors=False)
         except OSError as error:
@@ -131,7 +122,13 @@ class Command:
             raise Unreadable(f"it took longer than {span(self._timeout_s)}")
         if code:
             raise Unreadable(f"it ended with status {code}")
-        return output[:_MOST_BYTES]
+        line = output[:_MOST_BYTES].strip().partition("\n")[0].strip()
+        if not line:
+            self._before = None
+            return ()
+        if self._before is None or self._before[0] != line:  # a repeated line announces the same moment
+            self._before = line, notice(line, COMMAND, self._clock)
+        return (self._before[1],)
 
 
 # --- the threads --------------------------------------------------------------------------------------------------------
@@ -147,7 +144,6 @@ class NoticeWatch:
     """Reads every configured source once per `every_s`."""
 
     def __init__(self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock) -> None:
-        """`settings` returns the current settings."""
         self._settings, self._inbox, self._clock = settings, inbox, clock
         self._over, self._guard = threading.Event(), threading.Lock()
         self._made: dict[str, tuple[NoticeSettings, Command | File | None]] = {}

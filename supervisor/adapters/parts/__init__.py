@@ -42,8 +42,6 @@ class World(Record):
 
 
 class Part(Record):
-    """One feature's part of a running daemon."""
-
     performs: Mapping[type[Command], Callable[[Any], None]] = field(default_factory=dict)
     start: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None

@@ -27,7 +27,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -247,7 +247,12 @@ class Cgroups:
         """Write all limits that the available controllers support; a limit whose controller is missing is no error."""
         if "memory" in self._controllers:
             _turn_on(path, "memory")
-        for name, value in _knobs(limits).items():
+        high, most = limits.memory_high_bytes, limits.memory_max_bytes
+        knobs = {
+            "memory.high": "max" if high is None else str(high), "memory.max": "max" if most is None else str(most),
+            "pids.max": str(limits.pids_max), "cpu.weight": str(limits.cpu_weight),
+        }  # fmt: skip
+        for name, value in knobs.items():
             _write(path / name, value, absent_ok=True)
         _write(path / TREE / "memory.oom.group", "1", absent_ok=True)
 
@@ -332,14 +337,6 @@ def read_note(attempt_dir: str) -> Confined | None:
 
 
 # --- the kernel's files --------------------------------------------------------------------------------------------------
-
-
-def _knobs(limits: Limits) -> Mapping[str, str]:
-    high, most = limits.memory_high_bytes, limits.memory_max_bytes
-    return {
-        "memory.high": "max" if high is None else str(high), "memory.max": "max" if most is None else str(most),
-        "pids.max": str(limits.pids_max), "cpu.weight": str(limits.cpu_weight),
-    }  # fmt: skip
 
 
 def _turn_on(path: Path, controller: str) -> bool:

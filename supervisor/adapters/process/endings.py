@@ -84,19 +84,13 @@ def _tail(path: str, from_byte: int) -> tuple[str, ...]:
     return tuple(line[:_LINE_CHARS] for line in lines if line.strip())
 
 
-def read_exit(paths: Paths, program: str, attempt: int, token: str) -> ExitRecord | None:
-    """The exit record that this attempt's shim left: in the attempt's directory or, if the disk was full, on tmpfs."""
-    beside = f"{paths.shim_record(program)}.exit"
-    return _record(token, f"{paths.attempt_dir(program, attempt, token)}/{contract.EXIT_FILE}", beside)
+def read_exit(paths: Paths, program: str, attempt: int, token: str, name: str = contract.EXIT_FILE) -> ExitRecord | None:
+    """The exit record that this attempt's shim left: in the attempt's directory or, if the disk was full, on tmpfs.
 
-
-def read_left(paths: Paths, program: str, attempt: int, token: str) -> ExitRecord | None:
-    """How the command of an attempt ended, while processes of its tree run on."""
-    return _record(token, f"{paths.attempt_dir(program, attempt, token)}/{LEFT_FILE}")
-
-
-def _record(token: str, *places: str) -> ExitRecord | None:
-    for path in places:
+    With the name `LEFT_FILE`: how its command ended, while processes of its tree run on.
+    """
+    beside = [f"{paths.shim_record(program)}.exit"] if name == contract.EXIT_FILE else []
+    for path in (f"{paths.attempt_dir(program, attempt, token)}/{name}", *beside):
         try:
             record = ExitRecord.from_json(read_bounded(path, _JSON_BYTES))
         except ValueError:

@@ -85,7 +85,6 @@ def logs(paths: Paths, spec: ProgramSpec) -> Seen:
 
 
 def files(paths: Paths, spec: ProgramSpec) -> Seen:
-    """The files that match a program's `progress_glob`."""
     directory = Path(spec.directory or paths.run_dir(spec.name))
     seen: Seen = {}
     with contextlib.suppress(OSError, ValueError, NotImplementedError):  # NotImplementedError: an absolute pattern

@@ -35,8 +35,6 @@ class Failed(Exception):
 
 
 class HealthChecks:
-    """The checks of all services that run now."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._guard = threading.Lock()

@@ -26,19 +26,12 @@ def raise_files() -> None:
     _set_files(_MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES), least=GIVEN_FILES)
 
 
-def most_programs() -> int:
-    """How many programs can run with the current limit."""
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if files == resource.RLIM_INFINITY:
-        return _MOST_FILES
-    return max(1, (files - min(_KEPT_FREE, files // 2)) // FILES_PER_PROGRAM)
-
-
 def no_room(programs: int) -> str | None:
     """Why another program cannot run beside this many; None when it can."""
-    if programs < most_programs():
-        return None
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = max(1, (files - min(_KEPT_FREE, files // 2)) // FILES_PER_PROGRAM)
+    if programs < (_MOST_FILES if files == resource.RLIM_INFINITY else most):
+        return None
     return f"{programs} programs need all of the {files} open files that are allowed: raise LimitNOFILE= or `ulimit -n`"
 
 

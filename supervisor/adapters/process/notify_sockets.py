@@ -113,8 +113,6 @@ class _Bound(Record):
 
 
 class NotifySockets:
-    """The sockets of all programs and the thread that reads them."""
-
     def __init__(self, path_of: Callable[[str], str], wake: Callable[[], None]) -> None:
         """`path_of` gives a program's socket path; `wake` is called after each accepted message."""
         self._path_of, self._wake = path_of, wake

@@ -107,7 +107,6 @@ def place_of(spec: ProgramSpec, run_dir: str) -> Place | None:
 
 
 def places_of(settings: Settings, paths: Paths, programs: Iterable[str]) -> dict[str, Place]:
-    """The places of those programs that have a `checkpoint_glob`."""
     specs = [spec for name in programs if (spec := settings.program(name)) is not None]
     found = {spec.name: place_of(spec, paths.run_dir(spec.name)) for spec in specs}
     return {name: place for name, place in found.items() if place is not None}
@@ -368,8 +367,6 @@ def _own_check(place: Place, path: str) -> str:
 
 
 class Result(Record):
-    """The result of one scan."""
-
     place: Place
     looked: tuple[Candidate, ...] = ()  # the newest first, up to the newest whole one, or to the spare one
     matches: int = 0
@@ -559,8 +556,6 @@ class Keeper(Protocol):
 
 @dataclass(slots=True)
 class _Watched:
-    """The scans of one program's checkpoints."""
-
     place: Place
     scanner: Scanner = field(default_factory=Scanner)
     guard: threading.Lock = field(default_factory=threading.Lock)  # held by the thread that scans

@@ -43,7 +43,7 @@ from supervisor.files import held, open_regular
 from supervisor.formats import span
 from supervisor.model.inputs import CommandLeft, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
-from supervisor.policy.worker.figures import Figures, figure_of
+from supervisor.policy.worker.figures import figure_of
 from supervisor.ports import Clock
 from supervisor.records import dataclass
 from workers import contract, daemon_side
@@ -66,8 +66,6 @@ Reports = tuple[tuple[str, str, Report], ...]
 
 @dataclass(slots=True)
 class _Watched:
-    """One watched attempt and its last readings."""
-
     spec: ProgramSpec
     attempt: int
     token: str
@@ -104,8 +102,6 @@ class _Watched:
 
 
 class LocalProbes:
-    """`ports.Probes` for this machine's workers."""
-
     def __init__(
         self, paths: Paths, clock: Clock, edges: NotifySockets, groups: cgroups.Cgroups = cgroups.NONE,
         own: Callable[[str], OwnCheckpoint | None] = lambda _: None,
@@ -163,7 +159,6 @@ class LocalProbes:
             self._figures.forget(program, token)
 
     def sample(self) -> dict[str, Sample]:
-        """One reading of every watched attempt, by program."""
         with self._guard:
             watched = list(self._watched.values())
         if not watched:
@@ -210,7 +205,6 @@ class LocalProbes:
             tree.look(table, now_s, leader=spec.progress is Progress.NONE, witnesses=quiet, tasks=self._tasks)
 
     def doing(self) -> dict[int, tuple[str, int]]:
-        """The current activity of each worker that beats: process id -> (phase, environment steps so far)."""
         with self._guard:
             watched = [item for item in self._watched.values() if item.spec.progress in (Progress.BEAT, Progress.AUTO)]
         found = {}
@@ -221,7 +215,6 @@ class LocalProbes:
         return found
 
     def reports(self) -> Reports:
-        """The reports that workers have written to their `reports.jsonl` since the last call."""
         with self._guard:
             watched = list(self._watched.values())
         return tuple((item.spec.name, item.token, report) for item in watched for report in self._new_reports(item))
@@ -333,7 +326,8 @@ class LocalProbes:
         paths, name, root = self._paths, item.spec.name, item.tree.root
         if item.left is not None or root is None or not item.tree.leader_gone or item.tree.table is None:
             return item.left
-        end, record = endings.read_left(paths, name, item.attempt, item.token), read_record(paths.shim_record(name))
+        end = endings.read_exit(paths, name, item.attempt, item.token, endings.LEFT_FILE)
+        record = read_record(paths.shim_record(name))
         if end is not None and record is not None and record.token == item.token:
             item.left = CommandLeft(
                 self._clock.from_boot_ns(end.ended_ns),
@@ -519,19 +513,17 @@ def completed(sample: Sample, spec: ProgramSpec, reading: FigureReading | None) 
     if reading is None:
         return sample
     found = reading.figures
-    gaps = {name: value for name, value in _of_figures(found).items() if value is not None and getattr(sample, name) is None}
+    frames = found.values.get("frames")
+    known = {  # by the names of a sample's fields
+        "steps": found.steps, "steps_per_s": found.rate, "episodes": found.episodes, "nan_count": found.nan_count,
+        "target": found.target, "frames": None if frames is None else int(frames),
+    }  # fmt: skip
+    gaps: dict[str, Any] = {
+        name: value for name, value in known.items() if value is not None and getattr(sample, name) is None
+    }
     if "target" in gaps:
         gaps["target_kind"] = "env_steps"
     if sample.steps is None:
         gaps["first_steps"] = found.first_steps
     own = {name: value for name, value in found.values.items() if name not in _OWN}
     return replace(sample, **gaps, figures={**own, **sample.figures}, unread=reading.fault)
-
-
-def _of_figures(found: Figures) -> dict[str, Any]:
-    """The figures, by the names of a sample's fields."""
-    frames = found.values.get("frames")
-    return {
-        "steps": found.steps, "steps_per_s": found.rate, "episodes": found.episodes, "nan_count": found.nan_count,
-        "target": found.target, "frames": None if frames is None else int(frames),
-    }  # fmt: skip

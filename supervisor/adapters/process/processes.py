@@ -310,11 +310,9 @@ class LocalLauncher:
         Thread(f"spawn-{spec.name}", self._spawn, spec, attempt, token).start()
 
     def refuse(self, program: str, token: str, error: str) -> None:
-        """Report that the attempt was not started. Outcome: SpawnBroke."""
         self._post_broke(program, token, f"cannot start {program}: {error}")
 
     def no_room(self) -> str | None:
-        """Why no further program can run now; None when one can."""
         return limits.no_room(len(self._taken))
 
     def _spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None:
@@ -450,7 +448,6 @@ class LocalLauncher:
             procfs.send_verified(attempt.shim_pid, attempt.shim_start_ticks, number)
 
     def kill_tree(self, program: str, token: str) -> None:
-        """End the whole tree now. Outcome: Ended."""
         self._tasks.begin(f"kill-{program}", self._kill_tree, token)
 
     def _kill_tree(self, token: str) -> None:
@@ -673,7 +670,6 @@ class LocalLauncher:
         self._watch_shim(live)
 
     def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
-        """The fate of the attempts (program -> (attempt, token)) that the journal records as alive. May block."""
         return {name: self._survey(name, *attempt) for name, attempt in sorted(expected.items())}
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:

@@ -82,8 +82,7 @@ class Recording:
 
     def in_place(self) -> bool:
         """Whether the path still leads to this file."""
-        found = of_path(self._path)
-        return found is not None and self._file is not None and found.same(self._file)
+        return self._file is not None and of_path(self._path) == self._file
 
     def add(self, rows: Mapping[str, Sequence[Row]]) -> None:
         """Add the readings of one moment, by sheet. They are durable when this returns. Raises OSError."""

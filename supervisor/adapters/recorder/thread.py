@@ -30,8 +30,6 @@ _MIB: Final = 1 << 20
 
 
 class Recorder:
-    """Records until `stop`."""
-
     def __init__(
         self, path: Path, take: Callable[[], Mapping[str, Sequence[Row]]], most_mb: Callable[[], int], clock: Clock
     ) -> None:
@@ -88,8 +86,8 @@ class Recorder:
 
     def _is_ours(self) -> bool:
         """Whether the state directory is still that of the start: nothing is created in one that replaced it."""
-        expected, found = self._directory(), of_path(self._path.parent)
-        return expected is not None and found is not None and found.same(expected)
+        expected = self._directory()
+        return expected is not None and of_path(self._path.parent) == expected
 
     def _close(self) -> None:
         if self._recording is not None:

@@ -52,17 +52,14 @@ class JobFiles:
     def write_script(self, request: SubmitRequest) -> str:
         tag = Tag(self._mark, request.spec.name, request.attempt.number, request.attempt.token)
         directory = self._paths.attempt_dir(tag.program, tag.attempt, tag.token)
-        command = (sys.executable, "-S", "-E", f"{self._code_dir()}/node.py", f"{directory}/{ORDER_FILE}")
+        # A copy of the code that runs on nodes. So a job that waits for days never runs partly upgraded code.
+        if self._code is None or not Path(self._code).is_dir():
+            self._code = _copy_code(self._paths.runtime_dir)
+        command = (sys.executable, "-S", "-E", f"{self._code}/node.py", f"{directory}/{ORDER_FILE}")
         output = f"{directory}/".replace("%", "%%") + OUTPUT_FILE.format("%j")  # a file name pattern for sbatch
         script = batch_script(request.terms, tag, command=command, output=output)
         _write(f"{directory}/{SCRIPT_FILE}", script)
         return script
-
-    def _code_dir(self) -> str:
-        """A copy of the code that runs on nodes. So a job that waits for days never runs partly upgraded code."""
-        if self._code is None or not Path(self._code).is_dir():
-            self._code = _copy_code(self._paths.runtime_dir)
-        return self._code
 
     def fence(self, program: str, token: str) -> None:
         """Let only the attempt with this token commit checkpoints. Raises OSError."""

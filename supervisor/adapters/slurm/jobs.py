@@ -100,7 +100,6 @@ class QueueState:
 
 
 def queue_state(answer: Jobs) -> QueueState:
-    """An answer with its indexes."""
     tagged = [(row, tag) for row in answer.found if (tag := tag_of(row.comment)) is not None]
     by_submit_token: dict[str, list[Job]] = {}
     for row, tag in tagged:
@@ -142,7 +141,9 @@ def read_ending(
     try:
         ending = endings.read_ending(*args)
         if ending is None:
-            ending = endings.without_record(*args, fate=_fate(attempt, state))
+            what = "left no exit record" if attempt.spawned else "ended before its program began"
+            fate = f"its job {attempt.job} {what} ({state or 'Slurm no longer lists the job'})"
+            ending = endings.without_record(*args, fate=fate)
         if ending.steps is None:
             ending = replace(ending, shown_steps=last_step(attempt.program, attempt.token))
     except Exception as error:  # noqa: BLE001  an end that is never posted would block the program for ever
@@ -168,8 +169,3 @@ def _by_output(paths: Paths, attempt: JobAttempt, state: str) -> str:
     directory = paths.attempt_dir(attempt.program, first, attempt.submit_token)
     text = read_bounded(f"{directory}/{OUTPUT_FILE.format(attempt.job)}", _OUTPUT_BYTES)
     return "OUT_OF_MEMORY" if _OUT_OF_MEMORY.search(text) else state
-
-
-def _fate(attempt: JobAttempt, state: str) -> str:
-    what = "left no exit record" if attempt.spawned else "ended before its program began"
-    return f"its job {attempt.job} {what} ({state or 'Slurm no longer lists the job'})"

@@ -160,7 +160,6 @@ class SlurmLauncher(Launcher):
             self._put(self._poll_now)
 
     def refuse(self, program: str, token: str, error: str) -> None:
-        """Report that an attempt was not submitted. Outcome: SpawnBroke."""
         with self._guard:
             self._attempts.pop(token, None)
         self._broke(program, token, f"cannot submit {program}: {error}")
@@ -185,7 +184,6 @@ class SlurmLauncher(Launcher):
             self._put(partial(self._ask, attempt))
 
     def kill_tree(self, program: str, token: str) -> None:  # noqa: ARG002
-        """Delete the job. Outcome: Ended."""
         attempt = self._of(token)
         if attempt is not None:
             attempt.leaving = attempt.killed = True
@@ -438,7 +436,11 @@ class SlurmLauncher(Launcher):
             return
         self._is_job(attempt, row)
         if (row.restarts or 0) > attempt.restart:
-            self._handle_requeue(attempt, row)
+            # Slurm has restarted the job, or will. This attempt has ended, and the next attempt is the same job.
+            if attempt.leaving:
+                self._cancel(attempt)
+            following = "" if attempt.leaving else contract.next_token(attempt.token)
+            self._end(attempt, row.state, requeued=True, next_token=following)
         elif row.ended:
             self._end(attempt, row.state)
         elif row.waiting or (row.state == "CONFIGURING" and not attempt.spawned):
@@ -546,14 +548,6 @@ class SlurmLauncher(Launcher):
                 node_report.pid, node_report.start_ticks, node_report.shim_pid, node_report.shim_start_ticks,
             )
         )  # fmt: skip
-
-    def _handle_requeue(self, attempt: JobAttempt, row: Job) -> None:
-        """Slurm has restarted the job, or will. This attempt has ended, and the next attempt is the same job."""
-        if attempt.leaving:
-            self._cancel(attempt)
-            self._end(attempt, row.state, requeued=True)
-            return
-        self._end(attempt, row.state, requeued=True, next_token=contract.next_token(attempt.token))
 
     def _end_strays(self, queue: QueueState) -> None:
         """Delete jobs with our mark that belong to no attempt. They could not train and would only wait in the queue."""

@@ -372,7 +372,6 @@ def wait(run: Run, shim: subprocess.Popen[bytes], announced: Announcement) -> No
 
 
 def _say(sentence: str) -> None:
-    """Print a sentence to the job's own output."""
     sys.stdout.write(f"extralife: {sentence}\n")
     sys.stdout.flush()
 

@@ -68,8 +68,6 @@ class _Watched:
 
 
 class SlurmProbes(Probes):
-    """`ports.Probes` of a cluster's jobs."""
-
     def __init__(
         self, paths: Paths, clock: Clock, begun: Callable[[str], bool],
         own: Callable[[str], OwnCheckpoint | None] = lambda _: None, figures: FigureReader | None = None,
@@ -131,7 +129,6 @@ class SlurmProbes(Probes):
                 each.seen_at_s = min(now_s, each.seen_at_s + blind_s)
 
     def reports(self) -> Reports:
-        """The reports that workers have written to their `reports.jsonl` since the last call."""
         with self._guard:
             watched = [
                 each for each in self._watched.values() if each.reports < _MOST_REPORTS_EVER and each.seen is not None
@@ -155,7 +152,11 @@ class SlurmProbes(Probes):
             beat = daemon_side.read_beat(self._paths.beat(spec.name, item.attempt))
             if beat is not None and beat.token == item.token:
                 item.beat = beat
-            self._note_work(item, found)
+            used = witness.TreeUsage(found.at_ns / 1e9, found.cpu_s, found.io_bytes)
+            by = "" if item.used is None else witness.works(item.used, used)
+            if by:
+                item.worked_at_s, item.works_by = now_s, by
+            item.used = used
         if item.seen is not None and spec.progress in (Progress.AUTO, Progress.LOG, Progress.FILES):
             seen = {} if spec.progress is Progress.FILES else growth.logs(self._paths, spec)
             item.grown.note(seen | (growth.files(self._paths, spec) if spec.progress_glob else {}), now_s)
@@ -175,13 +176,6 @@ class SlurmProbes(Probes):
             item.grown.began(found.logs_from)
         if self._figures is not None and not item.spec.builtin:
             self._figures.watch(item.spec, item.token, found.began_wall_s - _CLOCKS_S, found.logs_from)
-
-    def _note_work(self, item: _Watched, found: NodeReport) -> None:
-        now = witness.TreeUsage(found.at_ns / 1e9, found.cpu_s, found.io_bytes)
-        by = "" if item.used is None else witness.works(item.used, now)
-        if by:
-            item.worked_at_s, item.works_by = item.seen_at_s, by
-        item.used = now
 
     def _sample(self, item: _Watched) -> Sample | None:
         if item.seen is None:
