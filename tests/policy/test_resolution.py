@@ -76,7 +76,9 @@ def test_a_window_of_any_length_has_600_to_1000_points_where_the_record_has_them
     span_s = min(span_s, age_s, TIERS[-1].keep_s)
     tier, joined_s = points_for(held, NOW_S - span_s, NOW_S, 1000, 1000, 1)
     period_s = joined_s or tier.period_s
-    reaching = [each.period_s for each, has in zip(TIERS, held, strict=True) if has.oldest_s < NOW_S - span_s + each.period_s]
+    reaching = [
+        each.period_s for each, has in zip(TIERS, held, strict=True) if has.oldest_s < NOW_S - span_s + each.period_s
+    ]
     assert tier.period_s == min(reaching), "no finer one reaches back"
     assert period_s >= tier.period_s, "or some points would have no row"
     assert span_s / period_s <= 1000
