@@ -115,7 +115,7 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
     "storage": (
         [f"workers/{name}.py" for name in ("checkpoint", "store", "replay", "rollout", "records", "results", "contract", "prefetch")],
         [f"tests/workers/test_{name}.py" for name in (
-            "checkpoint", "store", "replay", "replay_widths", "rollout", "records", "results", "the_contract", "contract_pieces",
+            "checkpoint", "store", "replay", "replay_widths", "rollout", "records", "results", "beats", "manifest", "client_calls",
             "prefetch", "resume_exact", "dqn", "on_policy",
         )] + ["tests/adapters/test_controls.py"],
     ),

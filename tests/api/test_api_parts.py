@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +14,10 @@ from fake_backend import FakeBackend, program
 from leaks import nothing_stays_open
 
 from supervisor.api import logfiles, peer, starting
-from supervisor.api.inputs import MOST_PIN_S, is_span, signal_name
+from supervisor.api.inputs import signal_name
 from supervisor.api.logfiles import Chunk
 from supervisor.api.peer import Peer
 from supervisor.api.port import StatusPage
-from supervisor.api.rest import REST_KEY, read_body_first
 from supervisor.model.codes import BAD_NAME, FAILED, SUCCESS
 
 # --- log files -------------------------------------------------------------------------------------------------------------
@@ -36,34 +33,6 @@ def log(tmp_path: Path) -> Iterator[Path]:
 
 def id_of(path: Path) -> str:
     return f"{path.stat().st_dev:x}-{path.stat().st_ino:x}"
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "data"), [(0, b""), (1, b"9"), (9, b"123456789"), (10, b"0123456789"), (11, b"0123456789")]
-)
-def test_a_tail_ends_where_the_log_ends(log: Path, size_bytes: int, data: bytes) -> None:
-    assert logfiles.read_tail(str(log), size_bytes) == Chunk(data, id_of(log), 10)
-
-
-@pytest.mark.parametrize(
-    ("begin", "size_bytes", "data"),
-    [(0, 0, b""), (0, 3, b"012"), (7, 3, b"789"), (7, 99, b"789"), (10, 9, b""), (11, 9, b""), (2**70, 9, b"")],
-)
-def test_a_part_begins_where_it_is_told_to(log: Path, begin: int, size_bytes: int, data: bytes) -> None:
-    sizes = []
-    assert logfiles.read_part(str(log), lambda size: (sizes.append(size), (begin, size_bytes))[1]) == (data, 10)
-    assert sizes == [10]
-
-
-@pytest.mark.parametrize(
-    ("offset", "limit_bytes", "data", "after", "note"),
-    [
-        (0, 99, b"0123456789", 10, ""), (4, 3, b"456", 7, ""), (10, 5, b"", 10, ""), (11, 5, b"01234", 5, "truncated"),
-    ],
-)  # fmt: skip
-def test_what_follows_a_position(log: Path, offset: int, limit_bytes: int, data: bytes, after: int, note: str) -> None:
-    for file_id in ("", id_of(log)):
-        assert logfiles.read_from(str(log), file_id, offset, limit_bytes) == Chunk(data, id_of(log), after, note)
 
 
 def test_one_answer_holds_a_mebibyte_at_most(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,17 +86,6 @@ def test_a_log_that_cannot_be_read_leaves_no_descriptor_open(tmp_path: Path) -> 
 )  # fmt: skip
 def test_names_of_signals(value: object, name: str | None) -> None:
     assert signal_name(value) == name
-
-
-@pytest.mark.parametrize(
-    ("value", "valid"),
-    [
-        (0, False), (0.0, False), (0.001, True), (1, True), (-1, False), (True, False), ("1", False), (None, False),
-        (MOST_PIN_S, True), (316_224_000, True), (316_224_000.1, False), (float("nan"), False), (float("inf"), False),
-    ],
-)  # fmt: skip
-def test_how_long_a_level_may_be_pinned(value: object, valid: bool) -> None:
-    assert is_span(value) is valid
 
 
 # --- starts ----------------------------------------------------------------------------------------------------------------
@@ -308,45 +266,6 @@ def test_bytes_that_nobody_has_read_are_counted_here_and_in_the_kernel() -> None
         assert (peer.unread_bytes(nothing), peer.disconnected(nothing)) == (0, False)
 
 
-def test_a_connection_is_abandoned_if_there_is_one() -> None:
-    transport = Transport(None)
-    peer.abandon(scope_of(transport))
-    peer.abandon({})
-    assert transport.aborted == 1
-
-
-def test_the_kernel_names_the_process_at_the_other_end() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        found = peer._peer_of(Transport(ours))  # type: ignore[arg-type]
-        assert found == Peer(os.getpid(), os.getuid(), os.getgid())
-    assert peer._peer_of(Transport(ours)) is None, "a closed socket"  # type: ignore[arg-type]
-    assert peer._peer_of(Transport(None)) is None  # type: ignore[arg-type]
-    assert peer._peer_of(Transport(SimpleNamespace(family=socket.AF_INET))) is None  # type: ignore[arg-type]
-
-
-def test_a_request_knows_whose_connection_it_came_on() -> None:
-    over_tcp = scope_of(Transport(None, peername=("203.0.113.7", 5)))
-    assert peer.address_of(over_tcp) == "203.0.113.7"
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        here = scope_of(Transport(ours))
-    assert (peer.address_of(here), peer.address_of({}), peer.caller(here)[1]) == (None, None, os.getuid())
-    assert peer.caller(here | {"extralife.by": "me at 203.0.113.7"}) == ("me at 203.0.113.7", None)
-
-
-@pytest.mark.parametrize(
-    ("family", "at", "address"),
-    [
-        (socket.AF_UNIX, "", None), (socket.AF_INET, ("203.0.113.7", 5), "203.0.113.7"),
-        (socket.AF_INET6, ("::ffff:203.0.113.7", 5, 0, 0), "203.0.113.7"), (socket.AF_INET, None, "an unknown address"),
-    ],
-)  # fmt: skip
-def test_the_address_of_a_client(family: int, at: object, address: str | None) -> None:
-    transport = Transport(SimpleNamespace(family=family), peername=at)
-    assert peer.tcp_address(transport) == address  # type: ignore[arg-type]
-
-
 def test_who_asks_has_a_name_for_people() -> None:
     assert peer.caller({peer.PEER_KEY: Peer(1, 0, 0)}) == ("root", 0)
     assert peer.caller({peer.PEER_KEY: Peer(1, 4_000_000_000, 0)}) == ("uid 4000000000", 4_000_000_000)
@@ -354,62 +273,3 @@ def test_who_asks_has_a_name_for_people() -> None:
 
 
 # --- bodies and long answers -----------------------------------------------------------------------------------------------
-
-
-def asked_for(headers: list[tuple[bytes, bytes]], pieces: list[Any], reads: int = 0, **scope: Any) -> list[Any]:
-    """What is received and sent, in this order, by an application that answers after `reads` pieces of the body."""
-    order: list[Any] = []
-    left = iter(pieces)
-
-    async def receive() -> Any:
-        order.append(("received", found := next(left)))
-        if found is None:
-            await asyncio.sleep(60)
-        return found
-
-    async def send(message: Any) -> None:
-        order.append(("sent", message["type"]))
-
-    async def app(_scope: Any, receive: Any, send: Any) -> None:
-        for _ in range(reads):
-            await receive()
-        await send({"type": "http.response.start"})
-        await send({"type": "http.response.body"})
-
-    asyncio.run(read_body_first(app)({"headers": headers, **scope}, receive, send))
-    return [each[1] for each in order]
-
-
-MORE = {"type": "http.request", "body": b"x", "more_body": True}
-LAST = {"type": "http.request", "body": b"y", "more_body": False}
-BARE = {"type": "http.request"}
-GONE = {"type": "http.disconnect"}
-SENT = ["http.response.start", "http.response.body"]
-
-
-@pytest.mark.parametrize(
-    ("headers", "pieces", "reads", "order"),
-    [
-        ([], [MORE], 0, SENT),
-        ([(b"content-length", b"0")], [MORE], 0, SENT),
-        ([(b"content-length", b"2")], [MORE, LAST, MORE], 0, [MORE, LAST, *SENT]),
-        ([(b"content-length", b"2")], [MORE, LAST, MORE], 1, [MORE, LAST, *SENT]),
-        ([(b"content-length", b"2")], [MORE, LAST, MORE], 2, [MORE, LAST, *SENT]),
-        ([(b"content-length", b"2")], [BARE, MORE], 0, [BARE, *SENT]),
-        ([(b"content-length", b"2")], [MORE, GONE, MORE], 0, [MORE, GONE, *SENT]),
-        ([(b"transfer-encoding", b"chunked")], [LAST], 0, [LAST, *SENT]),
-        ([(b"transfer-encoding", b"chunked"), (b"content-length", b"0")], [LAST], 0, [LAST, *SENT]),
-        ([(b"content-length", b"2"), (b"expect", b"100-continue")], [LAST], 0, SENT),
-        ([(b"x", b"1")], [LAST], 0, SENT),
-    ],
-)
-def test_the_rest_of_a_body_is_read_before_the_answer(headers: Any, pieces: Any, reads: int, order: Any) -> None:
-    assert asked_for(headers, pieces, reads) == order
-
-
-def test_no_more_of_a_body_is_read_than_a_mebibyte_and_no_longer_than_is_allowed() -> None:
-    half = {**MORE, "body": b"x" * 2**19}
-    assert asked_for([(b"content-length", b"9")], [half] * 5) == [half, half, *SENT]
-    nearly = {**MORE, "body": b"x" * (2**19 - 1)}
-    assert asked_for([(b"content-length", b"9")], [nearly, half, MORE, MORE]) == [nearly, half, MORE, *SENT]
-    assert asked_for([(b"content-length", b"9")], [MORE, None], **{REST_KEY: 0.01}) == [MORE, None, *SENT]

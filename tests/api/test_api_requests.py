@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import threading
@@ -16,7 +15,6 @@ from fake_backend import FakeBackend, daemon, journal, program
 from serving import Connection, call
 
 from supervisor.api import app
-from supervisor.api.limits import MOST_BODY_BYTES
 from supervisor.api.port import Result
 from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NOT_RUNNING, SUCCESS
 from supervisor.model.inputs import Verb
@@ -236,14 +234,6 @@ def test_every_route_refuses_a_key_that_it_does_not_know(api: Path, backend: Not
     status, told = call(api, f"/api/v1/{page}", {"z": 1})
     assert (status, told["error"].partition(";")[0]) == (400, "unknown key 'z'")
     assert backend.calls == []
-
-
-def test_a_body_of_exactly_the_limit_is_read(api: Path, backend: Noting) -> None:
-    text = json.dumps({"name": "a", "text": ""})
-    whole = {"name": "a", "text": "x" * (MOST_BODY_BYTES - len(text))}
-    assert call(api, "/api/v1/stdin", json.dumps(whole).encode())[0] == 200
-    assert len(backend.calls) == 1
-    assert call(api, "/api/v1/stdin", json.dumps(whole).encode() + b" ")[0] == 413
 
 
 # --- logs --------------------------------------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import pwd
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -112,24 +110,6 @@ def test_every_page_of_the_reports_has_its_address(asked: Asked) -> None:
     assert asked.told("GET", "/api/v1/nothing") == asked.told("POST", "/nothing") == (404, {"error": "no such page"})
 
 
-def test_only_a_page_that_may_take_long_leaves_the_threads_of_the_readers(asked: Asked) -> None:
-    threads_, made = [], {"a": 1}
-
-    def page(name: str, query: Any) -> Any:
-        threads_.append((name, dict(query), threading.current_thread().name.rpartition("_")[0]))
-        return made
-
-    asked.backend.page = page  # type: ignore[method-assign]
-    slow = next(name for name, found in PAGES.items() if not found.instant)
-    instant = next(name for name, found in PAGES.items() if found.instant)
-    for target in (f"{slow}?since=60s", f"{slow}?since=86400s", slow, f"{slow}?check=x", f"{instant}?check=x"):
-        assert asked.told("GET", f"/api/v1/{target}") == (200, made)
-    assert threads_ == [
-        (slow, {"since": "60s"}, "api-short"), (slow, {"since": "86400s"}, "api-read"), (slow, {}, "api-long"),
-        (slow, {"check": "x"}, "api-ask"), (instant, {"check": "x"}, ""),
-    ]  # fmt: skip
-
-
 def test_a_costly_page_of_a_long_window_is_given_again_for_a_while(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     made, now_s = itertools.count(1), [0.0]
     asked.backend.page = lambda *_: {"made": next(made)}  # type: ignore[method-assign]
@@ -147,17 +127,6 @@ def test_a_costly_page_of_a_long_window_is_given_again_for_a_while(asked: Asked,
     now_s[0] = apps._OLDEST_S
     assert twice() == [8, 8]
     api.close()
-
-
-def test_who_asks_is_named_by_the_kernel_or_by_the_password(asked: Asked) -> None:
-    body = json.dumps({"verb": "stop", "names": ["Pong"]}).encode()
-    asked("POST", "/api/v1/ask", body)
-    tcp = {"extralife.address": "203.0.113.7"}
-    assert asked("POST", "/api/v1/ask", body, **tcp)[0] == 401
-    name = pwd.getpwuid(0).pw_name
-    assert [each[3:] for each in asked.backend.asked] == [(name, 0)]
-    assert asked("GET", "/api/v1/status", host="evil.example")[0] == 403
-    assert asked("GET", "/api/v1/status", host="tunnel.example")[0] == 200
 
 
 @pytest.mark.parametrize(

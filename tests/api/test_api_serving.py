@@ -10,25 +10,19 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_backend import FakeBackend, program
-from leaks import nothing_stays_open
-from serving import Connection, call, ended, raw, served, until
+from serving import Connection, call, raw, served
 from starlette.requests import Request
 from structlog.testing import capture_logs
 from tools import PATIENCE
 
 from supervisor.api import app, limits, server, stream
-from supervisor.api.inputs import RequestRefused
-from supervisor.api.listener import listen
-from supervisor.api.server import Server
 from supervisor.model.facts import DaemonSuspended, Stamped
-from supervisor.model.settings import HttpSettings
 from supervisor.policy.upkeep import refresh
 from supervisor.reports.accounts_view import Since
 
@@ -129,19 +123,6 @@ def test_a_warning_about_clients_is_logged_once_a_minute_with_the_number_of_its_
         {**entry, "text": "something else", "passed_over": 0},
         {**entry, "text": "a bug", "error": "ZeroDivisionError('x')", "passed_over": 0},
     ]
-
-
-def test_a_server_that_has_ended_has_closed_all_but_the_listener(backend: FakeBackend, socket_path: Path) -> None:
-    listener = listen(str(socket_path))
-    with nothing_stays_open():
-        made = Server(backend, listener, lambda: 1000.0)
-        made.start()
-        assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 200")
-        made.stop()
-        made.stop()
-    with socket.socket(socket.AF_UNIX) as waits:
-        waits.connect(str(socket_path))
-    listener.close()
 
 
 def test_a_connection_that_asks_nothing_more_is_closed_after_its_time(
@@ -252,30 +233,6 @@ def test_a_connection_without_room_is_told_so_and_closed(
         assert raw(socket_path, HEALTH).startswith(b"HTTP/1.1 200")
 
 
-def test_over_tcp_the_longest_idle_connection_makes_room_and_the_control_socket_loses_none(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "HEAD_S", 1e9)  # none has to go because a busy machine takes its time
-    monkeypatch.setattr(limits, "MOST_OVER_TCP", 2)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        number = free.getsockname()[1]
-    with capture_logs() as said, served(backend, socket_path) as serving:
-        serving.tcp.want(settings(port=number))
-        until(lambda: [entry for entry in said if entry["event"] == "serving_http"], "the port")
-        with contextlib.ExitStack() as stack:
-            here = stack.enter_context(socket.socket(socket.AF_UNIX))
-            here.connect(str(socket_path))
-            idle = []
-            for _ in range(2):
-                idle.append(stack.enter_context(socket.create_connection(("127.0.0.1", number), 30)))
-                raw(socket_path, HEALTH)  # it has been accepted
-            assert [ended(sock) for sock in (here, *idle)] == [False, False, False]
-            with socket.create_connection(("127.0.0.1", number), 30) as third:
-                third.sendall(HEALTH)
-                assert third.recv(12) == b"HTTP/1.1 401"
-                assert [ended(sock) for sock in (here, *idle)] == [False, True, False]
-
-
 def test_line_ends_before_a_request_are_passed_over_and_nowhere_else(backend: FakeBackend, socket_path: Path) -> None:
     with served(backend, socket_path):
         assert raw(socket_path, b"\r\n\n\r\n" + HEALTH).startswith(b"HTTP/1.1 200 OK")
@@ -294,16 +251,6 @@ def test_line_ends_before_a_request_are_passed_over_and_nowhere_else(backend: Fa
 
 
 # --- the TCP port ------------------------------------------------------------------------------------------------------------
-
-
-def settings(listen_: str = "127.0.0.1:0", password: str = "word", host: str = "127.0.0.1", port: int = 0) -> HttpSettings:
-    return HttpSettings(listen_, "me", "/secret", host, port, password)
-
-
-async def settled(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110  it has no event
-            await asyncio.sleep(0.001)
 
 
 # --- the stream --------------------------------------------------------------------------------------------------------------
@@ -393,37 +340,6 @@ def test_a_stream_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
         await second.leave()
         assert await reader.piece() == b":\n\n"
         await reader.leave()
-
-    asyncio.run(story())
-
-
-@pytest.mark.usefixtures("quick")
-def test_the_end_of_the_server_ends_a_stream_and_takes_no_new_one() -> None:
-    async def story() -> None:
-        of = stream.Stream(FakeBackend(wall_s=5.0))
-        reader = Reader(of)
-        await reader.begin()
-        await reader.piece()
-        of.end()
-        assert reader.task is not None
-        await asyncio.wait_for(reader.task, PATIENCE_S)
-        assert reader.pieces.empty()
-        with pytest.raises(RequestRefused, match=r"^extralife is stopping$") as refused:
-            await Reader(of).run()
-        assert refused.value.status == 503
-        await settled(lambda: of._watching is None)
-
-    asyncio.run(story())
-
-
-def test_head_tells_the_type_of_a_stream_and_begins_none() -> None:
-    async def story() -> None:
-        of = stream.Stream(FakeBackend())
-        answer = await of.answer(Request({"type": "http", "method": "HEAD", "headers": []}))
-        assert (answer.status_code, answer.body, dict(answer.headers)) == (
-            200, b"", {"cache-control": "no-store", "content-length": "0", "content-type": "text/event-stream; charset=utf-8"},
-        )  # fmt: skip
-        assert of._watching is None
 
     asyncio.run(story())
 

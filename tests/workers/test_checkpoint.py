@@ -130,18 +130,6 @@ def test_the_file_is_what_safetensors_reads(run_dir: Path) -> None:
             assert torch.equal(file.get_tensor(name), tensor), name
 
 
-def test_the_newest_is_by_steps_then_by_time(run_dir: Path) -> None:
-    good(Attempt(run_dir, TOKENS[2]).saver, 50)
-    good(Attempt(run_dir, TOKENS[0], 2).saver, 50)
-    loaded = Attempt(run_dir, TOKENS[1], 3).saver.load_newest()
-    assert loaded is not None
-    assert loaded.manifest.token == TOKENS[0]
-    good(Attempt(run_dir, TOKENS[1], 4).saver, 100)
-    loaded = Attempt(run_dir, TOKENS[1], 5).saver.load_newest()
-    assert loaded is not None
-    assert loaded.env_steps == 100
-
-
 def test_the_state_is_taken_when_save_is_called(run_dir: Path) -> None:
     """The caller goes on changing its counters while the thread writes."""
     saver = Attempt(run_dir).saver
@@ -446,17 +434,6 @@ def test_without_its_run_directory_nothing_is_written_and_the_reason_is_kept(run
     assert not (run_dir / "checkpoints").exists(), "one that a worker makes could be beside the one that counts"
 
 
-def test_a_disk_that_says_it_wrote_and_did_not_is_found_out(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    attempt = Attempt(run_dir)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", lambda _, data: len(data))
-        put(attempt.saver, 1)
-    assert re.search(
-        r"was not written: .* has 0 bytes after writing \d\d+: .*tensors\.safetensors", attempt.saver.failure or ""
-    )
-    assert names(run_dir) == []
-
-
 SAVER = textwrap.dedent(
     """
     import sys
@@ -718,15 +695,6 @@ def test_another_identity_is_refused_and_left_alone(run_dir: Path) -> None:
         with pytest.raises(WrongIdentity, match=pattern):
             Checkpointer(run_dir, Client({}), {**IDENTITY, **change}).load_newest()
     assert names(run_dir) == before
-
-
-def test_what_the_daemon_set_aside_stays_aside(run_dir: Path) -> None:
-    path = two(run_dir)
-    path.rename(path.with_name(path.name + ".bad"))
-    saver = Attempt(run_dir, TOKENS[1], 2).saver
-    loaded = saver.load_newest()
-    assert loaded is not None
-    assert loaded.env_steps == 1
 
 
 def test_at_most_five_bad_ones_are_kept(run_dir: Path) -> None:
