@@ -13,10 +13,6 @@ PROGRAM = "[program.Pong]\n"
 SECRET = "json://me:hunter2@host/s3cret"
 
 
-def test_without_the_section_nobody_is_told(place):
-    assert place.settings(PROGRAM).alerts == AlertSettings()
-
-
 @pytest.mark.parametrize("text", ["8:00", "24:00", "08:60", "daily", "08:00 "])
 def test_a_time_of_the_daily_report_that_makes_no_sense(place, text):
     assert place.errors(f'{PROGRAM}[alerts]\ncommand = ["/bin/true"]\nreport_at = "{text}"\n') == [
@@ -164,12 +160,6 @@ def test_urls_are_shown_nowhere(place):
     assert "hunter2" not in json.dumps(shown) + repr(loaded) + repr(loaded.settings)
     places = {key: str(origin) for key, _, origin in config.explain(loaded)}
     assert (places["alerts.urls"], places["alerts.kinds"]) == (f"{place.file}:3", "default")
-
-
-def test_a_change_of_urls_is_told_by_its_key(place):
-    before, after = place.settings(PROGRAM), place.settings(f'{PROGRAM}[alerts]\nurls = ["{SECRET}"]\n')
-    changes = config.diff(before, after)
-    assert (changes.settings, changes.restart, changes.changed) == (("alerts.urls",), (), ())
 
 
 def test_a_file_that_is_wrong_elsewhere_still_says_whom_to_tell(place):

@@ -143,3 +143,35 @@ def test_a_running_daemon_keeps_the_kind_of_its_launcher(place: Place, *, swap: 
 )
 def test_summary(place: Place, text: str, line: str) -> None:
     assert config.summary(place.settings(text)) == line
+
+
+CLUSTER = '[launcher]\nkind = "slurm"\n[levels.light]\n[levels.light.launcher]\ncpus = 2\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "digests"),
+    [
+        (
+            "[level]\nthreads = 2\n[program.it]\ngame = 'Pong'\nlr = 0.5\nenv = { A = 'b' }\n",
+            ("53ad0d168727bec7", "a1d3069bbca909ab"),
+        ),
+        ("[program.it]\ngame = 'Pong'\n", ("3fff46e3e5ce8d67", "e81a910df4b8101b")),
+        (f"{CLUSTER}[program.it]\ngame = 'Pong'\n", ("27083048deb3126c", "e81a910df4b8101b")),
+        (f"{CLUSTER}[program.it]\ncommand = 'sleep 1'\n", ("b667552c467ff21c", "a5d6f8bc8561bd73")),
+        ("[program.it]\ncommand = 'sleep {num_envs} {seed} {name}'\nseed = 1\n", ("c3bb0fbbe64d8ec4", "52f595f96ef5a7e3")),
+        ("[program.it]\ncommand = ['sleep', ['{resume}', '1']]\ndirectory = '/r/{name}'\n", ("743ae338567e1a89", "")),
+        (
+            "[program.it]\ncommand = 'sleep 1'\nkind = 'service'\nhealth = { tcp = 'h:1' }\numask = '022'\n",
+            ("6bf58f99e46207e3", ""),
+        ),
+        (
+            "[program.it]\ncommand = 'sleep 1'\ngpu = 1\nprogress = 'files'\nprogress_glob = 'a'\nstderr_log = '/x'\n",
+            ("2cd824ebb61fd927", ""),
+        ),
+    ],
+    ids=range(8),
+)
+def test_an_upgrade_computes_the_same_digests(place: Place, text: str, digests: tuple[str, str]) -> None:
+    """Other digests would restart every program of this kind after an upgrade, although nothing of it has changed."""
+    spec = place.program("it", text)
+    assert (spec.digest, spec.own_digest) == digests

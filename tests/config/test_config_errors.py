@@ -55,32 +55,17 @@ MISTAKES = {
     "[program]\n": "FILE, line 1: there is no program; add a section such as [program.Pong]",
     # values of the sections
     PONG + "[level]\nslots = true\n": "FILE, line 3: level.slots must be a whole number, not True",
-    PONG + "[level]\nslots = 2.0\n": "FILE, line 3: level.slots must be a whole number, not 2.0",
     PONG + f"[level]\nslots = 0x{'F' * 6000}\n": (
         "FILE, line 3: level.slots does not fit into 64 bits; write a smaller number"
-    ),
-    PONG + f"[level]\nslots = [0x{'F' * 6000}]\n": (
-        "FILE, line 3: level.slots must be a whole number, not [a number of more than 64 bits]"
     ),
     PONG + "[level]\nname = 'two words'\n": (
         "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -, not 'two words'"
     ),
-    PONG + "[level]\nname = 'caf\u00e9'\n": (
-        "FILE, line 3: level.name must be one word of up to 32 letters, digits, _ . -, not 'caf\u00e9'"
-    ),
     PONG + f"[level]\nslots = {2**63 - 1}\n": "FILE, line 3: level.slots must be at most 1024, not 9223372036854775807",
     PONG + "[stall]\nfloor_s = 0\n": "FILE, line 3: stall.floor_s must be more than 0",
     PONG + "[stall]\nfloor_s = inf\n": "FILE, line 3: stall.floor_s must be finite, not inf",
-    PONG + "[stall]\nfloor_s = 1e9\n": "FILE, line 3: stall.floor_s must be at most 3.16224e+07, not 1000000000.0",
-    PONG + "[stall]\nfloor_s = 1979-05-27\n": (
-        "FILE, line 3: stall.floor_s must be a number, not datetime.date(1979, 5, 27)"
-    ),
     PONG + "[restart]\nmax_delay_s = 0.5\nbase_delay_s = 1\n": (
         "FILE, line 4: restart.base_delay_s, 1, is more than restart.max_delay_s, 0.5; lower the first or raise the second"
-    ),
-    PONG + "[restart]\nslow_retry_s = 30000\n": (
-        "FILE, line 3: restart.slow_retry_s, 30000, is more than restart.slow_retry_max_s, 21600; "
-        "lower the first or raise the second"
     ),
     PONG + "[daemon]\nlog_level = 'verbos'\n": (
         "FILE, line 3: daemon.log_level must be one of debug, info, warning, error, critical, not 'verbos'"
@@ -106,8 +91,6 @@ MISTAKES = {
     PONG + "num_envs = 512\nreplay_size = 1024\n": (
         "FILE, line 3: replay_size 1024 holds less than 16 steps of 512 environments; at least 8192 is needed"
     ),
-    PONG + "lr = 2\n": "FILE, line 2: program.Pong.lr must be at most 1, not 2.0",
-    PONG + f"lr = 1{'0' * 400}\n": "FILE, line 2: program.Pong.lr does not fit into 64 bits; write a smaller number",
     PONG + "device = 'gpu'\n": "FILE, line 2: program.Pong.device must be auto, cpu, cuda or cuda:N, not 'gpu'",
     PONG + "algo = 'dqm'\n": "FILE, line 2: program.Pong.algo must be one of dqn, pqn, ppo, auto, not 'dqm'; did you mean dqn?",
     PONG + "directory = '/tmp'\n": (
@@ -163,9 +146,6 @@ MISTAKES = {
     X + 'env = { A = "a\\u0000" }\n': (
         "FILE, line 3: program.x.env.A must be a string without NUL, such as \"1\", not 'a\\x00'"
     ),
-    X + 'directory = "a\\u0000"\n': (
-        "FILE, line 3: program.x.directory must not hold a NUL character"
-    ),
     X + "done_codes = [256]\n": (
         "FILE, line 3: program.x.done_codes must be a list of exit codes, 0 to 255, such as [0], not [256]"
     ),
@@ -192,27 +172,18 @@ ABROAD = [
     ),
     ({"EXTRALIFE_SLOTS": "two"}, "environment variable EXTRALIFE_SLOTS: level.slots must be a whole number, not 'two'"),
     (
-        {"EXTRALIFE_SLOTS": "9" * 30},
-        "environment variable EXTRALIFE_SLOTS: level.slots does not fit into 64 bits; write a smaller number",
-    ),
-    (
         {"RL_STEPS": "9" * 400},
         "environment variable RL_STEPS: steps does not fit into 64 bits; write a smaller number; correct it or unset it",
     ),
-    ({"RL_LR": "9" * 400}, "environment variable RL_LR: lr must be finite, not inf; correct it or unset it"),
     ({"RL_A\nB": "1"}, "environment variable RL_A B is not a setting; did you mean RL_GAME?; correct it or unset it"),
-    (
-        {"RL_BATCHSIZE": "1"},
-        "environment variable RL_BATCHSIZE is not a setting; did you mean RL_BATCH_SIZE?; correct it or unset it",
-    ),
     ({"RL_LR": "x"}, "environment variable RL_LR: lr must be a number, not 'x'; correct it or unset it"),
     (
         {"RL_GAME": "Pong"},
         'environment variable RL_GAME: one game for every program makes no sense; set game = "NAME" in [program.NAME]',
     ),
     (
-        {"RL_DEVICE": "gpu"},
-        "environment variable RL_DEVICE: device must be auto, cpu, cuda or cuda:N, not 'gpu'",
+        {"RL_DEVICE": "::"},
+        "environment variable RL_DEVICE: device must be auto, cpu, cuda or cuda:N, not '::'",
     ),
     (
         {"RL_BATCH_SIZE": "33"},
@@ -266,14 +237,6 @@ def test_each_key_of_a_service_about_progress_is_a_mistake_of_its_own(place: Pla
         f"FILE, line {line}: program.x.{key}: a service is not judged by progress; remove it, or the kind"
         for line, key in enumerate(keys, 4)
     ]
-
-
-def test_a_client_is_told_of_a_group_that_is_none(place: Place) -> None:
-    with pytest.raises(config.ConfigError) as told:
-        place.load("[daemon]\nsocket_group = 'no-such-group'\n" + PONG, look=False)
-    assert str(told.value) == (
-        f"{place.file}, line 2: daemon.socket_group: there is no group 'no-such-group'; create it, or leave it empty"
-    )
 
 
 def test_what_is_just_right(place: Place) -> None:
@@ -333,33 +296,10 @@ def test_a_sentence_has_at_most_600_characters() -> None:
         assert (len(validation.errors), len(validation.warnings)) == (1, 1), "each is told once"
 
 
-@pytest.mark.parametrize(
-    ("origin", "text", "place_of"),
-    [
-        (Origin("default"), "default", "default"),
-        (Origin("default", "level.slots"), "default of level.slots", "default of level.slots"),
-        (Origin("file", "a.toml"), "a.toml", "a.toml"),
-        (Origin("file", "a.toml", 7), "a.toml:7", "a.toml, line 7"),
-        (Origin("environment", "RL_LR"), "environment RL_LR", "environment variable RL_LR"),
-        (Origin("flag", "--slots"), "flag --slots", "flag --slots"),
-        (Origin("derived", "cores / slots"), "cores / slots", "cores / slots"),
-    ],
-)
-def test_how_an_origin_is_named(origin: Origin, text: str, place_of: str) -> None:
-    assert (str(origin), origin.place) == (text, place_of)
-
-
 def test_an_odd_key_is_quoted_and_short() -> None:
     assert label("program", "a b", "x" * 64) == f'program."a b".{"x" * 64}'
     assert label("x" * 65) == f'"{"x" * 65}"'
     assert label("x" * 90) == f'"{"x" * 75} ...'
-
-
-def test_a_long_value_makes_no_long_sentence(place: Place) -> None:
-    (error,) = place.errors(f"[level]\nslots = '{'x' * 100_000}'\n{PONG}")
-    assert len(error) < 700
-    (error,) = place.errors(f"[program.'{'x' * 100_000}']\n")
-    assert len(error) < 700
 
 
 # --- files ---------------------------------------------------------------------------------------------------------------------

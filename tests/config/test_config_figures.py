@@ -97,13 +97,6 @@ def test_each_key_of_a_service_is_a_mistake_of_its_own(place: Place) -> None:
     ]
 
 
-def test_a_pattern_that_is_none_has_no_group_for_the_steps(place: Place) -> None:
-    assert place.errors(f"{HEAD}progress = 'figures'\nlog_regex = '(a'\n") == [
-        "FILE, line 4: program.it.log_regex: '(a' is no regular expression: missing ), unterminated subpattern at position 0",
-        f"FILE, line 3: program.it.progress: {NEEDED}",
-    ]
-
-
 @pytest.mark.parametrize(
     "keys",
     [

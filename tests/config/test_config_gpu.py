@@ -3,8 +3,6 @@
 import pytest
 from config_kit import Place
 
-from supervisor import config
-
 PONG = "[program.Pong]\n"
 SCRIPT = '[program.s]\ncommand = "true"\n'
 PINNED = {("CUDA_DEVICE_ORDER", "PCI_BUS_ID"), ("CUDA_VISIBLE_DEVICES", "1")}
@@ -49,20 +47,10 @@ def test_a_device_says_which_memory_it_waits_for(place: Place) -> None:
             SCRIPT + 'gpu = 1\nenv = { CUDA_VISIBLE_DEVICES = "0" }\n',
             "FILE, line 3: program.s.gpu says the same as env.CUDA_VISIBLE_DEVICES; remove one of the two",
         ),
-        (
-            PONG + '[gate]\non_timeout = "strat"\n',
-            "FILE, line 3: gate.on_timeout must be one of start, wait, give_up, not 'strat'; did you mean start?",
-        ),
     ],
 )
 def test_what_contradicts_itself_or_is_not_there_is_refused(place: Place, text: str, said: str) -> None:
     assert place.errors(text) == [said]
-
-
-def test_a_device_of_the_environment_that_is_none_is_one_sentence(place: Place) -> None:
-    with pytest.raises(config.ConfigError) as told:
-        place.load(PONG, {"RL_DEVICE": "::"})
-    assert told.value.errors == ["environment variable RL_DEVICE: device must be auto, cpu, cuda or cuda:N, not '::'"]
 
 
 @pytest.mark.parametrize(

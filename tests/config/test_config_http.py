@@ -23,10 +23,6 @@ def http(listen="127.0.0.1:9001", **more):
     return PROGRAM + "[http]\n" + "".join(f'{key} = "{value}"\n' for key, value in {"listen": listen, **more}.items())
 
 
-def test_without_the_section_there_is_no_port(place):
-    assert place.settings(PROGRAM).http == HttpSettings()
-
-
 @pytest.mark.parametrize(
     ("listen", "host", "port"),
     [("127.0.0.1:9001", "127.0.0.1", 9001), ("[::1]:1", "::1", 1), ("127.9.9.9:65535", "127.9.9.9", 65535)],

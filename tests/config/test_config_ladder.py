@@ -53,13 +53,9 @@ def test_every_program_is_made_for_every_level(place: Place) -> None:
     assert by_level["light"]["Pong"]["--num-envs"] == "8"
     assert by_level["heavy"]["Pong"]["--num-envs"] == "16"
     assert by_level["heavy"]["Pong"]["--threads"] == "3"
-    digests = [settings.at(name).program("Pong") for name in ("light", "wide", "heavy")]
-    assert digests[0] is not None
-    assert digests[1] is not None
-    assert digests[2] is not None
-    assert digests[0].digest == digests[1].digest, "a level with more slots touches nothing that runs"
-    assert digests[0].digest != digests[2].digest
-    assert digests[0].own_digest == digests[2].own_digest
+    light, wide, heavy = (settings.at(name).programs[1] for name in ("light", "wide", "heavy"))
+    assert light.digest == wide.digest != heavy.digest, "a level with more slots touches nothing that runs"
+    assert light.own_digest == heavy.own_digest
     assert settings.at("nowhere") is settings
     assert settings.at("light") is settings
 

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -365,23 +364,6 @@ def test_every_setting_is_explained_once_and_secrets_are_not_told(place: Place) 
             assert f"{section}.{field.name}" in rows or field.type == "JobResources"  # explained where they are given
 
 
-def test_money_and_backups(place: Place) -> None:
-    body = '[cost]\nusd_per_hour = 1.5\n[backup]\ncalendar = "weekly sun 03:30"\nkeep = 3\n[program.Pong]\n'
-    loaded = place.load(body)
-    assert loaded.settings.cost.usd_per_hour == 1.5
-    assert (loaded.settings.backup.calendar, loaded.settings.backup.keep) == ("weekly sun 03:30", 3)
-    place.environ["EXTRALIFE_USD_PER_HOUR"] = "2.25"
-    assert place.load(body).settings.cost.usd_per_hour == 2.25
-    wrong = body.replace("weekly sun 03:30", "every sunday").replace("1.5", "-1")
-    assert place.errors(wrong) == [
-        (
-            'FILE, line 4: backup.calendar must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as '
-            "\"weekly sun 03:30\", not 'every sunday'"
-        ),
-        "FILE, line 2: cost.usd_per_hour must be at least 0, not -1.0",
-    ]
-
-
 def test_every_part_of_the_settings_has_a_section() -> None:
     """A field that is added to `Settings` must be filled by the configuration."""
     assert {field.name for field in dataclasses.fields(Settings) if field.init} == {"paths", "programs", "ladder", *SECTIONS}
@@ -480,15 +462,6 @@ def test_where_a_default_directory_comes_from(place: Place) -> None:
     ]  # fmt: skip
     paths = place.load("[program.Pong]\n", look=False).settings.paths
     assert paths.runtime_dir == config.runtime_dir_for(paths.state_dir, place.environ)
-
-
-def test_none_of_it_loads_what_is_slow() -> None:
-    script = "import sys, supervisor.config; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
-    )
-    slow = {"torch", "numpy", "psutil", "structlog", "starlette", "asyncio", "sqlite3", "argparse", "subprocess"}
-    assert not slow & set(done.stdout.split())
 
 
 def test_what_the_launcher_leaves_to_a_worker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,6 @@ from supervisor.policy.upkeep.notices import NoticeSettings
 HEAD = "[program.Pong]\n[notice]\n"
 
 
-def test_without_the_section_it_is_the_default(place: Place) -> None:
-    assert place.settings("[program.Pong]\n").notice == NoticeSettings()
-
-
 def test_a_file_is_found_beside_the_configuration(place: Place) -> None:
     loaded = place.load(f'{HEAD}file = "end"\ncommand = "sleep 1"\n')
     assert loaded.settings.notice == NoticeSettings(file=f"{place.directory}/end", command="sleep 1")

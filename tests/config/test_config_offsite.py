@@ -27,11 +27,6 @@ def write(place, name, text, mode=0o600):
     return str(file)
 
 
-def test_without_a_repository_nothing_is_copied(place):
-    assert place.settings(PROGRAM).offsite == OffsiteSettings()
-    assert not OffsiteSettings().on
-
-
 def test_the_files_are_found_beside_the_configuration(place):
     env_file = write(place, "env", "# mine\n\nAWS_ACCESS_KEY_ID=AKIA\nAWS_SECRET_ACCESS_KEY=s3cret\n")
     text = '[offsite]\nrepository = "s3:host/bucket"\npassword_file = "password"\nenv_file = "env"\nkeep_last = 3\n'
@@ -113,11 +108,6 @@ def test_repositories(place, repository):
     loaded = place.load(f'{PROGRAM}[offsite]\nrepository = "{repository}"\npassword_file = "password"\n{way}')
     assert (loaded.settings.offsite.repository, str(loaded.origins["offsite.repository"])) == (repository, f"{place.file}:3")
     assert loaded.settings.offsite.env_file == ""
-
-
-def test_a_password_may_be_just_as_large_as_the_limit(place):
-    write(place, "password", "x" * (1 << 16))
-    assert place.errors(f'{PROGRAM}[offsite]\nrepository = "/srv"\npassword_file = "password"\n') == []
 
 
 def test_a_password_on_a_disk_that_is_not_mounted_does_not_refuse_a_start(place):

@@ -79,18 +79,6 @@ def test_patterns(place: Place, glob: str) -> None:
             "checkpoint_step repeats what holds a repetition or a choice, which can take for ever; try step=(\\d+)",
         ),
         (
-            "checkpoint_glob = 'a'\ncheckpoint_check = 7",
-            'checkpoint_check must be a string or a list of strings, such as ["python", "check.py"], not 7',
-        ),
-        (
-            "checkpoint_glob = 'a'\ncheckpoint_check = []",
-            'checkpoint_check names no program; write it such as ["python", "check.py"], without NUL characters',
-        ),
-        (
-            "checkpoint_glob = 'a'\ncheckpoint_check = 'a \"'",
-            "checkpoint_check cannot be split into words: No closing quotation; close the quotation or give a list of strings",
-        ),
-        (
             "checkpoint_glob = 'a'\ncheckpoint_check_timeout_s = 5",
             "checkpoint_check_timeout_s has no effect without checkpoint_check; set that, or remove this",
         ),
@@ -104,10 +92,3 @@ def test_mistakes(place: Place, lines: str, sentence: str) -> None:
     (error,) = place.errors(HEAD + lines)
     assert error.partition(": ")[2] == f"program.mine.{sentence}"
     assert error.startswith(f"FILE, line {3 + lines.count(chr(10))}: "), "the last line is the mistake"
-
-
-def test_a_built_in_game_has_its_own(place: Place) -> None:
-    (error,) = place.errors("[program.Pong]\ncheckpoint_glob = 'a'")
-    assert error == (
-        "FILE, line 2: program.Pong.checkpoint_glob is for a program with a command; set command, or remove checkpoint_glob"
-    )

@@ -47,10 +47,6 @@ def test_logs(place: Place) -> None:
     assert settings.logs("x") == (settings.paths.log("x", "stderr"),)
 
 
-def test_retries_alone_come_with_supervisors_second(place: Place) -> None:
-    assert place.program("x", f"{PLAIN}start_retries = 3\n").start_s == 1.0
-
-
 def test_the_borders_of_what_is_allowed(place: Place) -> None:
     spec = place.program("x", f'{PLAIN}umask = "0"\nlog_max_bytes = 4096\nstderr_log = "/tmp/../x.log"\nstart_retries = 0\n')
     assert (spec.umask, spec.log_max_bytes, spec.stderr_log) == ("0", 4096, "/x.log")
@@ -75,12 +71,6 @@ def test_the_borders_of_what_is_allowed(place: Place) -> None:
 def test_what_is_wrong_is_said(place: Place, line: str, said: str) -> None:
     last = 3 + line.count("\n")
     assert place.errors(PLAIN + line) == [f"FILE, line {last}: {said}"]
-
-
-def test_they_are_for_commands(place: Place) -> None:
-    assert place.errors("[program.Pong]\nstdin = true\n") == [
-        "FILE, line 2: program.Pong.stdin is for a program with a command; set command, or remove stdin"
-    ]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process of another user")

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 from config_kit import Place, flags_of, plain_id
 
-from supervisor.config import source
 from supervisor.config.changes import diff
-from supervisor.config.seeds import expanded
-from supervisor.config.validation import Validation
 
 PONG = "[program.Pong]\n"
 LEVEL = '[level]\nname = "heavy"\nnum_envs = 24\nbatch_size = 504\n'
@@ -87,14 +84,7 @@ def test_a_level_changes_the_whole_digest_and_not_the_programs_own(place: Place)
 def test_the_borders_of_seeds(place: Place) -> None:
     settings = place.settings(PONG + 'seeds = [0, 2147483647]\ngroup = "mine"\n')
     assert [(spec.name, spec.group) for spec in settings.programs] == [("Pong-s0", "mine"), ("Pong-s2147483647", "mine")]
-    tables = {"x": {"command": "t", "seeds": list(range(1000))}, "y": 3, "Catch": {"seeds": [1]}, "Pong": {"lr": 1}}
-    validation = Validation(source.parsed("FILE", None, PONG))
-    found = expanded(validation, tables, {})
-    assert [found[name] for name in ("x-s0", "x-s999", "y", "Catch-s1", "Pong")] == [
-        {"command": "t", "group": "x", "seed": 0}, {"command": "t", "group": "x", "seed": 999}, 3,
-        {"game": "Catch", "group": "Catch", "seed": 1}, {"lr": 1},
-    ]  # fmt: skip
-    assert (len(found), validation.errors) == (1003, [])
+    assert len(place.settings(PONG + f"seeds = {list(range(1000))}\n").programs) == 1000
 
 
 def test_a_script_takes_its_seeds_whatever_rl_seed_says(place: Place) -> None:
@@ -142,16 +132,4 @@ def test_one_sentence(place: Place, keys: str, sentence: str) -> None:
 def test_one_seed_for_all_is_told(place: Place) -> None:
     assert place.errors(PONG + "seeds = [4, 6]\n", {"RL_SEED": "3"}) == [
         f"{S} would all be overridden by environment RL_SEED; unset it"
-    ]
-
-
-def test_a_mistake_beside_seeds_is_told_with_its_line(place: Place) -> None:
-    errors = place.errors(PONG + "seeds = [4, 6]\nlr = 7\n")
-    assert errors == ["FILE, line 3: program.Pong.lr must be at most 1, not 7.0"]
-
-
-def test_a_fallback_that_is_no_smaller_is_no_reason_to_refuse_a_lighter_level(place: Place) -> None:
-    loaded = place.load(PONG + "fallback_batch = 1024\n")
-    assert [warning.replace(str(place.file), "FILE") for warning in loaded.warnings] == [
-        "FILE, line 2: program.Pong: fallback_batch 1024 is no smaller than batch_size 512 and has no effect"
     ]
