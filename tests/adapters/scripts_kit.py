@@ -29,9 +29,11 @@ class ScriptsBox:
     def run_dirs(self, *names: str) -> dict[str, Path]:
         return {name: self.directory / "state" / "programs" / name for name in names or self.places}
 
-    def make(self, *names: str, name: str = "b1", task: Task | None = None, every: bool = False) -> BackupInfo:
+    def make(
+        self, *names: str, name: str = "b1", wall_s: float = 1.5e9, task: Task | None = None, every: bool = False
+    ) -> BackupInfo:
         return store.make(
-            self.root, name, self.run_dirs(*names), label="Before Friday", cause="operator", wall_s=1.5e9,
+            self.root, name, self.run_dirs(*names), label="Before Friday", cause="operator", wall_s=wall_s,
             task=task or Task(), every=every, places=self.places,
         )  # fmt: skip
 

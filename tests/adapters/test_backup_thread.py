@@ -69,9 +69,12 @@ def test_one_that_is_made_says_all_about_it_and_the_superfluous_go(box):
     assert (info.label, info.cause, info.created_wall_s) == ("Before Friday", "calendar", WALL_S)
     second = box.does(Backup("b2", "", "calendar", ("Pong",), spare=("b1",)))
     assert second.removed == (), "what is needed is spared"
+    (box.root / "bad").mkdir()
     third = box.does(Backup("b3", "", "calendar", ("Pong",)))
     assert sorted(third.removed) == ["b1", "b2"]
-    assert [each.name for each in backups.survey(box.root)] == ["b3"]
+    assert [each.name for each in backups.survey(box.root)] == ["b3", "bad"], (
+        "one without a list counts for none, and is left"
+    )
 
 
 def test_the_way_there_and_back(box):
@@ -82,7 +85,9 @@ def test_the_way_there_and_back(box):
     restored = box.does(RestoreBackup("b1", ("Pong",), "kept"))
     assert restored == BackupRestored(NOW_S, "kept", "", {"Pong": 100}, kept=True)
     kept = backups.find(box.root, "kept")
-    assert (kept.label, kept.cause, kept.steps) == ("before rollback to b1", "rollback", {"Pong": 300})
+    assert (kept.label, kept.cause, kept.created_wall_s) == ("before rollback to b1", "rollback", WALL_S)
+    assert [(each.program, [step for _, step, _ in each.checkpoints]) for each in kept.programs] == [("Pong", [300, 100])]
+    assert [each.env_steps for each in survey(box.qbert)] == [7]
     assert [each.name for each in backups.survey(box.root)] == ["kept", "b1"], "neither of them is pruned"
 
 
@@ -98,6 +103,14 @@ def test_what_goes_wrong_is_an_outcome_of_each_order(box):
     assert box.does(RestoreBackup("zzz", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", missing, {})
     made = box.does(Backup("b1", "", "operator", ("Never",)))
     assert made == BackupMade(NOW_S, "b1", "none of the programs has a complete checkpoint yet")
+    box.does(Backup("b1", "", "operator", ("Pong", "Qbert")))
+    next((box.root / "b1" / "programs" / "Pong").rglob("state.json")).unlink()
+    wrong = f"Pong, ckpt-100.{TOKEN}: state.json is missing"
+    assert box.does(CheckBackup("b1", (), "kept")) == BackupChecked(NOW_S, "kept", wrong, ())
+    assert box.does(CheckBackup("b1", ("Qbert",), "kept")) == BackupChecked(NOW_S, "kept", "", ("Qbert",))
+    assert box.does(RestoreBackup("b1", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", wrong, {})
+    none = "backup b1 contains nothing of Never"
+    assert box.does(RestoreBackup("b1", ("Never",), "kept")) == BackupRestored(NOW_S, "kept", none, {})
 
 
 @pytest.mark.parametrize(
@@ -166,29 +179,6 @@ def test_what_is_under_way_is_shown_and_left_at_the_end(box, monkeypatch):
     assert box.inbox.take(0) is None, "the next daemon begins it anew"
 
 
-def test_a_damaged_backup_is_found_by_a_check_and_refused_by_a_rollback(box):
-    box.does(Backup("b1", "", "operator", ("Pong", "Qbert")))
-    next((box.root / "b1" / "programs" / "Pong").rglob("state.json")).unlink()
-    wrong = f"Pong, ckpt-100.{TOKEN}: state.json is missing"
-    assert box.does(CheckBackup("b1", (), "kept")) == BackupChecked(NOW_S, "kept", wrong, ())
-    assert box.does(CheckBackup("b1", ("Qbert",), "kept")) == BackupChecked(NOW_S, "kept", "", ("Qbert",))
-    assert box.does(RestoreBackup("b1", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", wrong, {})
-    none = "backup b1 contains nothing of Never"
-    assert box.does(CheckBackup("b1", ("Never",), "kept")) == BackupChecked(NOW_S, "kept", none, ())
-    assert box.does(RestoreBackup("b1", ("Never",), "kept")) == BackupRestored(NOW_S, "kept", none, {})
-    assert [each.name for each in backups.survey(box.root)] == ["b1"]
-
-
-def test_what_is_kept_before_a_rollback_is_every_checkpoint_of_that_moment(box):
-    box.does(Backup("b1", "", "operator", ("Pong", "Qbert")))
-    commit(box.pong, 300)
-    box.does(RestoreBackup("b1", ("Pong",), "kept"))
-    kept = backups.find(box.root, "kept")
-    assert [(each.program, [step for _, step, _ in each.checkpoints]) for each in kept.programs] == [("Pong", [300, 100])]
-    assert kept.created_wall_s == WALL_S
-    assert [each.env_steps for each in survey(box.qbert)] == [7]
-
-
 def test_checkpoints_that_a_script_writes_itself_are_where_its_settings_say(box, tmp_path):
     script = replace(spec(tmp_path / "work", "*.pt"), name="mine")
     box.settings = replace(box.settings, programs=(script,))
@@ -199,13 +189,6 @@ def test_checkpoints_that_a_script_writes_itself_are_where_its_settings_say(box,
     assert box.does(RestoreBackup("b1", ("mine",), "kept")) == BackupRestored(NOW_S, "kept", "", {"mine": 5}, kept=True)
     assert {path.name for path in (tmp_path / "work").iterdir()} == {"step=5.pt", ".step=6.pt.bad"}
     assert backups.find(box.root, "kept").steps == {"mine": 6}
-
-
-def test_a_damaged_list_is_left_and_counts_for_none_of_those_that_are_kept(box):
-    (box.root / "bad").mkdir(parents=True)
-    box.does(Backup("b1", "", "calendar", ("Pong",)))
-    assert box.does(Backup("b2", "", "calendar", ("Pong",))).removed == ("b1",)
-    assert {each.name for each in backups.survey(box.root)} == {"bad", "b2"}
 
 
 def test_a_damaged_backup_is_on_the_page_without_figures(box):

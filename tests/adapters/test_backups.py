@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -24,13 +25,11 @@ from tools import MEMORY_DIR
 
 from supervisor.adapters.copies import own
 from supervisor.adapters.copies import store as backups
-from supervisor.adapters.copies.own import CopiedFile
-from supervisor.adapters.copies.store import BackupError, BackupInfo, Interrupted, NothingToBackUp, PartlyRolledBack, Task
+from supervisor.adapters.copies.store import BackupError, Interrupted, NothingToBackUp, PartlyRolledBack, Task
 from supervisor.adapters.process import checkpoints, own_checkpoints
 from supervisor.adapters.process.own_checkpoints import Place
 
 CKPT_100, CKPT_200, CKPT_300 = (f"ckpt-{step}.{TOKEN}" for step in (100, 200, 300))
-BYTES = 1011  # of a checkpoint of `commit`
 
 
 def flip(path: Path) -> None:
@@ -38,10 +37,6 @@ def flip(path: Path) -> None:
     data[len(data) // 2] ^= 1
     path.unlink()  # a link leads to the backup too
     path.write_bytes(data)
-
-
-def digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 class Box(ScriptsBox):
@@ -153,7 +148,9 @@ def test_it_says_how_far_it_is_and_stops_when_the_daemon_ends(box, pong):
     over.set()
     with pytest.raises(Interrupted):
         box.make("Pong", name="b2", task=Task(over))
-    assert backups.survey(box.root)[0].name == "b1"
+    (made,) = backups.survey(box.root)
+    with pytest.raises(Interrupted):
+        backups.verify(made, (), Task(over))
     assert box.make("Pong", name="b2").steps == {"Pong": 200}, "the next daemon begins anew"
     assert {item.name for item in box.root.iterdir()} == {"b1", "b2"}
 
@@ -180,26 +177,43 @@ def test_damage_is_found_and_named(box, pong):
         box.make("Pong")
 
 
-INVALID = "its list names an invalid program or checkpoint"
+def listed(**entry: object) -> dict[str, object]:
+    return {"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": None} | entry}}
+
+
+def own_list(path: object = "1.pt", *files: object) -> dict[str, object]:
+    return listed(own={"path": path, "step": 1, "files": files or (["", 1, "", 0],)})
+
+
+DAMAGED, INVALID = "its list is damaged", "its list names an invalid program or checkpoint"
 
 
 @pytest.mark.parametrize(
     ("change", "error"),
     [
         ({"version": 2}, "it was made by another extralife (version 2)"),
-        ({"programs": {"../x": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": None}}}, "its list is damaged"),
+        ({"programs": {"../x": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": None}}}, DAMAGED),
         ({"programs": {".x": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": None}}}, INVALID),
-        ({"programs": {"P": {"checkpoints": [["../../x", 1, 1]], "results": None}}}, INVALID),
-        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1], ["x", 1, 1]], "results": None}}}, INVALID),
-        ({"programs": {"P": {"checkpoints": [], "results": None}}}, INVALID),
-        ({"programs": {"P": 5}}, "its list is damaged"), ({"programs": []}, "its list is damaged"),
-        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": ["x", 5]}}}, "its list is damaged"),
-        ({"programs": {"P": {"checkpoints": [["ckpt-1.ff", 1, 1]], "results": []}}}, "its list is damaged"),
-        ({"created_wall_s": 10**400}, "its list is damaged"),
+        (listed(checkpoints=[["../../x", 1, 1]]), INVALID), (listed(checkpoints=[["ckpt-1.ff", 1, 1], ["x", 1, 1]]), INVALID),
+        (listed(checkpoints=[]), INVALID), (listed(results=["x", 5]), DAMAGED), (listed(results=[]), DAMAGED),
+        ({"programs": {"P": 5}}, DAMAGED), ({"programs": []}, DAMAGED), ({"created_wall_s": 10**400}, DAMAGED),
+        (own_list(), ""), (own_list("../out.pt"), DAMAGED), (own_list("/etc/passwd"), DAMAGED), (own_list("a/../../b"), DAMAGED),
+        (own_list(""), DAMAGED), (own_list(7), DAMAGED), (own_list("1.pt", ["../../x", 1, "", 0]), DAMAGED),
+        (own_list("1.pt", ["/etc/passwd", 1, "", 0]), DAMAGED), (own_list("1.pt", ["a"]), DAMAGED), (listed(own={}), DAMAGED),
+        (own_list("1.pt", ["", 1, "", 0], ["a", 1, "", 0]), DAMAGED),
     ],
 )  # fmt: skip
 def test_a_list_that_is_damaged_or_leads_elsewhere_is_not_followed(box, pong, change, error):
-    assert rewritten(box.make("Pong"), lambda body: body.update(change)).error == error
+    """The backup's list was changed by somebody who gave it the right digest."""
+    path = box.make("Pong").path
+    body = json.loads((path / "backup.json").read_text()) | change
+    del body["self_digest"]
+    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    body["self_digest"] = hashlib.blake2b(text, digest_size=32).hexdigest()
+    (path / "backup.json").write_text(json.dumps(body))
+    assert backups.read(path).error == error
+    with pytest.raises(BackupError, match=re.escape(error) or "^P, ckpt-1.ff: "):
+        box.back("P")
 
 
 # --- going back ----------------------------------------------------------------------------------------------------------------
@@ -336,46 +350,6 @@ def refused(call: Callable[[], object]) -> str:
     return str(told.value)
 
 
-def rewritten(info: BackupInfo, change: Callable[[dict], object]) -> BackupInfo:
-    """The backup whose list somebody has changed, with the right digest."""
-    body = json.loads((info.path / "backup.json").read_text())
-    del body["self_digest"]
-    change(body)
-    body["self_digest"] = digest(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
-    (info.path / "backup.json").write_text(json.dumps(body))
-    return backups.read(info.path)
-
-
-# --- making ----------------------------------------------------------------------------------------------------------------
-
-
-def test_the_list_of_a_backup(box: Box, copying: None) -> None:
-    run_dir = box.commits("Pong", 200)
-    (run_dir / "results.csv").write_text("then\n")
-    work = box.script("mine")
-    written = saved(work / "7.pt")
-    empty = box.run_dirs("torn")["torn"] / "checkpoints" / CKPT_100
-    empty.mkdir(parents=True)
-    info = box.make("Pong", "mine", "torn", "Never")
-    copied = CopiedFile("", written.stat().st_size, digest(written.read_bytes()), written.stat().st_mtime_ns)
-    missed = {"torn": f"none of its checkpoints is complete; {CKPT_100}: manifest.json is missing"}
-    assert info == backups.read(box.root / "b1")
-    body = json.loads((info.path / "backup.json").read_text())
-    assert body.pop("self_digest") == digest(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
-    assert body == {
-        "version": 1, "label": "Before Friday", "cause": "operator", "created_wall_s": 1.5e9, "method": "copy",
-        "programs": {
-            "Pong": {"checkpoints": [[CKPT_200, 200, BYTES]], "results": [5, digest(b"then\n")]},
-            "mine": {
-                "checkpoints": [], "results": None,
-                "own": {"path": "7.pt", "step": 7, "files": [["", copied.size_bytes, copied.digest, copied.written_ns]]},
-            },
-        },
-        "missed": missed,
-    }  # fmt: skip
-    assert modes(box.root).items() >= {".": "0o700", f"b1/programs/Pong/{CKPT_200}/state.json": "0o644"}.items()
-
-
 @pytest.mark.parametrize("shared", [True, False])
 def test_files_of_some_megabytes_are_copied_verified_and_restored_whole(
     box: Box, shared: bool, request: pytest.FixtureRequest
@@ -383,11 +357,11 @@ def test_files_of_some_megabytes_are_copied_verified_and_restored_whole(
     if not shared:
         request.getfixturevalue("copying")
     run_dir = box.commits("Pong", 100, size=2_500_000)
-    work = box.script("hf", "checkpoint-*", "trainer_state.json:global_step")
-    trainer(work, 500)
-    (work / "checkpoint-500" / "shards").mkdir()
-    (work / "checkpoint-500" / "shards" / "more.bin").write_bytes(os.urandom(2_500_000))
-    before = {path: path.read_bytes() for path in (work / "checkpoint-500").rglob("*") if path.is_file()}
+    work = box.script("hf", "**/checkpoint-*", "trainer_state.json:global_step")
+    inside = trainer(work / "a" / "b", 500)
+    (inside / "shards").mkdir()
+    (inside / "shards" / "more.bin").write_bytes(os.urandom(2_500_000))
+    before = {path: path.read_bytes() for path in inside.rglob("*") if path.is_file()}
     whole = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
     task = Task()
     info = box.make("Pong", "hf", task=task)
@@ -417,10 +391,10 @@ def test_each_program_that_cannot_be_copied_is_named_with_its_reason(box: Box) -
     ("code", "told"),
     [
         (errno.ENOSPC, "the disk is full: make room, or lower [backup] keep"),
-        (errno.EDQUOT, "the disk is full: make room, or lower [backup] keep"),
-        (errno.EROFS, "Read-only file system: /there"), (errno.EIO, None),
+        (errno.EROFS, "Read-only file system: /there"),
+        (errno.EIO, None),
     ],
-)  # fmt: skip
+)
 def test_which_errors_of_the_disk_fail_the_whole_backup(
     box: Box, monkeypatch: pytest.MonkeyPatch, code: int, told: str | None
 ) -> None:
@@ -448,7 +422,7 @@ def test_results_that_are_too_large_or_no_file_are_left_out(box: Box, monkeypatc
     results = box.commits("Pong", 100) / "results.csv"
     results.write_bytes(b"12345")
     info = box.make("Pong")
-    assert info.programs[0].results == (5, digest(b"12345"))
+    assert info.programs[0].results[0] == 5
     results.write_bytes(b"123456")
     assert box.make("Pong", name="b2").programs[0].results is None
     results.unlink()
@@ -484,19 +458,10 @@ def test_no_descriptor_stays_open(box: Box, copying: None) -> None:
 # --- looking -----------------------------------------------------------------------------------------------------------------
 
 
-def test_verifying_stops_when_the_daemon_ends(box: Box) -> None:
-    box.commits("Pong", 100)
-    task = Task()
-    task.over.set()
-    info = box.make("Pong")
-    with pytest.raises(Interrupted):
-        backups.verify(info, (), task)
-
-
 def test_backups_are_listed_by_their_time_then_by_their_name(box: Box) -> None:
     box.commits("Pong", 100)
     for name, wall_s in (("b", 5.0), ("c", 7.0), ("a", 7.0)):
-        rewritten(box.make("Pong", name=name), lambda body, wall_s=wall_s: body.update(created_wall_s=wall_s))
+        box.make("Pong", name=name, wall_s=wall_s)
     (box.root / "d").mkdir()
     (box.root / "e.tmp").mkdir()
     assert [(info.name, info.error) for info in backups.survey(box.root)] == [
@@ -624,15 +589,6 @@ def test_a_link_is_no_part_of_a_copy_and_a_staged_one_is_removed_as_a_link(box: 
     assert (work / "kept" / "x").exists()
 
 
-def test_a_script_that_has_no_checkpoint_yet_has_nothing_to_back_up(box: Box) -> None:
-    box.script("mine")
-    with pytest.raises(NothingToBackUp, match=r"^none of the programs has a complete checkpoint yet$"):
-        box.make("mine")
-    box.commits("Pong", 1)
-    info = box.make("mine", "Pong")
-    assert (info.steps, info.missed) == ({"Pong": 1}, {})
-
-
 # --- what scripts write themselves: any layout, and nothing of a script is removed --------------------------------------------
 
 
@@ -684,16 +640,6 @@ def test_directories_in_any_depth_and_by_time_alone(box: Box) -> None:
     ).choice.newest.step == 500  # fmt: skip
     assert (other / "line\nbreak").stat().st_mtime_ns == written, "else it would not be the newest but one any more"
     assert names(other) == {"line\nbreak", ".newer.bad"}
-
-
-def test_directories_that_are_gone_are_made_again(box: Box) -> None:
-    work = box.script("mine", "**/*.pt")
-    (work / "a" / "b").mkdir(parents=True)
-    saved(work / "a" / "b" / "1.pt")
-    box.make()
-    shutil.rmtree(work)
-    assert box.back() == {"mine": 1}
-    assert names(work) == {"a/b/1.pt"}
 
 
 def test_one_programs_odd_directory_costs_the_others_nothing(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -766,18 +712,6 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: Box, monkey
     assert str(told.value) == f"mine: its own checkpoints cannot be copied; {changed}"
 
 
-def test_a_damaged_copy_is_refused_and_nothing_changes(box: Box) -> None:
-    work = box.script("mine")
-    saved(work / "1.pt")
-    info = box.make()
-    file = info.path / "programs" / "mine" / "own" / "files" / "checkpoint"
-    saved(work / "2.pt")
-    file.unlink()
-    with pytest.raises(BackupError, match="No such file"):
-        box.back()
-    assert names(work) == {"1.pt", "2.pt"}
-
-
 def test_without_the_setting_nobody_knows_where_it_belongs(box: Box) -> None:
     work = box.script("mine")
     saved(work / "1.pt")
@@ -788,24 +722,6 @@ def test_without_the_setting_nobody_knows_where_it_belongs(box: Box) -> None:
     ):
         box.back("mine")
     assert not (box.root / "kept").exists()
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("path", "../out.pt"), ("path", "/etc/passwd"), ("path", "a/../../b"), ("path", ""), ("path", 7),
-        ("files", [["../../x", 1, "", 0]]), ("files", [["/etc/passwd", 1, "", 0]]), ("files", []), ("files", [["a"]]),
-        ("files", [["", 1, "", 0], ["a", 1, "", 0]]),
-    ],
-)  # fmt: skip
-def test_a_list_that_leads_out_of_its_directory_is_refused(box: Box, key: str, value: object) -> None:
-    work = box.script("mine")
-    saved(work / "1.pt")
-    info = rewritten(box.make(), lambda body: body["programs"]["mine"]["own"].update({key: value}))
-    assert info.error == "its list is damaged"
-    with pytest.raises(BackupError, match=r"^its list is damaged$"):
-        box.back()
-    assert names(box.directory / "mine") == {"1.pt"}
 
 
 def test_a_link_in_its_way_is_not_followed(box: Box) -> None:

@@ -313,9 +313,6 @@ def test_the_spare_of_another_journal_is_not_mixed_in(path, tmp_path):
     assert (kept, found.lost) == ([*range(1, 42), *range(43, LAST + 1)], 1)
 
 
-# --- what is damage --------------------------------------------------------------------------------------------------------
-
-
 # --- files that are not ours to open ----------------------------------------------------------------------------------------
 
 
