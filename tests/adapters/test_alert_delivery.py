@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +18,7 @@ import apprise
 import pytest
 from alert_receiver import Hook, Receiver
 from apprise.plugins import custom_json
-from attempts_kit import REPO, eventually, gone
+from attempts_kit import eventually, gone
 from fakes import FakeClock, FakeCourier
 from journald_kit import Journald
 from leaks import nothing_stays_open
@@ -98,18 +97,11 @@ def test_the_severity_is_the_services_priority_and_the_dashboard_is_one_touch_aw
     assert (headers.get("X-Priority", got.get("priority")), headers.get("X-Click")) == (priority, click)
 
 
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [
-        ("print('garbage')", "the sending process ended with status 0 and without an answer"),
-        ("print('[]')\nexit(3)", "the sending process ended with status 3 and without an answer"),
-        ("import os\nos.kill(os.getpid(), 9)", "the sending process ended with status -9 and without an answer"),
-    ],
-)
-def test_a_sending_process_that_breaks_says_how(tmp_path, monkeypatch, code, error):
-    (tmp_path / "child.py").write_text(code)
+def test_a_sending_process_that_breaks_says_how(tmp_path, monkeypatch):
     monkeypatch.setattr(alert_delivery, "_CHILD", str(tmp_path / "child.py"))
-    assert told_by("json://host") == error
+    for code, status in (("print('garbage')", 0), ("print('[]')\nimport os\nos.kill(os.getpid(), 9)", -9)):
+        (tmp_path / "child.py").write_text(code)
+        assert told_by("json://host") == f"the sending process ended with status {status} and without an answer"
 
 
 def test_the_url_is_in_nobodys_argument_list(receiver):
@@ -195,33 +187,6 @@ def test_what_goes_wrong_is_told_without_the_url(monkeypatch: pytest.MonkeyPatch
 )
 def test_every_word_of_a_url_may_be_a_secret(text: str, url: str, told: str) -> None:
     assert child._scrubbed(text, url) == told
-
-
-def test_a_short_text_is_its_first_and_last_line() -> None:
-    assert child.fitting("one\ntwo\nend", 10) == "one\nend"
-    assert child.fitting("one\nend", 1) == "one\nend"
-
-
-MAIN = """
-import json, os, signal, sys
-from supervisor.adapters.alerts import child
-child.send = lambda request: json.dumps([request, os.nice(0), signal.getitimer(signal.ITIMER_REAL)[0]])
-sys.exit(child.main())
-"""
-
-
-def test_the_process_is_nice_and_ends_by_itself_if_nobody_ends_it() -> None:
-    asked = {"url": "x://", "timeout_s": 1_000.0}
-    done = subprocess.run(
-        [sys.executable, "-c", MAIN], input=json.dumps(asked), capture_output=True, text=True, check=True, cwd=REPO,
-        env={**os.environ, "PYTHONPATH": str(REPO)},
-    )  # fmt: skip
-    answer, _, rest = done.stdout.partition("\n")
-    told = json.loads(answer)
-    assert ([*told], rest) == (["error"], "")
-    request, nice, left_s = json.loads(told["error"])
-    assert (request, nice) == (asked, min(19, os.nice(0) + 5))
-    assert 1_000.0 < left_s <= 1_005.0
 
 
 # --- a command -------------------------------------------------------------------------------------------------------
@@ -326,6 +291,20 @@ class Inbox:
             return list(self.items)
 
 
+@pytest.fixture
+def sends():
+    """Makes couriers, which end with the test."""
+    couriers = []
+
+    def make(rules, inbox=None, at_s=1_000.0):
+        couriers.append(AlertCourier(lambda: rules, inbox or Inbox(), FakeClock(at_s=at_s)))
+        return couriers[-1]
+
+    yield make
+    for each in couriers:
+        each.stop()
+
+
 class World:
     """A courier with one target that takes, refuses or hangs as it is told."""
 
@@ -376,59 +355,42 @@ def test_a_target_that_hangs_holds_up_neither_the_caller_nor_the_end(world):
     assert time.monotonic() - began < 30.0, "a try may take 60 s"
 
 
-def test_a_hook_that_hangs_is_ended_at_the_end_of_the_daemon(tmp_path):
-    hook = Hook(tmp_path, "import time; time.sleep(300)")
-    rules = AlertSettings(command=hook.argv, timeout_s=300.0)
-    courier = AlertCourier(lambda: rules, Inbox(), FakeClock())
+def test_a_hook_that_hangs_is_ended_at_the_end_of_the_daemon(hook, sends):
+    hook.write("import time; time.sleep(300)")
+    courier = sends(AlertSettings(command=hook.argv, timeout_s=300.0))
     courier.deliver("command", NOTICE)
     assert eventually(hook.got)
     courier.stop()
     assert eventually(lambda: gone(hook.got()[0]["pid"]))
 
 
-def test_a_target_that_hangs_keeps_no_other_waiting(tmp_path, receiver):
-    hook = Hook(tmp_path)
-    rules = AlertSettings(urls=(receiver.up("hang").url,), command=hook.argv, timeout_s=60.0)
-    inbox = Inbox()
-    courier = AlertCourier(lambda: rules, inbox, FakeClock())
+def test_a_target_that_hangs_keeps_no_other_waiting(hook, receiver, sends):
+    inbox, rules = Inbox(), AlertSettings(urls=(receiver.up("hang").url,), command=hook.argv, timeout_s=60.0)
+    courier = sends(rules, inbox)
     courier.deliver(rules.targets[0], NOTICE)
     courier.deliver("command", NOTICE)
     first = inbox.wait(1)[0]
     assert (first.target, first.error) == ("command", "")
-    courier.stop()
-    receiver._over.set()
 
 
-def test_an_alarm_is_told_to_systemds_journal_and_to_those_who_want_its_severity(tmp_path, monkeypatch):
-    hook = Hook(tmp_path)
-    rules = AlertSettings(command=hook.argv, min_severity="critical", timeout_s=30.0 * PATIENCE)
+def test_an_alarm_is_told_to_systemds_journal_and_to_those_who_want_its_severity(hook, sends, monkeypatch):
+    inbox = Inbox()
+    courier = sends(AlertSettings(command=hook.argv, min_severity="critical", timeout_s=30.0 * PATIENCE), inbox)
     with Journald() as journald:
         journald.sock.settimeout(30.0 * PATIENCE)
         monkeypatch.setattr(alert_delivery, "_JOURNAL_SOCKET", journald.path)
-        courier = AlertCourier(lambda: rules, Inbox(), FakeClock())
         courier.alarm(replace(NOTICE, id="1", severity="warning"))
         courier.alarm(replace(NOTICE, id="2"))
         courier.tell(replace(NOTICE, id="3"))
         assert [journald.entry()["EXTRALIFE_ALERT_ID"] for _ in range(3)] == ["1", "2", "3"]
-        courier._put("command", lambda: courier._inbox.post("it is over"))
-        assert courier._inbox.wait(1) == ["it is over"], "and nothing is recorded"
-        courier.stop()
+        courier._put("command", lambda: inbox.post("it is over"))
+        assert inbox.wait(1) == ["it is over"], "and nothing is recorded"
     assert [each["told"]["id"] for each in hook.got()] == ["2"]
 
 
-def test_a_journal_that_refuses_is_logged(tmp_path, monkeypatch):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind(str(tmp_path / "left"))
-    monkeypatch.setattr(alert_delivery, "_JOURNAL_SOCKET", tmp_path / "left")
-    with capture_logs() as logged:
-        AlertCourier._to_systemd(NOTICE)
-    error = "[Errno 111] Connection refused"
-    assert logged == [{"event": "alert_not_in_the_journal", "alert": "fatal", "error": error, "log_level": "warning"}]
-
-
-def test_where_no_thread_can_be_started_that_is_the_outcome_and_the_next_alert_tries_again(hook, monkeypatch):
-    inbox, rules = Inbox(), AlertSettings(command=hook.argv, timeout_s=30.0 * PATIENCE)
-    courier = AlertCourier(lambda: rules, inbox, FakeClock(at_s=7.0))
+def test_where_no_thread_can_be_started_that_is_the_outcome_and_the_next_alert_tries_again(hook, sends, monkeypatch):
+    inbox = Inbox()
+    courier = sends(AlertSettings(command=hook.argv, timeout_s=30.0 * PATIENCE), inbox, at_s=7.0)
 
     def refused(_thread):
         raise RuntimeError("can't start new thread")
@@ -440,26 +402,13 @@ def test_where_no_thread_can_be_started_that_is_the_outcome_and_the_next_alert_t
     assert inbox.wait(2) == [
         AlertTried(7.0, "command", NOTICE.id, "can't start new thread"), AlertTried(7.0, "command", "second", ""),
     ]  # fmt: skip
-    courier.stop()
 
 
-def test_each_try_goes_by_the_settings_of_its_time(monkeypatch):
-    given, rules = [], [AlertSettings(command=("a",)), AlertSettings(command=("b",))]
-    monkeypatch.setattr(alert_delivery, "deliver", lambda rules, *_, **__: given.append(rules) or "no route")
-    inbox = Inbox()
-    courier = AlertCourier(lambda: rules[len(given)], inbox, FakeClock())
-    for number in (1, 2):
-        courier.deliver("command", NOTICE)
-        inbox.wait(number)
-    assert given == rules
-    courier.stop()
-
-
-def test_an_alarm_is_tried_again_until_it_arrives_or_the_daemon_ends_and_each_failure_is_logged(monkeypatch):
+def test_an_alarm_is_tried_again_until_it_arrives_or_the_daemon_ends_and_each_failure_is_logged(sends, monkeypatch):
     errors = ["no route", "", *["no route"] * 4]
     monkeypatch.setattr(alert_delivery, "_RETRY_PAUSES_S", (0.0, 0.01, 0.02))
     monkeypatch.setattr(alert_delivery, "deliver", lambda *_args, **_more: errors.pop(0))
-    courier = AlertCourier(lambda: AlertSettings(command=("x",)), Inbox(), FakeClock())
+    courier = sends(AlertSettings(command=("x",)))
     entry = {"event": "alarm_not_delivered", "target": "command", "alert": "fatal", "error": "no route"}
     for failures in (1, 3):
         with capture_logs() as logged:
@@ -470,15 +419,13 @@ def test_an_alarm_is_tried_again_until_it_arrives_or_the_daemon_ends_and_each_fa
     assert errors == ["no route"]
 
 
-def test_a_bug_in_a_delivery_is_its_outcome(monkeypatch):
+def test_a_bug_in_a_delivery_is_its_outcome(sends, monkeypatch):
     monkeypatch.setattr(alert_delivery, "deliver", lambda *_args, **_more: 1 / 0)
-    courier = AlertCourier(lambda: AlertSettings(command=("x",)), Inbox(), FakeClock())
-    with capture_logs() as logged:
-        assert courier._try("command", NOTICE) == "it stopped at a bug (ZeroDivisionError); see the daemon's log"
-    assert logged == [
-        {"event": "alert_failed", "target": "command", "alert": NOTICE.id, "exc_info": True, "log_level": "error"}
-    ]  # fmt: skip
-    courier.stop()
+    inbox = Inbox()
+    with capture_logs():
+        sends(AlertSettings(command=("x",)), inbox, at_s=7.0).deliver("command", NOTICE)
+        error = "it stopped at a bug (ZeroDivisionError); see the daemon's log"
+        assert inbox.wait(1) == [AlertTried(7.0, "command", NOTICE.id, error)]
 
 
 # --- systemd's journal, and without a daemon -------------------------------------------------------------------------
@@ -560,14 +507,15 @@ def test_without_a_daemon_what_fails_is_told(tmp_path, capsys):
     assert capsys.readouterr().err.startswith(f"<3>no alert was sent: {config}")
 
 
-def test_without_a_daemon_the_alert_names_the_unit_and_how_it_ended(monkeypatch, capsys):
-    told, left = [], [alert_delivery.DeliveryResult("command", "no route", 0.1)]
-    monkeypatch.setattr(alert_failure, "tell", lambda text, path, environ: told.append((text, path, environ)) or left)
+def test_without_a_daemon_the_alert_names_the_unit_and_how_it_ended(hook, tmp_path, monkeypatch, capsys):
+    config = tmp_path / "x.toml"
+    config.write_text(f'[alerts]\ncommand = ["{hook.file}"]\n')
     monkeypatch.setenv("MONITOR_SERVICE_RESULT", "exit-code")
     monkeypatch.delenv("MONITOR_EXIT_STATUS", raising=False)
-    assert alert_failure.main(["extralife.service", "x.toml"]) == 1
+    assert alert_failure.main(["extralife.service", str(config)]) == 0
     text = "extralife.service has failed (exit-code, status ?): journalctl -u extralife.service says why"
-    assert told == [(text, "x.toml", os.environ)]
+    assert [each["told"]["text"] for each in hook.got()] == [text]
+    left = [alert_delivery.DeliveryResult("command", "no route", 0.1)]
+    monkeypatch.setattr(alert_failure, "tell", lambda *_: left)
+    assert alert_failure.main(["extralife.service", str(config)]) == 1
     assert capsys.readouterr().err == "<3>alert not delivered to command: no route\n"
-    left.clear()
-    assert alert_failure.main(["extralife.service", "x.toml"]) == 0

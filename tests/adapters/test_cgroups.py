@@ -40,6 +40,8 @@ def kernel():
 
 def test_an_attempt_gets_a_cgroup_that_is_found_again_and_removed(tree, tmp_path):
     groups = tree.groups()
+    assert (tree.base / "daemon" / "cgroup.procs").read_text().split() == [str(os.getpid())], "the daemon goes below"
+    assert (groups.view()["on"], groups.view()["path"]) == (True, str(tree.base))
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
     assert path == tree.base / f"worker-Pong-{TOKEN}"
     assert {each.name for each in path.iterdir() if each.is_dir()} == {"shim", "tree"}
@@ -69,13 +71,6 @@ def test_what_has_none_is_ended_as_it_is_without(tree):
     groups.adopt("Pong", TOKEN, "/nowhere")
 
 
-def test_the_daemon_goes_below_and_says_so(tree):
-    groups = tree.groups()
-    assert (tree.base / "daemon" / "cgroup.procs").read_text().split() == [str(os.getpid())]
-    assert groups.view()["on"]
-    assert groups.view()["path"] == str(tree.base)
-
-
 # --- files: every limit, everything that can be missing ---------------------------------------------------------------------
 
 
@@ -86,11 +81,6 @@ def files(tmp_path):
 
 def text(path, name):
     return (path / name).read_text().strip()
-
-
-def test_no_limit_of_memory_is_max(files, tmp_path):
-    path = Path(files.groups(Limits(None, None, 64, 100)).begin("Pong", TOKEN, str(tmp_path)))
-    assert [text(path, name)[:3] for name in ("memory.high", "memory.max")] == ["max", "max"]
 
 
 def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
@@ -105,8 +95,9 @@ def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
     poor(base)
     groups = Cgroups(OwnCgroup(str(base)), lambda _name: LIMITS, mkdir=poor, rmdir=fake_rmdir)
     groups.set_up()
-    assert groups.view()["controllers"] == ["cpu"]
-    assert groups.view()["lacking"] == ["memory", "pids"]
+    assert groups.view() == {
+        "on": True, "why": "", "path": str(base), "controllers": ["cpu"], "lacking": ["memory", "pids"],
+    }  # fmt: skip
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
     assert text(path, "cpu.weight").startswith("250")
     assert not read_note(str(tmp_path)).counts_oom
@@ -166,12 +157,6 @@ def test_no_second_version_and_a_tree_of_others(tmp_path):
     world_of(tmp_path / "b")
     (tmp_path / "b/proc/self/cgroup").write_text("4:memory:/x\n")
     assert find(root=str(tmp_path / "b")).why == "there is no cgroup v2 here"
-
-
-def test_a_directory_that_the_operator_names(tmp_path):
-    assert find(str(tmp_path)).why == f"{tmp_path} is no cgroup of version 2"
-    (tmp_path / "cgroup.procs").write_text("")
-    assert find(str(tmp_path)) == OwnCgroup(str(tmp_path))
 
 
 # --- the kernel's own: real shims, real trees ----------------------------------------------------------------------------------
@@ -361,29 +346,13 @@ def test_a_part_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "access", lambda path, mode: path != shut and mode == os.W_OK)
     monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=flags))
     assert find(str(tmp_path)) == OwnCgroup(None, f"{tmp_path} cannot be written")
+    monkeypatch.undo()
+    assert find(str(tmp_path)) == OwnCgroup(str(tmp_path)), "the operator may name any directory"
+    (tmp_path / "cgroup.procs").unlink()
+    assert find(str(tmp_path)).why == f"{tmp_path} is no cgroup of version 2"
 
 
 # --- the part that is ours ----------------------------------------------------------------------------------------------
-
-
-def test_all_that_a_view_shows(files: Files) -> None:
-    (files.base / "cgroup.controllers").write_text("cpuset cpu memory\n")
-    path = str(files.base)
-    assert files.groups().view() == {
-        "on": True, "why": "", "path": path, "controllers": ["cpu", "memory"], "lacking": ["pids"],
-    }  # fmt: skip
-    cgroups.NONE.set_up()
-    cgroups.NONE.put_aside(1)
-    cgroups.NONE.restore_aside()
-    assert cgroups.NONE.view() == {"on": False, "why": "not asked for", "path": None, "controllers": [], "lacking": []}
-
-
-def test_a_start_turns_on_each_controller_and_enters_daemon(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[tuple[str, str]] = []
-    monkeypatch.setattr(cgroups, "_write", lambda path, text, **_: written.append((str(path.relative_to(files.base)), text)))
-    files.groups()
-    turned_on = [("cgroup.subtree_control", f"+{name}") for name in ("cpu", "memory", "pids")]
-    assert written == [("daemon/cgroup.procs", str(os.getpid())), *turned_on]
 
 
 def test_processes_that_multiply_are_not_moved_for_ever(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,6 +383,8 @@ def test_all_that_is_written_for_an_attempt(files: Files, tmp_path: Path) -> Non
     assert changed(path / "tree") == {"memory.oom.group": "1"}
     assert changed(path / "shim") == {}
     assert read_note(str(tmp_path)) == Confined(str(path), LIMITS, counts_oom=True)
+    path = Path(files.groups(Limits(None, None, 64, 100)).begin("Pong", "cd" * 16, str(tmp_path)))
+    assert [text(path, name) for name in ("memory.high", "memory.max")] == ["max", "max"], "no limit of memory"
 
 
 def test_the_name_of_an_attempts_cgroup(files: Files, tmp_path: Path) -> None:
@@ -454,15 +425,14 @@ def test_a_reading_of_pressure_and_memory(files: Files, tmp_path: Path) -> None:
 def test_a_later_daemon_knows_it_by_its_token_and_writes_its_limits_again(files: Files, tmp_path: Path) -> None:
     path = Path(files.groups().begin("Pong", TOKEN, str(tmp_path)))
     (path / "cgroup.events").write_text("populated 1\n")
-    for name in ("memory.high", "memory.max", "pids.max", "cpu.weight", "cgroup.subtree_control"):
-        (path / name).write_text("")
-    (path / "tree" / "memory.oom.group").write_text("")
+    limits = [path / name for name in ("memory.high", "memory.max", "pids.max", "cpu.weight")] + [
+        path / "tree" / "memory.oom.group"
+    ]
+    for each in limits:
+        each.write_text("")
     later = files.groups(Limits(None, None, 1, 1))
     later.adopt("Pong", TOKEN, str(tmp_path))
-    names = ("memory.high", "memory.max", "pids.max", "cpu.weight", "cgroup.subtree_control")
-    assert [(path / name).read_text() for name in names] == ["104857600", "115343360", "512", "250", "+memory"]
-    assert (path / "tree" / "memory.oom.group").read_text() == "1"
-    assert read_note(str(tmp_path)) == Confined(str(path), LIMITS, counts_oom=True)
+    assert [each.read_text() for each in limits] == ["104857600", "115343360", "512", "250", "1"]
     assert later.read("*") is None, "a token is no pattern"
     later.end(TOKEN)
     assert not path.exists()

@@ -15,7 +15,6 @@ import pytest
 from checkpoints_kit import OTHER, TOKEN, commit
 from leaks import open_files
 
-from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.checkpoints import (
     CheckpointInfo,
     Damaged,
@@ -140,22 +139,14 @@ def test_a_directory_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, the
             ask(tmp_path)
 
 
-def look_at_all(run_dir: Path) -> None:
-    for info in survey(run_dir):
-        checked = verify(info)
-        assert checked.verified in {True, False, None}
-        assert (checked.error is None) == (checked.verified is True)
-    newest_good(run_dir)
-    quarantine_newest(run_dir, 5)
-    quarantine_newest(run_dir, None)
-
-
 def test_what_takes_too_long_to_read_is_unknown_and_an_older_one_is_no_answer(tmp_path: Path) -> None:
     commit(tmp_path, 1)
     commit(tmp_path, 2)
     assert newest_good(tmp_path, until_s=time.monotonic() - 1.0) is None
     late = verify(survey(tmp_path)[0], time.monotonic() - 1.0)
-    assert (late.verified, late.error is not None and "timed out" in late.error) == (None, True)
+    assert late.verified is None
+    assert late.error is not None
+    assert "timed out" in late.error
     good = newest_good(tmp_path, until_s=time.monotonic() + 600.0)
     assert good is not None
     assert good.env_steps == 2
@@ -193,13 +184,12 @@ def test_a_roll_back_leaves_the_last_one_that_looks_whole(tmp_path: Path) -> Non
     for step in (10, 20, 30):
         commit(tmp_path, step)
     (commit(tmp_path, 5) / "manifest.json").write_text("{}")
-    roll_back(tmp_path, 10)
+    (tmp_path / "checkpoints" / f"ckpt-30.{TOKEN}" / "manifest.json").write_text("{}")
+    aside = roll_back(tmp_path, 10)
+    assert [path.name for path in aside] == [f"ckpt-{step}.{TOKEN}.bad" for step in (30, 20)]
     assert [info.env_steps for info in survey(tmp_path) if info.verified is not False] == [10]
     assert roll_back(tmp_path, 10) == []
     assert roll_back(tmp_path / "nowhere", 10) == []
-
-
-# --- whole results, and each clause ------------------------------------------------------------------------------------
 
 
 def test_equal_steps_are_sorted_by_time_and_then_by_name(tmp_path: Path) -> None:
@@ -250,7 +240,7 @@ def test_what_lies_in_place_of_a_checkpoint_is_named(
     (path if inside else path.parent).mkdir(parents=True)
     make(path / "manifest.json" if inside else path)
     assert look(path) == CheckpointInfo(path, 5, TOKEN, None, None, verified=False, error=error)
-    look_at_all(tmp_path)
+    assert newest_good(tmp_path) is quarantine_newest(tmp_path, None) is None
     assert open_files() <= before
 
 
@@ -271,18 +261,6 @@ def test_a_file_below_what_is_no_directory_and_a_name_that_leads_out(tmp_path: P
     os.close(fd)
 
 
-def test_a_file_of_many_pieces_is_read_to_its_end_and_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = commit(tmp_path, 5, size=1000)
-    (info,) = survey(tmp_path)
-    monkeypatch.setattr(checkpoints, "_CHUNK_BYTES", 10)
-    assert verify(info).verified
-    with (path / "tensors.safetensors").open("ab") as file:
-        file.write(bytes(5000))
-    assert verify(info).error == "tensors.safetensors has more 1010 bytes, expected 1000", "no more is read than says how"
-    late = verify(info, time.monotonic() - 1.0)
-    assert late.error == f"can't be read: [Errno 110] Connection timed out: '{path}/state.json'"
-
-
 def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
     path, before = commit(tmp_path / "a", 5), open_files()
     (tmp_path / "b").mkdir()
@@ -297,12 +275,3 @@ def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> Non
         f"{path.name}{end}" for end in (".2.bad", ".3.bad", ".bad")
     ]
     assert open_files() <= before
-
-
-def test_a_roll_back_counts_the_damaged_as_none_and_takes_what_is_of_that_step(tmp_path: Path) -> None:
-    for step in (10, 20, 30):
-        commit(tmp_path, step)
-    (tmp_path / "checkpoints" / f"ckpt-30.{TOKEN}" / "manifest.json").write_text("{}")
-    aside = roll_back(tmp_path, 20)
-    assert [path.name for path in aside] == [f"ckpt-{step}.{TOKEN}.bad" for step in (30, 20)]
-    assert [info.env_steps for info in survey(tmp_path)] == [10]

@@ -88,25 +88,16 @@ def test_what_its_owner_may_replace_is_only_missed_once_it_was_there(tmp_path):
     assert check_row(row).look is Look.MISSING
 
 
-def test_what_is_in_place_is_no_finding(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("x")
-    row = remembered(path)
-    path.write_text("other content, the same file")
-    os.link(path, tmp_path / "second name")
-    assert check_row(row) is check_row(replace(row, expected=lambda: replace(of_path(path), links=1))) is None
-    assert check_row(Watched("thing", str(path), lambda: None)) is None, "nobody knows which one it should be"
-
-
 def test_removed_and_replaced_are_told_apart(tmp_path):
     path = tmp_path / "file"
     path.write_text("x")
     row = remembered(path, consequence="nothing works", remedy="do something")
+    path.write_text("other content, the same file")
+    os.link(path, tmp_path / "second name")
+    assert check_row(row) is check_row(replace(row, expected=lambda: replace(of_path(path), links=1))) is None
+    assert check_row(Watched("thing", str(path), lambda: None)) is None, "nobody knows which one it should be"
     path.rename(tmp_path / "elsewhere")
-    found = check_row(row)
-    assert found == Finding("thing", str(path), Look.MISSING, "", "nothing works", "do something")
-    important = Watched("thing", str(path), row.expected, restarts=True, holds_starts=True)
-    assert check_row(important) == Finding("thing", str(path), Look.MISSING, restarts=True, holds_starts=True)
+    assert check_row(row) == Finding("thing", str(path), Look.MISSING, "", "nothing works", "do something")
     path.write_text("x")
     found = check_row(row)
     assert (found.look, found.detail) == (Look.REPLACED, "by another file")
@@ -134,9 +125,7 @@ MORE = {"consequence": "nothing works", "remedy": "do something", "by_others": T
     [
         (None, None, Look.DAMAGED, "it is empty"),
         (refuses(OSError(5, "Input/output error")), None, Look.UNKNOWN, "Input/output error"),
-        (None, refuses(OSError(5, "Input/output error")), Look.UNKNOWN, "Input/output error"),
         (lambda: Identity(1, 1, "file"), None, Look.REPLACED, "it is on another file system"),
-        (lambda: Identity(1, 1, "FIFO"), None, Look.REPLACED, "by a file"),
     ],
 )
 def test_each_finding_has_all_that_its_row_says(tmp_path, expected, check, look, detail):
