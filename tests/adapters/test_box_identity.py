@@ -81,6 +81,9 @@ def digest_of(text: str) -> str:
 
 def test_where_a_box_says_which_one_it_is(box):
     """None of these places may change its spelling: every box would be another one after the upgrade."""
+    for text in (None, "uninitialized\n"):
+        assert text is None or box("/etc/machine-id", text)
+        assert "machine" not in witnesses(THIS_BOX)
     box("/etc/machine-id", "abc\n")
     for name, address in (("eth0", "AA:BB\n"), ("eth1", "aa:cc\n")):
         box(f"/sys/class/net/{name}/address", address)
@@ -112,9 +115,3 @@ def test_a_machine_id_that_systemd_made_for_this_boot_alone_is_none(tmp_path, mo
         assert witnesses(THIS_BOX)["machine"] == digest_of("abc"), "on a disk of its own"
         places["/run"] = places["/"] = memory
         assert witnesses(THIS_BOX)["machine"] == digest_of("abc"), "/run is no file system of its own: a container"
-
-
-def test_a_machine_id_that_is_not_there_yet_is_none(box):
-    assert "machine" not in witnesses(THIS_BOX)
-    box("/etc/machine-id", "uninitialized\n")
-    assert "machine" not in witnesses(THIS_BOX)

@@ -30,35 +30,24 @@ def now_after(last, *, same_boot, boot_now_s, wall_now_s, journal_at_s=0.0):
     return offset_s + boot_now_s
 
 
-def test_the_first_start_begins_at_zero():
-    assert now_after(None, same_boot=False, boot_now_s=987_654.0, wall_now_s=1.7e9) == 0.0
+BOOTED_S = 1_800_050_045.0  # 40 s down, 5 s up
 
 
-@pytest.mark.parametrize("step_s", [0.0, HOUR_S, -HOUR_S])
-def test_within_a_boot_the_wall_clock_does_not_matter(step_s):
-    now_s = now_after(mark(), same_boot=True, boot_now_s=960.0, wall_now_s=1_800_050_060.0 + step_s)
-    assert now_s == pytest.approx(1_060.0)
-
-
-def test_over_a_reboot_it_goes_on_by_the_downtime():
-    # 40 s down, 5 s up
-    assert now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=1_800_050_045.0) == pytest.approx(1_045.0)
-
-
-def test_a_wall_clock_set_back_over_a_reboot_costs_the_downtime_not_the_order():
-    now_s = now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=1_800_050_045.0 - HOUR_S)
-    assert now_s == pytest.approx(1_005.0), "the time since the boot has certainly passed"
-
-
-@pytest.mark.parametrize(("before_s", "now_s"), [(9.0, 1_800_050_045.0), (1_800_050_000.0, 12.0), (9.0, 12.0)])
-def test_a_wall_clock_that_was_not_set_is_no_downtime_of_decades(before_s, now_s):
-    """A board without a battery begins in 1970; between that and the clock that the network has set lie 56 years."""
-    assert now_after(mark(wall_s=before_s), same_boot=False, boot_now_s=5.0, wall_now_s=now_s) == pytest.approx(1_005.0)
-
-
-def test_a_wall_clock_set_ahead_over_a_reboot_is_believed():
-    now_s = now_after(mark(), same_boot=False, boot_now_s=5.0, wall_now_s=1_800_050_045.0 + HOUR_S)
-    assert now_s == pytest.approx(1_045.0 + HOUR_S)
+@pytest.mark.parametrize(
+    ("last", "same_boot", "wall_now_s", "now_s"),
+    [
+        (None, False, 1.7e9, 0.0),  # the first start
+        *((mark(boot_s=-55.0), True, 1_800_050_060.0 + step_s, 1_060.0) for step_s in (0.0, HOUR_S, -HOUR_S)),
+        (mark(), False, BOOTED_S, 1_045.0),
+        (mark(), False, BOOTED_S - HOUR_S, 1_005.0),  # set back over the reboot: the time since the boot has certainly passed
+        (mark(), False, BOOTED_S + HOUR_S, 1_045.0 + HOUR_S),  # set ahead: it is believed
+        # A board without a battery begins in 1970; between that and the clock that the network has set lie 56 years.
+        (mark(wall_s=9.0), False, BOOTED_S, 1_005.0), (mark(), False, 12.0, 1_005.0), (mark(wall_s=9.0), False, 12.0, 1_005.0),
+    ],
+)  # fmt: skip
+def test_journal_time_goes_on_where_it_was_and_by_the_downtime(last, same_boot, wall_now_s, now_s):
+    """Within a boot the wall clock does not matter."""
+    assert now_after(last, same_boot=same_boot, boot_now_s=5.0, wall_now_s=wall_now_s) == pytest.approx(now_s)
 
 
 def test_a_restarted_container_does_not_gain_its_hosts_uptime():

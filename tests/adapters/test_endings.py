@@ -81,11 +81,6 @@ def test_an_ending_has_all_that_the_attempt_left(left: Left, monkeypatch: pytest
     assert endings.read_ending(left.paths, "Pong", 3, TOKEN, (18, 0)) == replace(whole, ckpt_at_s=None, ended_at_s=None)
     cgroups._note(str(left.directory), cgroups.Confined("/x", Limits(50, 60, 7, 100), counts_oom=True))
     assert left.ending((18, 0)) == replace(whole, oom_own=True, memory_max_bytes=60)
-    left.exit(replace(KILLED, code=3, signal=None, leftovers=(), oom_kills=None, max_rss_bytes=0))
-    assert left.ending((18, 0)) == replace(
-        whole, code=3, signal=None, leftovers=(), oom_kills=None, max_rss_bytes=None, oom_line="", oom_own=True,
-        memory_max_bytes=60,
-    )  # fmt: skip
     left.exit(replace(KILLED, signal=signal.SIGTERM))
     ended = left.ending()
     assert ended is not None
@@ -139,17 +134,13 @@ def test_last_lines_are_whole_and_as_they_were_shown(left: Left) -> None:
         ("  indented\t\n", ("  indented\t",)),
         ("10 %\r20 %\r30 %\r\ndone\r\n", ("30 %", "done")),
         ("x" * 401 + "\n", ("x" * 400,)),
+        (f"first\n{'x' * 32 * 1024}\nlast\n", ("x" * 400, "last")),  # of a long log the end is read
         ("".join(f"{number}\n" for number in range(21)), tuple(str(number) for number in range(1, 21))),
     ):
         left.log("stdout", text)
         assert endings.last_lines(path) == lines
     Path(path).write_bytes(b"a\xffb\n")
     assert endings.last_lines(path) == ("a\ufffdb",)
-
-
-def test_of_a_long_log_the_last_bytes_are_read(left: Left) -> None:
-    left.log("stdout", f"first\n{'x' * 32 * 1024}\nlast\n")
-    assert endings.last_lines(left.paths.log("Pong", "stdout")) == ("x" * 400, "last")
 
 
 @pytest.mark.parametrize("errors", [0, 5, 25])

@@ -74,6 +74,14 @@ def test_a_loop_that_never_lets_go_of_the_interpreter_still_answers(world):
     assert ", state R" in found["process"]
 
 
+def take(world: World, started, timeout_s: float = 30.0) -> dict[str, str]:
+    logs = world.paths.log("Pong", "stdout"), world.paths.log("Pong", "stderr")
+    stacks = str(Path(world.paths.attempt_dir("Pong", 1, started.token), "stacks.txt"))
+    return evidence.take(
+        "Pong", started.token, started.pid, started.start_ticks, stacks=stacks, logs=logs, timeout_s=timeout_s
+    )
+
+
 def may_look() -> bool:
     """Whether this box lets a process look into one of the same user that is not its child."""
     try:
@@ -121,12 +129,6 @@ def test_what_the_kernel_tells_of_a_process_is_in_it_whole(world):
     }  # fmt: skip
 
 
-def test_another_process_with_its_number_is_not_examined():
-    own = procfs.read_stat(os.getpid())
-    gone = f"Pong (pid {own.pid}, token t) is gone"
-    assert evidence.take("Pong", "t", own.pid, own.start_ticks + 1, stacks="", logs=("", "")) == {"process": gone}
-
-
 def test_a_stopped_worker_is_told_as_stopped(world):
     started = world.run(python(REGISTER + "print('up', flush=True); time.sleep(60)"))
     assert eventually(lambda: "up" in world.stdout())
@@ -135,14 +137,6 @@ def test_a_stopped_worker_is_told_as_stopped(world):
     found = take(world, started)
     assert ", state T" in found["process"]
     assert found["stacks"] == "not asked for: the process is stopped"
-
-
-def take(world: World, started, timeout_s: float = 30.0) -> dict[str, str]:
-    logs = world.paths.log("Pong", "stdout"), world.paths.log("Pong", "stderr")
-    stacks = str(Path(world.paths.attempt_dir("Pong", 1, started.token), "stacks.txt"))
-    return evidence.take(
-        "Pong", started.token, started.pid, started.start_ticks, stacks=stacks, logs=logs, timeout_s=timeout_s
-    )
 
 
 def test_a_worker_that_never_answers_is_not_waited_for_longer_than_allowed(world):
@@ -179,6 +173,9 @@ def test_a_worker_that_is_gone_is_told_as_gone(world):
     world.inbox.expect(Ended)
     gone = f"Pong (pid {started.pid}, token {started.token}) is gone"
     assert take(world, started) == {"process": gone}
+    own = procfs.read_stat(os.getpid())
+    found = evidence.take("Pong", "t", own.pid, own.start_ticks + 1, stacks="", logs=("", ""))
+    assert found == {"process": f"Pong (pid {own.pid}, token t) is gone"}, "another process has its number"
     evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock()).take("Pong", started.token)
     assert world.inbox.expect(EvidenceTaken).evidence == {"process": "Pong is gone"}
 

@@ -164,21 +164,6 @@ def test_each_figure_is_in_its_place_and_unit(real):
     assert (gpu.temperature_minute, gpu.utilisation_minute) == (Spread(61.0, 61.0, 61.0), Spread(40.0, 40.0, 40.0))
 
 
-def test_a_minute_of_samples_is_kept(tmp_path):
-    now_s = [100.0]
-    real = Nvml(tmp_path)
-    real.nvml.load()
-    real.plays("gpus 1")
-    gpu = NvmlGpu(now_s=lambda: now_s[0])
-    gpu._open()
-    (device,) = gpu._devices
-    for at_s in (100.0, 101.5, 102.0, 160.0, 161.0):
-        now_s[0] = at_s
-        gpu._look(device, at_s, {}, whole=False)
-    assert [look.at_s for look in device.looks] == [101.5, 102.0, 160.0, 161.0]
-    gpu._ask("nvmlShutdown")
-
-
 def test_a_driver_with_nvmls_older_functions(real):
     real.plays("gpus 1", "old", "set 0 reasons 32", "set 0 free 5", "process 0 4242 77")
     real.start()

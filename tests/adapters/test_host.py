@@ -59,13 +59,10 @@ def test_the_use_of_the_cores_is_that_between_two_readings(tmp_path):
     [
         (500 * KB, 300 * KB, f"anon {200 * KB}\ninactive_file {50 * KB}\nodd\n", (500 * KB, 250 * KB)),
         ("max", 300 * KB, "", (1000 * KB, 400 * KB)),
-        ("500", "x", "", (1000 * KB, 400 * KB)),
         (2000 * KB, 300 * KB, "", (1000 * KB, 400 * KB)),  # more than the box has
         (500 * KB, 50 * KB, "", (500 * KB, 400 * KB)),  # more room than the box has
         (500 * KB, 600 * KB, "inactive_file 7\n", (500 * KB, 0)),  # over its limit
-        (500 * KB, 500 * KB, "", (500 * KB, 0)),
         (500 * KB, 499 * KB, "inactive_file x\ninactive_file 7\n", (500 * KB, KB + 7)),
-        (500 * KB, 499 * KB, "inactive_file 7 8\nactive_file 9\n", (500 * KB, KB)),
     ],
 )
 def test_what_a_containers_limit_leaves(tmp_path, limit, used, stat, found):

@@ -67,81 +67,42 @@ def test_a_late_job_still_runs_and_runs_once(settings):
         housekeeping.stop()
 
 
-@pytest.mark.parametrize("stopped_before", [False, True])
-def test_it_may_be_stopped_before_it_began_and_leaves_no_thread(settings, stopped_before):
-    housekeeping = keeper(lambda: settings)
-    if stopped_before:
-        housekeeping.stop()
-    before = set(threading.enumerate())
-    housekeeping.start()
-    threads = set(threading.enumerate()) - before
-    assert threads
-    housekeeping.stop()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive(), thread.name
-
-
-STEPPED = """
+SCHEDULED = """
 import datetime as dt, sys, threading
 sys.path.insert(0, "tests")
 from pathlib import Path
 import preload
 from supervisor.adapters import housekeeping
 
-directory = Path(sys.argv[1])
-ran = threading.Event()
+directory, step_s, ran = Path(sys.argv[1]), int(sys.argv[2]), threading.Event()
 keeper = housekeeping.Housekeeping(lambda: None, None, None)
 keeper._scheduler.add_job(ran.set, housekeeping._Every(dt.timedelta(seconds=0.2)), id="job")
 keeper._scheduler.start()
 print(ran.wait(20.0), flush=True)
-preload.set_clock(directory, int(sys.argv[2]))
-keeper.clock_moved()
+if step_s:
+    preload.set_clock(directory, step_s)
+    keeper.clock_moved()
+else:
+    preload.no_forks(directory, refused=True)
 ran.clear()
 ran.wait(1.0)  # one that was under way
 ran.clear()
 print(ran.wait(20.0), flush=True)
+if not step_s:
+    preload.no_forks(directory, refused=False)
 keeper._scheduler.shutdown(wait=False)
 """
 
 
-@pytest.mark.parametrize("step_s", [-3600, 3600])
-def test_jobs_go_on_when_the_wall_clock_was_set(tmp_path, step_s):
+@pytest.mark.parametrize("step_s", [-3600, 3600, 0])
+def test_jobs_go_on_when_the_wall_clock_was_set_and_while_no_thread_can_be_begun(tmp_path, step_s):
     """Real APScheduler, real steps of the clock that it reads. Left alone it is silent for the hour that was put back."""
-    env = {**os.environ, **preload.environment(tmp_path), "PYTHONPATH": "."}
     done = subprocess.run(
-        [sys.executable, "-c", STEPPED, tmp_path, str(step_s)],
-        env=env, capture_output=True, text=True, check=True, timeout=60, cwd=Path(__file__).parents[2],
+        [sys.executable, "-c", SCHEDULED, tmp_path, str(step_s)],
+        env={**os.environ, **preload.environment(tmp_path), "PYTHONPATH": "."}, capture_output=True, text=True, check=True,
+        timeout=60, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.stdout.split() == ["True", "True"]
-
-
-WITHOUT_FORKS = """
-import datetime as dt, sys, threading
-sys.path.insert(0, "tests")
-from pathlib import Path
-import preload
-from supervisor.adapters import housekeeping
-
-ran = threading.Event()
-keeper = housekeeping.Housekeeping(lambda: None, None, None)
-keeper._scheduler.add_job(ran.set, housekeeping._Every(dt.timedelta(seconds=0.2)), id="job")
-keeper._scheduler.start()
-preload.no_forks(Path(sys.argv[1]), refused=True)
-ran.clear()
-print(ran.wait(20.0), flush=True)
-preload.no_forks(Path(sys.argv[1]), refused=False)
-keeper._scheduler.shutdown(wait=False)
-"""
-
-
-def test_jobs_go_on_while_no_thread_can_be_begun(tmp_path):
-    env = {**os.environ, **preload.environment(tmp_path), "PYTHONPATH": "."}
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_FORKS, tmp_path],
-        env=env, capture_output=True, text=True, check=True, timeout=60, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert done.stdout.split() == ["True"]
     assert "Traceback" not in done.stderr
 
 
@@ -224,10 +185,13 @@ def test_each_time_of_a_calendar_is_told_once(settings, keep):
     assert due(keeper, inbox) == [], "there is no store"
 
 
-def test_each_job_has_a_thread_that_runs_already_and_a_stop_waits_for_none(settings):
+@pytest.mark.parametrize("stopped_before", [False, True])
+def test_each_job_has_a_thread_that_runs_already_and_a_stop_waits_for_none(settings, stopped_before):
     made = keeper(lambda: settings)
     made.clock_moved()  # before it began: there is nothing to put right
-    running, release, ended = threading.Barrier(4), threading.Event(), []
+    if stopped_before:
+        made.stop()
+    running, release, ended, before = threading.Barrier(4), threading.Event(), [], set(threading.enumerate())
 
     def work():
         running.wait(60)
@@ -235,12 +199,16 @@ def test_each_job_has_a_thread_that_runs_already_and_a_stop_waits_for_none(setti
         ended.append(1)
 
     made.start()
+    threads = set(threading.enumerate()) - before
     for job in made._scheduler.get_jobs():
         job.modify(func=work, args=(), next_run_time=dt.datetime.now(dt.UTC))
     running.wait(60)
     made.stop()
     assert ended == [], "a backup may take hours"
     release.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), thread.name
 
 
 def test_a_compaction_ends_when_housekeeping_is_stopped(settings, monkeypatch):
