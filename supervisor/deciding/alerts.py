@@ -50,12 +50,19 @@ class Alert(Record):
 
 def pursue(context: DecisionContext) -> None:
     """Raise this turn's alerts and held alerts that are due, drop old alerts, and send each idle target its next alert."""
-    raised = list(_found(context)) if context.facts else []
+    raised: list[Alert] = []
+    for fact in context.facts:
+        for row in _BY_FACT.get(type(fact), ()):
+            if row.when(context, fact):
+                name, text = getattr(fact, "program", ""), row.text(context, fact)
+                severity = row.severity if isinstance(row.severity, str) else row.severity(fact)
+                raised.append(Alert(row.kind, severity, name, f"{name}: {text}" if name else text))
     if any(isinstance(fact, _OF_GPUS) for fact in context.facts):
         raised += _of_gpus(context, context.before)
     found = [replace(alert, text=_shown(alert)) for alert in raised]
     for number, alert in enumerate(found):
-        _log_alert(context, alert, number)
+        message = Notice(_id(context, -1 - number), alert.kind, alert.severity, alert.text, context.wall_s, alert.program)
+        context.command(commands.WriteAlert(message))
     if context.settings.alerts.targets:
         for alert in found:
             _raise_or_hold(context, alert)
@@ -232,16 +239,6 @@ _ROWS: Final = (
 _BY_FACT: Final = {row.of: [each for each in _ROWS if each.of is row.of] for row in _ROWS}
 
 
-def _found(context: DecisionContext) -> Iterator[Alert]:
-    """The alerts that this turn's facts raise, in the order of the facts."""
-    for fact in context.facts:
-        for row in _BY_FACT.get(type(fact), ()):
-            if row.when(context, fact):
-                name, text = getattr(fact, "program", ""), row.text(context, fact)
-                severity = row.severity if isinstance(row.severity, str) else row.severity(fact)
-                yield Alert(row.kind, severity, name, f"{name}: {text}" if name else text)
-
-
 _OF_GPUS: Final = (facts.Gated, facts.XidReported, facts.GpusFound, facts.GpuLost, facts.GpusUnknown)
 
 
@@ -277,20 +274,14 @@ def _id(context: DecisionContext, number: int) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _log_alert(context: DecisionContext, alert: Alert, number: int) -> None:
-    message = Notice(_id(context, -1 - number), alert.kind, alert.severity, alert.text, context.wall_s, alert.program)
-    context.command(commands.WriteAlert(message))
-
-
 def _raise_or_hold(context: DecisionContext, alert: Alert) -> None:
     rules, record = context.settings.alerts, context.state.alerts
     if not rule.wanted(rules, alert.kind, alert.severity):
         return
     key = rule.same(alert.kind, alert.program)
-    if alert.kind in rule.ALWAYS:
-        _raise(context, alert)
-    elif (key in record.held and alert.severity != CRITICAL) or (
-        rule.due_s(rules, record.gone, key, context.now_s, alert.severity) > context.now_s
+    if alert.kind not in rule.ALWAYS and (
+        (key in record.held and alert.severity != CRITICAL)
+        or rule.due_s(rules, record.gone, key, context.now_s, alert.severity) > context.now_s
     ):
         context.record(facts.AlertHeld(alert.text, alert.kind, alert.severity, alert.program))
     else:

@@ -52,7 +52,9 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
     slots, programs = context.settings.level.slots, context.state.programs.values()
     trainings = [program for program in programs if not program.service]
     processes = sum(1 for program in trainings if program.phase in HAS_PROCESS)
-    kept = sum(1 for program in trainings if _keeps_slot_in_backoff(program) or _keeps_slot_in_rollback(context, program))
+    kept = sum(map(_keeps_slot_in_backoff, trainings))
+    # An interrupted program keeps its slot while a rollback replaces its checkpoints.
+    kept += sum(each.phase is Phase.QUEUED and each.interrupted and _is_held(context, each) for each in trainings)
     ready = [(program, spec) for program in programs if (spec := _to_start(context, program)) is not None]
     waiting: dict[int | None, str] = {}  # by GPU: the first program that waits for its memory; later ones wait behind it
     for program, spec in sorted(
@@ -153,11 +155,6 @@ def _keeps_slot_in_backoff(program: Program) -> bool:
     if program.retry_at_s is None or program.slow:
         return False
     return program.retry_at_s - program.since_s <= _HOLDS_SLOT_S
-
-
-def _keeps_slot_in_rollback(context: DecisionContext, program: Program) -> bool:
-    """Whether an interrupted program keeps its slot while it must not start: a rollback replaces its checkpoints."""
-    return program.phase is Phase.QUEUED and program.interrupted and _is_held(context, program)
 
 
 def _is_held(context: DecisionContext, program: Program) -> bool:
@@ -320,13 +317,14 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     )  # fmt: skip
     if attempt.rest == BACKGROUND and ending.rest is not None:
         ending = replace(ending, code=ending.rest[0], signal=ending.rest[1])
+    beat = spec is not None and spec.progress is Progress.AUTO and ending.steps is not None
     verdict = diagnose(
         code=ending.code,
         signal=ending.signal,
         stop_reason=attempt.stop.reason if attempt.stop is not None else None,
         stall=attempt.stall,
         done_codes=spec.done_codes if spec is not None else (0,),
-        contract=spec is None or spec.builtin or spec.progress is Progress.BEAT or _beat(spec, ending),
+        contract=spec is None or spec.builtin or spec.progress is Progress.BEAT or beat,
         last_lines=ending.last_lines,
         fate=ending.fate,
         oom_kill=oom_kill,
@@ -402,11 +400,6 @@ def _is_early(
         return False
     lived_s = (context.now_s if ended_at_s is None else ended_at_s) - attempt.intended_at_s
     return restart.is_early(lived_s=lived_s, start_s=spec.start_s, start_retries=spec.start_retries)
-
-
-def _beat(spec: ProgramSpec, ending: Ending) -> bool:
-    """Whether a program with automatic progress detection has sent beats. Then its exit codes follow the worker contract."""
-    return spec.progress is Progress.AUTO and ending.steps is not None
 
 
 def _last_position(context: DecisionContext, program: Program, attempt: Attempt, ending: Ending) -> tuple[int | None, bool]:
@@ -539,7 +532,25 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
         if path not in program.bad_checkpoints:
             context.record(facts.CheckpointBad(f"{path} was set aside: {error}", name, token, path, error))
         return
-    _other_report(context, name, attempt, report)
+    key = f"{report.kind} {report.fields.get('at_ns')}"[:_KEY_CHARS]
+    if len(attempt.reports) >= _REPORTS_KEPT or key in attempt.reports:
+        return
+    if report.kind == "checkpoint_failed":
+        # A worker reports it once until a save succeeds again, and trains on meanwhile.
+        error, free = str(report.fields.get("error", "?"))[:_CHARS_KEPT], report.fields.get("free_bytes")
+        free_bytes, step = _count(free), _count(report.fields.get("step"))
+        room = "" if free_bytes is None else f" ({free_bytes / 1e6:,.1f} MB free)"
+        context.record(
+            facts.CheckpointFailed(f"{error}{room}; it trains on", name, attempt.token, error, step, free_bytes, key)
+        )
+        return
+    if report.kind == "diverged":
+        why = str(report.fields.get("error", "its losses are no longer finite"))[:_CHARS_KEPT]
+        context.record(facts.Diverged(why, name, attempt.token, _count(report.fields.get("step")), key))
+        return
+    text = ", ".join(f"{key}: {value}" for key, value in sorted(report.fields.items()) if key != "at_ns")[:_CHARS_KEPT]
+    kind = report.kind[:_KEY_CHARS]
+    context.record(facts.Reported(f"the worker reports {kind}: {text}", name, attempt.token, kind, text, key))
 
 
 def resumed(context: DecisionContext, program: Program, token: str, step: int, *, anew: bool = False) -> None:
@@ -580,23 +591,18 @@ def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: b
     shown = own_checkpoints.first_steps(program, attempt, sample)
     firsts = shown or (() if sample.steps is None else (sample.steps,))
     target = sample.target if sample.target_kind == "env_steps" and spec.figures.target_steps is None else None
-    how, step = resume_step.judge(_evidence(program, attempt, spec, firsts, target), final=final)
+    sure = attempt.from_sure if attempt.from_path else None
+    evidence = resume_step.Evidence(
+        firsts, False if attempt.from_path == "" else sure, attempt.from_step, program.steps,
+        given=spec.takes_resume, began=program.steps_before > 0, anew=spec.figures.begin_anew, target=target,
+    )  # fmt: skip
+    how, step = resume_step.judge(evidence, final=final)
     if how == resume_step.SHOWN and shown:
         _record_first_step(context, program, sample.token, step)
     elif how in {resume_step.RESUMED, resume_step.ANEW}:
         resumed(context, program, attempt.token, step, anew=how == resume_step.ANEW)
     elif how:
         _record_unknown(context, program, attempt, firsts if how == resume_step.UNKNOWN else ())
-
-
-def _evidence(
-    program: Program, attempt: Attempt, spec: ProgramSpec, firsts: tuple[int, ...], target: int | None
-) -> resume_step.Evidence:  # fmt: skip
-    sure = attempt.from_sure if attempt.from_path else None
-    return resume_step.Evidence(
-        firsts, False if attempt.from_path == "" else sure, attempt.from_step, program.steps,
-        given=spec.takes_resume, began=program.steps_before > 0, anew=spec.figures.begin_anew, target=target,
-    )  # fmt: skip
 
 
 def _record_unknown(context: DecisionContext, program: Program, attempt: Attempt, firsts: tuple[int, ...]) -> None:
@@ -654,30 +660,6 @@ def _record_first_step(context: DecisionContext, program: Program, token: str, s
             why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, at_least=True
         )
     )
-
-
-def _other_report(context: DecisionContext, name: str, attempt: Attempt, report: Report) -> None:
-    key = f"{report.kind} {report.fields.get('at_ns')}"[:_KEY_CHARS]
-    if len(attempt.reports) >= _REPORTS_KEPT or key in attempt.reports:
-        return
-    if report.kind == "checkpoint_failed":
-        _save_failed(context, name, attempt, report, key)
-        return
-    if report.kind == "diverged":
-        why = str(report.fields.get("error", "its losses are no longer finite"))[:_CHARS_KEPT]
-        context.record(facts.Diverged(why, name, attempt.token, _count(report.fields.get("step")), key))
-        return
-    text = ", ".join(f"{key}: {value}" for key, value in sorted(report.fields.items()) if key != "at_ns")[:_CHARS_KEPT]
-    kind = report.kind[:_KEY_CHARS]
-    context.record(facts.Reported(f"the worker reports {kind}: {text}", name, attempt.token, kind, text, key))
-
-
-def _save_failed(context: DecisionContext, name: str, attempt: Attempt, report: Report, key: str) -> None:
-    """Record a failed save. A worker reports it once until a save succeeds again, and trains on meanwhile."""
-    error, free = str(report.fields.get("error", "?"))[:_CHARS_KEPT], report.fields.get("free_bytes")
-    free_bytes, step = _count(free), _count(report.fields.get("step"))
-    room = "" if free_bytes is None else f" ({free_bytes / 1e6:,.1f} MB free)"
-    context.record(facts.CheckpointFailed(f"{error}{room}; it trains on", name, attempt.token, error, step, free_bytes, key))
 
 
 def _count(value: object) -> int | None:

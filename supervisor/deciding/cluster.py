@@ -8,7 +8,7 @@ from supervisor.formats import span
 from supervisor.model import facts
 from supervisor.model.cluster_record import JobRecord
 from supervisor.model.commands import Spawn
-from supervisor.model.inputs import Ending, JobSight, JobsSeen, Terminated
+from supervisor.model.inputs import Ending, JobsSeen, Terminated
 from supervisor.model.state import State
 from supervisor.policy.cluster import job_end, nodes, shut_down
 from supervisor.policy.cluster.job_end import JobEnd
@@ -29,23 +29,19 @@ def on_jobs(context: DecisionContext, item: JobsSeen) -> None:
         context.record(facts.ClusterReached(f"the cluster answers again, after {span(after_s)}", after_s))
     for name, sight in sorted(item.jobs.items()):
         if context.live(name, sight.token) is not None:
-            _note(context, name, sight)
+            known = context.state.cluster.jobs.get(name)
+            if known is None or known.job != sight.job or known.token != sight.token:
+                context.record(facts.JobSubmitted(f"it is job {sight.job} of the cluster", name, sight.token, sight.job))
+                known = None
+            if sight.runs and (known is None or known.begun_at_s is None):
+                where = f"node {sight.node}" if sight.node else "a node"
+                context.record(
+                    facts.JobStarted(
+                        f"job {sight.job} began on {where}", name, sight.token, sight.job, sight.node, sight.partition,
+                        sight.account, sight.gpus,
+                    )
+                )  # fmt: skip
     context.memory = replace(context.memory, jobs=dict(item.jobs))
-
-
-def _note(context: DecisionContext, name: str, sight: JobSight) -> None:
-    known = context.state.cluster.jobs.get(name)
-    if known is None or known.job != sight.job or known.token != sight.token:
-        context.record(facts.JobSubmitted(f"it is job {sight.job} of the cluster", name, sight.token, sight.job))
-        known = None
-    if sight.runs and (known is None or known.begun_at_s is None):
-        where = f"node {sight.node}" if sight.node else "a node"
-        context.record(
-            facts.JobStarted(
-                f"job {sight.job} began on {where}", name, sight.token, sight.job, sight.node, sight.partition,
-                sight.account, sight.gpus,
-            )
-        )  # fmt: skip
 
 
 def _order(context: DecisionContext, order: Spawn) -> Spawn:

@@ -131,14 +131,7 @@ class DecisionContext:
         self.record(GaveUp(f"{why}; it starts again after a change of its config or `supervisorctl start`", name))
 
     def decision(self) -> Decision:
-        return Decision(
-            tuple(self.facts), tuple(self.commands), self.state, self.memory, self.settings, self._next_wake_s()
-        )  # fmt: skip
-
-    def _next_wake_s(self) -> float | None:
-        """The earliest deadline without an input of its own: a restart, a kill, the end of a pin, what `wake` asked for."""
-        if self.memory.ended:
-            return None
+        # The deadlines without an input of their own: a restart, a kill, the end of a pin, what `wake` asked for.
         due = [*self._wake_at_s, *(held.until_s for held in self.memory.held if held.until_s is not None)]
         waits = self.state.stopping or any(held.programs is None for held in self.memory.held)
         for program in self.state.programs.values():
@@ -149,7 +142,8 @@ class DecisionContext:
         pin = self.state.climb.pin
         if pin is not None and pin.until_s is not None and not self.state.stopping:
             due.append(pin.until_s)
-        return min(due, default=None)
+        wake_at_s = None if self.memory.ended else min(due, default=None)
+        return Decision(tuple(self.facts), tuple(self.commands), self.state, self.memory, self.settings, wake_at_s)
 
 
 def kill_due_s(stop: Stop) -> float:

@@ -50,6 +50,8 @@ def decide(settings: Settings, state: State, memory: Memory, item: Input, *, wal
     if memory.overslept_s is not None:
         notice_own_absence(context, memory.overslept_s)
     _HANDLERS[type(item)](context, item)
+    if isinstance(item, Sampled) and context.settings.climbs:
+        levels.on_sample(context)
     on_deadlines(context)
     for pursue in context.hooks("pursue"):
         pursue(context)
@@ -63,24 +65,15 @@ def decide(settings: Settings, state: State, memory: Memory, item: Input, *, wal
     return context.decision()
 
 
-def _on_sampled(context: DecisionContext, item: Sampled) -> None:
-    on_sampled(context, item)
-    if context.settings.climbs:
-        levels.on_sample(context)
-
-
-def _on_woke(_: DecisionContext, __: Woke) -> None:
-    """Every input checks the deadlines; this one does nothing else."""
-
-
 def _on_snapshot(context: DecisionContext, item: SnapshotDue) -> None:
     context.record(facts.Snapshot(f"state after {item.facts:,} more facts", as_text(context.state)))
 
 
 _HANDLERS: dict[type[Input], Any] = {
     Asked: on_asked, Began: on_began, ConfigFaulty: on_config_fault, ConfigLoaded: on_config, Ended: on_ended,
-    EvidenceTaken: on_evidence, Sampled: _on_sampled, SnapshotDue: _on_snapshot, SpawnBroke: on_spawn_broke,
-    SpawnSucceeded: on_spawned, Terminated: on_terminated, Woke: _on_woke,
+    EvidenceTaken: on_evidence, Sampled: on_sampled, SnapshotDue: _on_snapshot, SpawnBroke: on_spawn_broke,
+    SpawnSucceeded: on_spawned, Terminated: on_terminated,
+    Woke: lambda *_: None,  # every input checks the deadlines; this one does nothing else
 }  # fmt: skip
 for _feature in FEATURES:
     _HANDLERS |= _feature.inputs

@@ -49,12 +49,7 @@ def _note(context: DecisionContext, old: Standing | None, finding: Finding) -> S
 
 
 def _pursue(context: DecisionContext) -> None:
-    _record_lasting(context)
-    _restart(context)
-
-
-def _record_lasting(context: DecisionContext) -> None:
-    """Record what came again too soon after its last record, and has stayed since: it may be trouble."""
+    # What came again too soon after its last record, and has stayed since, may be trouble.
     for name, each in context.memory.foundations.items():
         at_s = rule.record_at_s(context.memory.foundations_at_s.get(name))
         if not each.recorded and at_s > context.now_s:
@@ -62,10 +57,6 @@ def _record_lasting(context: DecisionContext) -> None:
         elif not each.recorded and name != rule.JOURNAL:
             noted = {name: _note(context, each, each.finding)}
             context.memory = replace(context.memory, foundations={**context.memory.foundations, **noted})
-
-
-def _restart(context: DecisionContext) -> None:
-    """The daemon starts its program anew if that restores a file, at once or as soon as it may."""
     found = [each.finding for each in context.memory.foundations.values()]
     names = sorted(each.name for each in found if rule.needs_restart(each))
     if names and (at_s := rule.may_restart_at_s(context.state.restarts_s)) > context.now_s:

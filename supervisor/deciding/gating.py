@@ -87,6 +87,8 @@ def admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting
 
 def _wish(context: DecisionContext, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Wish:
     settings, held, index = context.settings.gate, program.held(context.state.level), gpu_of(context, spec)
+    fallback = context.settings.gate.fallback_batch if spec.fallback_batch is None else spec.fallback_batch
+    batch_size = program.batch_size(context.state.level) or spec.batch_size
     return Wish(
         gpu=index,
         pinned=spec.gpu is not None,
@@ -96,17 +98,10 @@ def _wish(context: DecisionContext, program: Program, spec: ProgramSpec, waiting
         poll_s=settings.poll_s if spec.gate_poll_s is None else spec.gate_poll_s,
         timeout_s=settings.timeout_s if spec.gate_timeout_s is None else spec.gate_timeout_s,
         on_timeout=settings.on_timeout,
-        fallback_batch=_fallback(context, program, spec),
+        fallback_batch=None if fallback is None or (batch_size is not None and fallback >= batch_size) else fallback,
         waited_s=context.now_s - program.since_s if program.phase is Phase.GATED and not program.gpu_lost else None,
         behind=waiting.get(index, ""),
     )
-
-
-def _fallback(context: DecisionContext, program: Program, spec: ProgramSpec) -> int | None:
-    """The program's fallback batch, else the gate's; None if it is not smaller than the batch of the next start."""
-    fallback = context.settings.gate.fallback_batch if spec.fallback_batch is None else spec.fallback_batch
-    batch_size = program.batch_size(context.state.level) or spec.batch_size
-    return None if fallback is None or (batch_size is not None and fallback >= batch_size) else fallback
 
 
 def _reserved_bytes(context: DecisionContext, but: str, gpu: int | None) -> int:

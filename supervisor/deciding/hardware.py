@@ -17,7 +17,7 @@ from supervisor.model.settings import ProgramSpec, Settings
 from supervisor.model.state import Program
 from supervisor.policy.box import prechecks
 from supervisor.policy.box.prechecks import BoxReadings, Need, Rung
-from supervisor.policy.box.readings import Gpu, Gpus
+from supervisor.policy.box.readings import Gpus
 from supervisor.policy.box.visible import gpu_seen
 from supervisor.records import replace
 
@@ -63,17 +63,13 @@ def _record_changes(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
             why = f"this box has {found} instead of {', '.join(models)}: its levels and memory needs are measured anew"
         context.record(facts.GpusFound(why, count, names, tuple(gpu.uuid for gpu in gpus.gpus), another))
     for gpu in gpus.gpus:
-        _record_lost(context, gpu)
+        lost = gpu.index in context.state.gpus.lost
+        if gpu.lost and not lost:
+            why = f"GPU {gpu.index} no longer answers: {gpu.lost}; a reboot of the box may bring it back"
+            context.record(facts.GpuLost(why, gpu.index, gpu.uuid, gpu.lost))
+        elif lost and not gpu.lost:
+            context.record(facts.GpuBack(f"GPU {gpu.index} answers again", gpu.index, gpu.uuid))
     return _record_xids(context, gpus)
-
-
-def _record_lost(context: DecisionContext, gpu: Gpu) -> None:
-    lost = gpu.index in context.state.gpus.lost
-    if gpu.lost and not lost:
-        why = f"GPU {gpu.index} no longer answers: {gpu.lost}; a reboot of the box may bring it back"
-        context.record(facts.GpuLost(why, gpu.index, gpu.uuid, gpu.lost))
-    elif lost and not gpu.lost:
-        context.record(facts.GpuBack(f"GPU {gpu.index} answers again", gpu.index, gpu.uuid))
 
 
 def _record_xids(context: DecisionContext, gpus: Gpus) -> tuple[int, ...]:
@@ -209,7 +205,13 @@ def _box(context: DecisionContext, ladder: tuple[Rung, ...], present: int, xids:
         if spec is None:
             continue
         index = gpu_of(context, spec)
-        needs.append(_need(program, index, ladder))
+        gpu: list[int | None] = []
+        host: list[int | None] = []
+        for rung in ladder:
+            peak = program.held(rung.name)  # the most at this level or at a lighter one
+            gpu.append(_most(gpu, peak.gpu_bytes))
+            host.append(_most(host, peak.host_bytes))
+        needs.append(Need(index, tuple(gpu), tuple(host)))
         if program.attempt is None:
             continue
         watch = context.memory.watch(name, program.attempt.token)
@@ -224,17 +226,6 @@ def _box(context: DecisionContext, ladder: tuple[Rung, ...], present: int, xids:
         ladder, present, context.memory.gpus, context.memory.host, tuple(needs), ours_gpu, ours_host, xids,
         next(filter(prechecks.is_full, errors), ""),
     )  # fmt: skip
-
-
-def _need(program: Program, index: int | None, ladder: tuple[Rung, ...]) -> Need:
-    """The program's need by level: the most memory that it held at that level or at a lighter one."""
-    gpu: list[int | None] = []
-    host: list[int | None] = []
-    for rung in ladder:
-        held = program.held(rung.name)
-        gpu.append(_most(gpu, held.gpu_bytes))
-        host.append(_most(host, held.host_bytes))
-    return Need(index, tuple(gpu), tuple(host))
 
 
 def _most(before: list[int | None], size_bytes: int | None) -> int | None:

@@ -19,7 +19,7 @@ from supervisor.model.inputs import CommandLeft, EvidenceTaken, Sample, Sampled
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Away, Observation, Settled
 from supervisor.model.settings import ProgramSpec, Progress
-from supervisor.model.state import Attempt, LevelRecord, Program, Stop
+from supervisor.model.state import Attempt, LevelRecord, Program
 from supervisor.policy.box.readings import Gpus
 from supervisor.policy.worker import (
     absence,
@@ -63,7 +63,22 @@ def on_sampled(context: DecisionContext, item: Sampled) -> None:
         on_report(context, name, token, report)
     looks = _observe(context, item.samples)
     for name, sample, before in looks:
-        _look(context, name, sample, before, last_look_s)
+        context.keep_observation(name, time_spent.on_sample(context, name, before, context.memory.watches[name]))
+        moved = before is not None and context.memory.watches[name].moves > before.moves
+        if before is not None and moved and last_look_s is not None:
+            _learn_gap(context, name, before, sample, last_look_s)
+        if context.memory.gpus is not None and context.memory.gpus.gpus:
+            _note_gpu(context, name, sample, context.memory.gpus)
+        if context.state.programs[name].phase is Phase.STARTING:
+            _become_ready(context, name, sample)
+        if before is not None and moved:
+            health.note(context, name)
+        _note_resume(context, name, sample)
+        if context.present(name)[1].steps_before != context.memory.watches[name].steps_before:
+            continue  # its steps are understood from the next look on
+        _look_at_work(context, name, sample, before)
+        if before is not None and moved:
+            _note_divergence(context, name, before, sample)
     on_hardware(context, item)
     _settle(context, [name for name, _, _ in looks])
 
@@ -86,7 +101,11 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
             sample = sample.in_total(attempt.steps_before, own_target=spec is not None and spec.figures.target_steps is None)
         if program.steps_before and sample.own is not None:
             sample = replace(sample, own=own_checkpoints.in_total(program, sample.own))
-        pace, silent = _pace(context, program, before, sample)
+        # The pace of its steps after this sample, and whether they are silent: their rate is no longer known.
+        pace, absences = Pace() if before is None else before.pace, context.memory.absences
+        pace = pace.after(sample.steps, now_s=context.looked_s, awake_at_s=absence.moved_on(pace.at_s, absences))
+        limit_s = pace.limit_s(context.settings.stall, program.gap_s("training"))
+        silent = pace.step is not None and context.looked_s - absence.moved_on(pace.at_s, absences) > limit_s
         sample = sample.without_rate() if silent else sample
         if before is not None and _is_settled(context, program, sample):
             continue
@@ -98,14 +117,6 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
     if rates:
         context.memory = replace(context.memory, rates={**context.memory.rates, **rates})
     return looks
-
-
-def _pace(context: DecisionContext, program: Program, before: Observation | None, sample: Sample) -> tuple[Pace, bool]:
-    """The pace of its steps after this sample, and whether they are silent: their rate is no longer known."""
-    pace, absences = Pace() if before is None else before.pace, context.memory.absences
-    pace = pace.after(sample.steps, now_s=context.looked_s, awake_at_s=absence.moved_on(pace.at_s, absences))
-    limit_s = pace.limit_s(context.settings.stall, program.gap_s("training"))
-    return pace, pace.step is not None and context.looked_s - absence.moved_on(pace.at_s, absences) > limit_s
 
 
 def _is_settled(context: DecisionContext, program: Program, sample: Sample) -> bool:
@@ -157,30 +168,13 @@ def notice_own_absence(context: DecisionContext, away_s: float) -> None:
         context.record(facts.DaemonSuspended(why, away_s, until_s))
 
 
-def _look(
-    context: DecisionContext, name: str, sample: Sample, before: Observation | None, last_look_s: float | None
-) -> None:
-    context.keep_observation(name, time_spent.on_sample(context, name, before, context.memory.watches[name]))
-    moved = before is not None and context.memory.watches[name].moves > before.moves
-    if before is not None and moved and last_look_s is not None:
-        _learn_gap(context, name, before, sample, last_look_s)
-    if context.memory.gpus is not None and context.memory.gpus.gpus:
-        _note_gpu(context, name, sample, context.memory.gpus)
-    if context.state.programs[name].phase is Phase.STARTING:
-        _become_ready(context, name, sample)
-    if before is not None and moved:
-        health.note(context, name)
-    _note_resume(context, name, sample)
-    if context.present(name)[1].steps_before != context.memory.watches[name].steps_before:
-        return  # its steps are understood from the next look on
-    _look_at_work(context, name, sample, before)
-    if before is not None and moved:
-        _note_divergence(context, name, before, sample)
-
-
 def _look_at_work(context: DecisionContext, name: str, sample: Sample, before: Observation | None) -> None:
     if sample.unread:
-        _note_unread(context, name, sample)
+        # Each reason once, however often reasons alternate.
+        recorded = context.memory.unread.get(name, frozenset())
+        if sample.unread not in recorded and len(recorded) < _MOST_REASONS:
+            context.memory = replace(context.memory, unread={**context.memory.unread, name: recorded | {sample.unread}})
+            context.record(facts.FiguresUnread(sample.unread, name, sample.token))
     if sample.ckpt_count:
         _note_checkpoint(context, name, sample)
     elif sample.own is not None:
@@ -213,13 +207,18 @@ def _watch(before: Observation, sample: Sample) -> Observation:
 
 
 def _become_ready(context: DecisionContext, name: str, sample: Sample) -> None:
+    """Record that training has begun. If only a log or work shows it, a least age applies (`policy/worker/readiness.py`)."""
     program, attempt = context.present(name)
-    if not _is_ready(context, program, attempt, sample):
+    spec, event, begun = context.spec(name), "training began", sample.ready
+    at_once = not context.asks_witnesses(name, sample)
+    if spec is not None and spec.start_s is not None:
+        event, begun, at_once = "counts as started,", sample.proc_state not in _GONE, False
+    elif not at_once:
+        begun = sample.ready or sample.witness_at_s is not None
+    if not begun or (not at_once and context.now_s < _ready_due_s(context, program, attempt)):
         return
     after_s = context.now_s - attempt.intended_at_s
     time_spent.record_start(context, name)
-    spec = context.spec(name)
-    event = "training began" if spec is None or spec.start_s is None else "counts as started,"
     context.record(facts.BecameReady(f"{event} {span(after_s)} after its start", name, attempt.token, after_s))
 
 
@@ -289,14 +288,6 @@ def _note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
     final = context.now_s >= _resume_due_s(context, program, attempt, sample)
     if final or (not by_beats and own_checkpoints.first_steps(program, attempt, sample)):
         note_resume(context, name, sample, final=final)
-
-
-def _note_unread(context: DecisionContext, name: str, sample: Sample) -> None:
-    """Record each reason once why figures that the configuration names are not known, however often reasons alternate."""
-    recorded = context.memory.unread.get(name, frozenset())
-    if sample.unread not in recorded and len(recorded) < _MOST_REASONS:
-        context.memory = replace(context.memory, unread={**context.memory.unread, name: recorded | {sample.unread}})
-        context.record(facts.FiguresUnread(sample.unread, name, sample.token))
 
 
 def _note_checkpoint(context: DecisionContext, name: str, sample: Sample) -> None:
@@ -378,17 +369,6 @@ def _progress_at_s(context: DecisionContext, spec: ProgramSpec) -> float | None:
     return context.now_s if spec.progress is Progress.NONE else context.memory.watches[spec.name].progress_at_s
 
 
-def _is_ready(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> bool:
-    """Whether training has begun. If only a log or work shows it, a least age applies (`policy/worker/readiness.py`)."""
-    spec = context.spec(program.name)
-    if spec is not None and spec.start_s is not None:
-        return sample.proc_state not in _GONE and context.now_s >= _ready_due_s(context, program, attempt)
-    if not context.asks_witnesses(program.name, sample):
-        return sample.ready
-    shown = sample.ready or sample.witness_at_s is not None
-    return shown and context.now_s >= _ready_due_s(context, program, attempt)
-
-
 def _ready_due_s(context: DecisionContext, program: Program, attempt: Attempt) -> float:
     rules, spec = context.settings.stall, context.spec(program.name)
     if spec is not None and spec.start_s is not None:
@@ -406,18 +386,15 @@ def _note_gpu(context: DecisionContext, name: str, sample: Sample, gpus: Gpus) -
     if not context.asks_witnesses(name, sample):
         return
     pids = frozenset(sample.pids if attempt.pid is None else (*sample.pids, attempt.pid))
-    if works_on_gpu(_in_use(gpus), pids):
-        context.keep_observation(name, replace(context.memory.watches[name], gpu_at_s=context.now_s))
-
-
-def _in_use(gpus: Gpus) -> tuple[GpuUse, ...]:
-    return tuple(
+    in_use = tuple(
         GpuUse(
             frozenset(pid for pid, _ in gpu.processes or ()),
             gpu.utilisation if gpu.utilisation_minute is None else gpu.utilisation_minute.most,
         )
         for gpu in gpus.gpus or ()
     )
+    if works_on_gpu(in_use, pids):
+        context.keep_observation(name, replace(context.memory.watches[name], gpu_at_s=context.now_s))
 
 
 def _continue_children(context: DecisionContext, name: str, sample: Sample) -> None:
@@ -577,17 +554,13 @@ def on_deadlines(context: DecisionContext) -> None:
         why = f"did not exit within {span(waited_s)}: SIGKILL to its whole process tree"
         if attempt.stop.grace_s == 0:
             why = "SIGKILL to its whole process tree at once, without time to save"
-        if _is_held(context, name, attempt, attempt.stop):
+        watch = context.memory.watch(name, attempt.token)
+        proc_state = None if watch is None else watch.sample.proc_state
+        if ending.is_held(proc_state=proc_state, stall=attempt.stall, killed=attempt.stop.killed_at_s is not None):
             why += f"; {ending.HELD}"
             context.answer_waiting(name, _FAILED, why)
         context.record(facts.KillIntended(why, name, attempt.token, waited_s))
         context.command(commands.KillTree(name, attempt.token))
-
-
-def _is_held(context: DecisionContext, name: str, attempt: Attempt, asked: Stop) -> bool:
-    watch = context.memory.watch(name, attempt.token)
-    proc_state = None if watch is None else watch.sample.proc_state
-    return ending.is_held(proc_state=proc_state, stall=attempt.stall, killed=asked.killed_at_s is not None)
 
 
 # --- health -----------------------------------------------------------------------------------------------------------
@@ -690,10 +663,11 @@ def _end_slowness(context: DecisionContext, name: str) -> None:
     still = _stands_still(watch)
     if attempt.slow_at_s is None or not (still or _beats(context, name, watch.sample)):
         return  # a low rate of printed lines is not reliable
-    others = sum(1 for other in context.state.live.values() if other.name != name and _is_slow(other))
+    others = [other.attempt for other in context.state.live.values() if other.name != name and other.attempt is not None]
+    others_slow = sum(each.slow_at_s is not None and each.slow_step is None for each in others)  # the box may be the cause
     since_s, settings, before = attempt.slow_at_s, context.settings.stall, program.slow_restart_step
     if slowness.restart_due(
-        settings, now_s=context.now_s, since_s=since_s, others_slow=0 if still else others,
+        settings, now_s=context.now_s, since_s=since_s, others_slow=0 if still else others_slow,
         restarted_at_s=program.slow_restart_at_s,
         helped=still and before is not None and (watch.pace.step or 0) > before,
     ):  # fmt: skip
@@ -701,11 +675,6 @@ def _end_slowness(context: DecisionContext, name: str) -> None:
         if still:
             why = f"no step for {span(context.now_s - watch.pace.at_s)}: it is asked to save, and restarts"
         stop(context, program, attempt, reason="slow", by="extralife", why=why)
-
-
-def _is_slow(program: Program) -> bool:
-    """Whether it makes steps, but slowly: the box may be the cause."""
-    return program.attempt is not None and program.attempt.slow_at_s is not None and program.attempt.slow_step is None
 
 
 def _note_divergence(context: DecisionContext, name: str, before: Observation, sample: Sample) -> None:

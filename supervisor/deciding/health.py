@@ -22,7 +22,14 @@ def note(context: DecisionContext, name: str) -> None:
     for illness in health.ILLNESSES:
         sick = judge(context.settings.health, illness, watch.sample)
         if sick is False:
-            _well(context, name, illness)
+            watch, (_, attempt) = context.memory.watches[name], context.present(name)
+            spells = {key: spell for key, spell in watch.spells.items() if key != illness}
+            well_at = watch.well_at if watch.sample.steps is None else {**watch.well_at, illness: watch.sample.steps}
+            context.keep_observation(name, replace(watch, spells=spells, well_at=well_at))
+            if illness in attempt.illnesses:
+                context.record(
+                    facts.Healed(f"healthy again ({illness}): {figures(watch.sample)}", name, attempt.token, illness)
+                )
         else:
             _goes_on(context, name, illness, began=sick is True)
 
@@ -36,15 +43,6 @@ def judge(settings: HealthSettings, illness: str, sample: Sample) -> bool | None
     if illness == health.COLLAPSED:
         return health.collapsed(settings, returns, share=figure("entropy_share"))
     return health.falling(settings, returns)
-
-
-def _well(context: DecisionContext, name: str, illness: str) -> None:
-    watch, (_, attempt) = context.memory.watches[name], context.present(name)
-    spells = {key: spell for key, spell in watch.spells.items() if key != illness}
-    well_at = watch.well_at if watch.sample.steps is None else {**watch.well_at, illness: watch.sample.steps}
-    context.keep_observation(name, replace(watch, spells=spells, well_at=well_at))
-    if illness in attempt.illnesses:
-        context.record(facts.Healed(f"healthy again ({illness}): {figures(watch.sample)}", name, attempt.token, illness))
 
 
 def _goes_on(context: DecisionContext, name: str, illness: str, *, began: bool) -> None:

@@ -18,7 +18,6 @@ from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue, Verb
 from supervisor.model.memory import Held
-from supervisor.model.offsite_record import Fence
 from supervisor.policy.upkeep import offsite as rule
 from supervisor.policy.upkeep.calendars import is_due
 from supervisor.policy.upkeep.notices import KILL_S
@@ -81,14 +80,14 @@ def on_lease(context: DecisionContext, item: LeaseFound) -> None:
             f"brings them back"
         )
         context.record(facts.OffsiteFenced(why, lease.box, lease.since_s, lease.token, lease.place))
-    elif item.claim is rule.Claim.FOREIGN and record.fence is not None and _is_other_repository(record.fence, lease):
+    elif (
+        item.claim is rule.Claim.FOREIGN
+        and record.fence is not None
+        and record.fence.place not in {"", lease.place}
+        and record.fence.token != lease.token
+    ):
         why = f"this repository is box {lease.box}'s and has no record of these trainings, so the programs run here"
         context.record(facts.OffsiteReleased(why))
-
-
-def _is_other_repository(fence: Fence, lease: rule.Lease) -> bool:
-    """Whether this is another repository than the one in which a box has taken over, not the same one at a new address."""
-    return fence.place not in {"", lease.place} and fence.token != lease.token
 
 
 def on_done(context: DecisionContext, item: OffsiteDone) -> None:

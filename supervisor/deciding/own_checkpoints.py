@@ -109,7 +109,16 @@ def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnChec
         if known_s is None or context.now_s - known_s >= _SEEN_FACT_S:
             _see(context, name, own)
         return
-    _note_unsaved(context, name, sample, own)
+    if attempt.save_error or attempt.stall is not None or attempt.stop is not None:
+        return
+    saved_at_s = own.saved_at_s if own.path else None
+    since_s = attempt.ready_at_s if saved_at_s is None else max(attempt.ready_at_s, saved_at_s)
+    age_s = context.now_s - absence.moved_on(since_s, context.memory.absences)
+    error = unsaved.overdue_unasked(
+        age_s, own.interval_s, steps=sample.steps, saved_step=own.step if own.path else None, note=own.note
+    )
+    if error:
+        context.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))
 
 
 def note_last(context: DecisionContext, name: str, own: OwnCheckpoint) -> None:
@@ -134,20 +143,6 @@ def _is_newer(program: Program, own: OwnCheckpoint) -> bool:
     if not own.path or program.ckpt_at_s is None or own.saved_at_s is None:
         return own.path not in ("", program.ckpt_path)
     return own.saved_at_s > program.ckpt_at_s + 1.0  # each look converts a file's time anew, so it may differ slightly
-
-
-def _note_unsaved(context: DecisionContext, name: str, sample: Sample, own: OwnCheckpoint) -> None:
-    _, attempt = context.present(name)
-    if attempt.save_error or attempt.stall is not None or attempt.stop is not None or attempt.ready_at_s is None:
-        return
-    saved_at_s = own.saved_at_s if own.path else None
-    since_s = attempt.ready_at_s if saved_at_s is None else max(attempt.ready_at_s, saved_at_s)
-    age_s = context.now_s - absence.moved_on(since_s, context.memory.absences)
-    error = unsaved.overdue_unasked(
-        age_s, own.interval_s, steps=sample.steps, saved_step=own.step if own.path else None, note=own.note
-    )
-    if error:
-        context.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))
 
 
 FEATURE = Feature(inputs={CheckpointsFound: on_found})

@@ -15,21 +15,22 @@ def remedy(context: DecisionContext, name: str, attempt: Attempt, ending: Ending
     if verdict.cause == "diverged":
         return _roll_back(context, name, attempt)
     if verdict.cause == "sick":
-        return _heal_illness(context, name, attempt)
+        symptom = health.WORDS.get(attempt.ill, "its training went wrong")
+        if attempt.illness_action == health.GIVE_UP:
+            return f"{symptom}, and the config says to give up"
+        if attempt.illness_action == health.NEW_SEED:
+            return _new_seed(context, name, symptom)
+        return _roll_back(context, name, attempt, symptom)
+    program, settings = context.state.programs[name], context.settings.restart
     if verdict.cause in out_of_memory.CAUSES:
         _lower_batch(context, name, ending)
-    else:
-        _quarantine(context, name)
+    elif program.suspect:
+        _judge_suspect(context, program)
+    elif not program.quarantined_since_ckpt and restart.is_poison(settings, program.death_resumes, program.ckpt_step):
+        why = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}"
+        context.record(facts.CheckpointQuarantined(f"{why}: the checkpoint before it is used", name, "", program.ckpt_step))
+        context.command(commands.QuarantineCheckpoint(name, program.ckpt_step))
     return ""
-
-
-def _heal_illness(context: DecisionContext, name: str, attempt: Attempt) -> str:
-    symptom = health.WORDS.get(attempt.ill, "its training went wrong")
-    if attempt.illness_action == health.GIVE_UP:
-        return f"{symptom}, and the config says to give up"
-    if attempt.illness_action == health.NEW_SEED:
-        return _new_seed(context, name, symptom)
-    return _roll_back(context, name, attempt, symptom)
 
 
 def _new_seed(context: DecisionContext, name: str, what: str) -> str:
@@ -78,21 +79,8 @@ def _lower_batch(context: DecisionContext, name: str, ending: Ending) -> None:
         context.record(facts.BatchLowered(why, name, level, batch_size, ran_with))
 
 
-def _quarantine(context: DecisionContext, name: str) -> None:
-    """Set aside a checkpoint if every attempt that loads it dies."""
-    program, settings = context.state.programs[name], context.settings.restart
-    if program.suspect:
-        _judge_suspect(context, program)
-        return
-    if program.quarantined_since_ckpt or not restart.is_poison(settings, program.death_resumes, program.ckpt_step):
-        return
-    deaths = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}"
-    context.record(facts.CheckpointQuarantined(f"{deaths}: the checkpoint before it is used", name, "", program.ckpt_step))
-    context.command(commands.QuarantineCheckpoint(name, program.ckpt_step))
-
-
 def _judge_suspect(context: DecisionContext, program: Program) -> None:
-    """The same for a checkpoint that the program wrote itself (`policy/worker/suspects.py`)."""
+    """Set aside a checkpoint that the program wrote itself, or put it back (`policy/worker/suspects.py`)."""
     suspect, torn = program.suspect, program.suspect == program.torn_path
     verdict = suspects.judge(
         context.settings.restart.poison_deaths, deaths=program.suspect_deaths, torn=torn,

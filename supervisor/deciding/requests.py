@@ -51,7 +51,10 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
         context.command(commands.Reply(item.request_id, results))
         return
     if item.verb is Verb.CLEAR:
-        _clear(context, item)
+        # A thread empties the logs, which may block, and replies.
+        known = tuple((name, context.settings.logs(name)) for name in item.names if name in context.state.programs)
+        unknown = tuple((name, BAD_NAME, "no such program") for name in item.names if name not in context.state.programs)
+        context.command(commands.ClearLogs(item.request_id, known, unknown))
         return
     now: list[Result] = []
     waiting: list[str] = []
@@ -128,13 +131,6 @@ def _signal(context: DecisionContext, program: Program, signal: str) -> Result:
         context.keep_observation(program.name, replace(watch, signal=signal, signal_at_s=context.now_s))
     context.command(commands.SendSignal(program.name, program.attempt.token, signal))
     return (program.name, SUCCESS, "signalled")
-
-
-def _clear(context: DecisionContext, item: Asked) -> None:
-    """Order a thread to empty the logs, which may block. The thread sends the reply."""
-    known = tuple((name, context.settings.logs(name)) for name in item.names if name in context.state.programs)
-    unknown = tuple((name, BAD_NAME, "no such program") for name in item.names if name not in context.state.programs)
-    context.command(commands.ClearLogs(item.request_id, known, unknown))
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------------

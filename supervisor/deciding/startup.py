@@ -51,7 +51,9 @@ def on_began(context: DecisionContext, item: Began) -> None:
         )  # fmt: skip
     for program in sorted(context.state.programs.values(), key=lambda each: each.name):
         _fill_hole(context, program)
-        _roll_back_again(context, program)
+        # The previous daemon may have died between the record of a rollback and the rollback. To repeat it does no harm.
+        if program.roll_from is not None and program.attempt is None and not program.ckpt_path:
+            context.command(commands.RollBack(program.name, program.roll_from))
     levels.apply_level(context)
     if rebooted is not None and not identity.another:
         levels.on_reboot(context, rebooted, running_before)
@@ -77,12 +79,6 @@ def _fill_hole(context: DecisionContext, program: Program) -> None:
         _requeue(context, name, "the journal has its end, but lost what followed when it was damaged")
     elif program.phase is Phase.STOPPED and program.wanted:
         _requeue(context, name, "the journal has its start request, but lost what followed when it was damaged")
-
-
-def _roll_back_again(context: DecisionContext, program: Program) -> None:
-    """The previous daemon may have died between the record of a rollback and the rollback. To repeat it does no harm."""
-    if program.roll_from is not None and program.attempt is None and not program.ckpt_path:
-        context.command(commands.RollBack(program.name, program.roll_from))
 
 
 def _what_restarted(boot: BootEvidence) -> str:

@@ -74,7 +74,20 @@ class AlertRecord(Record):
         """The record after one more fact."""
         match fact := stamped.fact:
             case facts.AlertRaised():
-                return _raised(self, stamped, fact)
+                key = same(fact.alert, fact.program)
+                queued = Queued(
+                    fact.id, fact.alert, fact.severity, fact.program, fact.text or fact.why, stamped.at_s, stamped.wall_s,
+                    fact.more, fact.targets,
+                )  # fmt: skip
+                last_s, critical_s = _noted(self.gone.last_s, key, stamped.at_s), self.gone.critical_s
+                if fact.severity == CRITICAL:
+                    critical_s = _noted(critical_s, key, stamped.at_s)
+                return replace(
+                    self, queue=(*self.queue, queued), total=self.total + 1,
+                    gone=Gone(fact.tokens, stamped.at_s, last_s, critical_s),
+                    # A critical one goes before held ones.
+                    held={k: v for k, v in self.held.items() if k != key or not fact.more},
+                )  # fmt: skip
             case facts.AlertHeld(alert=kind, program=program, severity=severity):
                 key = same(kind, program)
                 before = self.held.get(key)
@@ -82,7 +95,17 @@ class AlertRecord(Record):
                 holding = Holding(kind, program, severity, count, since_s, fact.why)
                 return replace(self, held={**self.held, key: holding})
             case facts.AlertDelivered(id=id_, target=target):
-                return _delivered(self, stamped, id_, target)
+                sent = next((each for each in self.owed(target) if each.id == id_), None)
+                if sent is None:
+                    return self
+                took_s = max(0.0, stamped.at_s - sent.at_s)
+                delivery = Delivery(id_, sent.kind, sent.program, target, stamped.wall_s, took_s)
+                return replace(
+                    _without(self, (id_,), target),
+                    deliveries=(*self.deliveries, delivery)[-_DELIVERIES_KEPT:],
+                    failing={k: v for k, v in self.failing.items() if k != target},
+                    dropped={k: v for k, v in self.dropped.items() if k != target},
+                )
             case facts.AlertsDropped(target=target, ids=ids):
                 dropped = {**self.dropped, target: self.dropped.get(target, 0) + len(ids)}
                 return replace(_without(self, ids, target), dropped=dropped)
@@ -106,38 +129,9 @@ class AlertRecord(Record):
         return tuple(each for each in self.queue if target in each.owed)
 
 
-def _raised(record: AlertRecord, stamped: facts.Stamped, fact: facts.AlertRaised) -> AlertRecord:
-    key = same(fact.alert, fact.program)
-    queued = Queued(
-        fact.id, fact.alert, fact.severity, fact.program, fact.text or fact.why, stamped.at_s, stamped.wall_s, fact.more,
-        fact.targets,
-    )  # fmt: skip
-    last_s, critical_s = _noted(record.gone.last_s, key, stamped.at_s), record.gone.critical_s
-    if fact.severity == CRITICAL:
-        critical_s = _noted(critical_s, key, stamped.at_s)
-    return replace(
-        record, queue=(*record.queue, queued), total=record.total + 1,
-        gone=Gone(fact.tokens, stamped.at_s, last_s, critical_s),
-        held={k: v for k, v in record.held.items() if k != key or not fact.more},  # a critical one goes before held ones
-    )  # fmt: skip
-
-
 def _noted(last_s: dict[str, float], key: str, at_s: float) -> dict[str, float]:
     noted = {k: v for k, v in last_s.items() if k != key} | {key: at_s}
     return dict(list(noted.items())[-_KEYS_KEPT:])
-
-
-def _delivered(record: AlertRecord, stamped: facts.Stamped, id_: str, target: str) -> AlertRecord:
-    queued = next((each for each in record.owed(target) if each.id == id_), None)
-    if queued is None:
-        return record
-    delivery = Delivery(id_, queued.kind, queued.program, target, stamped.wall_s, max(0.0, stamped.at_s - queued.at_s))
-    return replace(
-        _without(record, (id_,), target),
-        deliveries=(*record.deliveries, delivery)[-_DELIVERIES_KEPT:],
-        failing={k: v for k, v in record.failing.items() if k != target},
-        dropped={k: v for k, v in record.dropped.items() if k != target},
-    )
 
 
 def _without(record: AlertRecord, ids: tuple[str, ...], target: str) -> AlertRecord:

@@ -30,7 +30,17 @@ class Counts:
 def counted(counts: Counts, before: int | None, after: int | None, fact: facts.ProgramFact) -> Counts:
     """The counts after one more fact, which moved the program's position from step `before` to `after`; None: unknown."""
     if isinstance(fact, facts.Resumption):
-        return _resumed(counts, before, fact)
+        # Example: step 5,000 was known, 1,200 were lost, it resumes at 4,000: 200 steps beyond 5,000 were computed, too.
+        # The first resume of a program without a known step adds no count: its checkpoints were made elsewhere.
+        if before is None:
+            return counts
+        lost = fact.lost_steps or 0
+        return replace(
+            counts,
+            computed_steps=counts.computed_steps + max(0, fact.step + lost - before),
+            lost_steps=counts.lost_steps + lost,
+            lost_unknown=counts.lost_unknown + (fact.lost_steps is None),
+        )
     if isinstance(fact, facts.Exited):
         counts = replace(counts, ends={**counts.ends, fact.cause: counts.ends.get(fact.cause, 0) + 1})
     return advanced(counts, before, after)
@@ -40,20 +50,3 @@ def advanced(counts: Counts, before: int | None, after: int | None) -> Counts:
     """The counts after a change of position: a later position means that the steps in between were computed."""
     gain = (after or 0) - (before or 0)
     return replace(counts, computed_steps=counts.computed_steps + gain) if gain > 0 else counts
-
-
-def _resumed(counts: Counts, before: int | None, fact: facts.Resumption) -> Counts:
-    """The counts after a resume.
-
-    Example: step 5,000 was known, 1,200 were lost, it resumes at 4,000: 200 steps beyond 5,000 were computed, too.
-    The first resume of a program without a known step adds no count: its checkpoints were made elsewhere.
-    """
-    if before is None:
-        return counts
-    lost = fact.lost_steps or 0
-    return replace(
-        counts,
-        computed_steps=counts.computed_steps + max(0, fact.step + lost - before),
-        lost_steps=counts.lost_steps + lost,
-        lost_unknown=counts.lost_unknown + (fact.lost_steps is None),
-    )

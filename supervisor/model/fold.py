@@ -120,7 +120,14 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
                 climb = replace(climb, load=fact.load, reviewed_at_s=stamped.at_s) if fact.load else climb
             return replace(state, climb=climb)
         case facts.RolledBackTo() | facts.RollbackFailed():
-            return _rolled_back(state, fact)
+            programs = {
+                name: replace(
+                    program_fold.fresh(state.programs[name]), ckpt_step=step_, ckpt_at_s=None, quarantined_step=None,
+                    quarantined_since_ckpt=False, roll_from=None,
+                )
+                for name, step_ in fact.steps.items() if name in state.programs
+            }  # fmt: skip
+            return replace(state, programs={**state.programs, **programs})
         case facts.Vetoed() | facts.VetoLifted():
             return _vetoed(state, stamped, fact)
         case facts.ConfigRefused() | facts.ConfigMended() | facts.JournalSalvaged():
@@ -172,18 +179,6 @@ def _vetoed(state: State, stamped: Stamped, fact: facts.Vetoed | facts.VetoLifte
     if isinstance(fact, facts.Vetoed):
         vetoes[fact.rule] = Veto(fact.rule, fact.cap, fact.why, stamped.at_s, stamped.wall_s)
     return replace(state, vetoes=vetoes)
-
-
-def _rolled_back(state: State, fact: facts.RolledBackTo | facts.RollbackFailed) -> State:
-    """A program that was rolled back to a backup continues from its step."""
-    programs = {
-        name: replace(
-            program_fold.fresh(state.programs[name]), ckpt_step=step_, ckpt_at_s=None, quarantined_step=None,
-            quarantined_since_ckpt=False, roll_from=None,
-        )
-        for name, step_ in fact.steps.items() if name in state.programs
-    }  # fmt: skip
-    return replace(state, programs={**state.programs, **programs})
 
 
 def _level_chosen(state: State, stamped: Stamped, fact: facts.LevelChosen) -> State:

@@ -33,7 +33,17 @@ class NoticeRecord(Record):
     def after(self, stamped: Stamped) -> NoticeRecord:
         """The record after one more fact."""
         if isinstance(stamped.fact, facts.EndAnnounced | facts.EndCalledOff):
-            return _recorded(self, stamped, stamped.fact)
+            fact = stamped.fact
+            others = {id_: each for id_, each in self.standing.items() if id_ != fact.id}
+            spent = {id_: each for id_, each in self.spent.items() if id_ != fact.id}
+            if isinstance(fact, facts.EndAnnounced):
+                notice = EndNotice(fact.id, fact.source, rule.END if fact.sure else rule.RISK, fact.what, fact.until_s)
+                return NoticeRecord(
+                    {**others, fact.id: Announced(notice, stamped.at_s, stamped.wall_s, fact.leave_at_s)}, spent
+                )
+            if fact.passed and fact.id in self.standing:
+                spent[fact.id] = self.standing[fact.id].notice
+            return replace(self, standing=others, spent=spent)
         return NoticeRecord({}, self.spent | {id_: each.notice for id_, each in self.standing.items()})
 
     def keeps_down(self, now_s: float) -> bool:
@@ -53,14 +63,3 @@ class NoticeRecord(Record):
             if rule.explains(each.notice, announced_s=each.at_s, last_sign_s=last_sign_s)
         )
         return next(found, None)
-
-
-def _recorded(record: NoticeRecord, stamped: Stamped, fact: facts.EndAnnounced | facts.EndCalledOff) -> NoticeRecord:
-    others = {id_: each for id_, each in record.standing.items() if id_ != fact.id}
-    spent = {id_: each for id_, each in record.spent.items() if id_ != fact.id}
-    if isinstance(fact, facts.EndAnnounced):
-        notice = EndNotice(fact.id, fact.source, rule.END if fact.sure else rule.RISK, fact.what, fact.until_s)
-        return NoticeRecord({**others, fact.id: Announced(notice, stamped.at_s, stamped.wall_s, fact.leave_at_s)}, spent)
-    if fact.passed and fact.id in record.standing:
-        spent[fact.id] = record.standing[fact.id].notice
-    return replace(record, standing=others, spent=spent)

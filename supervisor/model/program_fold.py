@@ -34,8 +34,8 @@ def with_program(state: State, stamped: Stamped, fact: facts.ProgramFact) -> Sta
         )  # fmt: skip
         return replace(state, programs={**state.programs, name: program})
     before, edge = program.steps, EDGE_OF.get(type(fact))
-    if edge is not None:
-        program = _moved(program, step(program.phase, edge), stamped, fact)
+    if edge is not None and (phase := step(program.phase, edge)) is not program.phase:
+        program = _moved(program, phase, stamped, fact)
     if isinstance(fact, facts.AttemptFact) and not isinstance(fact, facts.SpawnIntended):
         if program.attempt is None or program.attempt.token != fact.token:
             return state  # a fact about an attempt that is over
@@ -61,8 +61,6 @@ def _without(state: State, name: str) -> State:
 
 
 def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.ProgramFact) -> Program:
-    if phase is program.phase:
-        return program
     attempt = program.attempt if phase in HAS_PROCESS else None
     rotated = isinstance(fact, facts.Requeued) and fact.handed_on
     interrupted = phase is Phase.QUEUED and program.phase in HAS_PROCESS and not rotated
@@ -115,7 +113,14 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
         case facts.CheckpointsPutBack():
             return replace(_with_tried_back(program), acquitted=True, suspect_deaths=0)
         case facts.RolledBack():
-            return _rolled_back(program, fact)
+            # The newest checkpoint is unknown until the next attempt reports it.
+            known = [step for step in (program.diverged_step, fact.step) if step is not None]
+            aside = fact.from_step is not None
+            return replace(
+                program, rollbacks=fact.total, divergences=fact.number, diverged_step=max(known, default=None),
+                death_resumes=(), ckpt_step=None if aside else program.ckpt_step,
+                quarantined_since_ckpt=aside or program.quarantined_since_ckpt, roll_from=fact.from_step,
+            )  # fmt: skip
         case _:
             return _learned(program, stamped, fact)
 
@@ -179,32 +184,16 @@ def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
     return replace(fresh(program), digest=fact.digest, batches=batches, needs=needs, has_run=has_run)
 
 
-def _rolled_back(program: Program, fact: facts.RolledBack) -> Program:
-    """The newest checkpoint is unknown until the next attempt reports it."""
-    known = [step for step in (program.diverged_step, fact.step) if step is not None]
-    aside = fact.from_step is not None
-    return replace(
-        program, rollbacks=fact.total, divergences=fact.number, diverged_step=max(known, default=None), death_resumes=(),
-        ckpt_step=None if aside else program.ckpt_step, quarantined_since_ckpt=aside or program.quarantined_since_ckpt,
-        roll_from=fact.from_step,
-    )  # fmt: skip
-
-
-def _rolled_to_older(program: Program) -> Program:
-    """An attempt ran, so the checkpoints were set aside before: a rollback comes before its start, and newer ones are good.
-
-    A program's own checkpoints are set aside by its next start itself (`facts.StartsFrom`).
-    """
-    return program if program.ckpt_path else replace(program, roll_from=None)
-
-
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
     """Apply a fact about an attempt. Some of these facts also change the program; the others change only the attempt."""
+    # If an attempt ran, the checkpoints were set aside before: a rollback comes before its start, and newer ones are good.
+    # A program's own checkpoints are set aside by its next start itself (`facts.StartsFrom`).
+    roll_from = program.roll_from if program.ckpt_path else None
     match fact:
         case facts.Resumption() | facts.ResumeUnknown():
             program = _resumed(program, attempt, fact)
         case facts.Spawned():
-            program = replace(_rolled_to_older(program), spawn_failures=0, has_run=True)
+            program = replace(program, spawn_failures=0, has_run=True, roll_from=roll_from)
         case facts.Recovered():
             program = _forgiven(program)
         case facts.StopIntended(reason="slow"):
@@ -225,7 +214,7 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
             failures = program.spawn_failures + 1
             return replace(program, attempt=None, spawn_error=error, spawn_failures=failures, why=fact.why)
         case facts.Exited():
-            return _exited(_rolled_to_older(program), attempt, stamped, fact)
+            return _exited(replace(program, roll_from=roll_from), attempt, stamped, fact)
         case facts.StopIntended(reason="operator"):
             program = replace(program, wanted=False)
         case _:
@@ -251,14 +240,21 @@ def _with_checkpoint(
         case facts.Checkpointed(step=step_, stall_s=stall_s, well=well):
             beyond = well and program.diverged_step is not None and step_ > program.diverged_step
             program = replace(program, divergences=0, diverged_step=None) if beyond else program
+            if attempt.saves_again(step_):  # not by a checkpoint at an earlier step than the failed one
+                attempt = replace(attempt, save_error="", save_failed_step=None)
             return replace(
-                program, attempt=_saved(attempt, step_), ckpt_step=step_, ckpt_at_s=stamped.at_s,
-                ckpt_stall_s=stall_s, quarantined_since_ckpt=False,
-                quarantined_step=None, steps=max(program.steps or 0, step_),
+                program, attempt=attempt, ckpt_step=step_, ckpt_at_s=stamped.at_s, ckpt_stall_s=stall_s,
+                quarantined_since_ckpt=False, quarantined_step=None, steps=max(program.steps or 0, step_),
             )  # fmt: skip
         case facts.StartsFrom():
             return program if fact.error else _starts_from(program, attempt, fact)
-    return _saved_itself(program, attempt, stamped, fact)
+    at_s = stamped.at_s if fact.saved_at_s is None else min(stamped.at_s, fact.saved_at_s)
+    return replace(
+        program, attempt=replace(attempt, save_error="", save_failed_step=None, suspect=""), suspect_deaths=0, tried=(),
+        acquitted=False, ckpt_path=fact.path, ckpt_step=fact.step,
+        ckpt_at_s=at_s, ckpt_bytes=fact.size_bytes, quarantined_since_ckpt=False, quarantined_step=None,
+        steps=program.steps if fact.step is None else max(program.steps or 0, fact.step),
+    )  # fmt: skip
 
 
 def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> Program:
@@ -272,16 +268,6 @@ def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> 
         program, attempt=attempt, ckpt_path=fact.path, ckpt_step=fact.step, ckpt_at_s=fact.saved_at_s,
         ckpt_bytes=fact.size_bytes, condemned=fact.left, put_back=(), roll_from=None, torn_path=fact.torn, suspect=suspect,
         suspect_deaths=program.suspect_deaths if suspect == program.suspect else 0,
-    )  # fmt: skip
-
-
-def _saved_itself(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.CheckpointSeen) -> Program:
-    at_s = stamped.at_s if fact.saved_at_s is None else min(stamped.at_s, fact.saved_at_s)
-    return replace(
-        program, attempt=replace(attempt, save_error="", save_failed_step=None, suspect=""), suspect_deaths=0, tried=(),
-        acquitted=False, ckpt_path=fact.path, ckpt_step=fact.step,
-        ckpt_at_s=at_s, ckpt_bytes=fact.size_bytes, quarantined_since_ckpt=False, quarantined_step=None,
-        steps=program.steps if fact.step is None else max(program.steps or 0, fact.step),
     )  # fmt: skip
 
 
@@ -311,11 +297,6 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return _ailing(attempt, at_s, fact)
 
 
-def _saved(attempt: Attempt, step: int) -> Attempt:
-    """The attempt after a save. A checkpoint at an earlier step than the failed one does not show that saves succeed."""
-    return replace(attempt, save_error="", save_failed_step=None) if attempt.saves_again(step) else attempt
-
-
 def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
     """Faults of a worker that continues to train."""
     match fact:
@@ -342,22 +323,18 @@ def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return attempt
 
 
-def _exact(program: Program, attempt: Attempt, fact: facts.Exited) -> bool:
-    """Whether the position after this end is exact. An attempt that restored nothing does not change it."""
-    if fact.steps is None:
-        return program.steps_exact and attempt.resumed_step is None
-    return fact.cause != "reboot" and not fact.at_least
-
-
 def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Exited) -> Program:
     """The attempt is over: its running time is added to the exposure, and a death that counts is recorded."""
     ended_at_s = stamped.at_s if fact.ended_at_s is None else fact.ended_at_s
     ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, ended_at_s - attempt.ready_at_s)
+    exact = fact.cause != "reboot" and not fact.at_least
+    if fact.steps is None:  # an attempt that restored nothing leaves the position as it was
+        exact = program.steps_exact and attempt.resumed_step is None
     program = replace(
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
         exposure_s=program.exposure_s + ran_s, ended_at_s=ended_at_s,
         asked_at_s=None if attempt.stop is None else attempt.stop.asked_at_s,
-        steps=program.steps if fact.steps is None else fact.steps, steps_exact=_exact(program, attempt, fact),
+        steps=program.steps if fact.steps is None else fact.steps, steps_exact=exact,
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
         early_ends=program.early_ends + 1 if fact.early else 0,
         mean_return=program.mean_return if fact.mean_return is None else fact.mean_return,
