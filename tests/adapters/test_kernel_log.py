@@ -93,18 +93,6 @@ def test_the_newest_of_several_records_counts_and_nothing_stays_open(monkeypatch
             assert oom_kill_of(24007, KMSG, UNCOUNTED) == f"{SAID} again \ufffd"
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (f"6,1,{{now}},-;{SAID}", SAID), (f"6,1,{{now}};{SAID}", SAID), (f"6,{{now}};{SAID}", ""), (f"6,1,x{{now}},-;{SAID}", ""),
-        (f"6,1,{{now}},-,{SAID}", ""), (f"{SAID},1,{{now}},-;other", ""),
-    ],
-)  # fmt: skip
-def test_a_line_that_is_no_record_of_the_kernels_counts_as_the_oldest(tmp_path: Path, text: str, found: str) -> None:
-    now = int(time.monotonic() * 1e6)
-    assert oom_kill_of(24007, log_of(tmp_path, text.format(now=now)), UNCOUNTED) == found
-
-
 def test_a_record_that_was_overwritten_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel answers EPIPE for it, and the next read gives the oldest record that is left."""
     with contextlib.closing(Log(monkeypatch, record(SAID, 1.0))):

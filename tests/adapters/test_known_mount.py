@@ -1,6 +1,5 @@
 """A state directory whose mount is missing is not begun anew. Real mounts, in a mount namespace of the test's own."""
 
-import errno
 import os
 import subprocess
 import sys
@@ -51,13 +50,10 @@ def test_a_start_on_a_missing_mount_is_refused_until_it_is_there(tmp_path):
 def test_a_mount_point_that_is_gone_altogether_is_missing_too(tmp_path):
     record = record_of(str(tmp_path / "none" / "state"), tmp_path)
     record.write_text(f'{{"mount_point": "{tmp_path}/none"}}')
-    with pytest.raises(OSError, match=r"^\[Errno 6\] the state directory ") as caught:
+    with pytest.raises(
+        OSError, match=r"^\[Errno 6\] the state directory .* mounted at .*/none, and nothing is mounted there"
+    ):
         refuse_if_missing(str(tmp_path / "none" / "state"), tmp_path)
-    assert caught.value.errno == errno.ENXIO
-    assert caught.value.strerror == (
-        f"the state directory {tmp_path}/none/state was on the file system mounted at {tmp_path}/none, and nothing is "
-        f"mounted there: mount it; to begin anew without it, remove {record}"
-    )
 
 
 def test_the_root_directory_is_always_mounted(tmp_path):
@@ -81,12 +77,6 @@ def test_the_root_file_system_leaves_no_record(tmp_path, monkeypatch):
 def test_a_damaged_record_keeps_nobody_from_starting(tmp_path, text):
     record_of(str(tmp_path), tmp_path).write_text(text)
     assert refuse_if_missing(str(tmp_path), tmp_path) is None, "it does not raise"
-
-
-def test_no_cache_says_nothing(tmp_path):
-    refuse_if_missing(str(tmp_path), None)
-    refuse_if_missing(str(tmp_path), tmp_path / "none")
-    assert remember(str(tmp_path), None) == ""
 
 
 def test_a_cache_that_cannot_be_written_is_said_and_no_more(tmp_path, monkeypatch):

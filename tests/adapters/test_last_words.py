@@ -155,12 +155,6 @@ def test_the_journal_is_asked_in_an_environment_of_its_own(journalctl, look, mon
     assert (journalctl.directory / "input").read_text() == "/dev/null\n"
 
 
-def test_when_the_time_is_over_nothing_more_is_asked(journalctl, look, monkeypatch):
-    monkeypatch.setattr(last_words, "TIMEOUT_S", 0.0)
-    assert look() == Traces(own_stop=False, journal=Journal.UNKNOWN)
-    assert not (journalctl.directory / "asked").exists()
-
-
 def test_a_container_that_shares_its_hosts_boot_id_is_asked_by_time(journalctl, look):
     journalctl.says("then", entry(1.0, "x"))
     assert look(old=NEW, boot_wall_s=SINCE_S + 50.25).journal is Journal.READ

@@ -117,14 +117,6 @@ def test_the_announcement_is_heard_once_and_its_withdrawal_too(watching):
     assert heard == [True]
 
 
-def test_a_withdrawal_without_an_announcement_is_nothing(watching):
-    watch, _, logind = watching
-    logind.announces(going=False)
-    logind.announces(going=True)
-    assert eventually(lambda: watch.announced)
-    assert not watch.cancelled.is_set()
-
-
 def test_nobody_else_can_announce_a_shutdown(watching, bus):
     watch, heard, logind = watching
     with open_dbus_connection(bus[0]) as stranger:

@@ -224,9 +224,8 @@ def test_who_takes_over_by_an_earlier_look_finds_what_came_after_it(tmp_path: Pa
     [
         ({"cores": 2}, {"cores": 2}, []), ({"cores": 3}, {"cores": 2}, ["2 cores instead of 3"]), ({"cores": "8"}, {"cores": 2}, []),
         ({"memory_gib": 10}, {"memory_gib": 9.0}, []), ({"memory_gib": 10}, {"memory_gib": 8.9}, ["8.9 GiB of memory instead of 10"]),
-        ({"memory_gib": 10.5}, {"memory_gib": None}, []), ({"memory_gib": "10"}, {"memory_gib": 1.0}, []),
-        ({"memory_gib": None}, {"memory_gib": 1.0}, []), ({"gpus": ["A", "B"]}, {"gpus": []}, ["no GPU instead of A, B"]),
-        ({"gpus": "A"}, {"gpus": []}, []), ({"gpus": [5]}, {"gpus": ["5"]}, []), ({"gpus": []}, {"gpus": ["A"]}, []),
+        ({"memory_gib": 10.5}, {"memory_gib": None}, []), ({"gpus": ["A", "B"]}, {"gpus": []}, ["no GPU instead of A, B"]),
+        ({"gpus": "A"}, {"gpus": []}, []), ({"gpus": []}, {"gpus": ["A"]}, []),
         ({"gpus": ["A"]}, {"gpus": ["B", "C"]}, ["B, C instead of A"]), ({"gpus": ["A", "A"]}, {"gpus": ["A"]}, ["A instead of A, A"]),
         ({"gpus": ["A", "B"]}, {"gpus": ["B", "A"]}, []),
     ],

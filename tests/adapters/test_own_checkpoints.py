@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from attempts_kit import BootClock, Inbox, eventually, gone
@@ -26,7 +25,6 @@ from supervisor.adapters.process.own_checkpoints import (
     Budget,
     OwnCheckpoints,
     Place,
-    Result,
     Scanner,
     Unanswered,
     newer_than,
@@ -634,37 +632,3 @@ def test_a_directory_that_cannot_be_read_is_an_error_and_the_start_knows_no_chec
     found = daemon.begins(to_start(spec(tmp_path / "loop"), "t")).found
     assert found == OwnCheckpoint(sure=False, error="its directory cannot be read: Too many levels of symbolic links")
     assert daemon.path is None, "unknown is not none"
-
-
-def test_looks_are_ten_seconds_apart_or_fifty_times_as_long_as_they_take(
-    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_s, took_s, looks, place = 1_000.0, 0.0, list[object](), place_of(spec(tmp_path), "")
-    assert place is not None
-
-    def scanned(*_: object, **given: object) -> Result:
-        nonlocal at_s
-        looks.append(given["running"])
-        at_s += took_s
-        return Result(place)
-
-    monkeypatch.setattr(own_checkpoints, "time", SimpleNamespace(monotonic=lambda: at_s))
-    monkeypatch.setattr(Scanner, "scan", scanned)
-
-    def after(seconds: float) -> int:
-        """How many looks there have been that long after the newest one began."""
-        nonlocal at_s
-        at_s = began_s + seconds
-        daemon.own.newest(spec(tmp_path))
-        assert eventually(lambda: "checkpoints-Pong" not in {thread.name for thread in threading.enumerate()})
-        return len(looks)
-
-    began_s = at_s
-    assert after(0.0) == 1
-    assert after(9.9) == 1
-    took_s = 1.0
-    assert after(10.0) == 2
-    began_s += 10.0
-    assert after(49.9) == 2
-    assert after(50.0) == 3
-    assert looks == [True] * 3

@@ -128,41 +128,38 @@ def make(path: Path, text: str, mode: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("argv", "sentence", "permanent"),
+    ("argv", "sentence"),
     [
-        (lambda at: ["no-such-trainer"], "no such command: 'no-such-trainer' is not in PATH", True),
-        (lambda at: [f"{at}/none"], "no such file: '{at}/none'", True),
-        (lambda at: [make(at / "plain", "echo", 0o600)], "'{at}/plain' is not an executable file for this user", True),
-        (
-            lambda at: [make(at / "lost", "#!/no/python\n", 0o700)],
-            "the interpreter that its first line names is missing",
-            True,
-        ),
-        (lambda at: [make(at / "text", "hello\n", 0o700)], "it is neither a program nor a script with a #! line", True),
-        (lambda at: [str(at)], "is not an executable file", True),
-        (lambda at: [], "the command is empty", True),
-        (lambda at: ["true", "a\0b"], "embedded null byte", True),
+        (lambda at: ["no-such-trainer"], "no such command: 'no-such-trainer' is not in PATH"),
+        (lambda at: [f"{at}/none"], "no such file: '{at}/none'"),
+        (lambda at: [make(at / "plain", "echo", 0o600)], "'{at}/plain' is not an executable file for this user"),
+        (lambda at: [make(at / "lost", "#!/no/python\n", 0o700)], "the interpreter that its first line names is missing"),
+        (lambda at: [make(at / "text", "hello\n", 0o700)], "it is neither a program nor a script with a #! line"),
+        (lambda at: [str(at)], "is not an executable file"),
+        (lambda at: [], "the command is empty"),
+        (lambda at: ["true", "a\0b"], "embedded null byte"),
     ],
 )
-def test_what_can_never_start_is_said_in_one_sentence(start, tmp_path, argv, sentence, permanent):
+def test_what_can_never_start_is_said_in_one_sentence(start, tmp_path, argv, sentence):
     shim = start(argv(tmp_path))
     answer = shim.answer()
     assert sentence.format(at=tmp_path) in answer["spawn_error"]
-    assert answer["permanent"] is permanent
+    assert answer["permanent"] is True
     assert shim.exit().spawn_error == answer["spawn_error"]
     assert "\n" not in answer["spawn_error"]
 
 
-def test_a_missing_directory_may_come_back(start, tmp_path):
-    answer = start(["true"], cwd=f"{tmp_path}/unmounted").answer()
-    assert answer == {
-        "spawn_error": f"cannot enter the directory '{tmp_path}/unmounted': No such file or directory", "permanent": False,
-    }  # fmt: skip
-
-
-def test_unusable_logs_are_named(start, tmp_path):
-    answer = start(["true"], stdout=f"{tmp_path}/none/out.log").answer()
-    assert answer["spawn_error"] == f"cannot use {tmp_path}/none/out.log: No such file or directory"
+@pytest.mark.parametrize(
+    ("field", "sentence"),
+    [
+        ({"cwd": "{at}/unmounted"}, "cannot enter the directory '{at}/unmounted': No such file or directory"),
+        ({"stdout": "{at}/none/out.log"}, "cannot use {at}/none/out.log: No such file or directory"),
+    ],
+)
+def test_what_is_missing_and_may_come_back_is_named(start, tmp_path, field, sentence):
+    ((name, place),) = field.items()
+    answer = start(["true"], **{name: place.format(at=tmp_path)}).answer()
+    assert answer == {"spawn_error": sentence.format(at=tmp_path), "permanent": False}
 
 
 def test_the_run_directory_of_a_living_attempt_is_refused_and_its_holder_named(start):
