@@ -8,6 +8,7 @@ import queue
 import secrets
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -63,6 +64,42 @@ class BootClock:
 
     def to_boot_ns(self, at_s: float) -> int:
         return int(at_s * 1e9)
+
+
+class Groups(cgroups.Cgroups):
+    """Makes no cgroup, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(cgroups.OwnCgroup(None, "of a test"), lambda _name: cgroups.Limits(None, None, 0, 0))
+        self.asked: list[tuple[str, ...]] = []
+        self.first = threading.Event()  # set: the first start goes on
+        self.first.set()
+        self.error: Exception | None = None
+        self.path = ""  # the cgroup of each attempt
+
+    def begin(self, program: str, token: str, attempt_dir: str) -> str:
+        self.asked.append(("begin", program, token, attempt_dir))
+        if program == "Hangs":
+            self.first.wait(60)
+        if self.error is not None:
+            raise self.error
+        if self.path:
+            cgroups._note(attempt_dir, cgroups.Confined(self.path, cgroups.Limits(1, 2, 3, 4), counts_oom=True))
+        return self.path
+
+    def adopt(self, program: str, token: str, attempt_dir: str) -> None:
+        self.asked.append(("adopt", program, token, attempt_dir))
+
+    def members(self, token: str) -> list[int]:
+        self.asked.append(("members", token))
+        return []
+
+    def kill(self, token: str, *, shim: bool = False) -> bool:
+        self.asked.append(("kill with its shim" if shim else "kill", token))
+        return False
+
+    def end(self, token: str) -> None:
+        self.asked.append(("end", token))
 
 
 class World:

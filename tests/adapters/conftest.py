@@ -1,4 +1,4 @@
-"""The shim's fixture: starts shims, and sees to it that nothing of their trees is left."""
+"""Starts shims and attempts, and sees to it that nothing of their trees is left."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from attempts_kit import eventually, spec
+from attempts_kit import Groups, World, eventually, spec
 from shim_kit import TOKEN, Shim
 
 from supervisor import files
@@ -32,6 +32,13 @@ def no_umask():
     before = os.umask(0)
     yield
     os.umask(before)
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path, Groups())
+    yield world
+    world.close()
 
 
 @pytest.fixture

@@ -23,13 +23,6 @@ from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settin
 ECHO = ["sh", "-c", "while read -r line; do echo got $line; done; echo the end"]
 
 
-@pytest.fixture
-def world(tmp_path: Path):
-    world = World(tmp_path)
-    yield world
-    world.close()
-
-
 def test_what_is_sent_arrives_and_the_pipe_outlives_every_sender(world: World) -> None:
     found = world.run(ECHO, stdin=True)
     shim = found.shim_pid, found.shim_start_ticks
@@ -132,7 +125,8 @@ def test_a_user_that_is_not_there_now_is_tried_again_and_one_who_may_not_is_give
 
 def test_the_daemons_own_user_needs_no_change(world: World) -> None:
     own = users.find(str(os.getuid())).name
-    assert processes._user(ProgramSpec("x", ("x",), "d", user=own)) is None
+    order = processes.shim_order(world.paths, ProgramSpec("x", ("x",), "d", user=own), 1, "ab", "boot")
+    assert order["user"] is None
     found = world.run(["sleep", "100"], user=own)
     assert found.pid
 
