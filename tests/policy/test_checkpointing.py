@@ -6,7 +6,7 @@ import statistics
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.policy.worker.checkpointing import (
@@ -43,43 +43,9 @@ def test_a_save_that_costs_more_than_the_box_lives_is_done_once_a_life():
     assert daly_s(500.0, 100.0) == 100.0
 
 
-@given(st.floats(0.001, 100), st.floats(300, 1e7))
-def test_the_optimum_wastes_least(cost_s, mtbf_s):
-    """By Daly's own model of the expected time: no interval a tenth away from ours is better by more than a little."""
-
-    def waste(interval_s):
-        return math.expm1((interval_s + cost_s) / mtbf_s) / interval_s
-
-    assume(cost_s < mtbf_s / 10)
-    best_s = daly_s(cost_s, mtbf_s)
-    assert waste(best_s) <= min(waste(best_s * 0.8), waste(best_s * 1.25)) * 1.0001
-    assert best_s == pytest.approx(math.sqrt(2.0 * cost_s * mtbf_s), rel=0.25), "Young's first-order optimum"
-
-
-@given(st.integers(0, 1000), st.floats(0, 1e7), st.integers(1, 50), st.floats(1, 1e6))
-def test_the_posterior_rate_grows_with_failures_and_shrinks_with_quiet_time(failures, exposure_s, more, longer_s):
-    rate = posterior_rate(DEFAULT, failures, exposure_s)
-    assert 0 < rate < math.inf
-    assert posterior_rate(DEFAULT, failures + more, exposure_s) > rate
-    assert posterior_rate(DEFAULT, failures, exposure_s + longer_s) < rate
-
-
 def test_ignorance_is_the_prior_and_evidence_moves_it_away():
     assert posterior_rate(DEFAULT, 0, 0.0) == pytest.approx(1 / DEFAULT.prior_mtbf_s)
     assert posterior_rate(DEFAULT, 1000, 1000 * 1080.0) == pytest.approx(1 / 1080, rel=0.02)
-
-
-@given(st.lists(st.floats(1, 1e5), max_size=4).map(tuple), st.floats(0, 1e6), st.floats(1e-6, 1e-2))
-def test_fewer_than_five_reboots_are_the_exponential(uptimes_s, uptime_s, rate):
-    assert hazard(uptimes_s, uptime_s, rate) == rate
-
-
-@given(st.lists(st.floats(1, 1e5), min_size=5, max_size=50).map(tuple), st.floats(0, 1e6), st.floats(1e-6, 1e-2))
-def test_the_hazard_is_shrunk_towards_the_exponential(uptimes_s, uptime_s, rate):
-    found = hazard(uptimes_s, uptime_s, rate)
-    assert found >= rate * 5 / (len(uptimes_s) + 5) * (1 - 1e-9), "the exponential's share stays"
-    assert math.isfinite(found)
-    assert hazard(tuple(sorted(uptimes_s)), uptime_s, rate) == pytest.approx(found)
 
 
 def test_a_box_that_dies_at_eighteen_minutes_is_safe_before_and_not_at_that_age():
@@ -160,14 +126,6 @@ def test_the_interval_is_clamped(cost_s, exposure_s, failures, current_s):
     else:
         assert DEFAULT.min_s <= verdict.interval_s <= DEFAULT.max_s
         assert verdict.why
-
-
-@given(st.floats(0.001, 10), st.floats(1, 1e6))
-def test_it_moves_only_by_more_than_a_fifth(cost_s, current_s):
-    free = choose(WIDE, History(), cost_s=cost_s, current_s=None).interval_s
-    kept = choose(WIDE, History(), cost_s=cost_s, current_s=current_s)
-    assert (kept is None) == (abs(free - current_s) <= 0.2 * current_s)
-    assert kept is None or kept.interval_s == free
 
 
 @given(st.floats(0.001, 10), st.integers(0, 100), st.floats(0, 1e6), st.integers(1, 20))

@@ -167,14 +167,6 @@ def test_heat_counts_once_it_lasts_and_is_lifted_half_an_hour_after_its_last_sig
     assert held == {}
 
 
-def test_a_short_wave_of_heat_is_no_veto():
-    _, held = weigh(SETTINGS, [HOT], present=1, now_s=0.0, vetoes={}, held={})
-    changes, held = weigh(SETTINGS, [], present=1, now_s=29.0, vetoes={}, held=held)
-    assert (changes, held) == ((), {})
-    changes, held = weigh(SETTINGS, [HOT], present=1, now_s=31.0, vetoes={}, held=held)
-    assert changes == ()
-
-
 def test_what_is_sure_counts_at_once_and_once():
     changes, held = weigh(SETTINGS, [DISK], present=1, now_s=5.0, vetoes={}, held={})
     assert changes == (Change("disk", 1, "9 MiB are left"),)

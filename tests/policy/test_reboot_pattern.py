@@ -1,12 +1,8 @@
 """What reboots have in common: a table of runs, and what must hold of any run."""
 
-import re
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from supervisor.policy.box.reboot_pattern import LEAST, Struck, pattern
+from supervisor.policy.box.reboot_pattern import Struck, pattern
 
 MIN, HOUR = 60.0, 3600.0
 
@@ -54,31 +50,3 @@ def test_what_is_said(reboots, told):
 def test_a_day_without_another_ends_it():
     assert pattern(EXAMPLE, now_s=EXAMPLE[-1].at_s + 24 * HOUR)
     assert pattern(EXAMPLE, now_s=EXAMPLE[-1].at_s + 24 * HOUR + 1) == ""
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.floats(0.0, 1e6), st.sampled_from(["light", "heavy", ""]), st.none() | st.floats(0.0, 1e5)
-        ),
-        max_size=12,
-    ),
-    st.floats(0.0, 1e6),
-)  # fmt: skip
-def test_it_counts_what_is_there_and_names_no_level_that_had_fewer_than_three(found, later_s):
-    reboots = [Struck(*each) for each in sorted(found, key=lambda each: each[0])]
-    now_s = reboots[-1].at_s + later_s if reboots else later_s
-    told = pattern(reboots, now_s=now_s)
-    assert pattern(reboots[-LEAST + 1 :], now_s=now_s) == "", "fewer than three are no pattern"
-    if not told:
-        return
-    count = int(told.split()[0])
-    assert LEAST <= count <= len(reboots)
-    run = reboots[-count:]
-    assert re.match(r"\d+ in \S", told)
-    for level in ("light", "heavy"):
-        if level in told:
-            assert sum(each.level == level for each in run) >= LEAST
-    assert pattern([Struck(each.at_s + 5.0, each.level, each.after_s) for each in reboots], now_s=now_s + 5.0) == told or (
-        count == len(reboots)
-    ), "it is the distances that count"

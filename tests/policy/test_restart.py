@@ -113,14 +113,6 @@ def test_more_deaths_never_start_sooner(settings, deaths, streak, openings, wait
         assert worse.slow >= verdict.slow
 
 
-@given(sane, st.integers(0, 60))
-def test_slow_retries_double_up_to_their_cap(settings, openings):
-    delay_s = [
-        after_death(settings, now_s=0.0, deaths_s=(0.0,), streak=9, openings=openings + more).delay_s for more in (1, 2)
-    ]
-    assert delay_s[1] == min(settings.slow_retry_max_s, 2 * delay_s[0]) or delay_s[0] == delay_s[1] == 0
-
-
 @pytest.mark.parametrize(
     ("resumes", "newest", "poison"),
     [

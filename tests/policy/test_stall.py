@@ -24,10 +24,6 @@ def test_the_worked_example_of_the_docstring():
     assert judge(DEFAULT, reading(30.0, largest_gap_s=0.8)) is None
     verdict = judge(DEFAULT, reading(31.0, largest_gap_s=0.8))
     assert (verdict.kind, verdict.action, verdict.age_s, verdict.limit_s) == ("hang", Action.HEAL, 31.0, 30.0)
-    assert verdict.why == (
-        "no progress for 31s while training (limit 30s): its other threads run, so a call in Python, the environment or CUDA "
-        "never returned"
-    )
     assert judge(DEFAULT, reading(99.0, largest_gap_s=20.0)) is None
     assert judge(DEFAULT, reading(101.0, largest_gap_s=20.0)).limit_s == 100.0
 
@@ -141,13 +137,6 @@ def test_unknown_is_never_judged_as_zero(now_s, progress, live, deadline, gap, s
         assert verdict.why
     blank = Reading(now_s=full.now_s, spawned_at_s=full.now_s - 1.0)
     assert judge(DEFAULT, blank) is None, "nothing known, just started: nothing to say"
-
-
-@given(st.floats(0, 1e4), st.floats(0, 1e4), st.sampled_from(PHASES))
-def test_more_patience_learned_never_judges_sooner(gap_s, more_s, phase):
-    short = reading(0.0, phase=phase, largest_gap_s=gap_s)
-    long = reading(0.0, phase=phase, largest_gap_s=gap_s + more_s)
-    assert limit_s(DEFAULT, long) >= limit_s(DEFAULT, short)
 
 
 @pytest.mark.parametrize("state", [None, "S", "T", "D"])
