@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import pickle
 import re
 from dataclasses import field
 from pathlib import Path
@@ -130,27 +129,6 @@ def test_only_a_class_without_slots_that_may_change_takes_another_attribute(opti
             base("w").color = "red"
     else:
         base("w").color = "red"
-
-
-def test_a_record_goes_through_a_pickle():
-    for record in (PROGRAM, Level(slots=2)):
-        assert pickle.loads(pickle.dumps(record)) == record
-
-
-def test_a_method_is_compiled_once_and_only_if_it_is_called():
-    @dataclass(frozen=True, slots=True)
-    class Record:
-        why: str
-
-    later = dict(vars(Record))
-    record = Record("w")
-    first = Record.__init__
-    Record("v")
-    assert Record.__init__ is first
-    assert first is not later["__init__"]
-    assert vars(Record)["__eq__"] is later["__eq__"]
-    assert record == Record("w")
-    assert vars(Record)["__eq__"] is not later["__eq__"]
 
 
 def test_every_record_of_the_daemon_is_made_so():

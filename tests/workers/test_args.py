@@ -53,14 +53,6 @@ def test_the_learning_rate_follows_the_batch_unless_given():
     assert make("Pong", lr=0.0).lr == 0.0
 
 
-def test_flags_of_truth():
-    assert parse(["--program=Pong", "--use-double-dqn"], {}).use_double_dqn
-    assert not parse(["--program=Pong", "--use-double-dqn", "no"], {}).use_double_dqn
-    assert mistakes("--program=Pong", "--use-double-dqn", "maybe") == (
-        "--use-double-dqn: use_double_dqn must be true or false, not 'maybe'",
-    )
-
-
 def test_all_mistakes_come_at_once_each_with_a_sentence():
     errors = mistakes("--program", "pong2", "--num-envs", "many", "--lr", "7", "--batchsize", "32", "--batch-size", "100",
                       RL_GAMA="0.9", RL_SEED="-1")  # fmt: skip
@@ -74,25 +66,6 @@ def test_all_mistakes_come_at_once_each_with_a_sentence():
         f"'pong2' is not one of the {len(GAMES)} Atari games; did you mean Pong?",
         "batch_size 100 does not divide by 8; the nearest that do are 96 and 104",
     )
-
-
-@pytest.mark.parametrize(
-    ("argv", "sentence"),
-    [
-        ([], "no game: name it with --program Pong, or --program NAME --game Pong"),
-        (["--seed", "--program", "Pong"], "--seed needs a value"),
-        (["--program=Pong", "--seed="], "--seed needs a value"),
-        (["--program", "../x", "--game", "Pong"],
-         "program '../x' is not a valid name: use at most 64 letters, digits, '_', '.' and '-', and begin with a letter, a digit or '_'"),
-        (["--program", "Pong", "--device", "gpu"], "device must be auto, cpu, cuda or cuda:N, not 'gpu'"),
-        (["--program", "Pong", "--batch-size", "2048", "--replay-size", "1024"],
-         "batch_size 2048 is more than replay_size 1024; learning could never begin"),
-        (["--program", "Pong", "--num-envs", "1024", "--replay-size", "2048"],
-         "replay_size 2048 holds less than 16 steps of 1024 environments; at least 16384 is needed"),
-    ],
-)  # fmt: skip
-def test_one_mistake(argv, sentence):
-    assert mistakes(*argv)[-1:] == (sentence,)
 
 
 def worker(*argv):

@@ -4,14 +4,11 @@ import dataclasses
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from workers import auto, contract, run
 from workers.args import make
 from workers.contract import Client
 from workers.listen import PendingRequests
-from workers.options import ALGORITHMS
 from workers.store import newest_identity
 
 GB = 10**9
@@ -39,19 +36,6 @@ ROOMY = auto.Constraints(
 )  # fmt: skip
 def test_the_rule(found, wanted, why):
     assert auto.choose(dataclasses.replace(ROOMY, **found)) == (wanted, why)
-
-
-sizes = st.none() | st.integers(0, 100 * GB)
-
-
-@given(
-    st.sampled_from([None, *ALGORITHMS]), st.integers(1, 4096), st.integers(0, 100 * GB), st.integers(0, 10 * GB), sizes,
-    sizes, sizes,
-)  # fmt: skip
-def test_a_checkpoint_always_wins_and_there_is_always_an_answer(algo, num_envs, replay, rollout, disk, memory, gpu):
-    chosen, why = auto.choose(auto.Constraints(algo, num_envs, replay, rollout, disk, memory, gpu))
-    assert why
-    assert chosen == algo or (algo is None and chosen in ALGORITHMS)
 
 
 def train(directory, steps, reports=False, **more):

@@ -44,16 +44,3 @@ def test_they_are_those_of_the_newest_update(algo):
     found = later()
     assert math.isnan(found["loss"])
     assert math.isnan(found["q_mean"])
-
-
-def test_the_first_and_the_best_mean_return_come_back_with_a_checkpoint():
-    made = trained("ppo", 12_000)
-    assert -1 <= made.first_mean_return < made.best_mean_return <= 1
-    other = learner(settings(algo="ppo"))
-    other.restore(*made.snapshot())
-    assert (other.first_mean_return, other.best_mean_return) == (made.first_mean_return, made.best_mean_return)
-    tensors, state = made.snapshot()
-    del state["first_mean_return"]
-    other.restore(tensors, state)
-    assert 0 <= made.best_spread <= 1
-    assert other.first_mean_return is None, "an older checkpoint does not say"

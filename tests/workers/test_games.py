@@ -45,7 +45,3 @@ def test_only_the_games_of_workers_are_registered():
 
 def test_an_envpool_that_is_built_otherwise_is_imported_whole():
     assert int(_told(before=_MOVED)[0]) > 1000
-
-
-def test_one_that_is_imported_already_is_taken():
-    assert int(_told(before="import envpool")[0]) > 1000

@@ -1,7 +1,5 @@
 """A run goes from light to heavy and back with nothing lost: counters, schedules, optimizer, experience, what it can do."""
 
-import math
-
 import numpy as np
 import pytest
 from learners import games, learner, settings
@@ -100,17 +98,6 @@ def test_dqn_keeps_its_experience_and_its_replay_ratio(tmp_path):
     assert kept > 0.8 * made.env_steps, "all but fake steps, one in ten on Catch, and seams"
 
 
-def test_the_default_rate_and_adams_epsilon_follow_the_batch(tmp_path):
-    run = Run(tmp_path, lr=None)
-    for level, batch in ((LIGHT, 32), (HEAVY, 256)):
-        made = run.begin(level)
-        made = run.train(1_500)
-        group = made.optimizer.param_groups[0]
-        assert group["lr"] == pytest.approx(6.25e-5 * math.sqrt(batch / 32))
-        assert group["eps"] == 0.01 / batch
-        run.leave()
-
-
 @pytest.mark.parametrize("algo", ["ppo", *(pytest.param(algo, marks=pytest.mark.slow) for algo in ("dqn", "pqn"))])
 def test_the_curve_goes_on(algo, tmp_path):
     """Catch is solved over changes of level, and what was learned is there at once after the next; anew it would not be."""
@@ -130,26 +117,3 @@ def test_the_curve_goes_on(algo, tmp_path):
     assert kept >= 0.8 > 0.0 > begun, f"{kept} at the new level, {begun} of one that begins anew"
     run.made.close()
     anew.made.close()
-
-
-def test_a_level_that_changes_on_real_frames(tmp_path):
-    """Pong: stacks and n-step returns over its frames, from 4 environments to 12 and back."""
-    changes = {"replay_size": 2_000, "learning_starts": 100, "replay_ratio": 0.5, "batch_size": 8, "resolution": 44}
-    kept = 0
-    for number, envs in enumerate((4, 12, 4)):
-        made = learner(settings("Pong", num_envs=envs, **changes), tmp_path / "replay")
-        saver = Checkpointer(tmp_path, Client({}), {"game": "Pong"})
-        loaded = saver.load_newest()
-        if loaded is not None:
-            made.restore(loaded.tensors, loaded.state)
-        assert samplable(made.replay) == kept
-        until = made.env_steps + 240
-        made.train(games(made, number), lambda made=made, until=until: made.env_steps < until, lambda: None)
-        assert made.updates > 0
-        kept = samplable(made.replay)
-        assert kept > 0.8 * made.env_steps, "all but fake steps, one in ten on Catch, and seams"
-        tensors, state = made.snapshot()
-        assert saver.save(made.env_steps, tensors, state, mean_return=None, stall_s=0.0)
-        assert saver.wait(60)
-        made.close()
-    assert (made.env_steps, len(made.replay)) == (720, 720)

@@ -5,12 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.args import BadArguments, make, parse, with_algorithm
-from workers.options import PRESETS, check_together, largest_valid_divisor
-
-FALLBACK = (
-    "fallback_batch 96 does not divide the 1024 steps of a rollout (8 environments x 128); "
-    "the nearest that do are 64 and 128"
-)
+from workers.options import largest_valid_divisor
 
 
 def load(args):
@@ -35,17 +30,6 @@ def test_a_preset_is_the_users_numbers(preset, wanted):
 def test_what_is_given_wins_over_a_preset_wherever_it_is_given():
     args = parse(["--program=Pong", "--preset=heavy", "--epochs=4"], {"RL_NUM_ENVS": "64", "RL_TARGET_KL": "0"})
     assert load(args) == ("ppo", 64, 256, 4096, 4, 0.0)
-
-
-def test_a_preset_is_for_its_algorithm_alone():
-    with pytest.raises(BadArguments) as caught:
-        make("Pong", preset="beast", algo="pqn")
-    assert caught.value.errors == ("preset beast is for ppo, not for pqn; leave out preset or algo",)
-
-
-def test_every_preset_is_valid():
-    for values in PRESETS.values():
-        assert largest_valid_divisor(values["num_envs"] * values["n_steps"], values["batch_size"]) == values["batch_size"]
 
 
 @given(st.integers(1, 20_000), st.integers(1, 20_000))
@@ -82,23 +66,6 @@ def test_an_automatic_batch_is_lowered_like_any_other_and_the_rate_follows():
     assert (args.batch_size, args.lr) == (128, pytest.approx(1.25e-4))
     made = parse("--program Pong --preset fast".split(), {"EXTRALIFE_BATCH_SIZE": "1000"})
     assert made.batch_size == 512
-
-
-@pytest.mark.parametrize(
-    ("values", "sentences"),
-    [
-        ({"fallback_batch": 100}, ["fallback_batch 100 does not divide by 8; the nearest that do are 96 and 104"]),
-        ({"batch_size": 4}, ["batch_size 4 does not divide by 8; the nearest that do are 8"]),
-        (
-            {"algo": "ppo", "num_envs": 8, "n_steps": 128, "batch_size": 256, "fallback_batch": 96},
-            [FALLBACK],
-        ),
-        ({"algo": "auto", "num_envs": 8, "n_steps": 128, "batch_size": 96, "replay_size": 8}, []),
-        ({"algo": "ppo", "num_envs": 8, "batch_size": 96}, []),
-    ],
-)  # fmt: skip
-def test_what_must_fit_together(values, sentences):
-    assert check_together(values) == sentences
 
 
 def test_an_algorithm_that_was_left_open_takes_what_was_asked_for():

@@ -38,7 +38,7 @@ def reference(net, x):
 
 
 @pytest.mark.parametrize("kind", ["nature", "small"])
-@pytest.mark.parametrize("size", [32, 36, 42, 64, 84, 90, 128])
+@pytest.mark.parametrize("size", [32, 42, 84, 90])
 def test_it_is_the_network_of_the_paper(size, kind):
     """The small one is of the same shape; 32 pixels leave the third convolution 2x2."""
     torch.manual_seed(1)
@@ -53,17 +53,6 @@ def test_it_is_the_network_of_the_paper(size, kind):
         ours = torch.autograd.grad(values(net, given).square().sum(), list(net.parameters()))
         for mine, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize(("kind", "size"), [("nature", 84), ("small", 42), ("toy", 10)])
-def test_what_one_network_has_seen_another_of_its_kind_may_take(kind, size):
-    torch.manual_seed(1)
-    one, other, x = network(kind, size), network(kind, size), frames(size)
-    ahead = one.to_input(x)
-    first = one(ahead)
-    assert torch.equal(other(ahead), other(x))
-    assert torch.equal(other(one.to_blocks(x)), other(x)), "nor is anything lost where frames are kept as they are arranged"
-    assert torch.equal(first, one(x)), "nobody has changed it in passing"
 
 
 def test_it_begins_like_the_network_of_the_paper():

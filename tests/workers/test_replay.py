@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from replay_reference import BOOT_B, SHAPE, Setup, World, agree, frame, numbers, setups
 
 from workers import replay as replay_module
-from workers.replay import Replay, ReplayError, ReplayInUse, ReplayTooLarge
+from workers.replay import Replay, ReplayInUse, ReplayTooLarge
 
 REPO = Path(__file__).parents[2]
 EXAMPLES = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -244,18 +244,6 @@ def test_what_is_available_is_the_least_of_host_and_cgroups(tmp_path: Path, monk
     assert replay_module.available_memory_bytes() == 5_000 * 1024
     place("/proc/meminfo", "garbage")
     assert replay_module.available_memory_bytes() == 6_000_230
-
-
-def test_too_small_is_refused() -> None:
-    with pytest.raises(ReplayError, match="too small for 64 environments: at least 576"):
-        Replay(500, 64, stack=4, n_step=3, gamma=0.99)
-
-
-def test_wrong_frames_are_refused() -> None:
-    memory = Setup(2, 2, 1, 0.99, 10, 0, 3).open(None)
-    off = np.zeros(2, bool)
-    with pytest.raises(ValueError, match=r"must be uint8 \[2, 2, 4\], not float64 \[2, 2, 4\]"):
-        memory.append(np.zeros((2, 2, 4)), [0, 0], [0, 0], off, off, off)
 
 
 # --- commits -----------------------------------------------------------------------------------------------------------

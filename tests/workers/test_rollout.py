@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from workers import envs, networks, on_policy
 from workers.algorithms.ppo import gae
 from workers.algorithms.pqn import lambda_returns
-from workers.on_policy import Rollout, RolloutTooLarge, refuse_too_large
+from workers.on_policy import Rollout
 
 CPU = torch.device("cpu")
 
@@ -129,30 +129,3 @@ def test_minibatches_are_every_row_once():
     found = [part["rows"] for part in on_policy.Learner.minibatches(learner, {"rows": torch.arange(96)})]
     assert [len(part) for part in found] == [32] * 3
     assert sorted(torch.cat(found).tolist()) == list(range(96))
-
-
-def test_a_rollout_that_memory_cannot_hold_is_refused_with_the_numbers():
-    spec = envs.spec_of("Pong", 84)
-    refuse_too_large(128, 256, spec, CPU)
-    with pytest.raises(
-        RolloutTooLarge, match=r"4096 environments x 65536 steps needs 1894\.\d+ GB .* set n_steps to \d+ or"
-    ):
-        refuse_too_large(65536, 4096, spec, CPU)
-
-
-def test_what_would_be_lost_of_a_rollout():
-    spec = envs.Spec("Catch", 3, 2, (5, 4), 1)
-    made = Rollout(3, 1_000, spec, CPU, lambda frames: frames)
-    told = []
-    quiet, nothing = np.zeros(1_000, bool), np.zeros(1_000, np.float32)
-    now = envs.Step(np.ones((1_000, 2, 5, 4), np.uint8), quiet, nothing, nothing, quiet, quiet, quiet)
-    made.begin(now)
-    for _ in range(3):
-        told.append((made.unlearned(), made.full))
-        made.put(np.zeros(1_000, np.int64), now)
-    assert told == [
-        ("", False), (", except 1,000 steps of an unfinished rollout", False), (", except 2,000 steps of an unfinished rollout", False),
-    ]  # fmt: skip
-    assert made.full
-    made.begin(now)
-    assert (made.filled, made.unlearned()) == (0, "")

@@ -230,14 +230,6 @@ def test_alone_it_works_in_a_directory_of_its_own_and_resumes(monkeypatch, tmp_p
     assert (tmp_path / "runs" / "Catch" / contract.REPLAY_DIR / "frames.bin").read_bytes() == replay
 
 
-def test_a_checkpoint_of_another_game_is_refused_and_kept(monkeypatch, tmp_path, capfd):
-    assert alone(monkeypatch, tmp_path, steps=200) == contract.EXIT_DONE
-    assert alone(monkeypatch, tmp_path, steps=200, game="Pong") == contract.EXIT_CONFIG
-    err = capfd.readouterr().err
-    assert "has actions 3, frame_shape [10, 5], game 'Catch', stack 1, this run has" in err
-    assert alone(monkeypatch, tmp_path, steps=400) == contract.EXIT_DONE
-
-
 def test_when_every_checkpoint_is_damaged_it_begins_anew_and_loudly(monkeypatch, tmp_path, capfd):
     assert alone(monkeypatch, tmp_path, steps=200) == contract.EXIT_DONE
     for file in (tmp_path / "runs" / "Catch" / contract.CHECKPOINTS_DIR).glob("ckpt-*/tensors.safetensors"):
