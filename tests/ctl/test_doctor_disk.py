@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from patients import told, with_settings
+from patients import told
 
 from supervisor.ctl import checks_disk
 from supervisor.ctl.checks import Installation
@@ -74,13 +74,6 @@ def test_checkpoints_that_are_written_together_have_to_fit_into_a_stop(
     assert found.level == level
     assert "2 checkpoints at once, 62.9MB" in found.what
     assert bool(found.do) is (level != "ok")
-
-
-def test_a_checkpoint_that_is_there_says_itself_how_large_it_is(installation: Installation) -> None:
-    size, grace_s, count = checks_disk.at_once(installation.settings)
-    assert (size, grace_s, count) == (2 * checks_disk.CHECKPOINT_BYTES, 20.0, 2)
-    one = with_settings(installation, level=replace(installation.settings.level, slots=1), ladder=())
-    assert checks_disk.at_once(one.settings)[2] == 1, "one slot, one checkpoint at a time"
 
 
 def test_on_a_full_disk_nothing_is_tried(small_disk: Installation) -> None:

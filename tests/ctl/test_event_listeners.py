@@ -174,18 +174,6 @@ def test_one_that_dies_at_once(api: Path) -> None:
     assert "cannot be started: No such file" in told.stdout
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        ((), "Error: listen requires events"), (("TICK_60",), "Error: listen requires events"),
-    ],
-)  # fmt: skip
-def test_wrong_use(args: tuple[str, ...], said: str) -> None:
-    told = ctl("listen", *args)
-    assert told.stdout.startswith(said)
-    assert told.returncode == 2
-
-
 def test_states() -> None:
     assert state_of("Exited", {"cause": "stopped", "early": True}) == "STOPPED"
     assert [state_of("Exited", {"cause": "failed", "early": early}) for early in (True, False)] == ["BACKOFF", "EXITED"]

@@ -17,10 +17,8 @@ from serving import served
 from supervisor.adapters import singleton
 from supervisor.adapters.host.boot import AliveMark, AliveWriter
 from supervisor.adapters.journal.sqlite import Journal
-from supervisor.ctl.history import word
 from supervisor.ctl.outcome import READER_LEFT
 from supervisor.model import facts
-from supervisor.model.codec import kinds
 from supervisor.model.facts import Stamped
 
 BOOT = "b" * 32
@@ -83,12 +81,6 @@ def dead(tmp_path: Path) -> Path:
 # --- history -------------------------------------------------------------------------------------------------------------
 
 
-def test_every_fact_has_a_word() -> None:
-    assert {word(kind) for kind in kinds()}.isdisjoint({""})
-    assert word("CheckpointBad") == "checkpoint bad"
-    assert word("BackedOff") == "waiting"
-
-
 # --- explain -------------------------------------------------------------------------------------------------------------
 
 
@@ -105,12 +97,6 @@ def test_explain_shows_the_incident_with_its_evidence(api: Path, night: FakeBack
     assert "\x1b" not in told
     assert "\\x1b[2J" in told
     assert "stopped by ada" not in told.split("incident 2 of 2")[1]
-
-
-def test_explain_tells_where_a_trainings_time_goes(api: Path, night: FakeBackend) -> None:
-    night.change("Breakout", time_shares={"act": 0.05, "learn": 0.75}, test_return=31.25)
-    told = ctl("explain", "Breakout", socket=api).stdout
-    assert "  time        learn 75.0%, act 5.0%\n  last test   mean return 31.25\n" in told
 
 
 def test_long_evidence_is_cut_for_people_only(api: Path, night: FakeBackend) -> None:
@@ -237,14 +223,6 @@ def test_the_alive_mark_is_the_newest_sign_of_life(dead: Path) -> None:
     AliveWriter(dead / "alive", lambda: mark, 5.0, print).write()
     for args in (("status",), ("history",)):
         assert ", 2m " in dead_ctl(dead, *args)[0].splitlines()[0]
-
-
-def test_the_shape_is_the_live_one(dead: Path, api: Path) -> None:
-    live = json.loads(ctl("status", "--json", socket=api).stdout)
-    told = json.loads(dead_ctl(dead, "status", "--json")[0])
-    assert [*live] == [*told]
-    assert [*live["programs"][0]] == [*told["programs"][0]]
-    assert [*live["daemon"], "last_sign_wall_s", "says"] == [*told["daemon"]]
 
 
 def test_logs_outlive_their_daemon(dead: Path) -> None:

@@ -50,33 +50,6 @@ def test_a_narrow_terminal_keeps_what_one_looks_for_once_a_day(columns: int, lef
     assert told[3].endswith("3d 11h")
 
 
-def test_what_is_not_known_is_a_dash_and_a_sum_with_a_gap_has_a_mark() -> None:
-    unknown = row("Qbert", trained_s=None, lost_steps=7, lost_unknown=2, last_return=None, best_return=None, eta_s=None)
-    told = page.page(found(programs=[unknown], usd=None, useful_share=None, reboots=0))
-    assert told[0].endswith("0 of 1 trained, 41M steps kept, no reboots")
-    assert told[3].split() == ["Qbert", "RUNNING", "-", "1M", "7+?", "1", "-", "-", "-"]
-
-
-def test_what_broke_and_what_needs_somebody() -> None:
-    broke = [
-        {
-            "what": "stall (hang)",
-            "count": 3,
-            "programs": ["Pong", "Qbert"],
-            "newest_wall_s": WALL_S - 60,
-            "why": "no progress",
-        },
-        {"what": "reboot of the host, unclean", "count": 1, "programs": [], "newest_wall_s": WALL_S, "why": "x" * 200},
-    ]
-    coming = {"level": "light", "days": None, "usd": None, "why": "Pong: it has no target", "line": ""}
-    told = page.page(found(broke=broke, needs=["Pong was given up: \x1b[31mbad"], next=coming))
-    assert told[6].startswith("    3 x stall (hang) (Pong, Qbert); newest ")
-    assert told[6].endswith(": no progress")
-    assert told[7].endswith("…")
-    assert told[9] == "next: when all is done is not known: Pong: it has no target"
-    assert told[10:12] == ["needs you:", "  Pong was given up: \\x1b[31mbad"]
-
-
 @pytest.mark.parametrize(("args", "since"), [((), "43200s"), (("--since", "boot"), "boot")])
 def test_the_window_that_is_asked_for(api: Path, backend: FakeBackend, args: tuple[str, ...], since: str) -> None:
     backend.reported = found()
@@ -105,6 +78,8 @@ def test_markdown_in_which_strangers_texts_are_text() -> None:
     assert lines[4] == lines[4].replace("<script>", "")
     assert lines[4].replace("\\|", "").count("|") == 10, "the table keeps its columns"
     assert not {"\x1b", "\u202e"} & {*"".join(lines)}
+    assert all(line.isprintable() for line in page.page(hostile()))
+    assert not {"\x1b", "\u202e"} & {*"".join(page.page(hostile()))}
     assert "Nothing." not in lines
     assert page.markdown(found())[-1] == "Nothing."
 

@@ -29,14 +29,9 @@ def test_daemons_that_start_and_fail_again_and_again_keep_no_client_waiting(tmp_
     assert not starting_daemon.daemon_comes(str(tmp_path / "socket"))
 
 
-def test_how_long_a_process_has_waited_may_be_unknown():
-    assert starting_daemon._waited_s(str(os.getpid())) >= 0.0
-    assert starting_daemon._waited_s("nobody") == 0.0
-
-
 def test_a_process_in_the_middle_of_its_exec_may_be_a_daemon():
     """The kernel replaces the memory of a process first and gives it its arguments later; a busy machine stops it in between."""
-    for _ in range(100):
+    for _ in range(20):
         with subprocess.Popen(["/somewhere/supervisord", "60"], executable=shutil.which("sleep")) as daemon:
             assert starting_daemon._is_daemon(str(daemon.pid))
             daemon.kill()

@@ -71,26 +71,6 @@ def test_another_box_is_said_for_a_day(api: Path, busy: FakeBackend) -> None:
         assert (told in ctl("status", socket=api).stdout) is shown
 
 
-def test_every_column_has_what_is_known(api: Path, busy: FakeBackend) -> None:
-    told = ctl("status", socket=api)
-    assert told.returncode == 3, "one of them is in slow retry"
-    first = told.stdout.splitlines()[0]
-    assert first == (
-        "level light: 2 slots x 32 environments, batch 512 · daemon pid 1234 up 3:12:05 · boot up 14:02:11 · "
-        "3 reboots in 24h (last 14h 2m ago, unclean, down 3m 10s), MTBF 6h 12m"
-    )
-    assert row(told.stdout, "NAME") == [
-        "NAME", "STATE", "PROCESS", "STEPS/S", "STEPS", "EPISODES", "RETURN", "CKPT", "RESTARTS", "NEXT", "WHY",
-    ]  # fmt: skip
-    assert row(told.stdout, "Pong") == [
-        "Pong", "RUNNING", "pid 4242, uptime 0:02:35", "1.23k", "12.3M/50M", "1.23k", "-18.2", "42s", "2", "done in 3h 3m", "training",
-    ]  # fmt: skip
-    assert row(told.stdout, "Qbert")[7:] == ["-", "7", "slow retry in 42s", "exit code 1: \\x1b[31mbad"]
-    assert row(told.stdout, "Enduro")[-1] == "importing · spawned"
-    assert row(told.stdout, "Enduro")[3:10] == ["-"] * 7, "unknown is no zero"
-    assert "\x1b" not in told.stdout
-
-
 def test_scripts_find_supervisors_words(api: Path, busy: FakeBackend) -> None:
     """The pattern that scrapers of Supervisor use, on the row of a named program: no header, no titles."""
     told = ctl("status", "Pong", socket=api).stdout

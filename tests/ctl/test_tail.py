@@ -105,13 +105,6 @@ def test_follow_a_file_that_vanishes_and_comes_back(follow: Follower, log: Path)
     assert follow.line() == b"back again\n"
 
 
-def test_follow_much(follow: Follower, log: Path) -> None:
-    with log.open("ab") as file:
-        file.writelines(b"%06d\n" % number for number in range(400_000))
-    for number in range(400_000):
-        assert follow.line() == b"%06d\n" % number
-
-
 def test_follow_over_a_daemons_restart(backend: FakeBackend, log: Path, socket_path: Path) -> None:
     with served(backend, socket_path):
         follower = Follower(socket_path, "tail", "-f", "Pong")
@@ -134,7 +127,7 @@ def test_a_terminal_is_not_obeyed(api: Path, log: Path) -> None:
         assert terminal.end()[1] == 0
 
 
-@pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 1, 3_500_000, 9_000_000])
+@pytest.mark.parametrize("size", [(1 << 20) + 1, 9_000_000])
 def test_a_tail_of_more_than_one_answer_is_whole(api: Path, log: Path, size: int) -> None:
     """One answer has at most 1 MiB: the rest was left out without a word."""
     written = b"".join(b"line %07d\n" % number for number in range(400_000))

@@ -27,7 +27,7 @@ from serving import served
 from supervisor.ctl import text
 from supervisor.ctl.outcome import READER_LEFT, Options
 from supervisor.ctl.session import Session
-from supervisor.ctl.top import Answers, Display, Feed, chosen, frame, keys, pressed, spark
+from supervisor.ctl.top import Answers, Display, Feed, chosen, frame, spark
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.recording import Row
@@ -247,24 +247,6 @@ def test_unknown_sorts_last_and_is_a_dash() -> None:
     shown = found(program("A"), program("B", steps_per_s=0.0), program("C", steps_per_s=5.0))
     assert [row["name"] for row in chosen(shown, Display(sort="STEPS/S"))] == ["C", "B", "A"]
     assert frame(shown, Display(sort="NAME"), (None, None), PLAIN)[-3].split()[2] == "-"
-
-
-def test_keys_by_name() -> None:
-    assert keys("\x1b[A\x1bOBj\x1b[5~\x1b[24~\x1b[1;5Cq\x1b\x00é") == [
-        "up",
-        "down",
-        "j",
-        "page up",
-        "q",
-        "\x1b",
-        "\x00",
-        "é",
-    ]
-    assert pressed(Display(), "x", 5, 10) == Display()
-    assert pressed(Display(typing=True, filter="a"), "\x1b", 5, 10) == Display()
-    assert pressed(Display(typing=True, filter="a"), "up", 5, 10).filter == "a"
-    assert pressed(Display(offset=3), "end", 5, 10).offset == 5
-    assert pressed(Display(sort="STATE"), "<", 5, 10).sort == "RESTARTS"
 
 
 def test_a_time_without_points_is_a_gap() -> None:

@@ -9,7 +9,7 @@ from learners import games, learner, settings
 ALGOS = ["dqn", "pqn", "ppo"]
 
 
-def trained(algo, steps=4_000, **changes):
+def trained(algo, steps=2_048, **changes):
     made = learner(settings(algo=algo, **changes))
     made.train(games(made), lambda: made.env_steps < steps, lambda: None)
     return made
@@ -23,7 +23,7 @@ def test_they_are_those_of_the_newest_update(algo):
 
     def later():
         steps = made.env_steps
-        made.train(games(made), lambda: made.env_steps < steps + 2_048, lambda: None)
+        made.train(games(made), lambda: made.env_steps < steps + 1_024, lambda: None)
         return made.figures()
 
     found = made.figures()

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 _MADE = """
 import sys, types
 {before}
@@ -43,5 +45,6 @@ def test_only_the_games_of_workers_are_registered():
     assert whole == ["True", "True"], "nothing empty stays behind"
 
 
+@pytest.mark.slow  # 1,651 environments
 def test_an_envpool_that_is_built_otherwise_is_imported_whole():
     assert int(_told(before=_MOVED)[0]) > 1000

@@ -24,7 +24,7 @@ def test_the_observations_are_those_that_were_acted_on(game):
     arrange = networks.build(spec, "small", networks.POLICY).to_blocks
     rng, rollout = np.random.default_rng(0), Rollout(steps, count, spec, CPU, arrange)
     now, ends, fakes = games.reset(), 0, 0
-    for _ in range(12):
+    for _ in range(5):
         rollout.begin(now)
         seen = []
         while not rollout.full:
