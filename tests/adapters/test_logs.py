@@ -252,6 +252,20 @@ def test_what_is_kept_of_a_log_with_a_limit_of_100_bytes(tmp_path: Path, log: by
     assert open_files() <= before
 
 
+def test_the_hole_of_a_writer_that_keeps_its_offset_is_neither_counted_nor_copied(tmp_path: Path) -> None:
+    path = tmp_path / "out.log"
+    with path.open("wb", buffering=0) as tee, path.open("ab", buffering=0) as worker:
+        tee.write(lines(3_000))
+        assert rotate(path, 20_000, 3)
+        worker.write(lines(7, 3_000))
+        tee.write(lines(1_000, 3_007))
+        assert path.stat().st_size > 20_000
+        assert not rotate(path, 20_000, 3)
+        worker.write(lines(1_993, 4_007))
+        assert rotate(path, 20_000, 3)
+    assert contents(tmp_path) == {"out.log": b"", "out.log.1": lines(3_000, 3_000), "out.log.2": lines(3_000)}
+
+
 @pytest.mark.parametrize(("size", "factor", "rotated"), [(100, 1, False), (101, 1, True), (200, 2, False), (201, 2, True)])
 def test_a_log_is_rotated_above_its_limit(tmp_path: Path, size: int, factor: int, rotated: bool) -> None:
     path, before = tmp_path / "out.log", open_files()

@@ -10,6 +10,9 @@ A log that has grown to several times its limit becomes several copies, each of 
 burst, and however long no daemon ran, nothing is lost that the log and its copies have room for. Of a larger log the newest
 lines are kept.
 
+A script that opens its log once more (`tee /dev/stderr`) writes at its own offset, not at the end: an emptied log then has
+a hole up to that offset. A hole is neither counted nor copied.
+
 Rotation once a minute is enough for a log of normal growth. A worker that writes 100 MB/s would fill 6 GB in between. So a
 guard checks the logs after every second in which the disk has lost room, and every five seconds in any case. It rotates a
 log of more than twice its limit at once. So a log and its copies, including the copy in progress, take at most
@@ -64,31 +67,46 @@ def rotate(path: Path, max_bytes: int, backups: int, factor: int = 1) -> bool:
     except FileNotFoundError:
         return False
     with held(fd):
-        if os.fstat(fd).st_size <= factor * max_bytes:
+        size = os.fstat(fd).st_size
+        head, at = (b"", 0) if size <= factor * max_bytes else _around_holes(fd, max_bytes)
+        if len(head) + size - at <= factor * max_bytes:
             return False
-        if backups == 0 or not _move(fd, path, max_bytes, backups):
+        if backups == 0 or not _move(fd, path, head, at, max_bytes, backups):
             os.ftruncate(fd, 0)
     return True
 
 
-def _move(fd: int, path: Path, max_bytes: int, backups: int) -> bool:
-    """Move the log's content to copies; False on a full disk.
+def _around_holes(fd: int, max_bytes: int) -> tuple[bytes, int]:
+    """The newest bytes before the log's last hole, and where the log goes on after it. Without a hole: none, and 0."""
+    head, at, end = b"", 0, 0
+    with contextlib.suppress(OSError):  # ENXIO: no data any more
+        while True:
+            if (begin := os.lseek(fd, end, os.SEEK_DATA)) > end:
+                head = (head + os.pread(fd, end - at, at).strip(b"\0"))[-max_bytes:]
+                window = os.pread(fd, _PIECE_BYTES, begin)  # a hole ends at a block
+                at = begin + len(window) - len(window.lstrip(b"\0"))
+            end = os.lseek(fd, begin, os.SEEK_HOLE)
+    return head, at
+
+
+def _move(fd: int, path: Path, head: bytes, at: int, max_bytes: int, backups: int) -> bool:
+    """Move the log's content, `head` and all from `at`, to copies; False on a full disk.
 
     Example: 9.3 MB, limit 1 MB, 10 copies: nine copies of 1.03 MB. With 3 copies: the newest 3 MB in three copies.
     """
-    size = os.fstat(fd).st_size
-    at = 0 if size <= 2 * backups * max_bytes else _line_after(fd, size - backups * max_bytes)
-    if at:
-        log.warning("log_flood", path=str(path), dropped_bytes=at)
+    size, begin = os.fstat(fd).st_size, at
+    if size - begin > 2 * backups * max_bytes:
+        head, at = b"", _line_after(fd, size - backups * max_bytes)
+        log.warning("log_flood", path=str(path), dropped_bytes=at - begin)
     pieces = min(backups, max(1, (size - at) // max_bytes))
     aside = path.with_name(f"{path.name}.tmp")
     try:
         for left in range(pieces, 1, -1):
             end = _line_before(fd, at, at + (size - at) // left)
-            os.close(_copy(fd, aside, at, end))
+            os.close(_copy(fd, aside, at, end, head))
             _shift(path, backups, aside)
-            at = end
-        _move_rest(fd, path, aside, at, at + 2 * max_bytes, backups)
+            head, at = b"", end
+        _move_rest(fd, path, aside, head, at, at + 2 * max_bytes, backups)
     except OSError as error:
         aside.unlink(missing_ok=True)
         if error.errno not in _FULL:
@@ -97,15 +115,15 @@ def _move(fd: int, path: Path, max_bytes: int, backups: int) -> bool:
     return True
 
 
-def _move_rest(fd: int, path: Path, aside: Path, at: int, limit: int, backups: int) -> None:
-    """Copy all from `at`, and what is written meanwhile, up to `limit`; then empty the log."""
-    with held(_copy(fd, aside, at, limit)) as target:
+def _move_rest(fd: int, path: Path, aside: Path, head: bytes, at: int, limit: int, backups: int) -> None:
+    """Copy `head`, all from `at`, and what is written meanwhile, up to `limit`; then empty the log."""
+    with held(_copy(fd, aside, at, limit, head)) as target:
         _shift(path, backups, aside)
-        end = at + os.fstat(target).st_size
+        end = at + os.fstat(target).st_size - len(head)
         while end < limit and not _empty_if(fd, end):
             end += _send_all(target, fd, end, limit)
         if end == limit:
-            os.ftruncate(target, _line_before(fd, at, limit) - at)
+            os.ftruncate(target, len(head) + _line_before(fd, at, limit) - at)
             os.ftruncate(fd, 0)
 
 
@@ -201,10 +219,12 @@ def _line_before(fd: int, begin: int, end: int) -> int:
     return window + last if last else end
 
 
-def _copy(fd: int, to: Path, at: int, end: int) -> int:
-    """Copy the bytes from `at` to `end`, or to the end of the file; return the open copy."""
+def _copy(fd: int, to: Path, at: int, end: int, head: bytes) -> int:
+    """Copy `head` and the bytes from `at` to `end`, or to the end of the file; return the open copy."""
     target = create(to, 0o640)
     try:
+        with open(target, "wb", closefd=False) as begun:
+            begun.write(head)
         _send_all(target, fd, at, end)
     except BaseException:
         os.close(target)
