@@ -126,7 +126,17 @@ def _given(validation: Validation, overrides: Overrides) -> tuple[Level, ...]:
         else:
             found.append(_level(levels.inner(name), found[-1] if found else None, overrides))
     for below, above in itertools.pairwise(found):
-        _check_order(validation, below, above)
+        for key in _GROWS:
+            less, more = getattr(above, key), getattr(below, key)
+            if less < more:
+                why = f"{key} {less} is less than the {more} of {below.name} before it, and a level is at least as heavy as"
+                message = (
+                    f"{label('levels', above.name)}: {why} the one before in every respect; raise it, or move the section"
+                )
+                validation.error(validation.at("levels", above.name, key), message)
+        if below.shape == above.shape:
+            why = f"is the same load as {below.name} before it ({below.shape}); remove one of the two"
+            validation.refuse(("levels", above.name), why)
     return tuple(found) or _built_in(validation, overrides)
 
 
@@ -164,15 +174,3 @@ def _overridden(validation: Validation, key: str, override: tuple[object, Origin
     except ValueError as error:
         validation.error(origin, f"{key} {str(error) or OF_LEVEL[key].refusal(value)}")
         return None, origin
-
-
-def _check_order(validation: Validation, below: Level, above: Level) -> None:
-    for key in _GROWS:
-        less, more = getattr(above, key), getattr(below, key)
-        if less < more:
-            why = f"{key} {less} is less than the {more} of {below.name} before it, and a level is at least as heavy as the"
-            message = f"{label('levels', above.name)}: {why} one before in every respect; raise it, or move the section"
-            validation.error(validation.at("levels", above.name, key), message)
-    if below.shape == above.shape:
-        why = f"is the same load as {below.name} before it ({below.shape}); remove one of the two"
-        validation.refuse(("levels", above.name), why)

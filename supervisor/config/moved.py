@@ -44,18 +44,14 @@ def moved(text: str, wanted: Mapping[tuple[str, str], str | None]) -> str:
         else:
             rows[header] = "\n".join([rows[header], *more])
     made = "\n".join(rows)
-    _must_have(made, wanted)
-    return made
-
-
-def _must_have(text: str, wanted: Mapping[tuple[str, str], str | None]) -> None:
     try:
-        body = tomllib.loads(text)
+        body = tomllib.loads(made)
         wrong = [f"{section}.{key}" for (section, key), value in wanted.items() if body.get(section, {}).get(key) != value]
     except (tomllib.TOMLDecodeError, AttributeError):
         wrong = [f"{section}.{key}" for section, key in wanted]
     if wrong:
         raise NotMoved(f"set {', '.join(wrong)} by hand: it is written in a form that cannot be edited automatically")
+    return made
 
 
 def here(

@@ -54,7 +54,18 @@ def complete(validation: Validation, made: OffsiteSettings, _: object) -> Offsit
         return made
     section = validation.section("offsite")
     section.note("repository", masked(made.repository))
-    _check_repository(section, made)
+    where = made.repository
+    scheme, colon, rest = where.partition(":")
+    if not where.isprintable() or where != where.strip():
+        section.refuse("repository", "has spaces at its ends or characters that cannot be printed; remove them")
+    elif not where.startswith("/") and (not colon or scheme not in BACKENDS):
+        hint = nearest(scheme, BACKENDS) if colon else ""
+        hint = hint or f"; it must be an absolute path, or begin with one of {', '.join(f'{each}:' for each in BACKENDS)}"
+        section.refuse("repository", f", {shown(masked(where))}, is no repository of restic{hint}")
+    elif not rest and not where.startswith("/"):
+        section.refuse("repository", f", {shown(where)}, names no place; docs/offsite.md has examples")
+    if made.sftp_command and scheme != "sftp":
+        section.refuse("sftp_command", "is of no use without an sftp: repository")
     if not made.password_file:
         validation.error(section.at(), "offsite.password_file is missing; name the file with the repository's password")
     if not any((made.keep_last, made.keep_hourly, made.keep_daily, made.keep_weekly, made.keep_monthly)):
@@ -69,21 +80,6 @@ def complete(validation: Validation, made: OffsiteSettings, _: object) -> Offsit
     return replace(
         made, password_file=files.get("password_file", ""), env_file=files.get("env_file", "")
     )  # fmt: skip
-
-
-def _check_repository(section: Section, made: OffsiteSettings) -> None:
-    where = made.repository
-    scheme, colon, rest = where.partition(":")
-    if not where.isprintable() or where != where.strip():
-        section.refuse("repository", "has spaces at its ends or characters that cannot be printed; remove them")
-    elif not where.startswith("/") and (not colon or scheme not in BACKENDS):
-        hint = nearest(scheme, BACKENDS) if colon else ""
-        hint = hint or f"; it must be an absolute path, or begin with one of {', '.join(f'{each}:' for each in BACKENDS)}"
-        section.refuse("repository", f", {shown(masked(where))}, is no repository of restic{hint}")
-    elif not rest and not where.startswith("/"):
-        section.refuse("repository", f", {shown(where)}, names no place; docs/offsite.md has examples")
-    if made.sftp_command and scheme != "sftp":
-        section.refuse("sftp_command", "is of no use without an sftp: repository")
 
 
 def _check_files(section: Section, files: dict[str, str]) -> None:

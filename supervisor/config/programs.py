@@ -215,7 +215,14 @@ def _builtin_program(section: Section, defaults: Defaults) -> ProgramSpec | None
     game = _game(section, defaults)
     own = {key: value for key, (value, _) in values.items() if key != "game" and value != OPTIONS[key].default}
     values = _with_load(values, defaults)
-    _check_together(section, values)
+    # Options that are each valid alone. Each error begins with the wrong option and has its place.
+    resolved: dict[str, object] = {key: option.default for key, option in OPTIONS.items() if option.default is not None}
+    resolved |= {key: value for key, (value, _) in values.items()}
+    if isinstance(resolved.get("fallback_batch"), int):
+        scripts.check_fallback(section, values["fallback_batch"], resolved["batch_size"])
+    for sentence in check_together(resolved):
+        key = sentence.partition(" ")[0]
+        section.validation.error(values[key][1] if key in values else section.at(), sentence)
     if game is None or len(section.validation.errors) > before:
         return None
     settings = {key: values[key][0] if key in values else option.default for key, option in OPTIONS.items()}
@@ -262,17 +269,6 @@ def _game(section: Section, defaults: Defaults) -> str | None:
     what = f"{section.name} is not one of the {len(_KNOWN_GAMES)} known games{nearest(section.name, _KNOWN_GAMES)}"
     section.refuse(None, f": {what}; {_HOW}")
     return None
-
-
-def _check_together(section: Section, values: Options) -> None:
-    """Check options together that are each valid alone. Each error begins with the wrong option and has its place."""
-    resolved: dict[str, object] = {key: option.default for key, option in OPTIONS.items() if option.default is not None}
-    resolved |= {key: value for key, (value, _) in values.items()}
-    if isinstance(resolved.get("fallback_batch"), int):
-        scripts.check_fallback(section, values["fallback_batch"], resolved["batch_size"])
-    for sentence in check_together(resolved):
-        key = sentence.partition(" ")[0]
-        section.validation.error(values[key][1] if key in values else section.at(), sentence)
 
 
 def _builtin_spec(
@@ -366,7 +362,7 @@ def _command_program(section: Section, defaults: Defaults) -> ProgramSpec | None
         | {"env": tuple(sorted(({"PYTHONUNBUFFERED": "1"} | caps | env).items()))},
     )  # fmt: skip
     where = place if placeholders.uses([place]) else spec.directory
-    spec = _digested(spec, _body(spec, env, where), made, used | own.keys())
+    spec = _digested(spec, env, where, made, used | own.keys())
     _warn(section, spec, env, defaults.environ)
     return spec
 
@@ -378,15 +374,6 @@ def _values(section: Section) -> dict[str, Any]:
     return _common(section, builtin=False) | read(section, plain, {**command_keys.PARSERS, **figures.PARSERS}, quiet)
 
 
-def _body(spec: ProgramSpec, env: Mapping[str, str], where: str) -> list[object]:
-    """The settings whose change needs a restart, less the values of the level."""
-    body: list[object] = ["command", spec.argv, env, where, spec.progress.value, spec.progress_glob]
-    body += ["service"] if spec.service else []
-    if at_start := command_keys.changed_at_start(spec):
-        body.append(at_start)
-    return body if spec.health is None else [*body, asdict(spec.health)]
-
-
 def _constant_placeholders(section: Section, defaults: Defaults) -> dict[str, str]:
     """The placeholders whose values are the same at each start. {seed} is not: a rollback changes it."""
     name = section.name
@@ -395,11 +382,17 @@ def _constant_placeholders(section: Section, defaults: Defaults) -> dict[str, st
     return found | ({"game": game} if isinstance(game, str) else {}) | ({"gpu": str(gpu)} if isinstance(gpu, int) else {})
 
 
-def _digested(spec: ProgramSpec, body: Sequence[object], made: scripts.Values, used: frozenset[str]) -> ProgramSpec:
+def _digested(
+    spec: ProgramSpec, env: Mapping[str, str], where: str, made: scripts.Values, used: frozenset[str]
+) -> ProgramSpec:  # fmt: skip
     """The spec with its digests. A program without values of the level has no `own_digest`: no level restarts it."""
+    body: list[object] = ["command", spec.argv, env, where, spec.progress.value, spec.progress_glob]
+    body += ["service"] if spec.service else []
+    if at_start := command_keys.changed_at_start(spec):
+        body.append(at_start)
+    body += [asdict(spec.health)] if spec.health is not None else []
+    body += [spec.template.groups] if spec.template and spec.template.groups else []
     taken = {key: value for key, value in made.known.items() if key in used and key not in {"name", "run_dir", "gpu"}}
-    groups = [spec.template.groups] if spec.template and spec.template.groups else []
-    body = [*body, *groups]
     own = {key: value for key, value in taken.items() if key not in made.of_level}
     return replace(
         spec,

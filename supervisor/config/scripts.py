@@ -227,10 +227,20 @@ def values(
     mine = {key: value for key, (value, _) in given.items() if key != "fallback_batch"}
     known: dict[str, Value] = {key: at_level[key] for key in OF_LEVEL if key in used}
     known |= {**({"game": own_game} if own_game else {}), **mine, **more}
-    wrong = _missing(used, known, given, service=service)
+    needs = (("seed", "seed = 1, or seeds = [1, 2, 3]"), ("game", 'game = "Pong"'), ("gpu", "gpu = 0"))
+    wrong = [f"{{{key}}} has no value here; set {do}" for key, do in needs if key in used and key not in known]
+    lacking = [key for key in OF_LEVEL if key in used and key not in given]
+    if service and lacking:
+        wrong.append(f"{{{lacking[0]}}} is a value of the level, and a service has none; write the value itself")
     for message in wrong:
         section.refuse(None, f": {message}")
-    _warn_unused(section, given, used)
+    for option in given:
+        wanted = "batch_size" if option == "fallback_batch" else option
+        if wanted not in used:
+            why = f"only a script that reads {placeholders.variable(wanted)} takes it"
+            section.warn(option, f"{why}, because {{{wanted}}} is not used in command, env or directory")
+    if "fallback_batch" in given and "batch_size" in given:
+        check_fallback(section, given["fallback_batch"], given["batch_size"][0])
     if wrong:
         return None
     for key in sorted(used & load.keys() - given.keys()):
@@ -240,25 +250,6 @@ def values(
         int(known["num_envs"]) if "num_envs" in known else None, int(known["batch_size"]) if "batch_size" in known else None,
         int(given["fallback_batch"][0]) if "fallback_batch" in given else None, str(own_game),
     )  # fmt: skip
-
-
-def _missing(used: frozenset[str], known: Mapping[str, Value], given: Options, *, service: bool) -> list[str]:
-    needs = (("seed", "seed = 1, or seeds = [1, 2, 3]"), ("game", 'game = "Pong"'), ("gpu", "gpu = 0"))
-    found = [f"{{{key}}} has no value here; set {do}" for key, do in needs if key in used and key not in known]
-    at_level = [key for key in OF_LEVEL if key in used and key not in given]
-    if service and at_level:
-        found.append(f"{{{at_level[0]}}} is a value of the level, and a service has none; write the value itself")
-    return found
-
-
-def _warn_unused(section: Section, given: Options, used: frozenset[str]) -> None:
-    for option in given:
-        wanted = "batch_size" if option == "fallback_batch" else option
-        if wanted not in used:
-            why = f"only a script that reads {placeholders.variable(wanted)} takes it"
-            section.warn(option, f"{why}, because {{{wanted}}} is not used in command, env or directory")
-    if "fallback_batch" in given and "batch_size" in given:
-        check_fallback(section, given["fallback_batch"], given["batch_size"][0])
 
 
 def check_fallback(section: Section, fallback: tuple[Value, Origin], batch: object) -> None:

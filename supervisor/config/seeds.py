@@ -43,7 +43,14 @@ def expanded(
                 continue
             found[one] = {"game": name} if name in OPTIONS["game"].choices else {}
             found[one] |= {"group": name, **rest, "seed": seed}
-            _place(validation, name, one)
+            # The keys of the expanded program have the line numbers of the section that it comes from.
+            validation.made_of[label("program", one)] = label("program", name)
+            lines = dict(validation.source.lines)
+            path = ("program", name)
+            lines |= {("program", one, *key[2:]): line for key, line in validation.source.lines.items() if key[:2] == path}
+            if (*path, "seeds") in lines:
+                lines["program", one, "seed"] = lines[*path, "seeds"]
+            validation.source = replace(validation.source, lines=lines)
         section.note("seeds", table["seeds"])
     return found
 
@@ -64,14 +71,3 @@ def _wrong(section: Section, overrides: Mapping[str, tuple[Value, Origin]]) -> s
     if len(value) > _MOST:
         return f"holds {len(value)} seeds, but one game may have at most {_MOST} programs; remove some"
     return ""
-
-
-def _place(validation: Validation, name: str, one: str) -> None:
-    """Give the keys of the expanded program the line numbers of the section that it comes from."""
-    validation.made_of[label("program", one)] = label("program", name)
-    lines = dict(validation.source.lines)
-    path = ("program", name)
-    lines |= {("program", one, *key[2:]): line for key, line in validation.source.lines.items() if key[:2] == path}
-    if (*path, "seeds") in lines:
-        lines["program", one, "seed"] = lines[*path, "seeds"]
-    validation.source = replace(validation.source, lines=lines)

@@ -96,21 +96,20 @@ def page(
     if not wide:
         out += ["", *_lines(programs)]
     if total:
-        out += ["", _paid(whole, found["slots"])]
+        slots = found["slots"]
+        booked_s = sum(whole["seconds"].values())
+        now = "" if slots is None else f" ({text.count(slots, 'slot')} now)"
+        out += [
+            "",
+            (
+                f"{booked_s / 3600:,.2f} slot-hours booked of {whole['wall_s'] / 3600:,.2f} slot-hours paid{now}, "
+                f"{text.percent(whole['ettr'])} of them productive"
+            ),
+        ]
     figures = [_TITLES, *map(_figure_row, sheets)]
     out += ["", *text.table(figures, range(1, len(_TITLES)), _EXPENDABLE, columns)]
     levels = _levels(found["levels"]) if total else []
     return [*out, "", *levels] if levels else out
-
-
-def _paid(whole: dict[str, Any], slots: int | None) -> str:
-    """One line: the slot-hours booked, the slot-hours paid, and the share that was productive."""
-    booked_s = sum(whole["seconds"].values())
-    now = "" if slots is None else f" ({text.count(slots, 'slot')} now)"
-    return (
-        f"{booked_s / 3600:,.2f} slot-hours booked of {whole['wall_s'] / 3600:,.2f} slot-hours paid{now}, "
-        f"{text.percent(whole['ettr'])} of them productive"
-    )
 
 
 def _table(sheets: list[dict[str, Any]], paint: text.Paint, columns: int | None) -> list[str]:

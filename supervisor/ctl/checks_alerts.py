@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -59,19 +59,17 @@ def _urls(rules: AlertSettings, user: int) -> Iterator[Finding]:
                 what = f"{rules.urls_file} belongs to user {there.st_uid}, and the daemon, user {user}, may not read it"
                 yield Finding("alerts", "bad", what, f"chown {user} {rules.urls_file}")
     if urls:
-        yield from _understood(urls)
-
-
-def _understood(urls: Sequence[str]) -> Iterator[Finding]:
-    if importlib.util.find_spec("apprise") is None:
-        what = "alerts.urls need the package apprise, which is not installed: they get no alerts"
-        yield Finding("alerts", "bad", what, f"{sys.executable} -m pip install 'extralife[alerts]'")
-        return
-    answers = probed(_PROBE, timeout_s=_PROBE_S, given=json.dumps(list(urls)))
-    if answers is None:
-        yield Finding("alerts", "unknown", "apprise did not answer whether it knows the URLs", "supervisorctl alerts test")
-        return
-    for number, (url, good) in enumerate(zip(urls, answers, strict=True), 1):
-        if not good:
-            what = f"URL {number} ({target_name(url)}; not shown) is unknown to apprise: it gets no alerts"
-            yield Finding("alerts", "bad", what, "compare it with apprise's documentation of that service")
+        if importlib.util.find_spec("apprise") is None:
+            what = "alerts.urls need the package apprise, which is not installed: they get no alerts"
+            yield Finding("alerts", "bad", what, f"{sys.executable} -m pip install 'extralife[alerts]'")
+            return
+        answers = probed(_PROBE, timeout_s=_PROBE_S, given=json.dumps(list(urls)))
+        if answers is None:
+            yield Finding(
+                "alerts", "unknown", "apprise did not answer whether it knows the URLs", "supervisorctl alerts test"
+            )
+            return
+        for number, (url, good) in enumerate(zip(urls, answers, strict=True), 1):
+            if not good:
+                what = f"URL {number} ({target_name(url)}; not shown) is unknown to apprise: it gets no alerts"
+                yield Finding("alerts", "bad", what, "compare it with apprise's documentation of that service")

@@ -255,10 +255,14 @@ def reboots(session: Session, args: list[str]) -> int:
 def _reboot(row: dict[str, Any]) -> str:
     fields = row["fields"]
     up = fields["up_s"]
+    kind = fields.get("end")
     return "  ".join(
         (
             text.when(row["wall_s"]),
-            text.pad(text.printable(_cause(fields)), 18),
+            text.pad(
+                text.printable(f"{fields['cause']} ({kind})" if kind and kind != fields["cause"] else str(fields["cause"])),
+                18,
+            ),
             text.pad(f"down {text.duration(fields['down_s'])}", 12),
             text.pad(f"after {text.duration(up)} up", 16),
             text.pad(f"level {text.printable(fields['level'] or text.UNKNOWN)}", 12),
@@ -266,12 +270,6 @@ def _reboot(row: dict[str, Any]) -> str:
             f"({text.printable('; '.join([fields['evidence'], *fields.get('last_words', [])[:1]]))})",
         )
     )
-
-
-def _cause(fields: dict[str, Any]) -> str:
-    """The cause of a reboot, with the kind of its end if that is known: `unclean (panic)`."""
-    kind = fields.get("end")
-    return f"{fields['cause']} ({kind})" if kind and kind != fields["cause"] else str(fields["cause"])
 
 
 # --- journal ---------------------------------------------------------------------------------------------------------------

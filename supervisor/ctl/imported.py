@@ -66,18 +66,6 @@ def import_(session: Session, args: list[str]) -> int:
         raise Failed("Error: import requires a supervisord.conf", USAGE)
     found = translated(read(Path(words[0])))
     toml = page(found, words[0])
-    _checked(toml)
-    out = options.get("--out", "-")
-    files.write(out, [toml], secret=found.secret)
-    for note in dict.fromkeys(found.notes):
-        session.warn(text.printable(note))
-    if out != "-":
-        session.say(f"{out}: {text.count(len(found.names), 'program')}; now: supervisord -c {out} --check")
-    return OK
-
-
-def _checked(toml: str) -> None:
-    """Check that the daemon would accept the TOML. Raises Failed with the errors of our own check."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "extralife.toml")
         file.write_text(toml)
@@ -85,6 +73,13 @@ def _checked(toml: str) -> None:
             config.load(str(file), {}, {"state_dir": f"{directory}/state"}, look=False)
         except config.ConfigError as error:
             raise Failed("Error: what was made of the file cannot be used: " + "; ".join(error.errors)) from None
+    out = options.get("--out", "-")
+    files.write(out, [toml], secret=found.secret)
+    for note in dict.fromkeys(found.notes):
+        session.warn(text.printable(note))
+    if out != "-":
+        session.say(f"{out}: {text.count(len(found.names), 'program')}; now: supervisord -c {out} --check")
+    return OK
 
 
 def page(found: Imported, source: str) -> str:

@@ -29,7 +29,15 @@ def level(session: Session, args: list[str]) -> int:
         needs = "requires a level's name" if word == "pin" else "accepts no names"
         raise Failed(f"Error: level {word} {needs}", USAGE)
     if word in {"pin", "unpin"}:
-        return _ask(session, names, options)
+        body: dict[str, object] = {"pin": names[0]} if names else {"unpin": True}
+        if "--for" in options:
+            body["for_s"] = span_s(options["--for"])
+        try:
+            told = session.client.post("/api/v1/level", body)
+        except DaemonRefused as refused:
+            raise Failed(f"ERROR: {text.printable(refused)}", GENERIC) from None
+        session.show(told, lambda told: [f"{text.printable(told['name'])}: {text.printable(told['text'])}"], options)
+        return OK
     last = parse_int(options.get("-n", str(_LAST)), "-n", least=1)
     session.warn_if_dead(to_stdout="--json" not in options)
     view = session.page("level")
@@ -38,18 +46,6 @@ def level(session: Session, args: list[str]) -> int:
     else:
         found = {"level": view, "facts": session.facts(last=last, kinds=",".join(_WHY))}
         session.show(found, lambda found: [*head(found["level"]), "", *_changes(found["facts"])], options)
-    return OK
-
-
-def _ask(session: Session, names: list[str], options: dict[str, str]) -> int:
-    body: dict[str, object] = {"pin": names[0]} if names else {"unpin": True}
-    if "--for" in options:
-        body["for_s"] = span_s(options["--for"])
-    try:
-        told = session.client.post("/api/v1/level", body)
-    except DaemonRefused as refused:
-        raise Failed(f"ERROR: {text.printable(refused)}", GENERIC) from None
-    session.show(told, lambda told: [f"{text.printable(told['name'])}: {text.printable(told['text'])}"], options)
     return OK
 
 
@@ -113,6 +109,11 @@ def _cells(level: dict[str, Any]) -> dict[str, str]:
     if level["slots"] is not None:
         load = f"{level['slots']} x {level['num_envs']}, batch {level['batch_size']}"
     speed = "" if level["speed_error"] is None else f" +-{100 * level['speed_error']:.0f}"
+    failed = f"failed trials: {level['failed_trials']}" if level["failed_trials"] else ""
+    if level["shortest_s"] is not None and failed:
+        failed += f" (shortest {text.duration(level['shortest_s'])})"
+    trial = "" if level["next_trial_s"] is None else f"trial in {text.duration(level['next_trial_s'])} at the earliest"
+    veto = f"vetoed: {text.printable(level['veto'])}" if level["veto"] else ""
     return {
         "": "*" if level["in_force"] else "",
         "LEVEL": text.printable(level["name"]),
@@ -123,18 +124,8 @@ def _cells(level: dict[str, Any]) -> dict[str, str]:
         "REBOOTS": f"{level['reboots']:g}",
         "MTBF": text.duration(level["mtbf_s"]),
         "MTBF >=": text.duration(level["mtbf_bound_s"]),
-        "NEXT": _next(level),
+        "NEXT": "; ".join(part for part in (veto, failed, trial) if part),
     }
-
-
-def _next(level: dict[str, Any]) -> str:
-    """Obstacles to this level: a veto, failed trials, the time until the next trial."""
-    failed = f"failed trials: {level['failed_trials']}" if level["failed_trials"] else ""
-    if level["shortest_s"] is not None and failed:
-        failed += f" (shortest {text.duration(level['shortest_s'])})"
-    trial = "" if level["next_trial_s"] is None else f"trial in {text.duration(level['next_trial_s'])} at the earliest"
-    veto = f"vetoed: {text.printable(level['veto'])}" if level["veto"] else ""
-    return "; ".join(part for part in (veto, failed, trial) if part)
 
 
 def _foot(view: dict[str, Any]) -> list[str]:

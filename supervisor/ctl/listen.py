@@ -68,7 +68,12 @@ def listen(session: Session, args: list[str]) -> int:
         if word in NEVER:
             session.warn(f"{word} never happens here: programs and clients send no events")
     timeout_s = parse_int(options.get("--timeout", str(_TIMEOUT_S)), "--timeout", least=1)
-    _find_daemon(session)
+    # If a daemon has started this process, use that one: its runtime directory holds this attempt's beat.
+    program = session.options
+    beat = os.environ.get("EXTRALIFE_BEAT")
+    if beat and program.socket is None and program.config_file is None and program.state_dir is None:
+        found = next((str(at / "supervisor.sock") for at in Path(beat).parents if (at / "supervisor.sock").exists()), None)
+        program.socket = found
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         listener = Listener(command, _environment(session), timeout_s)
@@ -85,15 +90,6 @@ def listen(session: Session, args: list[str]) -> int:
     finally:
         listener.end()
     return OK
-
-
-def _find_daemon(session: Session) -> None:
-    """If a daemon has started this process, use that one: its runtime directory holds this attempt's beat."""
-    options = session.options
-    beat = os.environ.get("EXTRALIFE_BEAT")
-    if beat and options.socket is None and options.config_file is None and options.state_dir is None:
-        found = next((str(at / "supervisor.sock") for at in Path(beat).parents if (at / "supervisor.sock").exists()), None)
-        options.socket = found
 
 
 def _environment(session: Session) -> dict[str, str]:
@@ -228,7 +224,11 @@ class Feed:
                 self._send_logs()
             except (Unreachable, DaemonRefused):
                 pass  # the daemon is down or restarts: its facts wait in the journal
-            self._tick()
+            for event, period_s in _TICKS.items():
+                now = int(text.wall_s()) // period_s
+                if now != self._last_ticks[event]:
+                    self._last_ticks[event] = now
+                    self._send(event, f"when:{now * period_s}")
             if self._listener.gone():
                 raise ListenerFailed("the listener has ended by itself")
             text.pause(_LOOK_S)
@@ -309,13 +309,6 @@ class Feed:
         if name not in self._groups:
             self._groups |= _groups(self._session)
         return self._groups.get(name, name)
-
-    def _tick(self) -> None:
-        for event, period_s in _TICKS.items():
-            now = int(text.wall_s()) // period_s
-            if now != self._last_ticks[event]:
-                self._last_ticks[event] = now
-                self._send(event, f"when:{now * period_s}")
 
     def _send_logs(self) -> None:
         if not self._logs_wanted:

@@ -157,7 +157,12 @@ def stability(timeline: Json, ladder: Json) -> Figure:
             above.plot(at, [len(names)] * len(at), marker, color=_QUIET, markersize=5, alpha=0.7, label=label)
     above.set_yticks(range(len(names)), [_words(name) for name in names])
     above.set_ylim(-0.6, len(names) + 0.4)
-    above.set_title(_stability_title(timeline))
+    unclean = sum(each["count"] for each in timeline["box"] if each.get("cause") == "unclean")
+    other = sum(each["count"] for each in timeline["box"] if each["kind"] == "reboot") - unclean
+    length = text.duration(timeline["until_s"] - timeline["since_s"])
+    trial = "; hatched: a trial" if any(each["trial"] for each in timeline["levels"]) else ""
+    told = text.count(unclean, "unclean reboot") + (f" and {other} other" if other else "")
+    above.set_title(f"Levels of {length}: {told}{trial}")
     _dates(above, timeline["since_wall_s"], timeline["until_wall_s"])
     _plain(above)
     handles, labels = above.get_legend_handles_labels()
@@ -168,15 +173,6 @@ def stability(timeline: Json, ladder: Json) -> Figure:
         )
     _mtbf(below, ladder["levels"])
     return figure
-
-
-def _stability_title(timeline: Json) -> str:
-    unclean = sum(each["count"] for each in timeline["box"] if each.get("cause") == "unclean")
-    other = sum(each["count"] for each in timeline["box"] if each["kind"] == "reboot") - unclean
-    length = text.duration(timeline["until_s"] - timeline["since_s"])
-    trial = "; hatched: a trial" if any(each["trial"] for each in timeline["levels"]) else ""
-    told = text.count(unclean, "unclean reboot") + (f" and {other} other" if other else "")
-    return f"Levels of {length}: {told}{trial}"
 
 
 def _mtbf(axes: Axes, levels: Sequence[Json]) -> None:

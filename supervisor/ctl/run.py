@@ -51,7 +51,11 @@ def run(session: Session, args: list[str]) -> int:
     words, options = parse_options(given, "--save", "--json", valued=("--name",))
     if words:
         raise Failed(f"Error: {words[0]} stands before --; the command comes behind it: run -- {words[0]} ...", USAGE)
-    state_dir = _state_dir(session)
+    state_dir = locate.state_dir(session.options)
+    if state_dir is None:
+        raise Failed("Error: run writes into the daemon's state directory; name it with -c FILE or --state-dir DIR", USAGE)
+    if not os.access(state_dir, os.W_OK | os.X_OK):
+        raise Failed(f"ERROR: {state_dir} cannot be written: run this as the user of the daemon, or as root")
     status = session.client.get("/api/v1/status")
     known = {view["name"] for view in status["programs"]}
     name = _name(options.get("--name"), command, known)
@@ -236,15 +240,6 @@ def _value(value: str) -> str:
 
 
 # --- the file of the section ---------------------------------------------------------------------------------------------
-
-
-def _state_dir(session: Session) -> str:
-    found = locate.state_dir(session.options)
-    if found is None:
-        raise Failed("Error: run writes into the daemon's state directory; name it with -c FILE or --state-dir DIR", USAGE)
-    if not os.access(found, os.W_OK | os.X_OK):
-        raise Failed(f"ERROR: {found} cannot be written: run this as the user of the daemon, or as root")
-    return found
 
 
 def _added(state_dir: str, name: str, section: str) -> tuple[Path, Callable[[], None]]:

@@ -11,16 +11,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from supervisor.api import logfiles
 from supervisor.api.logfiles import Chunk
 from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, OK, DaemonRefused, Failed, Unreachable
 from supervisor.ctl.session import Session, quote
-
-if TYPE_CHECKING:
-    from supervisor.ctl.offline import DeadDaemon
 
 _LAST_S = 1.0  # after the last line of a script, wait this long to show the program's answer
 _POLL_S = 0.2
@@ -148,18 +144,15 @@ def _fetch(session: Session, name: str | None, channel: str, at: Chunk | int) ->
     try:
         headers, data = session.client.read(f"{page}?{query}")
     except Unreachable as gone:
-        return _from_disk(session, session.dead_daemon(gone), name, channel, at)
+        dead = session.dead_daemon(gone)
+        path = dead.log_path(name, channel)
+        if isinstance(at, int):
+            session.warn(dead.last_sign()["says"])
+            return logfiles.read_tail(path, at)
+        return logfiles.read_from(path, at.file_id, at.next_offset, logfiles.MOST_BYTES)
     if "x-file" not in headers or not headers.get("x-next-offset", "").isdecimal():
         raise session.client.stranger()
     return Chunk(data, headers["x-file"], int(headers["x-next-offset"]), headers.get("x-note", ""))
-
-
-def _from_disk(session: Session, dead: DeadDaemon, name: str | None, channel: str, at: Chunk | int) -> Chunk:
-    path = dead.log_path(name, channel)
-    if isinstance(at, int):
-        session.warn(dead.last_sign()["says"])
-        return logfiles.read_tail(path, at)
-    return logfiles.read_from(path, at.file_id, at.next_offset, logfiles.MOST_BYTES)
 
 
 def _writer() -> Callable[[bytes], None]:

@@ -348,7 +348,11 @@ def _counts(programs: Sequence[dict[str, Any]]) -> str:
 def chosen(answers: Answers, display: Display) -> list[dict[str, Any]]:
     if answers.status is None:
         return []
-    held = _gpu_bytes(answers.status["daemon"])
+    held: dict[int, int] = {}
+    for gpu in (answers.status["daemon"].get("gpu") or {}).get("gpus") or []:
+        for pid, size_bytes in gpu["processes"] or ():
+            if size_bytes is not None:
+                held[pid] = held.get(pid, 0) + size_bytes
     rows = [
         {
             **view, "cpu": answers.cpu.get(view["name"]), "gpu": held.get(view["pid"]) if view["pid"] else None,
@@ -369,15 +373,6 @@ def _place(row: dict[str, Any], key: str) -> tuple[bool, Any]:
         return False, _ORDER.index(row["phase"]) if row["phase"] in _ORDER else -1
     value = row[key]
     return value is None, value if isinstance(value, str) else -(value or 0.0)
-
-
-def _gpu_bytes(daemon: dict[str, Any]) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for gpu in (daemon.get("gpu") or {}).get("gpus") or []:
-        for pid, size_bytes in gpu["processes"] or ():
-            if size_bytes is not None:
-                found[pid] = found.get(pid, 0) + size_bytes
-    return found
 
 
 def _cells(row: dict[str, Any], name_wide: int) -> dict[str, str]:

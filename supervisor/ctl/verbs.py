@@ -97,25 +97,21 @@ def _print_results(session: Session, results: list[Any], forgiven: int | None = 
     if as_json:
         session.say_json({"results": results})
     else:
-        _print_lines(session, results)
+        for result in results:
+            fault, name, said = result["code"], text.printable(result["name"]), text.printable(result["text"])
+            session.say(f"{name}: {said}" if fault == codes.SUCCESS else f"{name}: ERROR ({_ERRORS.get(fault, said)})")
+        unknown = [result["name"] for result in results if result["code"] == codes.BAD_NAME]
+        if unknown:
+            views = _programs(session)
+            groups = {group_of(view) for view in views} - {view["name"] for view in views}
+            known = [*(view["name"] for view in views), *(f"{group}:*" for group in sorted(groups))]
+            for name in unknown:
+                session.suggest(name, known)
     exit_code = OK
     for fault in (result["code"] for result in results):
         if fault not in {codes.SUCCESS, forgiven}:
             exit_code = NOT_RUNNING if fault in _NOT_RUNNING_CODES else GENERIC
     return exit_code
-
-
-def _print_lines(session: Session, results: list[Any]) -> None:
-    for result in results:
-        fault, name, said = result["code"], text.printable(result["name"]), text.printable(result["text"])
-        session.say(f"{name}: {said}" if fault == codes.SUCCESS else f"{name}: ERROR ({_ERRORS.get(fault, said)})")
-    unknown = [result["name"] for result in results if result["code"] == codes.BAD_NAME]
-    if unknown:
-        views = _programs(session)
-        groups = {group_of(view) for view in views} - {view["name"] for view in views}
-        known = [*(view["name"] for view in views), *(f"{group}:*" for group in sorted(groups))]
-        for name in unknown:
-            session.suggest(name, known)
 
 
 def pid(session: Session, args: list[str]) -> int:

@@ -308,7 +308,8 @@ def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> Remaini
         return RemainingWork(
             spec.name, steps=steps, why="" if steps is not None else "it has not run long enough to measure"
         )
-    given = _targets(spec)
+    flags = {OPTIONS[name].flag: name for name in ("steps", "episodes", "hours")} if spec.builtin else {}
+    given = {flags[word]: float(value) for word, value in zip(spec.argv, spec.argv[1:], strict=False) if word in flags}
     if not given:
         return RemainingWork(spec.name, why="it has no target" if spec.builtin else "its target is unknown")
     if set(given) == {"steps"} and (program.steps is not None or program.attempts == 0):
@@ -318,9 +319,3 @@ def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> Remaini
     if set(given) == {"hours"} and program.attempts == 0:
         return RemainingWork(spec.name, seconds=given["hours"] * 3600.0)
     return RemainingWork(spec.name, why=f"its target ({' or '.join(sorted(given))}) is known only once it runs")
-
-
-def _targets(spec: ProgramSpec) -> dict[str, float]:
-    """The limits on a built-in program's command line."""
-    flags = {OPTIONS[name].flag: name for name in ("steps", "episodes", "hours")} if spec.builtin else {}
-    return {flags[word]: float(value) for word, value in zip(spec.argv, spec.argv[1:], strict=False) if word in flags}

@@ -69,13 +69,9 @@ def _days(begin_wall_s: float, end_wall_s: float, zone: Zone) -> Iterator[tuple[
     first, last = (int((at + zone(at)[1]) // _DAY_S) for at in (begin_wall_s, max(begin_wall_s, end_wall_s)))
     for day in range(first, last + 1):
         date = datetime.fromtimestamp(day * _DAY_S, UTC).date().isoformat()
-        yield date, _midnight(day, zone)
-
-
-def _midnight(day: int, zone: Zone) -> float:
-    """The beginning of a local day, by the UTC offset at that moment, or near it: at the estimate from UTC's midnight."""
-    near_s = day * _DAY_S - zone(day * _DAY_S)[1]
-    return day * _DAY_S - zone(near_s)[1]
+        # A local day begins by the UTC offset at that moment, or near it: at the estimate from UTC's midnight.
+        near_s = day * _DAY_S - zone(day * _DAY_S)[1]
+        yield date, (day * _DAY_S - zone(near_s)[1])
 
 
 def _row(

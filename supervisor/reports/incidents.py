@@ -137,7 +137,15 @@ class Grouping:
             case facts.ProgramFact() as fact:
                 self._program(stamped, fact)
             case facts.HostRebooted() as fact:
-                self._rebooted(stamped, fact)
+                more = f" ({fact.end})" if fact.end not in {"", fact.cause, CONTAINER} else ""
+                what = "restart of the container" if fact.end == CONTAINER else "reboot of the host"
+                found = self._held["reboot",] = self._begin(f"{what}, {fact.cause}{more}", stamped)
+                found.level = fact.level or self._level
+                found.began_s = stamped.at_s - (fact.down_s or 0.0) if fact.last_sign_s is None else fact.last_sign_s
+                found.awaited.update(fact.programs)
+                for name in fact.programs:
+                    self._held["open", name] = found
+                    self._stopped(found, name)
             case facts.RebootJudged() if reboot is not None:
                 reboot.rows.append(stamped)
                 self._judged_s = stamped.at_s
@@ -146,7 +154,12 @@ class Grouping:
                     reboot.rows.append(stamped)
                 self._level = level
             case facts.Snapshot(state=text) if not self._level:
-                self._known(of_text(State, text))
+                # From a snapshot: the state before the journal's first fact.
+                state = of_text(State, text)
+                self._level = state.level
+                for program in state.programs.values():
+                    if program.attempt is not None:
+                        self._attempts[program.attempt.token] = program.attempt.number
             case fact:
                 self._box(stamped, fact)
 
@@ -204,13 +217,6 @@ class Grouping:
         out._count, out._chunks, out._judged_s, out._level = values["plain"]
         return out
 
-    def _known(self, state: State) -> None:
-        """Take over the state before the journal's first fact, from a snapshot."""
-        self._level = state.level
-        for program in state.programs.values():
-            if program.attempt is not None:
-                self._attempts[program.attempt.token] = program.attempt.number
-
     def _begin(self, what: str, stamped: Stamped, *, program: str = "", token: str = "") -> Incident:
         attempt, self._count = self._attempts.get(token), self._count + 1
         began = Incident(
@@ -247,17 +253,6 @@ class Grouping:
     def _close_past(found: Incident, began_s: float) -> None:
         """Close an incident that is already over when its fact is recorded."""
         found.began_s, found.over_s = began_s, found.cause.at_s
-
-    def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
-        more = f" ({fact.end})" if fact.end not in {"", fact.cause, CONTAINER} else ""
-        what = "restart of the container" if fact.end == CONTAINER else "reboot of the host"
-        found = self._held["reboot",] = self._begin(f"{what}, {fact.cause}{more}", stamped)
-        found.level = fact.level or self._level
-        found.began_s = stamped.at_s - (fact.down_s or 0.0) if fact.last_sign_s is None else fact.last_sign_s
-        found.awaited.update(fact.programs)
-        for name in fact.programs:
-            self._held["open", name] = found
-            self._stopped(found, name)
 
     # --- programs ----------------------------------------------------------------------------------------------------
 

@@ -127,7 +127,13 @@ class LaneReading:
                 keys = {"level": level, "slots": fact.slots, "trial": fact.trial, "by": fact.by, "why": fact.why}
                 self._begin("levels", "", at_s, keys | {"seq": stamped.seq})
             case facts.Snapshot(state=text) if not self._open:
-                self._opened(stamped, of_text(State, text))
+                # From a snapshot: earlier facts are no longer in the journal.
+                state = of_text(State, text)
+                at_s, climb = stamped.at_s, state.climb
+                keys = {"level": state.level, "slots": state.slots, "trial": climb.trial, "by": "", "why": climb.why}
+                self._begin("levels", "", at_s, keys | {"seq": stamped.seq})
+                for name, program in state.programs.items():
+                    self._begin("programs", name, at_s, {"phase": program.phase.value})
             case facts.Vetoed(rule=rule):
                 self._begin("vetoes", rule, at_s, {"rule": rule, "cap": fact.cap, "why": fact.why, "seq": stamped.seq})
             case facts.VetoLifted(rule=rule):
@@ -142,14 +148,6 @@ class LaneReading:
     def _mark(self, stamped: Stamped, kind: str, what: str, program: str | None) -> None:
         keys = {"kind": kind, "what": what, "program": program, "seq": stamped.seq, "why": stamped.fact.why}
         self._over.append(("marks", "", Span(stamped.at_s, stamped.at_s, keys)))
-
-    def _opened(self, stamped: Stamped, state: State) -> None:
-        """Begin with the state of a snapshot: earlier facts are no longer in the journal."""
-        at_s, climb = stamped.at_s, state.climb
-        keys = {"level": state.level, "slots": state.slots, "trial": climb.trial, "by": "", "why": climb.why}
-        self._begin("levels", "", at_s, keys | {"seq": stamped.seq})
-        for name, program in state.programs.items():
-            self._begin("programs", name, at_s, {"phase": program.phase.value})
 
     def _box(self, stamped: Stamped, fact: facts.Fact) -> None:
         at_s = stamped.at_s
