@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 
 from fakes import ListInbox, OneClock
@@ -14,6 +15,7 @@ from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.jobs import Job
 from supervisor.policy.cluster.launcher import LauncherSettings
 from workers import contract
+from workers.exit_record import ExitRecord
 
 TOKEN = "ab" * 16
 NEXT = contract.next_token(TOKEN)
@@ -94,6 +96,12 @@ class World:
 
     def directory(self):
         return Path(self.paths.attempt_dir("Pong", 3, TOKEN))
+
+    def left(self, code=0, **more):
+        """The exit record of the attempt."""
+        self.directory().mkdir(parents=True, exist_ok=True)
+        record = ExitRecord(TOKEN, 5, code, None, False, 91_000_000_000, 1.0, 0.0, 0.0, 4096, **more)
+        (self.directory() / contract.EXIT_FILE).write_text(json.dumps(asdict(record)))
 
     def report(self, **more):
         body = {

@@ -11,7 +11,7 @@ from slurm_kit import NEXT, SPEC, TOKEN, World
 
 from supervisor.adapters.figures.thread import FigureReading
 from supervisor.adapters.slurm import node, report
-from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
+from supervisor.adapters.slurm.probes import FRESH_S, SlurmEvidence, SlurmProbes
 from supervisor.adapters.slurm.script import tag_of
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Progress
@@ -105,6 +105,71 @@ def test_a_beat_of_another_attempt_is_none(world):
     probes = probes_of(world)
     beat(world, 90 * S, token=NEXT, progress_ns=90 * S)
     assert look(world, probes) == Sample(TOKEN, "S")
+
+
+def test_a_stale_report_makes_beats_lost(world):
+    probes = probes_of(world)
+    beat(world, 90 * S, progress_ns=87 * S)
+    sample = look(world, probes)
+    for _ in range(3):
+        stale = look(world, probes, FRESH_S / 2)
+    assert (stale.beat_lost, stale.proc_state, stale.progress_at_s) == (True, None, sample.progress_at_s)
+
+
+def test_after_one_look_that_hung_jobs_are_read_again_at_once_and_none_is_stale(world, monkeypatch):
+    """The file system hung for twelve minutes in the middle of a look. The nodes could not write in that time either."""
+    probes = probes_of(world)
+    beat(world, 90 * S, progress_ns=90 * S)
+    look(world, probes)
+    read = report.read
+
+    def hangs(*args):
+        world.clock.at_s += 720.0
+        monkeypatch.setattr(report, "read", read)
+        return read(*args)
+
+    monkeypatch.setattr(report, "read", hangs)
+    sample = look(world, probes)
+    assert (sample.beat_lost, sample.progress_at_s) == (False, pytest.approx(world.clock.at_s, abs=5.0))
+    beat(world, 815 * S, progress_ns=813 * S)
+    assert look(world, probes, 6.0).progress_at_s == pytest.approx(world.clock.at_s - 2.0)
+
+
+def test_a_node_that_stops_to_write_is_noticed_also_where_a_look_at_all_jobs_takes_long(world, monkeypatch):
+    probes = probes_of(world)
+    beat(world, 90 * S, progress_ns=90 * S)
+    read = report.read
+
+    def slow(*args):
+        world.clock.at_s += 2.0
+        return read(*args)
+
+    monkeypatch.setattr(report, "read", slow)
+    before = look(world, probes)
+    for _ in range(60):
+        sample = look(world, probes, 1.0)
+    assert (sample.beat_lost, sample.progress_at_s) == (True, before.progress_at_s)
+
+
+def test_a_suspended_job_is_told_and_its_stamps_do_not_age(world):
+    """Two hours in which neither the worker nor its node's report could run; the clock of the node ran on."""
+    suspended = [False]
+    probes = probes_of(world, suspended=lambda _: suspended[0])
+    beat(world, 90 * S, progress_ns=87 * S)
+    before = look(world, probes)
+    suspended[0] = True
+    for _ in range(1440):
+        sample = look(world, probes, 5.0)
+        assert (sample.phase, sample.proc_state, sample.phase_deadline_s) == ("suspended", None, None)
+        assert sample.phase_since_s == before.progress_at_s + 3.0
+    suspended[0] = False
+    sample = look(world, probes, 5.0)
+    assert (sample.phase, sample.beat_lost) == ("training", False), "its node has its time to write again"
+    assert world.clock.at_s - sample.progress_at_s < 4.0
+    beat(world, 90 * S + 7208 * S, progress_ns=87 * S)
+    sample = look(world, probes)
+    aged_s = world.clock.at_s - sample.progress_at_s
+    assert aged_s == pytest.approx(5.0, abs=3.0), "two hours of its age were the suspension's"
 
 
 # --- programs without beats ---
