@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cheap_restic import make_cheap
 from checkpoints_kit import commit
+from fakes import OneClock
 from tools import PATIENCE
 
 from supervisor.adapters.journal.sqlite import open_or_salvage
@@ -25,17 +26,6 @@ PASSWORD = "correct horse"
 WALL_S = 1_800_000_000.0
 WAIT_S = 60.0 * PATIENCE
 needs_restic = pytest.mark.skipif(shutil.which("restic") is None, reason="restic is not installed: apt-get install restic")
-
-
-class Clock:
-    def __init__(self):
-        self.at_s = 77.0
-
-    def now_s(self):
-        return self.at_s
-
-    def wall_s(self):
-        return WALL_S + self.at_s
 
 
 def new_repository(directory: Path) -> Path:
@@ -59,7 +49,7 @@ class Box:
         self.state.mkdir(mode=0o700)
         Path(self.paths.config_file).write_text("[program.Pong]\n")
         self.rules = OffsiteSettings(repository=str(repository / "repo"), password_file=str(repository / "password"))
-        self.inbox, self.clock, self.hardware, self.programs = Inbox(), Clock(), {}, ()
+        self.inbox, self.clock, self.hardware, self.programs = Inbox(), OneClock(at_s=77.0, at_wall_s=WALL_S), {}, ()
         self.journal, _, _ = open_or_salvage(self.paths.journal, wall_s=WALL_S, seen_seq=0)
         self.tell("first")
         for program, step in (("Pong", 100), ("Qbert", 7)):

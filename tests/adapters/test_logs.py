@@ -16,7 +16,7 @@ from attempts_kit import eventually
 from leaks import open_files
 from structlog.testing import capture_logs
 
-from supervisor.adapters.process import endings, logs
+from supervisor.adapters.process import logs
 from supervisor.adapters.process.logs import LogGuard, rotate
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 
@@ -448,17 +448,3 @@ def test_the_guards_thread_looks_for_twice_the_limit_and_stops(settings: Setting
 
 
 # --- where they are -----------------------------------------------------------------------------------------------------
-
-
-def test_places_are_noted_only_if_they_are_not_the_usual_ones(tmp_path: Path) -> None:
-    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
-    usual = ProgramSpec("Pong", ("x",), "d")
-    note = Path(paths.attempt_dir("Pong", 3, "ab"), "logs.json")
-    note.parent.mkdir(parents=True)
-    endings.note_logs(paths, usual, 3, "ab")
-    assert not note.exists()
-    assert endings.logs_of(paths, "Pong", 3, "ab") == (paths.log("Pong", "stdout"), paths.log("Pong", "stderr"))
-    endings.note_logs(paths, replace(usual, stdout_log="/a/out.log"), 3, "ab")
-    assert endings.logs_of(paths, "Pong", 3, "ab") == ("/a/out.log", paths.log("Pong", "stderr"))
-    note.write_text('["/a", "/b", "/c"]')
-    assert endings.logs_of(paths, "Pong", 3, "ab") == (paths.log("Pong", "stdout"), paths.log("Pong", "stderr"))

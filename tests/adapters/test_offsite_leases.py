@@ -104,6 +104,7 @@ def test_the_first_box_writes_its_lease_to_its_file_and_into_the_repository(tmp_
     [
         (None, Claim.FOREIGN), (Lease("t", 2, "ada", place=PLACE), Claim.HELD), (Lease("x", 1, "ada", place=PLACE), Claim.LOST),
         (Lease("t", 2, "ada", place="another"), Claim.FOREIGN), (Lease("x", 2, "ada", place=PLACE), Claim.LOST),
+        (Lease("x", 0, "ada", place=PLACE), Claim.LOST),  # who has only looked at a copy
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("where", ["file", "journal", "both"])
