@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.host.clock import local_zone
 from supervisor.adapters.journal.archive import read_lasting
 from supervisor.adapters.journal.summaries import Summaries
-from supervisor.adapters.process.results_reader import survey
 from supervisor.adapters.recorder import events, store
+from supervisor.files import held, open_regular
 from supervisor.model.facts import Stamped
 from supervisor.model.recording import Drawn, Row, Sheet, Track, tracks_of
 from supervisor.model.settings import Paths
@@ -23,6 +24,11 @@ from supervisor.reports.incidents import Facts, Incident
 from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.sources import NewestResult
+from workers import results
+from workers.scores import human_normalised
+
+_HEAD_BYTES: Final = 4096
+_TAIL_BYTES: Final = 2 * 2**20
 
 T = TypeVar("T")
 
@@ -92,7 +98,7 @@ class StateFiles:
         return events.read(Path(self.paths.run_dir(program)), names, since_wall_s, until_wall_s)
 
     def results(self) -> list[NewestResult]:
-        return survey(Path(self.paths.programs))
+        return newest_results(Path(self.paths.programs))
 
     def backups(self) -> list[dict[str, Any]]:
         root = Path(self.paths.backups)
@@ -115,3 +121,44 @@ class StateFiles:
             return backups.verify(backups.find(Path(self.paths.backups), name))
         except backups.BackupError as error:
             return str(error)
+
+
+# --- results --------------------------------------------------------------------------------------------------------------
+# A worker's `results.csv` is not trusted: no link is followed, no FIFO is waited for, and only the titles and the end of the
+# file are read, where the newest evaluation is.
+
+
+def newest_results(programs: Path) -> list[NewestResult]:
+    """The newest result of each run below `programs`. A file that can't be read, or makes no sense, is left out."""
+    try:
+        runs = sorted(programs.iterdir())
+    except OSError:
+        return []
+    return [found for run in runs if (found := newest_result(run.name, run / results.RESULTS_FILE)) is not None]
+
+
+def newest_result(program: str, path: Path) -> NewestResult | None:
+    """The newest result of one run. The human-normalised score is that of the mean return, by this version's table."""
+    try:
+        text = _ends(path).decode("utf-8", "replace")
+    except OSError:
+        return None
+    for found in reversed(results.evaluations(results.parse(text))):
+        if found.whole:
+            row = found.first
+            return NewestResult(
+                program, row.game, row.algo, row.resolution, row.seed, row.env_steps, len(found.rows), found.mean_return,
+                human_normalised(row.game, found.mean_return), row.hours_trained,
+            )  # fmt: skip
+    return None
+
+
+def _ends(path: Path) -> bytes:
+    """The line with the titles, and the whole lines within the last two megabytes."""
+    with held(open_regular(path)) as fd:
+        size = os.fstat(fd).st_size
+        if size <= _TAIL_BYTES:
+            return os.pread(fd, size, 0)
+        titles, _, _ = os.pread(fd, _HEAD_BYTES, 0).partition(b"\n")
+        _, _, lines = os.pread(fd, _TAIL_BYTES, size - _TAIL_BYTES).partition(b"\n")
+        return titles + b"\n" + lines

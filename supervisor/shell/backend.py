@@ -110,13 +110,11 @@ class DaemonBackend:
 
     def readings(self) -> dict[str, list[Row]]:
         """The current values for the recorder."""
-        found = self._published
-        if found is None:
-            return {}
+        found = self._newest()
         return readings(found.state, found.memory, now_s=self.clock.now_s(), wall_s=self.clock.wall_s())
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
-        sources, page = self._sources(), PAGES[name]
+        sources, page = Running(self._newest(), self), PAGES[name]
         if not page.instant:
             return page.of(sources, query)
         made = sources.published.made
@@ -128,15 +126,15 @@ class DaemonBackend:
         return self._published
 
     def newest_fact(self) -> int:
-        return 0 if self._published is None else self._published.newest_fact
+        return self._newest().newest_fact
 
     def metrics(self) -> list[Family]:
-        return metrics_view(self._sources())
+        return metrics_view(Running(self._newest(), self))
 
-    def _sources(self) -> Running:
+    def _newest(self) -> Published:
         if self._published is None:
             raise RuntimeError("nothing is published yet: the API is started after the first turn")
-        return Running(self._published, self)
+        return self._published
 
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:
         if verb is Verb.RELOAD and (errors := self._reload_errors(timeout_s)):
@@ -194,14 +192,11 @@ class DaemonBackend:
             raise config.ConfigError([f"the configuration cannot be read now: {error}; try again"]) from error
 
     def reread(self) -> Json:
-        published = self._published
         try:
             new = self._reload()
         except config.ConfigError as error:
             return {"errors": list(error.errors)}
-        if published is None:
-            return {"errors": ["extralife is still starting"]}
-        changes = config.diff(published.settings, new.settings)
+        changes = config.diff(self._newest().settings, new.settings)
         return {
             "added": list(changes.added), "changed": list(changes.changed), "removed": list(changes.removed),
             "live": list(changes.live), "sections": list(changes.sections),
@@ -215,27 +210,24 @@ class DaemonBackend:
             new = self._reload()
         except config.ConfigError as error:  # the file was edited between the two reads
             return {"errors": list(error.errors), "applied": False}
-        running = self._published
-        if running is not None and running.memory.trouble is not None:
+        running = self._newest()
+        if running.memory.trouble is not None:
             message = f"refused, because the journal cannot be written ({running.memory.trouble.error})"
             return {"errors": [message], "applied": False}
-        settings = new.settings if running is None else config.applicable(running.settings, new.settings)
+        settings = config.applicable(running.settings, new.settings)
         self._keep_config(new)
         _, code, text = self._apply(ConfigLoaded(self.clock.now_s(), settings, tuple(names), by, uid))
         if code != SUCCESS:
             return {"errors": [text], "applied": False}
         if not names:
             self.loaded = new
-        if names:
+        else:
             changes = {key: [name for name in value if name in names] for key, value in changes.items()}
         return {**changes, "applied": True}
 
     def remove(self, name: str, by: str, uid: int | None) -> Result:
-        published = self._published
-        if published is None:
-            return name, FAILED, "extralife is still starting"
-        rest = tuple(spec for spec in published.settings.programs if spec.name != name)
-        settings = replace(published.settings, programs=rest)
+        settings = self._newest().settings
+        settings = replace(settings, programs=tuple(spec for spec in settings.programs if spec.name != name))
         return self._apply(ConfigLoaded(self.clock.now_s(), settings, (name,), by, uid, of_file=False))
 
     def _apply(self, change: ConfigLoaded) -> Result:
@@ -243,8 +235,7 @@ class DaemonBackend:
         return self._only(self._answer(change, [""], _APPLY_S), "")
 
     def configured(self) -> list[Json]:
-        published = self._published
-        running = self.loaded.settings if published is None else published.settings
+        running = self._newest().settings
         try:
             settings = config.applicable(running, self._reload().settings)
         except config.ConfigError:
@@ -253,9 +244,9 @@ class DaemonBackend:
         return [view.spec_view(spec, settings, in_use=spec.name in active) for spec in settings.programs]
 
     def send_stdin(self, name: str, data: bytes) -> Result:
-        published = self._published
-        program = None if published is None else published.state.programs.get(name)
-        if program is None or published is None:
+        published = self._newest()
+        program = published.state.programs.get(name)
+        if program is None:
             return name, BAD_NAME, "no such program"
         attempt, spec = program.attempt, published.settings.program(name)
         if (

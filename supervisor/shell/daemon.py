@@ -289,9 +289,8 @@ class Daemon:
         )  # fmt: skip
         host = LocalHost(paths.state_dir, logged_in=sessions)
         sampler = Sampler(
-            probes, probes.reports, system_clock, inbox, settings.daemon.sample_period_s, wake,
-            clock_moved=self._clock_moved,
-            gpu=gpu, host=host,
+            probes, system_clock, inbox, settings.daemon.sample_period_s, wake,
+            clock_moved=self._clock_moved, gpu=gpu, host=host,
         )  # fmt: skip
         world = World(
             paths, lambda: loop.settings, inbox, system_clock, self._start.version,

@@ -119,21 +119,10 @@ class Loop:
             if not is_lack(error):
                 self.pending = None
 
-    def turn(self, item: Input) -> None:
+    def turn(self, item: Input, *, again: bool = False) -> None:
         """Handle one input completely, or not at all for now if the journal cannot be written."""
-        if not (isinstance(item, FoundationsLooked) and self._is_moved(item)) or self._restore(item):
-            self._decide(item)
-
-    def _is_moved(self, item: FoundationsLooked) -> bool:
-        """Whether a check found the journal moved, and it still is: the check may be older than the last restore."""
-        if not any(found.name == JOURNAL and found.look is not Look.UNKNOWN for found in item.findings):
-            return False
-        try:
-            return bool(self.journal.moved())
-        except OSError:  # unknown: do nothing
-            return False
-
-    def _decide(self, item: Input, *, again: bool = False) -> None:
+        if not again and isinstance(item, FoundationsLooked) and self._is_moved(item) and not self._restore(item):
+            return
         wall_s = item.now_s + ahead_s(self.clock)
         try:
             decision = decide(self.settings, self.state, self.memory, item, wall_s=wall_s, boot_id=self.boot_id)
@@ -152,7 +141,7 @@ class Loop:
             if again:
                 self._on_journal_failure(item, wall_s, str(moved))
             elif self._restore(item):
-                self._decide(item, again=True)
+                self.turn(item, again=True)
             return
         if not committed:
             return
@@ -167,6 +156,13 @@ class Loop:
         except Exception:  # the facts are recorded: their commands follow in any case
             log.exception("turn_not_published")
         self.performer.perform(decision)
+
+    def _is_moved(self, item: FoundationsLooked) -> bool:
+        """Whether a check found the journal moved, and it still is: the check may be older than the last restore."""
+        with contextlib.suppress(OSError):  # unknown: do nothing
+            looks = [found.look for found in item.findings if found.name == JOURNAL]
+            return any(look is not Look.UNKNOWN for look in looks) and bool(self.journal.moved())
+        return False
 
     def _commit(self, decision: Decision, item: Input, wall_s: float) -> bool:
         """Write the facts durably. No command is performed whose fact is not on disk."""

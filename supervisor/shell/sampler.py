@@ -13,20 +13,17 @@ from typing import Final
 from supervisor.adapters.host.gpu_nvml import NvmlGpu
 from supervisor.adapters.host.host import LocalHost
 from supervisor.adapters.threads import Repeated
-from supervisor.model.inputs import ClockMoved, Report, Sampled
+from supervisor.model.inputs import ClockMoved, Sampled
 from supervisor.ports import Clock, Inbox, Probes, ahead_s
 
 _LEAST_S: Final = 0.05  # between two samples after notifications: 20 a second are enough for people and decisions
 _STEP_S: Final = 2.0  # a smaller change is a gradual correction of the wall clock, not a step
-
-Reports = tuple[tuple[str, str, Report], ...]
 
 
 class Sampler(Repeated):
     def __init__(
         self,
         probes: Probes,
-        reports: Callable[[], Reports],
         clock: Clock,
         inbox: Inbox,
         period_s: float,
@@ -40,7 +37,7 @@ class Sampler(Repeated):
         `clock_moved` is called when the wall clock was set, so that calendar jobs can be rescheduled.
         """
         super().__init__("sampler", vital=True)
-        self._probes, self._reports, self._clock, self._inbox = probes, reports, clock, inbox
+        self._probes, self._clock, self._inbox = probes, clock, inbox
         self._period_s = period_s
         self._wake, self._clock_moved = wake, clock_moved
         self._gpu, self._host = gpu, host
@@ -54,7 +51,7 @@ class Sampler(Repeated):
     def look(self) -> None:
         self._look_at_clock()
         began_s = self._clock.now_s()
-        samples, reports = self._probes.sample(), self._reports()
+        samples, reports = self._probes.sample(), self._probes.reports()
         self._inbox.post(Sampled(began_s, samples, reports, began_s, self._gpu.newest(), self._host.newest()))
 
     def _look_at_clock(self) -> None:

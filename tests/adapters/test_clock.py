@@ -84,10 +84,10 @@ def test_stamps_of_workers_are_converted_there_and_back():
 def test_a_wall_clock_that_is_set_is_told_once_and_moves_no_deadline(step_s):
     clock, posted = FakeClock(), []
     moved = threading.Event()
-    probes = SimpleNamespace(sample=dict)
+    probes = SimpleNamespace(sample=dict, reports=tuple)
     dark = SimpleNamespace(newest=lambda: None)
     sampler = Sampler(
-        probes, tuple, clock, SimpleNamespace(post=posted.append), 1.0, threading.Event(), moved.set, dark, dark
+        probes, clock, SimpleNamespace(post=posted.append), 1.0, threading.Event(), moved.set, dark, dark
     )  # fmt: skip
     sampler.look()
     clock.advance(1)

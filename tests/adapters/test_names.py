@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from scripts_kit import ScriptsBox
 from test_backups import steps
 
+from supervisor.adapters import state_files
 from supervisor.adapters.copies import store as backups
-from supervisor.adapters.process import checkpoints, results_reader
+from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.processes import LocalLauncher, prune
 from supervisor.reports.results_view import results_view
 from workers import results
@@ -246,7 +247,7 @@ def test_the_page_of_results_shows_the_others(tmp_path, score):
         (tmp_path / name).mkdir()
         rows = [f"{name},Pong,dqn,{seed},84,100,400,1,{seed},{value},5,," for seed in range(4)]
         (tmp_path / name / "results.csv").write_text("\n".join([titles, *rows, ""]))
-    page = results_view(results_reader.survey(tmp_path))
+    page = results_view(state_files.newest_results(tmp_path))
     assert [run["program"] for run in page["runs"]] == ["Pong"]
     json.dumps(page, allow_nan=False)
 

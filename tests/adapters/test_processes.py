@@ -268,7 +268,7 @@ def test_a_lost_record_is_written_again_as_it_was(world):
     written, kept = json.loads(path.read_text()), other.stat().st_ino
     path.unlink()
     for live in world.launcher._live.values():
-        world.launcher._restore_record(live.attempt)
+        world.launcher._settle(live, live.attempt)
     assert (json.loads(path.read_text()), path.stat().st_mode & 0o777) == (written, 0o600)
     assert other.stat().st_ino == kept, "what is in place stays"
     assert sorted(each.name for each in path.parent.iterdir()) == ["Alien.json", "Pong.json"]

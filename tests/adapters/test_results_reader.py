@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from leaks import open_below
 
-from supervisor.adapters.process import results_reader
+from supervisor.adapters import state_files
 from supervisor.reports.sources import NewestResult
 from workers import results
 from workers.results import Row
@@ -30,7 +30,7 @@ def test_the_newest_whole_one_counts(tmp_path: Path) -> None:
     put(tmp_path, "Pong-s4", [row(100, 1), row(100, 2), row(200, 1, 14.0), row(200, 2, 15.2), row(300, 1)])
     (tmp_path / "Qbert").mkdir()
     put(tmp_path, "Alien", [row(50, 1, 3.0), row(50, 2, 4.0)])
-    other, found = results_reader.survey(tmp_path)
+    other, found = state_files.newest_results(tmp_path)
     assert found == NewestResult(
         "Pong-s4", "Pong", "ppo", 84, 4, 200, 2, 14.6, human_normalised("Pong", 14.6), hours_trained=1.5
     )
@@ -42,29 +42,29 @@ def test_the_newest_whole_one_counts(tmp_path: Path) -> None:
 def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
     put(tmp_path, "a", [row(100, 1)])
     put(tmp_path, "b", [])
-    assert results_reader.survey(tmp_path) == []
-    assert results_reader.survey(tmp_path / "not there") == []
+    assert state_files.newest_results(tmp_path) == []
+    assert state_files.newest_results(tmp_path / "not there") == []
 
 
 def test_the_line_that_the_limit_cuts_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path, "a", [row(100, 1), row(100, 2), row(200, 1, 2.0), row(200, 2, 2.0)])
     size, lines = path.stat().st_size, path.read_bytes().splitlines(keepends=True)
-    newest = results_reader.newest("a", path)
+    newest = state_files.newest_result("a", path)
     assert newest is not None
     assert newest.env_steps == 200
-    monkeypatch.setattr(results_reader, "_TAIL_BYTES", size)
-    assert results_reader.newest("a", path) == newest, "all of it"
-    monkeypatch.setattr(results_reader, "_TAIL_BYTES", len(lines[-1]) + len(lines[-2]))
-    assert results_reader.newest("a", path) is None, "one of two games is cut off"
-    monkeypatch.setattr(results_reader, "_TAIL_BYTES", len(lines[-1]) + len(lines[-2]) + 1)
-    assert results_reader.newest("a", path) == newest
+    monkeypatch.setattr(state_files, "_TAIL_BYTES", size)
+    assert state_files.newest_result("a", path) == newest, "all of it"
+    monkeypatch.setattr(state_files, "_TAIL_BYTES", len(lines[-1]) + len(lines[-2]))
+    assert state_files.newest_result("a", path) is None, "one of two games is cut off"
+    monkeypatch.setattr(state_files, "_TAIL_BYTES", len(lines[-1]) + len(lines[-2]) + 1)
+    assert state_files.newest_result("a", path) == newest
 
 
 def test_a_byte_that_is_no_text_spoils_its_line_alone(tmp_path: Path) -> None:
     path = put(tmp_path, "a", [row(100, 1), row(100, 2)])
     with path.open("ab") as file:
         file.write(b"\xff\xfe\n")
-    (found,) = results_reader.survey(tmp_path)
+    (found,) = state_files.newest_results(tmp_path)
     assert found.env_steps == 100
 
 
@@ -77,4 +77,4 @@ def test_what_is_no_file_of_results_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "link" / results.RESULTS_FILE).symlink_to(secret)
     (tmp_path / "directory" / results.RESULTS_FILE).mkdir()
     (tmp_path / "rubbish" / results.RESULTS_FILE).write_bytes(os.urandom(5000))
-    assert results_reader.survey(tmp_path) == []
+    assert state_files.newest_results(tmp_path) == []

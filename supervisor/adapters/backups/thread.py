@@ -73,10 +73,19 @@ class Backups:
         done: dict[str, int | None] = {}
         try:
             match command:
-                case commands.Backup():
-                    return self._make(command)
-                case commands.CheckBackup():
-                    return self._check(command)
+                case commands.Backup(programs=programs):
+                    info = backups.make(
+                        self._root, command.name, self._run_dirs(programs), label=command.label, cause=command.cause,
+                        wall_s=self._clock.wall_s(), task=self._task, places=self._places(programs),
+                    )  # fmt: skip
+                    gone = self._prune((command.name, *command.spare))
+                    return BackupMade(now_s(), info.name, "", info.steps, info.size_bytes, info.method, gone, info.missed)
+                case commands.CheckBackup(programs=programs):
+                    info = backups.find(self._root, command.backup, programs)
+                    programs = programs or tuple(saved.program for saved in info.programs)
+                    self._task.total_bytes = sum(saved.size_bytes for saved in info.programs if saved.program in programs)
+                    message = backups.verify(info, programs, self._task)
+                    return BackupChecked(now_s(), command.kept_as, message, () if message else programs)
                 case _:
                     return self._restore(command)
         except PartlyRolledBack as error:
@@ -101,21 +110,6 @@ class Backups:
 
     def _places(self, programs: tuple[str, ...]) -> dict[str, Place]:
         return places_of(self._settings(), self._paths, programs)
-
-    def _make(self, command: commands.Backup) -> BackupMade:
-        info = backups.make(
-            self._root, command.name, self._run_dirs(command.programs), label=command.label, cause=command.cause,
-            wall_s=self._clock.wall_s(), task=self._task, places=self._places(command.programs),
-        )  # fmt: skip
-        removed = self._prune((command.name, *command.spare))
-        return BackupMade(self._clock.now_s(), info.name, "", info.steps, info.size_bytes, info.method, removed, info.missed)
-
-    def _check(self, command: commands.CheckBackup) -> BackupChecked:
-        info = backups.find(self._root, command.backup, command.programs)
-        programs = command.programs or tuple(saved.program for saved in info.programs)
-        self._task.total_bytes = sum(saved.size_bytes for saved in info.programs if saved.program in programs)
-        error = backups.verify(info, programs, self._task)
-        return BackupChecked(self._clock.now_s(), command.kept_as, error, () if error else programs)
 
     def _restore(self, command: commands.RestoreBackup) -> BackupRestored:
         info = backups.find(self._root, command.backup, command.programs)

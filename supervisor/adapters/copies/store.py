@@ -421,7 +421,10 @@ def restore(
     if wrong:
         raise BackupError(wrong)
     chosen = [saved for saved in info.programs if saved.program in run_dirs]
-    owned = _owned(chosen, places or {})
+    nowhere = [saved.program for saved in chosen if saved.own is not None and saved.program not in (places or {})]
+    if nowhere:
+        raise BackupError(f"{', '.join(nowhere)} must have a checkpoint_glob again, which says where its checkpoints were")
+    owned = [(saved, saved.own, (places or {})[saved.program]) for saved in chosen if saved.own is not None]
     before = keep()
     kept = {each.program: {name for name, _, _ in each.checkpoints} for each in (before.programs if before else ())}
     aside: list[Path] = []
@@ -449,14 +452,6 @@ def restore(
             raise PartlyRolledBack(f"{saved.program}: {_error_text(error)}", done) from error
         done[saved.program] = saved.env_steps
     return done
-
-
-def _owned(chosen: list[Saved], places: Mapping[str, Place]) -> list[tuple[Saved, OwnSaved, Place]]:
-    """The programs' own checkpoints to restore. Raises BackupError if a configuration no longer names their place."""
-    nowhere = [saved.program for saved in chosen if saved.own is not None and saved.program not in places]
-    if nowhere:
-        raise BackupError(f"{', '.join(nowhere)} must have a checkpoint_glob again, which says where its checkpoints were")
-    return [(saved, saved.own, places[saved.program]) for saved in chosen if saved.own is not None]
 
 
 class PartlyRolledBack(Exception):

@@ -178,7 +178,7 @@ class _Reader:
         self._named: dict[str, str] = {self._step_curve: STEP} | others if self._step_curve else others
 
     def logs(self) -> None:
-        patterns = [(place, _compiled(text)) for place, text in enumerate(self._request["regex"]) if place not in self._off]
+        patterns = [(place, re.compile(text)) for place, text in enumerate(self._request["regex"]) if place not in self._off]
         for path in self._request["logs"] if patterns else ():
             for data, whole in self._new_data(path, self._opened(path)):
                 for line in _LINE_ENDS.split(data):
@@ -387,8 +387,11 @@ class _Reader:
 
     def _json(self, data: bytes, *, whole: bool) -> None:
         for line in data.split(b"\n"):
-            body = None if self._watchdog.over else _object(line)
-            if body is None:
+            body = None
+            if not self._watchdog.over and line.lstrip().startswith(b"{"):
+                with contextlib.suppress(ValueError, RecursionError):
+                    body = json.loads(line)
+            if not isinstance(body, dict):
                 continue
             found, at_s = self._figures(dict(islice(_numbers(body), MOST_KEYS)))
             if found:
@@ -470,11 +473,6 @@ class _Reader:
             self._answer.rows.append((EVENTS, at_s, whole and named, found))
 
 
-@functools.lru_cache(maxsize=256)
-def _compiled(text: str) -> re.Pattern[str]:
-    return re.compile(text)
-
-
 def _file(path: str) -> tuple[int, int] | None:
     """The file at a path, by device and inode."""
     with contextlib.suppress(OSError):
@@ -535,16 +533,6 @@ def _real_places(path: str) -> Iterator[str]:
     yield os.path.realpath(path)
     with contextlib.suppress(OSError), os.scandir(path) as entries:
         yield from (os.path.realpath(each.path) for each in islice(entries, _MOST_ENTRIES) if each.is_symlink())
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    if not line.lstrip().startswith(b"{"):
-        return None
-    try:
-        body = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return body if isinstance(body, dict) else None
 
 
 def _numbers(body: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:

@@ -292,7 +292,10 @@ class FigureReader:
         }  # fmt: skip
 
     def _take(self, item: _Watched, answer: Mapping[str, Any], now_s: float, *, search: bool) -> None:
-        item.cursors, item.behind = _newest(item, answer["cursors"]), answer["behind"]
+        cursors, item.behind = answer["cursors"], answer["behind"]
+        # Those of the attempt's logs, and of the files that were found last.
+        kept = [*item.begin, *[path for path in cursors if path not in item.begin][-_MOST_CURSORS:]]
+        item.cursors = {path: cursors[path] for path in kept if path in cursors}
         item.searched = item.searched or search
         item.waited_s = answer["waited_s"]
         if item.waited_s:
@@ -329,12 +332,6 @@ def _row(given: list[Any], now_s: float, ahead_s: float) -> FigureRow:
     rank, wall_s, whole, values = given
     at_s = now_s if wall_s is None else min(now_s, wall_s - ahead_s)
     return FigureRow(rank, at_s, {name: float(value) for name, value in values.items()}, whole)
-
-
-def _newest(item: _Watched, cursors: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The cursors of the attempt's logs, and of the files that were found last."""
-    kept = [*item.begin, *[path for path in cursors if path not in item.begin][-_MOST_CURSORS:]]
-    return {path: cursors[path] for path in kept if path in cursors}
 
 
 def _record_fault(item: _Watched, fault: str) -> None:

@@ -28,11 +28,13 @@ _NO_UUID: Final = {"03000200040005000006000700080009", "123456781234123412341234
 def witnesses(files: BootFiles) -> dict[str, str]:
     given = files.folder
     product = _PRODUCT if given is None else given / "product_uuid"
+    # Network cards with a device. A container's own cards have no device and change at each start.
+    cards = [path.parent / "address" for path in sorted(Path("/sys/class/net").glob("*/device"))]
     found = {
         rule.PRODUCT: _digest(_product(text(product))),
         rule.MACHINE: _digest(_machine_id() if given is None else text(given / "machine_id")),
         rule.HOSTNAME: ("" if is_container() else os.uname().nodename) if given is None else text(given / "hostname"),
-        rule.CARDS: _digests(_cards() if given is None else text(given / "cards").split()),
+        rule.CARDS: _digests([text(path) for path in cards] if given is None else text(given / "cards").split()),
         rule.GPUS: _digests(_gpus() if given is None else text(given / "gpus").split()),
         rule.HARDWARE: _hardware() if given is None else text(given / "hardware"),
     }
@@ -62,11 +64,6 @@ def _machine_id() -> str:
         return ""
     found = text(path)
     return found if found != "uninitialized" else ""
-
-
-def _cards() -> list[str]:
-    """Addresses of network cards with a device. A container's own cards have no device and change at each start."""
-    return [text(path.parent / "address") for path in sorted(Path("/sys/class/net").glob("*/device"))]
 
 
 def _gpus() -> list[str]:

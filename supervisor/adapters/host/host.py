@@ -7,9 +7,10 @@ blocks.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -46,8 +47,14 @@ class LocalHost(Repeated):
 
     def look(self) -> Host:
         memory = _table(self._root / "proc/meminfo")
-        whole, left = _of_cgroup(self._root, memory.get("MemTotal"), memory.get("MemAvailable"))
-        pressure = self._root / "proc/pressure"
+        whole, left = memory.get("MemTotal"), memory.get("MemAvailable")
+        for limit_bytes, used_bytes, inactive_bytes, _ in memory_limits(self._root):  # of this process's cgroup, where less
+            if used_bytes is not None:
+                room = max(0, limit_bytes - used_bytes + inactive_bytes)
+                whole = limit_bytes if whole is None else min(whole, limit_bytes)
+                left = room if left is None else min(left, room)
+        # Percentages of the last minute in which all tasks were stalled. None if the kernel does not report it.
+        pressures = {name: dict(pressure(name, text(self._root / f"proc/pressure/{name}"))) for name in ("memory", "io")}
         try:
             disk = os.statvfs(self._state_dir)
             disk_free_bytes: int | None = disk.f_bavail * disk.f_frsize
@@ -55,9 +62,9 @@ class LocalHost(Repeated):
             disk_free_bytes = None
         before, self._ticks = self._ticks, _ticks(self._root / "proc/stat")
         return Host(
-            whole, left, memory.get("SwapTotal"), memory.get("SwapFree"), _full(pressure / "memory"),
-            _full(pressure / "io"), usable_cores(self._root), disk_free_bytes,
-            self._logged_in(), _busy(before, self._ticks),
+            whole, left, memory.get("SwapTotal"), memory.get("SwapFree"),
+            pressures["memory"].get("memory full"), pressures["io"].get("io full"), usable_cores(self._root),
+            disk_free_bytes, self._logged_in(), _busy(before, self._ticks),
         )  # fmt: skip
 
     def _turn(self) -> None:
@@ -76,27 +83,14 @@ def _table(path: Path) -> dict[str, int]:
     return found
 
 
-def _of_cgroup(root: Path, whole: int | None, left: int | None) -> tuple[int | None, int | None]:
-    """Total and free memory of the host, or of this process's cgroup where that is less."""
-    for limit_bytes, used_bytes, inactive_bytes, _ in memory_limits(root):
-        if used_bytes is not None:
-            room = max(0, limit_bytes - used_bytes + inactive_bytes)
-            whole = limit_bytes if whole is None else min(whole, limit_bytes)
-            left = room if left is None else min(left, room)
-    return whole, left
-
-
-def _full(path: Path) -> float | None:
-    """Percentage of the last minute in which all tasks were stalled. None if the kernel does not report it."""
-    for line in text(path).splitlines():
+def pressure(name: str, report: str) -> Iterator[tuple[str, float]]:
+    """`some avg10=0.00 avg60=1.25 ...` of memory.pressure -> ("memory some", 1.25)."""
+    for line in report.splitlines():
         kind, *fields = line.split()
         values = dict(field.partition("=")[::2] for field in fields)
-        if kind == "full":
-            try:
-                return float(values["avg60"])
-            except (KeyError, ValueError):
-                return None
-    return None
+        with contextlib.suppress(KeyError, ValueError):
+            if kind in {"some", "full"}:
+                yield f"{name} {kind}", float(values["avg60"])
 
 
 def _ticks(path: Path) -> list[int]:

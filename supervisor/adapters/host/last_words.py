@@ -66,7 +66,9 @@ def read(
             from_s = max(since_wall_s - _BEFORE_S, before_wall_s or 0.0)
             which = f"--since=@{from_s:.0f}", f"--until=@{boot_wall_s:.3f}"
         elif old_boot_id != new_boot_id and _BOOT_ID.fullmatch(old_boot_id):
-            which, reason = (f"_BOOT_ID={old_boot_id}",), _reset_reason(new_boot_id, until_s)
+            which, reason_of = (f"_BOOT_ID={old_boot_id}",), (f"--grep={_RESET_REASON}", f"_BOOT_ID={new_boot_id}")
+            told = _ask(until_s, "--output=cat", "--lines=1", *reason_of, "_TRANSPORT=kernel") or ""
+            reason = told.partition("]: ")[2].strip()[:_TEXT_CHARS]
         if which:
             journal, lines = _journal(which, until_s)
     return Traces(
@@ -102,18 +104,10 @@ def _entries(text: str) -> Iterator[tuple[str, float, str, bool]]:
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
         if isinstance(message, str):
-            yield str(body.get("__CURSOR", row)), at_s, message[:_TEXT_CHARS], _by_kernel(body)
-
-
-def _by_kernel(body: dict[str, Any]) -> bool:
-    """Whether the kernel wrote it. In a container, kernel messages come through syslog, where only root is trusted."""
-    named = body.get("SYSLOG_IDENTIFIER") == "kernel" and body.get("_UID") == "0"
-    return body.get("_TRANSPORT") == "kernel" or named
-
-
-def _reset_reason(boot_id: str, until_s: float) -> str:
-    text = _ask(until_s, "--output=cat", "--lines=1", f"--grep={_RESET_REASON}", f"_BOOT_ID={boot_id}", "_TRANSPORT=kernel")
-    return (text or "").partition("]: ")[2].strip()[:_TEXT_CHARS]
+            # In a container, the kernel's messages come through syslog, where only root is trusted.
+            named = body.get("SYSLOG_IDENTIFIER") == "kernel" and body.get("_UID") == "0"
+            by_kernel = body.get("_TRANSPORT") == "kernel" or named
+            yield str(body.get("__CURSOR", row)), at_s, message[:_TEXT_CHARS], by_kernel
 
 
 def _ask(until_s: float, *args: str) -> str | None:

@@ -31,7 +31,6 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     """The line, without its newline. `wall_s` is the time of writing."""
     fact = alert.reboot
     lost = ",".join(f"{name}:{_cost(loss)}" for name, loss in sorted(alert.losses.items()))
-    when = _when(wall_s)
     fields = {
         "n": str(alert.number),
         "cause": fact.cause,
@@ -50,7 +49,7 @@ def reboot_line(alert: AlertReboot, wall_s: float) -> str:
     if moved:
         del fields["n"]
     word = "MOVED" if moved else "REBOOT"
-    return printable(f"{when} {word} " + " ".join(f"{key}={value}" for key, value in fields.items()))
+    return printable(f"{_when(wall_s)} {word} " + " ".join(f"{key}={value}" for key, value in fields.items()))
 
 
 def clock_line(alert: AlertClock, wall_s: float) -> str:
@@ -67,17 +66,15 @@ def _when(wall_s: float) -> str:
 
 def journal_line(fact: JournalSalvaged, wall_s: float) -> str:
     """The line for a journal that was damaged, without its newline."""
-    when = _when(wall_s)
-    lost = "?" if fact.lost is None else fact.lost
-    quoted = fact.error.replace('"', "'")
-    return printable(f'{when} JOURNAL damaged kept={fact.kept} lost={lost} file={fact.kept_as or "none"} error="{quoted}"')
+    lost, quoted = "?" if fact.lost is None else fact.lost, fact.error.replace('"', "'")
+    what = f'kept={fact.kept} lost={lost} file={fact.kept_as or "none"} error="{quoted}"'
+    return printable(f"{_when(wall_s)} JOURNAL damaged {what}")
 
 
 def config_line(errors: tuple[str, ...], in_use: str, wall_s: float) -> str:
     """The line for a start with the last good configuration, without its newline."""
-    when = _when(wall_s)
     quoted = "; ".join(errors).replace('"', "'")
-    return printable(f'{when} CONFIG refused in_use="{in_use}" error="{quoted}"')
+    return printable(f'{_when(wall_s)} CONFIG refused in_use="{in_use}" error="{quoted}"')
 
 
 def service_line(starts: int, within_s: float, wall_s: float) -> str:

@@ -92,15 +92,8 @@ def send(fields: Mapping[str, str], path: Path = SOCKET) -> None:
         except OSError as error:
             if error.errno not in _TOO_LARGE:
                 raise
-            _send_sealed(sock, data)
-
-
-def _send_sealed(sock: socket.socket, data: bytes) -> None:
-    fd = os.memfd_create("journal-entry", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        with open(fd, "wb", closefd=False) as file:
-            file.write(data)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-        socket.send_fds(sock, [b""], [fd])
-    finally:
-        os.close(fd)
+            with os.fdopen(os.memfd_create("journal-entry", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "wb") as file:
+                file.write(data)
+                file.flush()
+                fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
+                socket.send_fds(sock, [b""], [file.fileno()])

@@ -31,7 +31,12 @@ class Notifier:
         address = environ.get("NOTIFY_SOCKET", "")
         self._path = "\0" + address[1:] if address.startswith("@") else address
         self.has_service_manager = bool(address)
-        self._sock = _opened(self) if address else None
+        self._sock: socket.socket | None = None
+        if address:
+            self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            weakref.finalize(self, self._sock.close)
+            # The kernel's own limit. With Python's, MSG_DONTWAIT would wait too, and a full queue would be tried again.
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _PATIENCE_S, 0))
         self._library = _library() if address else None
         self.watchdog_period_s = watchdog_period_s(environ, os.getpid())
 
@@ -93,14 +98,6 @@ class Notifier:
             rights = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", fd))]
             with contextlib.suppress(OSError):
                 self._sock.sendmsg([text.encode()], rights, flags, self._path)
-
-
-def _opened(notifier: Notifier) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    weakref.finalize(notifier, sock.close)
-    # The kernel's own limit. With Python's, MSG_DONTWAIT would wait too, and a full queue would be tried again all the time.
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _PATIENCE_S, 0))
-    return sock
 
 
 def _library() -> Callable[[str], bool] | None:

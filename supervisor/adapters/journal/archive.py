@@ -162,16 +162,12 @@ def _differs(db: sqlite3.Connection, floor: int, cut: int) -> tuple[str, ...]:
     for row in _rows(db, floor, cut):
         with contextlib.suppress(IllegalTransition):
             state = fold(state, Stamped(*row[:4], fact_of(row)))
-    noted = fold(State(), Stamped(0, state.at_s, state.wall_s, state.boot_id, _snapshot(db, cut)))
+    (row,) = _rows(db, cut, cut + 1)
+    snapshot = fact_of(row)
+    if not isinstance(snapshot, Snapshot):
+        raise MalformedFact(f"row {cut} is no snapshot")
+    noted = fold(State(), Stamped(0, state.at_s, state.wall_s, state.boot_id, snapshot))
     return tuple(field.name for field in fields(State) if getattr(state, field.name) != getattr(noted, field.name))
-
-
-def _snapshot(db: sqlite3.Connection, seq: int) -> Snapshot:
-    (row,) = _rows(db, seq, seq + 1)
-    fact = fact_of(row)
-    if not isinstance(fact, Snapshot):
-        raise MalformedFact(f"row {seq} is no snapshot")
-    return fact
 
 
 def _rows(db: sqlite3.Connection, first: int, end: int) -> Iterator[Row]:
@@ -217,16 +213,13 @@ def _lines(file: Path, marks: Sequence[str] = ()) -> Iterator[Row]:
         with os.fdopen(files.open_regular(file, follow=True), "rb") as raw, gzip.open(raw, "rt", encoding="ascii") as lines:
             for number, line in enumerate(lines, 1):
                 if not marks or any(mark in line for mark in marks):
-                    yield _row(file, number, line)
+                    try:
+                        row = row_of(line)
+                    except (TypeError, ValueError) as error:
+                        raise MalformedFact(f"{file}, line {number}: {error}") from error
+                    yield row
     except (EOFError, UnicodeDecodeError, zlib.error) as error:
         raise MalformedFact(f"{file}, after line {number}: {error}") from error
-
-
-def _row(file: Path, number: int, line: str) -> Row:
-    try:
-        return row_of(line)
-    except (TypeError, ValueError) as error:
-        raise MalformedFact(f"{file}, line {number}: {error}") from error
 
 
 def _remove_below(db: sqlite3.Connection, floor: int, pause: Callable[[float], object]) -> None:

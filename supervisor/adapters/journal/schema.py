@@ -245,7 +245,15 @@ def finish_swap(path: Path) -> None:
         return
     kept = free_name(path, ".found")
     for suffix in ("", "-wal", "-shm"):
-        _vacate(beside(path, suffix), beside(kept, suffix))
+        old = beside(path, suffix)
+        if not os.path.lexists(old):
+            continue
+        found = old.lstat()
+        copied = found.st_nlink > 1 or found.st_size == 0 or suffix == "-shm"  # SQLite creates -shm again
+        if not (stat.S_ISREG(found.st_mode) and copied):  # it would be lost
+            old.rename(beside(kept, suffix))
+        elif suffix:  # the new journal replaces the main file in one step
+            old.unlink()
     sync(path.parent)
     rebuilt.replace(path)
     sync(path.parent)
@@ -255,19 +263,6 @@ def make_room(path: Path) -> None:
     """Put aside what is no file under the names that SQLite would open. Raises OSError."""
     for suffix in ("", "-wal", "-shm", ".rebuilt"):
         files.make_room(beside(path, suffix), follow=not suffix)
-
-
-def _vacate(path: Path, kept: Path) -> None:
-    """Make room at a path. A file that would be lost is renamed instead."""
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return
-    copied = found.st_nlink > 1 or found.st_size == 0 or path.name.endswith("-shm")  # SQLite creates -shm again
-    if not (stat.S_ISREG(found.st_mode) and copied):
-        path.rename(kept)
-    elif path.name.endswith(("-wal", "-shm")):  # the new journal replaces the main file in one step
-        path.unlink()
 
 
 def link_aside(path: Path, kept: Path) -> None:

@@ -232,8 +232,11 @@ class Restic:
             elif began_s + waited_s < until_s:
                 self._pause(_LOCK_LOOK_S)
             else:
-                why = f"restic {args[0]}: {_held_by(kept[0])}" if kept else message
-                raise ResticError(f"{why}; waited {span(waited_s)} for it")
+                if kept:
+                    message = f"restic {args[0]}: the repository is locked by process {kept[0].pid} of box {kept[0].host}"
+                    if kept[0].host != socket.gethostname():
+                        message += "; if nothing runs there any more, `supervisorctl offsite take-over` removes the lock"
+                raise ResticError(f"{message}; waited {span(waited_s)} for it")
 
     def _locks(self) -> list[Lock]:
         found = []
@@ -356,12 +359,6 @@ class Restic:
 
 def _ready(poller: select.poll, until_s: float) -> set[int]:
     return {fd for fd, _ in poller.poll(max(0.0, until_s - time.monotonic()) * 1000.0)}
-
-
-def _held_by(lock: Lock) -> str:
-    who = f"the repository is locked by process {lock.pid} of box {lock.host}"
-    here = lock.host == socket.gethostname()
-    return who if here else f"{who}; if nothing runs there any more, `supervisorctl offsite take-over` removes the lock"
 
 
 def low_priority_prefix() -> list[str]:

@@ -108,7 +108,6 @@ def restore(
     say("verifying it")
     about = _about(aside)
     info = _verified(aside)
-    _check_journal(aside / staging.JOURNAL)
     _place(aside, target, info)
     config = target / CONFIG
     ready(config if config.exists() else None, about)
@@ -160,24 +159,19 @@ def _about(aside: Path) -> dict[str, Any]:
 
 
 def _verified(aside: Path) -> backups.BackupInfo | None:
-    """The copy's checkpoints, each byte verified by its digest; None if the copy has none."""
-    if not (aside / backups.BACKUP_FILE).exists():
-        return None
-    info = backups.read(aside)
-    wrong = backups.verify(info)
+    """The copy's checkpoints, each byte verified by its digest, and its journal; None if the copy has no checkpoints."""
+    info = backups.read(aside) if (aside / backups.BACKUP_FILE).exists() else None
+    wrong = "" if info is None else backups.verify(info)
     if wrong:
         raise NotRestored(f"the copy is damaged: {wrong}; choose another with --snapshot")
-    return info
-
-
-def _check_journal(path: Path) -> None:
     try:
-        with contextlib.closing(schema.opened(path)) as db:
-            found = schema.defect(db)
+        with contextlib.closing(schema.opened(aside / staging.JOURNAL)) as db:
+            wrong = schema.defect(db)
     except sqlite3.Error as error:
-        found = str(error)
-    if found:
-        raise NotRestored(f"the journal in the copy is damaged ({found}); choose another with --snapshot")
+        wrong = str(error)
+    if wrong:
+        raise NotRestored(f"the journal in the copy is damaged ({wrong}); choose another with --snapshot")
+    return info
 
 
 def _place(aside: Path, target: Path, info: backups.BackupInfo | None) -> None:

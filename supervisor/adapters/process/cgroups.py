@@ -35,6 +35,7 @@ from typing import Final
 import structlog
 
 from supervisor import files
+from supervisor.adapters.host.host import pressure
 from supervisor.policy.worker.confinement import Limits
 from supervisor.records import Record
 
@@ -284,9 +285,9 @@ class Cgroups:
         path = self._path(token)
         if path is None or not path.is_dir():
             return None
-        pressure = [entry for name in _PRESSURES for entry in _pressure(name, _read(path / f"{name}.pressure"))]
+        shares = [entry for name in _PRESSURES for entry in pressure(name, _read(path / f"{name}.pressure"))]
         used = _read(path / "memory.current").strip()
-        return Load(tuple(pressure), int(used) if used.isdigit() else None)
+        return Load(tuple(shares), int(used) if used.isdigit() else None)
 
     def _remove(self, path: Path, patience_s: float) -> bool:
         """Remove a cgroup; True when it is gone. The kernel never removes one that contains processes."""
@@ -374,13 +375,3 @@ def _below(path: Path) -> Iterator[Path]:
     """The cgroup and every cgroup in it, the innermost last."""
     for directory, _, _ in os.walk(path):
         yield Path(directory)
-
-
-def _pressure(name: str, text: str) -> Iterator[tuple[str, float]]:
-    """`some avg10=0.00 avg60=1.25 ...` of memory.pressure -> ("memory some", 1.25)."""
-    for line in text.splitlines():
-        kind, *fields = line.split()
-        values = dict(field.partition("=")[::2] for field in fields)
-        with contextlib.suppress(KeyError, ValueError):
-            if kind in {"some", "full"}:
-                yield f"{name} {kind}", float(values["avg60"])

@@ -97,9 +97,7 @@ def quarantine_newest(run_dir: Path, step: int | None) -> Path | None:
     """
     of_step = (info for info in survey(run_dir) if info.env_steps == step)
     info = newest_good(run_dir) if step is None else next(of_step, None)
-    if info is None:
-        return None
-    return set_aside(info.path)
+    return None if info is None else set_aside(info.path)
 
 
 def roll_back(run_dir: Path, from_step: int) -> list[Path]:

@@ -50,6 +50,7 @@ def take(
     stat = procfs.read_stat(pid)
     if stat is None or stat.start_ticks != start_ticks:
         return {"process": f"{program} (pid {pid}, token {token}) is gone"}
+    number = signal.Signals[contract.STACKS_SIGNAL]
     evidence = {
         "process": f"pid {pid}, {stat.name}, state {stat.state}",
         "threads": _threads(pid),
@@ -59,7 +60,10 @@ def take(
         "open_files": str(procfs.open_files(pid) or ""),
         "host": host_pressure(pid),
         "stacks": _python_stacks(pid, start_ticks, stat.state, stacks, timeout_s),
-        "stacks_by_py_spy": _stacks_from_outside(stat),
+        # Of those processes in the tree that have no handler for the signal.
+        "stacks_by_py_spy": stacks_by_py_spy(
+            [each for each in (stat, *procfs.descendants([pid])) if not procfs.catches(each.pid, number)], _PY_SPY_S
+        ),
         "stdout": "\n".join(endings.last_lines(logs[0], logs_from[0])),
         "stderr": "\n".join(endings.last_lines(logs[1], logs_from[1])),
     }
@@ -105,13 +109,6 @@ def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s:
     _wait_until_quiet(lambda: _size(path), before, timeout_s)
     text = files.read_bounded(path, _STACKS_BYTES, before).decode("utf-8", "replace")
     return text.strip("\n") or "asked for, but none were written in time"
-
-
-def _stacks_from_outside(leader: procfs.Stat) -> str:
-    """The stacks of those processes in the tree that have no handler for the signal."""
-    number = signal.Signals[contract.STACKS_SIGNAL]
-    tree = [leader, *procfs.descendants([leader.pid])]
-    return stacks_by_py_spy([stat for stat in tree if not procfs.catches(stat.pid, number)], _PY_SPY_S)
 
 
 def _size(path: str) -> int:

@@ -482,16 +482,6 @@ class LocalLauncher:
             live = self._live.get(token)
             return live.attempt if live is not None else None
 
-    def _restore_record(self, attempt: RunningAttempt) -> None:
-        """Write a missing shim record again: the next daemon finds its worker by it. Raises OSError."""
-        path = Path(self._paths.shim_record(attempt.program))
-        if not path.is_file():
-            make_dir(path.parent)
-            files.make_room(path)
-            with os.fdopen(files.create(f"{path}.tmp"), "w", encoding="utf-8") as aside:
-                aside.write(json.dumps(asdict(attempt)) + "\n")
-            Path(f"{path}.tmp").rename(path)
-
     def _restore_run_dir(self, live: _Live, attempt: RunningAttempt) -> None:
         """Create the run directory of a running attempt again, with its lock and its fence. Raises OSError.
 
@@ -514,7 +504,11 @@ class LocalLauncher:
     def _settle(self, live: _Live, attempt: RunningAttempt) -> None:
         """Take the lock for an adopted attempt, and make those of its files again that were removed."""
         try:
-            self._restore_record(attempt)
+            record = Path(self._paths.shim_record(attempt.program))
+            if not record.is_file():  # the next daemon finds its worker by it
+                make_dir(record.parent)
+                text = json.dumps(asdict(attempt)) + "\n"
+                durable.replace(record, text.encode(), aside=record.with_name(f"{record.name}.tmp"))
             if Path(f"{self._paths.run_dir(live.program)}/{contract.FENCE_FILE}").exists():
                 self._hold_lock(live, attempt)
             else:
@@ -752,12 +746,10 @@ class LocalLauncher:
             token, 0, None, None, core_dumped=False, ended_ns=contract.now_ns(), ended_wall_s=self._clock.wall_s(),
             user_s=0.0, system_s=0.0, max_rss_bytes=0, spawn_error="cancelled by a newer daemon before it started",
         )  # fmt: skip
-        path = f"{self._paths.attempt_dir(program, number, token)}/{contract.EXIT_FILE}"
+        path = Path(self._paths.attempt_dir(program, number, token), contract.EXIT_FILE)
         try:
-            make_dir(Path(path).parent)
-            with os.fdopen(files.create(f"{path}.closed"), "w", encoding="ascii") as aside:
-                aside.write(json.dumps(asdict(record)))
-            Path(f"{path}.closed").rename(path)
+            make_dir(path.parent)
+            durable.replace(path, json.dumps(asdict(record)).encode(), aside=path.with_name(f"{path.name}.closed"))
         except OSError as error:  # where we can't write, a late shim can't claim the run directory either
             lack.check(error)
 

@@ -113,18 +113,11 @@ def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s
     """Log a line at once; return a thread, not started yet, that sends it to the targets of [alerts]."""
     state = environ.get("STATE_DIRECTORY", "").split(":")[0]
     line = alerts.service_line(starts, within_s, time.time())
-    if state and _in_place(state, environ):
-        alerts.append(Path(state) / "reboot_alerts.log", line)
+    if state:
+        with contextlib.suppress(OSError):  # a directory below a missing mount is not the one that the last daemon used
+            known_mount.refuse_if_missing(state, known_mount.cache_dir(environ))
+            alerts.append(Path(state) / "reboot_alerts.log", line)
     return threading.Thread(target=_tell, args=(line.partition(" ")[2], config, dict(environ)), daemon=True)
-
-
-def _in_place(state: str, environ: Mapping[str, str]) -> bool:
-    """Whether the state directory is the one that the last daemon used, and not a directory below a missing mount."""
-    try:
-        known_mount.refuse_if_missing(state, known_mount.cache_dir(environ))
-    except OSError:
-        return False
-    return True
 
 
 def _tell(text: str, config: str | None, environ: Mapping[str, str]) -> None:

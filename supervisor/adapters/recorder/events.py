@@ -82,13 +82,10 @@ def _records(path: Path, size: int, _mtime_ns: int, tags: tuple[str, ...]) -> tu
     with path.open("rb") as file:
         data = file.read(_LARGEST_FILE)
     marks = tuple(_mark(tag) for tag in tags)
-    return tuple(record for place, end in _frames(data) if (record := _record(data, place, end, marks)) is not None)
-
-
-def _frames(data: bytes) -> list[tuple[int, int]]:
-    """(start, end) of every complete message."""
-    found = records(data, _LONGEST_RECORD).messages
-    return found[:-1] if found and not is_whole(data, *found[-1]) else found
+    frames = records(data, _LONGEST_RECORD).messages
+    if frames and not is_whole(data, *frames[-1]):
+        frames.pop()
+    return tuple(record for place, end in frames if (record := _record(data, place, end, marks)) is not None)
 
 
 def _mark(tag: str) -> bytes:

@@ -445,7 +445,11 @@ class SlurmLauncher(Launcher):
             self._end(attempt, row.state)
         elif row.waiting or (row.state == "CONFIGURING" and not attempt.spawned):
             # A node that sleeps or is rented first boots, for a quarter of an hour and more; Slurm limits that itself.
-            self._while_waiting(attempt, row)
+            if attempt.leaving or attempt.killed:
+                self._cancel(attempt)
+            elif row.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"} or _HELD_BY_SYSTEM.search(row.reason):
+                self._cancel(attempt)
+                self._end(attempt, "LAUNCH_FAILED")
         else:
             self._while_running(attempt)
 
@@ -515,13 +519,6 @@ class SlurmLauncher(Launcher):
 
     def _report(self, attempt: JobAttempt) -> report.NodeReport | None:
         return report.read(self._paths, attempt.program, attempt.number, attempt.token)
-
-    def _while_waiting(self, attempt: JobAttempt, row: Job) -> None:
-        if attempt.leaving or attempt.killed:
-            self._cancel(attempt)
-        elif row.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"} or _HELD_BY_SYSTEM.search(row.reason):
-            self._cancel(attempt)
-            self._end(attempt, "LAUNCH_FAILED")
 
     def _while_running(self, attempt: JobAttempt) -> None:
         now_s = self._clock.now_s()
@@ -609,17 +606,10 @@ class SlurmLauncher(Launcher):
     def _drop(self, attempt: JobAttempt) -> None:
         with self._guard:
             self._attempts.pop(attempt.token, None)
-        self._prune(attempt.program, attempt.number)
-
-    def _prune(self, program: str, number: int) -> None:
-        """Remove the files of old attempts, but not those of an attempt whose job Slurm restarts.
-
-        Each restart reads the order there, and writes its output there.
-        """
-        with self._guard:
             kept = self._submit_tokens()
         with contextlib.suppress(OSError):
-            prune(self._paths, program, number, kept)
+            # Not the files of an attempt whose job Slurm restarts: each restart reads the order and writes its output there.
+            prune(self._paths, attempt.program, attempt.number, kept)
 
     def _submit_tokens(self) -> set[str]:
         """The tokens under which our live jobs were submitted. The caller holds the guard."""

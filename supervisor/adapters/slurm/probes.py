@@ -147,7 +147,10 @@ class SlurmProbes(Probes):
         found = reports.read(self._paths, spec.name, item.attempt, item.token)
         if found is not None and (item.seen is None or found.at_ns != item.seen.at_ns):
             if item.seen is None:
-                self._began(item, found)
+                if spec.progress is not Progress.FILES:
+                    item.grown.began(found.logs_from)
+                if self._figures is not None and not spec.builtin:
+                    self._figures.watch(spec, item.token, found.began_wall_s - _CLOCKS_S, found.logs_from)
             item.seen, item.seen_at_s = found, now_s
             beat = daemon_side.read_beat(self._paths.beat(spec.name, item.attempt))
             if beat is not None and beat.token == item.token:
@@ -169,13 +172,6 @@ class SlurmProbes(Probes):
         elif item.suspended_at_s is not None:
             item.pauses = absence.remember(item.pauses, (item.suspended_at_s, now_s))
             item.suspended_at_s, item.seen_at_s = None, now_s
-
-    def _began(self, item: _Watched, found: NodeReport) -> None:
-        """Start to watch logs and figures, when the node has written its first report."""
-        if item.spec.progress is not Progress.FILES:
-            item.grown.began(found.logs_from)
-        if self._figures is not None and not item.spec.builtin:
-            self._figures.watch(item.spec, item.token, found.began_wall_s - _CLOCKS_S, found.logs_from)
 
     def _sample(self, item: _Watched) -> Sample | None:
         if item.seen is None:
