@@ -307,43 +307,6 @@ def event(name: str, seq: int, page: Any) -> bytes:
     return f"event: {name}\nid: {seq}\ndata: {json.dumps(page, separators=(',', ':'), ensure_ascii=False)}\n\n".encode()
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_stream_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        backend = FakeBackend(wall_s=5.0, journal=[suspended(41)])
-        backend.add(program("Pong"), program("Qbert"))
-        of = stream.Stream(backend)
-        reader = Reader(of)
-        await reader.begin()
-        whole = backend.page("status", {})
-        assert await reader.piece() == b"retry: 1000\n" + event("whole", 41, whole)
-        assert reader.started == {
-            "x-accel-buffering": "no", "connection": "close", "cache-control": "no-store",
-            "content-type": "text/event-stream; charset=utf-8",
-        }  # fmt: skip
-        backend.change("Pong", steps=7)
-        del backend.programs["Qbert"]
-        backend.now_s = 1001.0
-        backend.journal = [suspended(42)]
-        change = {"daemon": {}, "programs": {"Pong": {"steps": 7}}, "gone": ["Qbert"], "now_s": 1001.0}
-        assert await reader.piece() == event("change", 42, change)
-        second = Reader(of)
-        await second.begin()
-        newest = b"retry: 1000\n" + event("whole", 42, backend.page("status", {}))
-        assert await second.piece() == newest, "the page that is known already"
-        backend.change("Pong", steps=8)
-        backend.journal = [suspended(43)]
-        change = {"daemon": {}, "programs": {"Pong": {"steps": 8}}, "gone": []}
-        assert await reader.piece() == await second.piece() == event("change", 43, change)
-        monkeypatch.setattr(stream, "HEARTBEAT_S", 0.01)
-        assert await reader.piece() == await second.piece() == b":\n\n"
-        await second.leave()
-        assert await reader.piece() == b":\n\n"
-        await reader.leave()
-
-    asyncio.run(story())
-
-
 class Full:
     """A connection whose client reads nothing."""
 

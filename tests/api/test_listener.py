@@ -82,13 +82,6 @@ def test_another_kind_of_file_is_put_aside(socket_path: Path, make: Callable[[Pa
     assert [each.name for each in socket_path.parent.iterdir()] == [f"{socket_path.name}.found"]
 
 
-def test_what_is_left_of_an_earlier_bind_is_no_obstacle(socket_path: Path) -> None:
-    socket_path.with_name(f".s{os.getpid()}").touch()
-    listener = listen(str(socket_path))
-    assert answers(socket_path)
-    listener.close()
-
-
 def test_a_second_daemon_is_told_what_to_do_and_takes_nothing(socket_path: Path) -> None:
     first = listen(str(socket_path))
     says = f"socket taken: another daemon answers on {socket_path}; stop that one first, or choose another state_dir"

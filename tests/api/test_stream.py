@@ -137,6 +137,17 @@ def test_a_change_makes_the_new_page_of_the_old_one_and_says_nothing_else(old: A
     assert ("now_s" in told) == (old["now_s"] != new["now_s"])
 
 
+def test_a_stream_without_events_beats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a proxy closes it."""
+    monkeypatch.setattr(refresh, "SHORTEST_S", 1e9)
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.02)
+    reader = Reader(path)
+    assert reader.response.getheader("x-accel-buffering") == "no"
+    reader.event()
+    assert reader.lines() == [":"]
+    reader.close()
+
+
 def test_pages_are_made_once_for_all_readers_and_only_while_somebody_listens(
     path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,7 +148,6 @@ def test_without_matplotlib_one_sentence_says_what_to_install(api: Path, night: 
     ("args", "says"),
     [
         (("Pong",), {"Pong: mean return", "Pong-s1", "Pong-s2", "environment steps"}),
-        (("Pong-s1", "--series", "attempt", "--since", "all"), {"Pong-s1: attempt"}),
         (("stability",), {"light", "0 reboots", "hours"}),
     ],
 )

@@ -122,13 +122,6 @@ def test_open_goes_to_another_daemon(api: Path, tmp_path: Path) -> None:
     assert "1234" in shell.stdout
 
 
-def test_shutdown_reload_version(api: Path, three: FakeBackend) -> None:
-    assert ctl("shutdown", socket=api).stdout == "Shut down\n"
-    assert ctl("reload", socket=api).stdout == "Restarted supervisord\n"
-    assert [asked[0] for asked in three.asked] == [Verb.SHUTDOWN, Verb.RELOAD]
-    assert ctl("version", socket=api).stdout == "0.1.0\n"
-
-
 def test_a_bug_in_the_daemon_is_one_line(api: Path, three: FakeBackend) -> None:
     three.error = ValueError("x")
     told = ctl("stop", "up", socket=api)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from supervised import environment_of
 
-from workers import algorithms, envs, precision
+from workers import algorithms, envs, precision, run
 from workers import args as args_module
+from workers.contract import Client
+from workers.listen import PendingRequests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +34,15 @@ def learner(args: Args, directory: Path | None = None, dtype: str = "fp32") -> L
     torch.set_num_threads(1)
     spec = envs.spec_of(args.game, args.resolution)
     return algorithms.kind(args.algo).make(args, spec, precision.choose("cpu", dtype), directory)
+
+
+def attempt(run_dir: Path, args: Args, number: int = 1) -> int:
+    """The exit code of a supervised run in this process."""
+    client = Client(environment_of(run_dir, number))
+    try:
+        return run.run(args, client, PendingRequests())
+    finally:
+        client.close()
 
 
 def games(made: Learner, attempt: int = 1) -> envs.Envs:

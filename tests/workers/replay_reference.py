@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import strategies as st
 
 from workers import replay as replay_module
 from workers.replay import NothingToSample, Replay
@@ -208,13 +207,6 @@ class Setup:
 
     def world(self) -> World:
         return World(self.num_envs, random.Random(self.seed))
-
-
-setups = st.builds(
-    Setup, num_envs=st.integers(1, 3), stack=st.integers(1, 4), n_step=st.integers(1, 4),
-    gamma=st.sampled_from([0.99, 0.5, 1.0, 0.0]), spare=st.integers(0, 12), steps=st.integers(0, 60),
-    seed=st.integers(0, 2**32),
-)  # fmt: skip
 
 
 def temporary() -> tempfile.TemporaryDirectory:

@@ -16,6 +16,17 @@ def environment(tmp_path, **more):
     }  # fmt: skip
 
 
+def environment_of(run_dir, number, program="Catch"):
+    """As the daemon gives it to an attempt, whose fence is there."""
+    token = f"{number:032x}"
+    run_dir.mkdir(exist_ok=True)
+    (run_dir / contract.FENCE_FILE).write_text(token)
+    return environment(run_dir, **{
+        contract.ENV_RUN_DIR: str(run_dir), contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: str(number),
+        contract.ENV_PROGRAM: program,
+    })  # fmt: skip
+
+
 def eventually(holds):
     deadline = time.monotonic() + PATIENCE_S
     while not holds():

@@ -20,12 +20,6 @@ def mistakes(*argv, **environ):
     return caught.value.errors
 
 
-def test_the_command_of_the_readme():
-    args = parse("--program Pong --algo dqn --num-envs 32 --batch-size 512 --episodes 25000".split(), {})
-    assert (args.program, args.game, args.algo) == ("Pong", "Pong", "dqn")
-    assert (args.num_envs, args.batch_size, args.episodes, args.steps) == (32, 512, 25_000, None)
-
-
 def test_every_option_can_be_set_by_flag_and_by_environment():
     texts = {int: "64", float: "0.25", bool: None, str: None}
     special = {"game": "Qbert", "algo": "dqn", "network": "small", "device": "cpu", "dtype": "bf16", "lr_scheduler": "cosine",

@@ -4,11 +4,10 @@ import dataclasses
 import json
 
 import pytest
+from learners import attempt
 
-from workers import auto, contract, run
+from workers import auto, contract
 from workers.args import make
-from workers.contract import Client
-from workers.listen import PendingRequests
 from workers.store import newest_identity
 
 GB = 10**9
@@ -38,21 +37,11 @@ def test_the_rule(found, wanted, why):
     assert auto.choose(dataclasses.replace(ROOMY, **found)) == (wanted, why)
 
 
-def train(directory, steps, reports=False, **more):
-    """A real run in this process; what it said goes to stdout. Returns its exit code."""
-    directory.mkdir(exist_ok=True)
-    (directory / contract.FENCE_FILE).write_text("1" * 32)
-    client = Client({
-        contract.ENV_RUN_DIR: str(directory), contract.ENV_TOKEN: "1" * 32, contract.ENV_ATTEMPT: "1",
-        contract.ENV_BEAT: str(directory / "beat"), contract.ENV_PROGRAM: "Catch",
-    })  # fmt: skip
-    try:
-        args = make(
-            "Catch", threads=1, replay_size=2_000, learning_starts=100, replay_ratio=1.0, steps=steps, batch_size=24, **more
-        )
-        return run.run(args, client, PendingRequests())
-    finally:
-        client.close()
+def train(directory, steps, **more):
+    args = make(
+        "Catch", threads=1, replay_size=2_000, learning_starts=100, replay_ratio=1.0, steps=steps, batch_size=24, **more
+    )
+    return attempt(directory, args)
 
 
 def test_it_is_said_and_it_survives_a_change_of_level(tmp_path, capsys):
@@ -66,7 +55,7 @@ def test_it_is_said_and_it_survives_a_change_of_level(tmp_path, capsys):
     assert "resumed at step 400" in said
     assert train(tmp_path / "new", 2_048, algo="auto", num_envs=64, n_steps=8) == contract.EXIT_DONE
     assert "Catch: auto is pqn: 64 environments bring steps enough without a replay" in capsys.readouterr().out
-    reports = (tmp_path / "new" / "attempts" / f"1-{'1' * 32}" / contract.REPORTS_FILE).read_text().splitlines()
+    reports = (tmp_path / "new" / "attempts" / f"1-{1:032x}" / contract.REPORTS_FILE).read_text().splitlines()
     told = [json.loads(line) for line in reports]
     assert [(each["algo"], each["because"]) for each in told if each["kind"] == "algorithm"] == [
         ("pqn", "64 environments bring steps enough without a replay")

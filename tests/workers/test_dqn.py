@@ -103,8 +103,7 @@ def test_an_overflow_in_fp16_skips_the_step_and_lowers_the_scale():
 
 
 @pytest.mark.fault("nan")
-@pytest.mark.parametrize("max_grad_norm", [0.0, 10.0])
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize(("bad", "max_grad_norm"), [(math.nan, 10.0), (math.inf, 0.0)])
 def test_an_update_that_is_not_finite_changes_nothing_and_a_hundred_in_a_row_end_the_training(bad, max_grad_norm):
     made = learner(settings(max_grad_norm=max_grad_norm))
     batch = batch_of(made)

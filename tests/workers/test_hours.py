@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from learners import attempt
 
 from workers import contract, run
 from workers.args import make
-from workers.contract import UNKNOWN, Client, TargetKind
+from workers.contract import UNKNOWN, TargetKind
 from workers.daemon_side import read_beat
-from workers.listen import PendingRequests
 
 STATE = {"env_steps": 500, "episodes": 300, "trained_s": 5 * 3600.0}
 
@@ -37,33 +37,22 @@ def test_a_checkpoint_of_before_there_was_a_clock_has_trained_no_time():
     assert not run.is_reached(make("Catch", hours=0.001), old)
 
 
-def attempt(run_dir, number, **settings):
+def trained(run_dir, number, **settings):
     """(exit code, newest state) of a real run in this process."""
-    token = f"{number:032x}"
-    run_dir.mkdir(exist_ok=True)
-    (run_dir / contract.FENCE_FILE).write_text(token)
-    client = Client({
-        contract.ENV_RUN_DIR: str(run_dir), contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: str(number),
-        contract.ENV_BEAT: str(run_dir / "beat"), contract.ENV_PROGRAM: "Catch",
-    })  # fmt: skip
-    try:
-        args = make("Catch", algo="ppo", num_envs=8, n_steps=8, batch_size=32, threads=1, **settings)
-        code = run.run(args, client, PendingRequests())
-    finally:
-        client.close()
+    code = attempt(run_dir, make("Catch", algo="ppo", num_envs=8, n_steps=8, batch_size=32, threads=1, **settings), number)
     checkpoints = (run_dir / contract.CHECKPOINTS_DIR).iterdir()
     newest = max(checkpoints, key=lambda path: contract.parse_checkpoint_name(path.name) or (-1,))
     return code, json.loads((newest / "state.json").read_text())
 
 
 def test_they_go_on_where_the_last_attempt_left_them(tmp_path, capsys):
-    code, state = attempt(tmp_path, 1, steps=64, hours=1.0)
+    code, state = trained(tmp_path, 1, steps=64, hours=1.0)
     assert code == contract.EXIT_DONE
     assert state["trained_s"] > 0.0
     first = dict(state)
 
     budget_s = state["trained_s"] + 1.0  # however long a busy machine took for the first steps, some time is left
-    code, state = attempt(tmp_path, 2, hours=budget_s / 3600)
+    code, state = trained(tmp_path, 2, hours=budget_s / 3600)
     assert code == contract.EXIT_DONE
     assert state["env_steps"] > first["env_steps"]
     assert state["trained_s"] >= budget_s
@@ -71,7 +60,7 @@ def test_they_go_on_where_the_last_attempt_left_them(tmp_path, capsys):
     assert (beat.target, beat.target_kind) == (0, TargetKind.SECONDS_LEFT)
     assert "the target is reached" in capsys.readouterr().out.splitlines()
 
-    code, again = attempt(tmp_path, 3, hours=budget_s / 3600)
+    code, again = trained(tmp_path, 3, hours=budget_s / 3600)
     assert code == contract.EXIT_DONE
     assert "the target is already reached" in capsys.readouterr().out.splitlines()
     assert again == state

@@ -3,8 +3,8 @@
 import json
 import time
 
-import pytest
 from learners import settings
+from supervised import environment_of
 
 from workers import contract, run
 from workers.contract import Client, Control
@@ -31,53 +31,45 @@ class Leaving(Client):
         super().progress(**counters)
 
 
-def left(algo, client, monkeypatch, tmp_path):
+def left(client, monkeypatch, tmp_path):
     """(environment steps, updates) of the checkpoint with which it left."""
     monkeypatch.chdir(tmp_path)
-    assert run.run(settings("Catch", algo=algo, steps=100_000, **ON_POLICY), client, PendingRequests()) == contract.EXIT_LEFT
+    assert (
+        run.run(settings("Catch", algo="ppo", steps=100_000, **ON_POLICY), client, PendingRequests()) == contract.EXIT_LEFT
+    )
     (saved,) = (client.run_dir or tmp_path / "runs" / "Catch").glob("checkpoints/ckpt-*/state.json")
     state = json.loads(saved.read_text())
     return state["env_steps"], state["updates"]
 
 
-@pytest.mark.parametrize("algo", ["ppo", "pqn"])
-def test_a_rollout_that_is_half_full_is_finished_first(algo, monkeypatch, tmp_path, capsys):
+def test_a_rollout_that_is_half_full_is_finished_first(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(run, "HALF_DONE_S", 600.0)
-    assert left(algo, Leaving(steps=ROLLOUT + 50), monkeypatch, tmp_path) == (2 * ROLLOUT, 2 * EPOCHS * BATCHES)
+    assert left(Leaving(steps=ROLLOUT + 50), monkeypatch, tmp_path) == (2 * ROLLOUT, 2 * EPOCHS * BATCHES)
     assert "left on request; everything is saved\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("algo", ["ppo", "pqn"])
-def test_a_rollout_that_takes_too_long_is_forgotten_and_that_is_told(algo, monkeypatch, tmp_path, capsys):
+def test_a_rollout_that_takes_too_long_is_forgotten_and_that_is_told(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(run, "HALF_DONE_S", 0.0)
-    assert left(algo, Leaving(steps=ROLLOUT + 50), monkeypatch, tmp_path) == (ROLLOUT + 56, EPOCHS * BATCHES)
+    assert left(Leaving(steps=ROLLOUT + 50), monkeypatch, tmp_path) == (ROLLOUT + 56, EPOCHS * BATCHES)
     assert "everything is saved, except 56 steps of an unfinished rollout\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("algo", ["ppo", "pqn"])
-def test_learning_that_takes_too_long_ends_early(algo, monkeypatch, tmp_path):
+def test_learning_that_takes_too_long_ends_early(monkeypatch, tmp_path):
     monkeypatch.setattr(run, "HALF_DONE_S", 0.0)
-    assert left(algo, Leaving(updates=3), monkeypatch, tmp_path) == (ROLLOUT, 3)
+    assert left(Leaving(updates=3), monkeypatch, tmp_path) == (ROLLOUT, 3)
 
 
 def test_no_more_than_a_third_of_the_time_left_is_taken(monkeypatch, tmp_path):
     """The supervisor's word: to be gone by a moment that has passed."""
     monkeypatch.setattr(run, "HALF_DONE_S", 600.0)
-    token, run_dir = "1" * 32, tmp_path / "Catch"
-    run_dir.mkdir()
-    (run_dir / contract.FENCE_FILE).write_text(token)
     control = ControlWriter(tmp_path / "control")
-    environ = {
-        contract.ENV_RUN_DIR: str(run_dir), contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: "1",
-        contract.ENV_PROGRAM: "Catch", contract.ENV_CONTROL: str(tmp_path / "control"),
-        contract.ENV_BEAT: str(tmp_path / "beat"),
-    }  # fmt: skip
+    environ = environment_of(tmp_path / "Catch", 1) | {contract.ENV_CONTROL: str(tmp_path / "control")}
 
     class Told(Leaving):
         def progress(self, **counters):
             if counters.get("env_steps") == ROLLOUT + 48:
                 now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-                control.write(Control(token, leave_by_ns=now_ns - 1))
+                control.write(Control(environ[contract.ENV_TOKEN], leave_by_ns=now_ns - 1))
             super().progress(**counters)
 
-    assert left("ppo", Told(environ), monkeypatch, tmp_path) == (ROLLOUT + 48, EPOCHS * BATCHES)
+    assert left(Told(environ), monkeypatch, tmp_path) == (ROLLOUT + 48, EPOCHS * BATCHES)

@@ -86,12 +86,6 @@ def test_a_file_that_is_there_is_never_written_over(tmp_path, monkeypatch, capfd
     assert curve(tmp_path, "play/mean_return") == [(100, 1.0), (300, 3.0)]
 
 
-def test_a_directory_that_cannot_be_made(tmp_path, capfd):
-    (tmp_path / metrics.METRICS_DIR).write_text("a file")
-    write(tmp_path, 0, (100, 1.0), (200, 2.0))
-    assert capfd.readouterr().err.count("were not written: ") == 1
-
-
 def test_a_disk_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
     hangs = threading.Event()
     monkeypatch.setattr(metrics._File, "add", lambda *_: hangs.wait(60))

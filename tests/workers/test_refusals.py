@@ -7,11 +7,10 @@ import hashlib
 import re
 
 import pytest
+from learners import attempt
 
 from workers import contract, envs, precision, run
 from workers.args import BadArguments, make, parse
-from workers.contract import Client
-from workers.listen import PendingRequests
 
 SENTENCES = {
     # names
@@ -98,19 +97,8 @@ def test_a_gpu_that_is_gone_is_no_reason_to_use_the_cpu_unless_that_is_said(devi
 # --- runs that are refused ---------------------------------------------------------------------------------------------
 
 
-def attempt(run_dir, *flags, number=1):
-    """The exit code of a real run in this process."""
-    token = f"{number:032x}"
-    run_dir.mkdir(exist_ok=True)
-    (run_dir / contract.FENCE_FILE).write_text(token)
-    client = Client({
-        contract.ENV_RUN_DIR: str(run_dir), contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: str(number),
-        contract.ENV_BEAT: str(run_dir / "beat"), contract.ENV_PROGRAM: "Catch",
-    })  # fmt: skip
-    try:
-        return run.run(parse(["--program=Catch", "--threads=1", *flags], {}), client, PendingRequests())
-    finally:
-        client.close()
+def attempted(run_dir, *flags, number=1):
+    return attempt(run_dir, parse(["--program=Catch", "--threads=1", *flags], {}), number)
 
 
 def contents(directory):
@@ -128,7 +116,7 @@ DQN = ("--num-envs=8", "--batch-size=16", "--replay-size=2000", "--learning-star
 def trained(tmp_path_factory):
     """A run of dqn with a checkpoint."""
     directory = tmp_path_factory.mktemp("trained") / "run"
-    assert attempt(directory, *DQN, "--steps=200") == contract.EXIT_DONE
+    assert attempted(directory, *DQN, "--steps=200") == contract.EXIT_DONE
     return directory
 
 
@@ -143,7 +131,7 @@ def trained(tmp_path_factory):
 )  # fmt: skip
 def test_a_checkpoint_of_another_learner_is_refused_and_left_as_it_is(flags, was, now, trained, capsys):
     before = contents(trained / contract.CHECKPOINTS_DIR)
-    assert attempt(trained, *flags, "--steps=400", number=2) == contract.EXIT_CONFIG
+    assert attempted(trained, *flags, "--steps=400", number=2) == contract.EXIT_CONFIG
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     (checkpoint,) = {path.parts[0] for path in before}
@@ -152,7 +140,7 @@ def test_a_checkpoint_of_another_learner_is_refused_and_left_as_it_is(flags, was
         "set it back, or give the run another name or directory\n"
     )
     assert contents(trained / contract.CHECKPOINTS_DIR) == before
-    assert attempt(trained, *DQN, "--steps=400", number=3) == contract.EXIT_DONE, "set back, it goes on"
+    assert attempted(trained, *DQN, "--steps=400", number=3) == contract.EXIT_DONE, "set back, it goes on"
     for path in (trained / contract.CHECKPOINTS_DIR).iterdir():  # for the next one
         if path.name != checkpoint:
             for file in path.iterdir():
@@ -179,7 +167,7 @@ def test_what_older_checkpoints_do_not_tell_is_what_they_are():
 
 def test_a_replay_beyond_the_memory_is_refused_with_the_numbers(tmp_path, capsys):
     huge = 2**62 // 7_000 // 8 * 8
-    assert attempt(tmp_path / "run", "--num-envs=8", "--batch-size=16", f"--replay-size={huge}") == contract.EXIT_CONFIG
+    assert attempted(tmp_path / "run", "--num-envs=8", "--batch-size=16", f"--replay-size={huge}") == contract.EXIT_CONFIG
     said = capsys.readouterr()
     assert re.fullmatch(
         rf"workers: a replay of {huge:,} transitions of 10x5 needs [\d.]+ GB but [\d.]+ GB are free in memory: "
@@ -191,7 +179,7 @@ def test_a_replay_beyond_the_memory_is_refused_with_the_numbers(tmp_path, capsys
 
 def test_a_rollout_beyond_the_memory_is_refused_with_the_numbers(tmp_path, capsys):
     flags = ("--algo=ppo", "--game=Pong", "--num-envs=4096", "--n-steps=65536", "--batch-size=65536")
-    assert attempt(tmp_path / "run", *flags) == contract.EXIT_CONFIG
+    assert attempted(tmp_path / "run", *flags) == contract.EXIT_CONFIG
     said = capsys.readouterr()
     assert re.search(r"a rollout of 4096 environments x 65536 steps needs .* GB .* set n_steps to \d+ or", said.err)
     assert said.err.count("\n") == 1

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from replay_reference import BOOT_A, SHAPE, World, agree, cut_power, frame, temporary
+from replay_reference import SHAPE, World, agree, cut_power, frame, temporary
 
 from workers import replay as replay_module
 from workers.replay import Replay
@@ -165,22 +165,3 @@ def test_a_life_with_any_number_of_environments(life, seed, spare, stack, n_step
         for what, how in life:
             getattr(played, what)(how)
             agree(played.memory, played.world, draws=2000)
-
-
-@pytest.mark.parametrize("after", [1, 3, 8, 24])
-@pytest.mark.parametrize("before", [1, 3, 8, 24])
-def test_every_transition_is_kept_over_a_change(before, after, tmp_path):
-    """As many can be sampled as before, and none is made up of both; ten changes later as well."""
-    world, expected = World(before, random.Random(before)), 0
-    for change in range(10):
-        width = (before, after)[change % 2]
-        if change:
-            world.restart(width)
-        memory = Replay(5_000, width, SHAPE, stack=4, n_step=3, gamma=0.9, directory=tmp_path, boot_id=BOOT_A)
-        if change in {0, 1, 2, 9}:
-            assert agree(memory, world, draws=40_000) == expected
-        for _ in range(6):
-            world.step(memory)
-        expected = len(world.transitions(4, 3, 0.9, 0))
-        memory.close()
-    assert expected > 20

@@ -44,8 +44,3 @@ def test_the_replay_ratio_is_kept_by_carrying_fractions(ratio, num_envs, batch_s
         updates += int(owed)
         owed -= int(owed)
     assert abs(updates - steps * ratio * num_envs / batch_size) <= 1 + 1e-6
-
-
-def test_light_medium_and_heavy_learn_equally_often_from_what_they_see():
-    for num_envs, batch_size, wanted in ((32, 512, 0.5), (64, 1024, 0.5), (256, 2048, 1.0)):
-        assert owed_updates(0.0, replay_ratio=8, num_envs=num_envs, batch_size=batch_size) == wanted
