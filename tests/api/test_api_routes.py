@@ -1,4 +1,4 @@
-"""Each address of the API without a server between: its page, its methods, and what becomes of every kind of error."""
+"""Each address of the API: its page, its methods, and what becomes of every kind of error."""
 
 from __future__ import annotations
 
@@ -9,76 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_backend import FakeBackend, program
+from fake_backend import FakeBackend
+from serving import JSON, Connection, call
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message
 from structlog.testing import capture_logs
 
 from supervisor.api import app as apps
 from supervisor.api import assets
 from supervisor.api.app import Api
-from supervisor.api.door import PasswordCheck
 from supervisor.api.inputs import RequestRefused
-from supervisor.api.peer import Peer
-from supervisor.model.settings import HttpSettings
 from supervisor.reports.pages import PAGES, BadQuery
 
 BOTH = {"level", "offsite"}  # read and posted
-JSON = (b"content-type", b"application/json")
 
 
-class Asked:
-    """An application of its own for each request, as a server would make it."""
-
-    def __init__(self, backend: FakeBackend) -> None:
-        self.backend = backend
-
-    def __call__(
-        self,
-        method: str,
-        target: str,
-        body: bytes = b"{}",
-        kind: tuple[bytes, bytes] = JSON,
-        host: str = "localhost",
-        **scope: Any,
-    ) -> tuple[int, dict[str, str], bytes]:
-        """(status, headers, body)."""
-        passwords = PasswordCheck(lambda: 0.0)
-        passwords.use_password(HttpSettings("127.0.0.1:1", "me", "/secret", "127.0.0.1", 1, "word"))
-        api, sent = Api(self.backend, lambda: 1000.0), []
-        path, _, query = target.partition("?")
-        pieces = iter([{"type": "http.request", "body": body, "more_body": False}, {"type": "http.disconnect"}])
-
-        async def receive() -> Message:
-            return next(pieces)
-
-        async def send(message: Message) -> None:
-            sent.append(message)
-
-        whole = {
-            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": query.encode(),
-            "headers": [(b"host", host.encode()), kind, (b"content-length", b"%d" % len(body))], "extralife.peer": Peer(1, 0, 0),
-            "server": ("localhost", 80), "scheme": "http", "asgi": {"version": "3.0"}, **scope,
-        }  # fmt: skip
-        try:
-            asyncio.run(api.app(["Tunnel.example"], passwords)(whole, receive, send))
-        finally:
-            api.close()
-        headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return sent[0]["status"], headers, b"".join(each.get("body", b"") for each in sent[1:])
-
-    def told(self, method: str, target: str, body: bytes = b"{}", **more: Any) -> tuple[int, Any]:
-        """(status, JSON)."""
-        status, headers, text = self(method, target, body, **more)
-        assert (headers["content-type"], headers["content-length"]) == ("application/json", str(len(text)))
-        return status, json.loads(text)
-
-
-@pytest.fixture
-def asked() -> Asked:
-    backend = FakeBackend(wall_s=1.0)
-    backend.add(program("Pong"))
-    return Asked(backend)
+def answer(api: Path, method: str, target: str) -> tuple[int, dict[str, str], bytes]:
+    """(status, headers, body)."""
+    connection = Connection(api)
+    try:
+        connection.request(method, target, headers=JSON)
+        found = connection.getresponse()
+        return found.status, dict(found.getheaders()), found.read()
+    finally:
+        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -94,26 +47,26 @@ def asked() -> Asked:
         ("/api/v1/facts", "application/json"),
     ],
 )
-def test_a_page_is_read_and_not_posted(asked: Asked, target: str, kind: str) -> None:
-    status, headers, body = asked("GET", target)
+def test_a_page_is_read_and_not_posted(api: Path, backend: FakeBackend, target: str, kind: str) -> None:
+    backend.wall_s = 1.0
+    status, headers, body = answer(api, "GET", target)
     assert (status, headers["content-type"], headers["content-length"]) == (200, kind, str(len(body)))
-    assert asked("HEAD", target)[:2] == (200, headers)
+    assert answer(api, "HEAD", target) == (200, headers, b"")
     for method in ("POST", "PUT", "DELETE"):
-        assert asked.told(method, target) == (405, {"error": "this page does not take that method"})
+        assert call(api, target, {}, method) == (405, {"error": "this page does not take that method"})
 
 
-def test_every_page_of_the_reports_has_its_address(asked: Asked) -> None:
-    assert {name: asked("POST", f"/api/v1/{name}")[0] for name in PAGES} == {
-        name: 400 if name in BOTH else 405 for name in PAGES
-    }
-    assert asked.told("GET", "/api/v1/level") == (200, asked.backend.ladder)
-    assert asked.told("GET", "/api/v1/nothing") == asked.told("POST", "/nothing") == (404, {"error": "no such page"})
+def test_every_page_of_the_reports_has_its_address(api: Path, backend: FakeBackend) -> None:
+    posted = {name: call(api, f"/api/v1/{name}", {})[0] for name in PAGES}
+    assert posted == {name: 400 if name in BOTH else 405 for name in PAGES}
+    assert call(api, "/api/v1/level") == (200, backend.ladder)
+    assert call(api, "/api/v1/nothing") == call(api, "/nothing", {}) == (404, {"error": "no such page"})
 
 
-def test_a_costly_page_of_a_long_window_is_given_again_for_a_while(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, now_s = itertools.count(1), [0.0]
-    asked.backend.page = lambda *_: {"made": next(made)}  # type: ignore[method-assign]
-    api = Api(asked.backend, lambda: now_s[0])
+def test_a_costly_page_of_a_long_window_is_given_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, made, now_s = FakeBackend(), itertools.count(1), [0.0]
+    backend.page = lambda *_: {"made": next(made)}  # type: ignore[method-assign]
+    api = Api(backend, lambda: now_s[0])
 
     def twice(**query: str) -> list[int]:
         return [json.loads(asyncio.run(api._shared("accounts", query)))["made"] for _ in range(2)]
@@ -139,18 +92,18 @@ def test_a_costly_page_of_a_long_window_is_given_again_for_a_while(asked: Asked,
         (KeyError("secret"), 500, "this request stopped at a bug (KeyError); see the daemon's log", ("api_request_failed", "error")),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize(("method", "target"), [("GET", "/api/v1/facts"), ("POST", "/api/v1/alerts/test")])
+@pytest.mark.parametrize(("target", "body"), [("/api/v1/facts", None), ("/api/v1/alerts/test", {})])
 def test_an_error_is_answered_and_only_a_trouble_of_the_daemon_is_logged(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch, method: str, target: str, error: Exception, status: int, sentence: str,
-    logged: tuple[str, str] | None,
+    api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, target: str, body: Any, error: Exception, status: int,
+    sentence: str, logged: tuple[str, str] | None,
 ) -> None:  # fmt: skip
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(asked.backend, "page_facts", fails, raising=False)
-    monkeypatch.setattr(asked.backend, "test_alerts", fails)
+    monkeypatch.setattr(backend, "page_facts", fails, raising=False)
+    monkeypatch.setattr(backend, "test_alerts", fails)
     with capture_logs() as said:
-        assert asked.told(method, target) == (status, {"error": sentence})
+        assert call(api, target, body) == (status, {"error": sentence})
     if logged is None:
         assert said == []
         return
@@ -162,16 +115,9 @@ def test_the_dashboards_files_are_read_once(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "index.html").write_text("/assets/x")
     monkeypatch.setattr(assets, "DIRECTORY", tmp_path)
     loaded = assets.Assets()
-    assert not loaded.loaded
     loaded.load()
-    assert loaded.loaded
     (tmp_path / "index.html").unlink()
     tmp_path.rmdir()
-
-    def get(**params: str) -> Any:
-        scope = {"type": "http", "method": "GET", "headers": [], "path_params": params}
-        return loaded.answer(Request(scope))
-
-    page = get()
+    page = loaded.answer(Request({"type": "http", "method": "GET", "headers": [], "path_params": {}}))
     stamp = page.headers["etag"].strip('"')
     assert (page.status_code, page.body, len(stamp)) == (200, f"/assets/{stamp}/x".encode(), 16)

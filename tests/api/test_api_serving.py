@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import gzip
-import json
 import logging
 import socket
 import threading
@@ -17,13 +14,10 @@ from typing import Any
 import pytest
 from fake_backend import FakeBackend, program
 from serving import Connection, call, raw, served
-from starlette.requests import Request
 from structlog.testing import capture_logs
 from tools import PATIENCE
 
-from supervisor.api import app, limits, server, stream
-from supervisor.model.facts import DaemonSuspended, Stamped
-from supervisor.policy.upkeep import refresh
+from supervisor.api import app, limits, server
 from supervisor.reports.accounts_view import Since
 
 PATIENCE_S = 20 * PATIENCE
@@ -248,114 +242,3 @@ def test_line_ends_before_a_request_are_passed_over_and_nowhere_else(backend: Fa
             raw(socket_path, HEALTH)
             sock.sendall(b'{"verb": "shutdown"} ' + b" ")
             assert sock.recv(15) == b"HTTP/1.1 200 OK"
-
-
-# --- the TCP port ------------------------------------------------------------------------------------------------------------
-
-
-# --- the stream --------------------------------------------------------------------------------------------------------------
-
-
-def suspended(seq: int) -> Stamped:
-    return Stamped(seq, 1.0, 1.0, "b", DaemonSuspended("why", 60.0, 1.0))
-
-
-class Reader:
-    """Reads the stream without a server between."""
-
-    def __init__(self, of: stream.Stream) -> None:
-        self.of, self.pieces = of, asyncio.Queue[bytes]()
-        self.started: dict[str, str] = {}
-        self.task: asyncio.Task[None] | None = None
-        self.scope: dict[str, Any] = {"type": "http", "method": "GET", "headers": [], "asgi": {"spec_version": "2.4"}}
-
-    async def begin(self) -> None:
-        """Ask for the stream; it is there with its first piece."""
-        self.task = asyncio.create_task(self.run())
-
-    async def run(self) -> None:
-        async def receive() -> Any:
-            await asyncio.sleep(3600)
-
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                self.started = {name.decode(): value.decode() for name, value in message["headers"]}
-            elif message.get("body"):
-                self.pieces.put_nowait(message["body"])
-
-        answer = await self.of.answer(Request(self.scope))
-        await answer(self.scope, receive, send)
-
-    async def piece(self) -> bytes:
-        return await asyncio.wait_for(self.pieces.get(), PATIENCE_S)
-
-    async def leave(self) -> None:
-        assert self.task is not None
-        self.task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self.task
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "LOOK_S", 0.005)
-    for name in ("SHORTEST_S", "LONGEST_S"):
-        monkeypatch.setattr(refresh, name, 1e9)  # only a fact brings an event
-
-
-def event(name: str, seq: int, page: Any) -> bytes:
-    return f"event: {name}\nid: {seq}\ndata: {json.dumps(page, separators=(',', ':'), ensure_ascii=False)}\n\n".encode()
-
-
-class Full:
-    """A connection whose client reads nothing."""
-
-    def __init__(self) -> None:
-        self.left, self.aborted = 9, 0
-        self.pair = socket.socketpair()
-        self.get_extra_info = {"socket": self.pair[0]}.get
-
-    def get_write_buffer_size(self) -> int:
-        return self.left
-
-    def abort(self) -> None:
-        self.aborted += 1
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_reader_with_unread_bytes_is_sent_nothing_until_it_has_read_them_or_is_let_go(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def story() -> None:
-        backend = FakeBackend(wall_s=5.0)
-        of, full = stream.Stream(backend), Full()
-        reader, other = Reader(of), Reader(of)
-        reader.scope["extralife.transport"] = full
-        for each in (reader, other):
-            await each.begin()
-            await each.piece()
-        for seq in (1, 2):
-            backend.journal = [suspended(seq)]
-            backend.now_s += 1.0
-            assert (await other.piece()).startswith(b"event: change\nid: %d\n" % seq)
-        assert reader.pieces.empty()
-        full.left = 0
-        backend.journal = [suspended(3)]
-        backend.now_s += 1.0
-        assert await reader.piece() == event("whole", 3, backend.page("status", {})), "it has missed two"
-        backend.journal = [suspended(4)]
-        backend.now_s += 1.0
-        assert (await reader.piece()).startswith(b"event: change\nid: 4\n")
-        assert full.aborted == 0
-        full.left = 9
-        monkeypatch.setattr(stream, "UNREAD_S", 0.0)
-        backend.journal = [suspended(5)]
-        backend.now_s += 1.0
-        assert reader.task is not None
-        await asyncio.wait_for(reader.task, PATIENCE_S)
-        assert (full.aborted, reader.pieces.empty()) == (1, True)
-        await other.leave()
-        for sock in full.pair:
-            sock.close()
-
-    asyncio.run(story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -211,6 +212,39 @@ def test_who_never_reads_is_let_go_and_nobody_waits_for_it(
                 pass
     reader.event()
     reader.close()
+
+
+def test_a_reader_that_was_late_gets_the_whole_page(
+    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has missed changes, and the next one would not lead to the page from what it knows."""
+    monkeypatch.setattr(refresh, "SHORTEST_S", 1e9)  # only a fact brings an event
+    reads_nothing = threading.Event()
+
+    def unread_bytes(scope: Any) -> int:
+        return 9 if reads_nothing.is_set() and (b"x-late", b"1") in scope["headers"] else 0
+
+    monkeypatch.setattr(stream, "unread_bytes", unread_bytes)
+    late, other = Reader(path, **{"X-Late": "1"}), Reader(path)
+    assert (late.event()[0], other.event()[0]) == ("whole", "whole")
+
+    def happens(seq: int) -> None:
+        backend.change("Pong", steps=seq)
+        backend.journal = [suspended(seq)]
+
+    reads_nothing.set()
+    for seq in (1, 2):
+        happens(seq)
+        name, number, change = other.event()
+        assert (name, number, change["programs"]) == ("change", seq, {"Pong": {"steps": seq}})
+    reads_nothing.clear()
+    happens(3)
+    name, seq, page = late.event()
+    assert (name, seq, [each["steps"] for each in page["programs"] if each["name"] == "Pong"]) == ("whole", 3, [3])
+    happens(4)
+    assert late.event()[:2] == ("change", 4)
+    for each in (late, other):
+        each.close()
 
 
 def test_a_page_that_takes_much_cpu_time_makes_mere_readings_rare(

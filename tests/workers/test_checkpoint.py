@@ -595,7 +595,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
-@settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(FILES), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_any_flipped_bit_is_found(pair: Path, tmp_path: Path, name: str, place: float, bit: int) -> None:
     run_dir = shutil.copytree(pair, tmp_path / "run")

@@ -177,22 +177,6 @@ def test_the_experience_of_each_checkpoint_outlives_a_power_cut(attempt):
     assert int(found[1]) >= saved.ckpt_step, "nothing of it is lost"
 
 
-def test_a_worker_that_lost_its_fence_commits_nothing_and_says_so(attempt):
-    worker = attempt(1)
-    worker.wait_training()
-    worker.process.send_signal(signal.SIGUSR2)
-    until(lambda: worker.beat().ckpt_count == 1, "a checkpoint")
-    before = worker.checkpoints()
-    known = until(lambda: committed(worker.run_dir), "its experience on the disk")
-    (worker.run_dir / contract.FENCE_FILE).write_text("f" * 32)
-    worker.process.send_signal(signal.SIGTERM)
-    code, _, err = worker.end()
-    assert code == contract.EXIT_FENCED
-    assert "another attempt owns" in err
-    assert worker.checkpoints() == before
-    assert committed(worker.run_dir) == known, "the replay is the other attempt's too"
-
-
 def test_a_fence_that_is_lost_right_after_the_last_checkpoint_ends_it(monkeypatch, tmp_path, capfd):
     class Overtaken(Client):
         def fence_holds(self):
