@@ -1,9 +1,7 @@
 """What each second is booked as, by worked examples: facts at moments, and the table that follows from them."""
 
-import math
-
 import pytest
-from adding_up import account_errors, ledger_errors
+from adding_up import account_errors
 from core_kit import Core, settings, spec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +14,7 @@ from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice
 from supervisor.reports import accounts
 from supervisor.reports.accounts_view import accounts_view, since_s
-from supervisor.reports.ledger import Ledger, ProgramTimeline, Slice, fold_accounts
+from supervisor.reports.ledger import Ledger, fold_accounts
 from supervisor.reports.pages import Since
 
 WALL_S = 1_800_000_000.0
@@ -337,23 +335,6 @@ def test_lost_is_booked_where_it_was_computed():
     assert story.summary(400, since=90.0).slots.lost_steps == 300, "and counted when it was told"
 
 
-def test_steps_that_are_not_consecutive_and_shorter_than_a_second():
-    """Known goodput libraries skip both: a log of every n-th step, and steps under a second, give no goodput at all."""
-    story = Story("P").start(0, trains=0).resumed(0, 0)
-    for at_s in range(10, 100, 10):
-        story.saved(at_s, at_s * 1237)
-    assert story.booked(100) == {"PRODUCTIVE": 100.0}
-    story.dies(100, steps=123_700).start(100, trains=101).resumed(101, 90 * 1237, 12_370)
-    assert lost(story) == 10.0
-
-
-def test_a_crash_exactly_on_a_checkpoint_is_a_failure_that_cost_nothing():
-    story = Story("P").start(0, trains=0).resumed(0, 0).saved(90, 900).dies(90, steps=900).start(90, trains=100)
-    story.resumed(100, 900, 0)
-    assert lost(story) == 0.0
-    assert story.summary(200).slots.failures == 1
-
-
 def test_a_wall_clock_that_jumps_moves_nothing():
     story = Story("P").start(0, trains=10).dies(100, steps=1, until=110).start(110, trains=120)
     jumped = [Stamped(r.seq, r.at_s, r.wall_s - (3600.0 if r.at_s >= 100 else 0.0), r.boot_id, r.fact) for r in story.rows]
@@ -407,11 +388,6 @@ def test_rollbacks_by_what_is_known(marks, resumed, told_s, expected):
     assert lost(story) == expected
 
 
-def test_all_of_a_program_that_had_begun_above_zero():
-    story = Story("P").start(0, trains=0).resumed(0, 5000).saved(100, 6000).dies(150, steps=6500).start(150, trains=150)
-    assert lost(story.resumed(150, 3000, 3500)) == 150.0
-
-
 @pytest.mark.parametrize("startup_s", [0, 10])
 def test_a_resume_that_is_heard_of_late_takes_nothing_from_its_own_attempt(startup_s):
     story = Story("P").start(0, trains=0).resumed(0, 0).saved(100, 1000).dies(200, steps=2000)
@@ -435,19 +411,6 @@ def test_lost_time_that_nobody_knows_is_unknown_and_not_zero():
 def test_more_loss_than_there_was_training_takes_all_of_it():
     story = Story("P").start(0, trains=0).saved(40, 500).dies(50).start(50, trains=60).resumed(60, 100, 400, 1_000.0)
     assert story.booked(100) == {"LOST": 50.0, "STARTUP": 10.0, "PRODUCTIVE": 40.0}
-
-
-@pytest.mark.parametrize("part", [0.5, 0.75, 0.999999])
-def test_a_loss_that_leaves_less_of_a_slice_than_a_float_can_say_takes_the_whole_slice(part):
-    """After half a year a float's next moment is 2 ns away: a slice of no length would be divided by at the next resume."""
-    begin_s = 2.0**24
-    end_s = math.nextafter(begin_s, math.inf)
-    training = Slice(begin_s, end_s, {Account.PRODUCTIVE: end_s - begin_s}, holds=True)
-    timeline = ProgramTimeline("P", 0.0, end_s, Account.PRODUCTIVE, slices=[training], began_s=end_s)
-    assert timeline.roll_back(end_s, 0, (end_s - begin_s) * part) == pytest.approx((end_s - begin_s) * part)
-    assert all(piece.end_s > piece.start_s for piece in timeline.slices)
-    assert timeline.roll_back(end_s, 0, None) is not None, "the account can be asked again"
-    assert sum(timeline.slices[0].seconds.values()) == end_s - begin_s
 
 
 @given(
@@ -503,54 +466,7 @@ def test_facts_that_are_missing_leave_seconds_that_nobody_can_book():
     ]
 
 
-def test_check_finds_what_does_not_add_up():
-    ledger = fold_accounts(Story("P").start(0, trains=10).dies(100).start(100).rows)
-    book = ledger.timelines["P"]
-    first, second, *rest = book.slices
-    for wrong, said in (
-        ([first, *rest], ["P: nothing is booked from 10.0 to 100.0"]),
-        (
-            [first._replace(seconds={Account.STARTUP: 11.0}), second, *rest],
-            [
-                f"P: {{{Account.STARTUP!r}: 11.0}} are booked from 0.0 to 10.0",
-                "slots: the accounts add up to 121.0 s, paid were 120.0 s",
-                "P: the accounts add up to 121.0 s, paid were 120.0 s",
-            ],
-        ),
-        (
-            [first._replace(seconds={Account.STARTUP: 20.0, Account.IDLE: -10.0}), second, *rest],
-            [f"P: negative time is booked from 0.0 on: {{{Account.STARTUP!r}: 20.0, {Account.IDLE!r}: -10.0}}"],
-        ),
-    ):
-        book.slices = wrong
-        assert ledger_errors(ledger, 120.0) == said
-    book.slices = [first, second, *rest]
-    assert ledger_errors(ledger, 120.0) == []
-    book.since_s = 500.0  # as if it were booked already
-    assert ledger_errors(ledger, 120.0) == ["P: nothing is booked from 100.0 to 120.0"]
-
-
 # --- from the core, and to people ----------------------------------------------------------------------------------------
-
-
-def sheets(core):
-    assert account_errors(core.journal, core.now_s) == []
-    found = accounts.summary(fold_accounts(core.journal).closed(core.now_s))
-    return {sheet.name: {str(a): round(s, 6) for a, s in sheet.seconds.items()} for sheet in (*found.programs, found.slots)}
-
-
-def test_a_program_that_starts_trains_and_stalls():
-    core = Core(settings("Pong", slots=1))
-    core.begin()
-    core.spawned("Pong")
-    core.later(20.0).look(Pong={})
-    core.watch(100.0, Pong={})
-    stuck_s = core.now_s
-    core.watch(40.0, Pong={"progress_at_s": stuck_s, "live_at_s": lambda now: now})
-    assert core.told_at(facts.Stalled) == stuck_s + 31.0
-    booked = sheets(core)["Pong"]
-    assert booked == {"DETECT": 31.0, "TERMINATE": 9.0, "STARTUP": 20.0, "PRODUCTIVE": 100.0}
-    assert sheets(core)["slots"] == booked
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,11 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.model.state import State
 from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.cost import spread_of
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import since_s
-from supervisor.reports.cost_view import Games, RemainingWork, cost_view, frames_per_step, games_left, kept_steps
-from supervisor.reports.ledger import Ledger, ProgramTimeline, fold_accounts
+from supervisor.reports.cost_view import Games, RemainingWork, cost_view, frames_per_step, games_left
+from supervisor.reports.ledger import Ledger, fold_accounts
 from supervisor.reports.pages import Since
 
 GAME = ("--steps", "2000000")
@@ -138,12 +137,6 @@ def test_a_level_of_a_few_minutes_or_without_a_step_is_not_known():
     assert view(Story("P"), 3600, pong())["levels"][0]["why"] == "no step was kept there"
 
 
-def test_a_window_counts_its_own_steps():
-    found = view(an_hour(), 3600, pong(), since=Since(ago_s=1800))
-    assert found["useful_frames"] == pytest.approx(4 * 1_200_000)
-    assert found["usd"] == pytest.approx(1.0)
-
-
 def test_the_newest_reading_counts_on_from_the_newest_mark():
     story = Story("P").start(0, trains=0).resumed(0, 0).tallied(600, 0, steps=600_000)
     live = {"P": Sample("P1", steps=1_000_000, frames=4_000_000)}
@@ -159,15 +152,6 @@ def test_frames_are_known_of_games_and_of_what_tells_them():
     story = Story("F").start(0, "F", trains=0).resumed(0, 0, name="F").tallied(600, 0, steps=9, name="F")
     found = view(story, 600, ProgramSpec("F", ("x",), "d"))
     assert (found["useful_frames"], found["frames_unknown"]) == (None, ["F"])
-
-
-def test_steps_of_a_book_without_marks_and_between_them():
-    book = ProgramTimeline("P", 0.0, 0.0, Account.PRODUCTIVE)
-    assert kept_steps(book, 0, 10) == 0.0
-    book.marks = [(10.0, 100), (20.0, 300)]
-    assert [kept_steps(book, 0, at_s) for at_s in (5, 10, 15, 20, 99)] == [0, 0, 100, 200, 200]
-    assert kept_steps(book, 15, 30, now=(30.0, 400)) == 200
-    assert kept_steps(book, 15, 30, now=(30.0, 250)) == 100, "a reading from before the newest mark"
 
 
 # --- what is left ----------------------------------------------------------------------------------------------------------

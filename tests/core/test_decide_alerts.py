@@ -81,13 +81,6 @@ def test_without_a_target_it_goes_to_systemds_journal_alone():
     assert told(decision) == [("fatal", "critical")]
 
 
-def test_what_is_not_wanted_is_told_to_systemds_journal_alone():
-    core = core_of(rules=replace(RULES, min_severity="critical")).running("Pong")
-    decision = core.ended("Pong", code=0)
-    assert kinds(decision)[-1] == "Finished"
-    assert told(decision) == [("finished", "info")]
-
-
 def test_the_breaker():
     core = core_of().running("Pong")
     while not core.program("Pong").slow:
@@ -105,18 +98,6 @@ def test_a_checkpoint_that_cannot_be_written():
     core = core_of("Pong", "Enduro").running("Pong", "Enduro")
     assert told(full(core)) == [("disk", "critical")]
     assert told(full(core, "Enduro", error="PermissionError: [Errno 13]")) == [("checkpoint", "critical")]
-
-
-def test_a_checkpoint_that_is_set_aside():
-    core = core_of()
-    core.begin()
-    for _ in range(3):
-        if core.phase("Pong") is Phase.BACKOFF:
-            core.to_wake()
-        core.running("Pong")
-        core.look(core.report("Pong", "resumed", step=80_000), Pong=None)
-        decision = core.ended("Pong", code=1)
-    assert told(decision) == [("quarantine", "warning")]
 
 
 def test_a_journal_that_could_not_be_written():
@@ -180,14 +161,6 @@ def test_a_box_that_is_another_one_is_a_warning():
     assert "this is another box than alpha" in of(decision, facts.AlertRaised)[0].why
 
 
-def test_a_pattern_of_reboots_is_in_the_alert():
-    core = core_of(rules=replace(RULES, same_within_s=0.0)).running("Pong")
-    for number in range(2, 5):
-        decision = core.later(1000.0).reboot(f"boot-{number}", cause="unclean")
-        core.spawned("Pong")
-    assert of(decision, facts.AlertRaised)[-1].why.endswith("pattern: 3 in 33m 20s, each 17m after light began")
-
-
 def test_a_daemon_that_had_not_ended_in_order():
     core = core_of().running("Pong")
     decision = core.later(5.0).begin(core.survivor("Pong", Survival.ALIVE))
@@ -244,17 +217,6 @@ def climbing():
 
 
 # --- how it gets there -----------------------------------------------------------------------------------------------
-
-
-def test_it_is_owed_until_it_was_taken():
-    core = core_of().running("Pong")
-    core.ended("Pong", code=0)
-    assert len(core.state.alerts.owed("command")) == 1
-    assert not of(core.later(1.0).woke(), commands.Deliver), "it is on its way"
-    assert kinds(tried(core)) == ["AlertDelivered"]
-    assert core.state.alerts.queue == ()
-    assert core.state.alerts.deliveries[-1].after_s == 1.0
-    assert not of(core.later(100.0).woke(), commands.Deliver)
 
 
 def test_a_daemon_that_was_killed_before_it_arrived_leaves_it_to_the_next():
@@ -328,15 +290,6 @@ def test_the_daily_report_goes_out_once_for_each_of_its_times():
     assert len(of(late, facts.AlertRaised)[0].why) == 4000
     core.settings = replace(core.settings, alerts=RULES)
     assert kinds(report(5 * DAY)) == [], "it was switched off while one was on its way"
-
-
-def test_a_clock_that_was_years_ahead_does_not_end_the_daily_report():
-    core = core_of(rules=replace(RULES, report_at="08:00")).running("Pong").later(100.0)
-    right_s, core.wall_offset_s = core.wall_offset_s, core.wall_offset_s + 3650 * DAY
-    assert "ReportMade" in kinds(core.give(ReportDue(core.now_s, core.wall_offset_s + 50.0, "in 2036")))
-    core.wall_offset_s = right_s
-    assert "ReportMade" in kinds(core.later(1.0).give(ReportDue(core.now_s, core.wall_offset_s + 60.0, "today")))
-    assert "ReportMade" not in kinds(core.give(ReportDue(core.now_s, core.wall_offset_s + 60.0, "today")))
 
 
 def test_a_target_that_leaves_the_config_is_owed_nothing():

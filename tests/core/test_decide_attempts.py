@@ -7,7 +7,6 @@ from core_kit import Core, commands, facts, kinds, of, settings, spec
 
 from supervisor.model.inputs import Ended, Ending, EvidenceTaken, Report, Sampled, SpawnBroke, SpawnSucceeded, Survival
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import Progress
 from supervisor.policy.worker.checkpointing import CheckpointSettings
 from supervisor.policy.worker.restart import RestartSettings
 
@@ -25,34 +24,6 @@ def test_the_first_start_of_an_empty_state_directory():
     assert core.phase("Qbert") is Phase.QUEUED
     assert core.state.boots == 1
     assert core.wake_at_s is None, "nothing is due: the processes will tell"
-
-
-def test_nothing_to_do():
-    core = Core(settings())
-    assert kinds(core.begin()) == ["DaemonStarted", "LevelChosen"]
-    assert core.woke().facts == ()
-
-
-def test_autostart_off_waits_for_the_operator():
-    core = Core(settings(spec("Pong", autostart=False)))
-    core.begin()
-    assert core.phase("Pong") is Phase.STOPPED
-    core.ask("start", "Pong")
-    assert core.phase("Pong") is Phase.STARTING
-
-
-def test_spawned_then_training():
-    core = Core(settings("Pong"))
-    core.begin()
-    decision = core.later(0.05).spawned("Pong", pid=4711)
-    watch = of(decision, commands.Watch)[0]
-    assert (watch.pid, watch.start_ticks, watch.attempt, watch.token) == (4711, 77, 1, core.token("Pong"))
-    assert core.phase("Pong") is Phase.STARTING
-    core.later(0.95).look(Pong={"ready": False, "phase": "importing"})
-    assert core.phase("Pong") is Phase.STARTING, "a process is not yet a training"
-    ready = of(core.later(9.0).look(Pong={}), facts.BecameReady)[0]
-    assert ready.after_s == 10.0
-    assert core.phase("Pong") is Phase.RUNNING
 
 
 def test_the_controls_are_staggered_and_written_before_the_worker_can_read_them():
@@ -219,39 +190,11 @@ def test_exits(ending, cause, phase):
     assert core.program("Pong").exposure_s == 100.0
 
 
-def test_a_clean_exit_keeps_no_last_lines():
-    core = Core(settings("Pong")).running("Pong")
-    assert of(core.ended("Pong", code=0, last_lines=("bye",)), facts.Exited)[0].last_lines == ()
-
-
 def test_leftover_processes_and_files_are_told():
     core = Core(settings("Pong")).running("Pong")
     left = ("7 sleep", "8 sleep", "9 sh", "/dev/shm/nccl-1 (8192 bytes)")
     why = of(core.ended("Pong", code=1, leftovers=left), facts.Exited)[0].why
     assert why.endswith("; 3 leftover processes ended; 1 leftover file in /dev/shm removed")
-
-
-def test_exit_codes_of_a_program_that_does_not_speak_the_contract_are_just_codes():
-    core = Core(settings(spec("Pong", progress=Progress.LOG, done_codes=(0, 3)))).running("Pong")
-    core.ended("Pong", code=78)
-    assert core.told(facts.Exited)[-1].cause == "crash"
-    core.running("Pong").ended("Pong", code=3)
-    assert core.phase("Pong") is Phase.DONE
-
-
-def test_backoff_then_the_clock_then_the_next_start():
-    core = Core(settings("Pong")).running("Pong")
-    core.ended("Pong", signal=9)
-    core.running("Pong")
-    decision = core.ended("Pong", signal=9)
-    assert core.phase("Pong") is Phase.BACKOFF
-    assert core.wake_at_s == core.now_s + 1.0 == of(decision, facts.BackedOff)[0].until_s
-    core.later(0.9).woke()
-    assert core.phase("Pong") is Phase.BACKOFF
-    core.to_wake()
-    assert core.phase("Pong") is Phase.STARTING
-    assert core.program("Pong").attempts == 3
-    assert "; death 2 " in core.told(facts.SpawnIntended)[-1].why
 
 
 def die(core, name="Pong", **ending):
@@ -302,15 +245,6 @@ def test_forgiveness_is_for_progress_not_for_being_alive():
     assert len(core.told(facts.Recovered)) == 1
 
 
-def test_a_program_without_any_source_of_progress_is_forgiven_for_being_there():
-    core = Core(settings(spec("Pong", progress=Progress.NONE))).running("Pong")
-    core.ended("Pong", signal=9)
-    core.running("Pong")
-    core.watch(601, Pong={"progress_at_s": None, "live_at_s": None, "phase": None})
-    assert core.program("Pong").streak == 0
-    assert not core.told(facts.Stalled)
-
-
 # --- slots -------------------------------------------------------------------------------------------------------------
 
 
@@ -350,19 +284,6 @@ def test_fewer_slots_shed_those_of_a_priority_that_can_resume_first():
     core.running("script")
     core.load(replace(core.settings, level=replace(core.settings.level, slots=1)))
     assert [fact.program for fact in core.told(facts.StopIntended)] == ["Qbert"], "and not the script, which began later"
-
-
-def test_a_kept_slot_is_not_kept_beyond_a_lowered_level():
-    """Found by the simulation: the restart of a program in BACKOFF came on top of a level that had become full."""
-    core = Core(settings("A", "B", slots=2))
-    core.begin()
-    core.running("A", "B")
-    core.ended("B", signal=9)
-    core.running("B").ended("B", signal=9)
-    assert core.phase("B") is Phase.BACKOFF
-    core.load(replace(core.settings, level=replace(core.settings.level, slots=1)))
-    core.to_wake()
-    assert (core.phase("A"), core.phase("B")) == (Phase.RUNNING, Phase.QUEUED)
 
 
 # --- checkpoints and reports --------------------------------------------------------------------------------------------
@@ -503,12 +424,6 @@ def test_an_exit_that_is_dated_in_the_future_ended_now():
     assert core.told(facts.Exited)[1].ended_at_s == began_s, "nor before it began"
 
 
-def test_a_checkpoint_is_never_from_the_future():
-    core = Core(settings("Pong")).running("Pong")
-    core.ended("Pong", signal=9, ckpt_step=190, ckpt_at_s=core.now_s + 20.0)
-    assert core.program("Pong").ckpt_at_s == core.now_s
-
-
 def test_a_damaged_newest_checkpoint_does_not_hide_the_newer_ones_after_it():
     core = Core(settings("Pong")).running("Pong")
     core.look(Pong={"ckpt_step": 80_000, "ckpt_count": 1})
@@ -564,15 +479,3 @@ def test_a_checkpoint_that_was_never_set_aside_is_so_when_somebody_resumes_from_
     core.running("Pong")
     assert not of(resume(core, 60_000), commands.QuarantineCheckpoint)
     assert core.program("Pong").ckpt_step == 60_000
-
-
-def test_deaths_before_anything_was_restored_burn_no_checkpoint():
-    core = Core(settings("Pong")).running("Pong")
-    core.look(Pong={"ckpt_step": 80_000, "ckpt_count": 1})
-    core.ended("Pong", signal=9)
-    for _ in range(6):
-        if core.phase("Pong") is Phase.BACKOFF:
-            core.to_wake()
-        core.running("Pong")
-        core.ended("Pong", code=1)
-    assert not core.told(facts.CheckpointQuarantined)

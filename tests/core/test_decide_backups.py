@@ -70,16 +70,6 @@ def test_a_program_that_could_not_be_saved_is_named_and_an_alert():
     assert [command.notice.kind for command in of(failed, commands.WriteAlert)] == ["backup"]
 
 
-def test_a_backup_that_fails_says_why():
-    core = running()
-    name, _, _ = reply(ask(core, Verb.BACKUP, "Pong"))
-    failed = core.give(BackupMade(core.now_s, name, "the disk is full"))
-    assert "the disk is full" in of(failed, facts.BackupFailed)[0].why
-    assert [(end.name, end.ok) for end in core.state.backups.ends] == [(name, False)]
-    two, _, _ = reply(ask(core, Verb.BACKUP, "Pong"))
-    assert two != name, "the name of one that failed is not used again at once"
-
-
 def test_another_daemon_begins_anew_what_the_one_before_did_not_finish():
     core = running()
     name, _, _ = reply(ask(core, Verb.BACKUP))
@@ -96,24 +86,6 @@ def test_the_calendar_is_answered_once():
     assert (fact.cause, fact.programs, fact.due_wall_s) == ("calendar", ("Pong", "Qbert"), wall_s + 0.5)
     assert fact.name.endswith("-calendar")
     assert kinds(core.give(BackupDue(core.now_s, wall_s + 0.5))) == []
-
-
-def test_a_clock_that_was_years_ahead_does_not_end_the_nightly_backups():
-    """A box boots in 2036 and makes its backup; then the network sets its clock."""
-    core = running()
-    right_s, core.wall_offset_s = core.wall_offset_s, core.wall_offset_s + 10 * 365 * 86_400.0
-    ahead = core.give(BackupDue(core.later(1.0).now_s, core.wall_offset_s + 0.5))
-    core.give(BackupMade(core.now_s, of(ahead, commands.Backup)[0].name, "", {"Pong": 1}, 1, "copy"))
-    core.wall_offset_s = right_s
-    due_s = core.later(60.0).wall_offset_s + core.now_s - 1.0
-    assert of(core.give(BackupDue(core.now_s, due_s)), facts.BackupIntended), "the next night's"
-    assert kinds(core.give(BackupDue(core.now_s, due_s))) == [], "and once"
-
-
-def test_the_calendar_asks_for_nothing_where_there_is_nothing():
-    core = Core(settings())
-    core.begin()
-    assert kinds(core.give(BackupDue(core.now_s, core.wall_offset_s + 99))) == []
 
 
 def test_before_another_level_there_is_a_backup():
@@ -249,15 +221,6 @@ def test_one_that_waits_for_memory_waits_for_the_rollback_instead_and_then_for_m
     core.give(BackupRestored(core.now_s, kept_as, "", {"Pong": 5}))
     assert core.phase("Pong") is Phase.GATED
     assert of(core.later(1).see(gpus(gpu(free_mb=50_000))), commands.Spawn)
-
-
-def test_one_that_leaves_the_config_meanwhile_is_nobodys_business():
-    core = running()
-    kept_as = rolling(core)
-    core.ended("Pong", code=75)
-    core.load(replace(core.settings, programs=(core.settings.program("Qbert"),)))
-    left = core.ended("Qbert", code=75)
-    assert of(left, commands.RestoreBackup) == [commands.RestoreBackup("b", ("Pong", "Qbert"), kept_as)]
 
 
 @pytest.mark.parametrize("after", ["asked", "begun", "left"])

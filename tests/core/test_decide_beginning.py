@@ -1,15 +1,12 @@
 """A daemon's first turn: adoption of what survived, reboots of the host, and the fold that carries it all over."""
 
-import dataclasses
-
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
 from supervisor.model.facts import Stamped
-from supervisor.model.fold import fold, fold_all, replay
+from supervisor.model.fold import fold
 from supervisor.model.inputs import Survival
 from supervisor.model.lifecycle import Phase
-from supervisor.model.state import State
 from supervisor.policy.worker.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
 from supervisor.reports.incidents import incidents
 from supervisor.reports.status_view import box_view
@@ -39,15 +36,6 @@ def test_adopted_between_the_intent_and_the_news_of_its_pid():
     assert core.phase("Pong") is Phase.STARTING
     core.later(1.0).look(Pong={})
     assert core.phase("Pong") is Phase.RUNNING
-
-
-def test_adopted_without_a_known_pid():
-    core = Core(settings("Pong"))
-    core.begin()
-    name, survivor = core.survivor("Pong", Survival.ALIVE)
-    core.begin((name, dataclasses.replace(survivor, pid=None)))
-    assert core.told(facts.Spawned) == []
-    assert core.attempt("Pong").pid is None
 
 
 @pytest.mark.parametrize(
@@ -111,13 +99,6 @@ def test_adopted_but_changed_in_the_config():
     assert core.phase("Pong") is Phase.STOPPING
     core.ended("Pong", code=75)
     assert core.attempt("Pong").digest == "Pong-2"
-
-
-def test_a_backoff_that_came_due_while_no_daemon_was_there():
-    core = Core(settings("Pong")).into(Phase.BACKOFF)
-    core.later(60.0).begin()
-    assert core.phase("Pong") is Phase.STARTING
-    assert core.program("Pong").streak == 2, "a daemon's restart forgives nobody"
 
 
 # --- reboots --------------------------------------------------------------------------------------------------------------
@@ -184,17 +165,6 @@ def test_the_alert_tells_what_was_lost_and_what_resumes():
     assert losses == {"Pong": Loss(500, bound=AT_LEAST), "Enduro": UNKNOWN}, "a sign of life no newer than it: not 0"
 
 
-def test_a_sign_of_life_older_than_the_checkpoint_is_no_loss_of_zero():
-    """55,628 steps were shown, the sign of life was at 54,700, the newest checkpoint at 54,896: `0/0s/0.0%` was told."""
-    core, decision = rebooted(ckpt_steps={"Pong": 9_500})
-    assert of(decision, commands.AlertReboot)[0].losses["Pong"] == UNKNOWN
-    core.running("Pong")
-    core.look(core.report("Pong", "resumed", step=9_500), Pong={})
-    resumed = core.told(facts.Resumed)[0]
-    assert (resumed.lost_steps, resumed.lost_s, resumed.lost_share) == (None, None, None)
-    assert resumed.why == "resumed at step 9,500 (last exit: reboot), lost steps unknown"
-
-
 def test_the_record_is_the_furthest_that_any_witness_has_seen():
     """The sign of life of a daemon that has just started shows less than the journal."""
     core = Core(settings(spec("Pong", builtin=True))).running("Pong")
@@ -224,13 +194,6 @@ def test_steps_that_are_on_record_as_lost_are_not_lost_again():
     assert [fact.lost_steps for fact in core.told(facts.Resumed)] == [1_000, None]
     again = core.later(9.0).reboot("boot-3", steps={"Pong": 8_300}, ckpt_steps={"Pong": 8_000}, mark_at_s=core.now_s)
     assert of(again, commands.AlertReboot)[0].losses["Pong"].steps == 300
-
-
-def test_lost_work_is_told_again_by_the_worker_that_resumes():
-    core, _ = rebooted()
-    core.running("Pong")
-    core.look(core.report("Pong", "resumed", step=8500), Pong={})
-    assert core.told(facts.Resumed)[0].why == "resumed at step 8,500 (last exit: reboot), at least 500 steps lost"
 
 
 def test_a_reboot_with_nothing_known():
@@ -277,14 +240,6 @@ def test_why_the_box_went_down_is_on_record():
     assert fact.why.endswith("unclean: the kernel panicked, down 1m (test)")
 
 
-def test_a_reboot_empties_no_backoff():
-    core = Core(settings("Pong")).into(Phase.BACKOFF)
-    retry_at_s = core.program("Pong").retry_at_s
-    core.later(0.5).reboot("boot-2")
-    assert core.program("Pong").retry_at_s == retry_at_s
-    assert of(core.last, commands.AlertReboot)[0].resuming == ()
-
-
 def test_a_program_that_left_the_config_while_the_host_was_down():
     core = Core(settings("Pong")).running("Pong")
     core.settings = settings()
@@ -293,26 +248,7 @@ def test_a_program_that_left_the_config_while_the_host_was_down():
     assert of(decision, commands.AlertReboot)[0].losses == {"Pong": UNKNOWN}
 
 
-def test_many_reboots_are_remembered_within_bounds():
-    core = Core(settings("Pong"))
-    core.begin()
-    for number in range(250):
-        core.later(1100.0).reboot(f"boot-{number + 2}", up_s=1000.0 + number)
-    assert len(core.state.reboots) == 200
-    assert of(core.last, commands.AlertReboot)[0].number == core.state.reboots_total == 250
-    assert core.state.levels["light"].reboots == 250
-    assert len(core.state.levels["light"].uptimes_s) == 50
-    assert core.program("Pong").restarts == 0
-
-
 # --- fold ----------------------------------------------------------------------------------------------------------------
-
-
-def test_the_whole_journal_gives_the_live_state():
-    core, _ = rebooted()
-    assert fold_all(core.journal) == core.state == replay(core.journal)[0]
-    assert fold_all(core.journal[5:], fold_all(core.journal[:5])) == core.state
-    assert fold_all([]) == State()
 
 
 def test_facts_of_what_is_not_there_change_no_program():
@@ -324,17 +260,3 @@ def test_facts_of_what_is_not_there_change_no_program():
         facts.DaemonSuspended("x", 5.0, 9.0),
     ):
         assert fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs == core.state.programs
-
-
-def test_a_kill_on_record_without_a_stop_is_passed_over():
-    core = Core(settings("Pong")).running("Pong")
-    fact = facts.KillIntended("x", "Pong", core.token("Pong"), 1.0)
-    assert fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs == core.state.programs
-
-
-def test_a_checkpoint_of_unknown_step_that_was_set_aside():
-    core = Core(settings("Pong")).running("Pong")
-    core.look(Pong={"ckpt_step": 5, "ckpt_count": 1})
-    fact = facts.CheckpointQuarantined("x", "Pong", "ckpt-?", None)
-    program = fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs["Pong"]
-    assert (program.ckpt_step, program.quarantined_since_ckpt) == (5, True)

@@ -117,11 +117,3 @@ def test_a_new_name_of_a_container_is_no_news():
     core = on({"machine": "m1", "hostname": "a1"}, "Pong")
     core.later(9.0).reboot("boot-1", box={"machine": "m1", "hostname": "a2"}, kind="container")
     assert len(core.told(facts.BoxIdentified)) == 1
-
-
-def test_boxes_without_a_name_can_differ_too():
-    core = on({"machine": "m1", "hardware": "x"}, "Pong")
-    core.later(9.0).reboot("boot-2", box={"machine": "m1", "hardware": "x"})
-    core.later(9.0).reboot("boot-3", box={"machine": "m2", "hardware": "y"})
-    assert core.told(facts.HostRebooted)[-1].why.startswith("this is another box than before (")
-    assert core.state.former_boxes[-1].hostname == ""

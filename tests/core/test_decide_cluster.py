@@ -108,17 +108,6 @@ def test_a_job_that_saved_before_its_time_limit_is_followed_by_the_next_one_at_o
     assert core.program("Pong").exit_cause == "time_limit"
 
 
-def test_what_was_saved_at_the_time_limit_is_not_lost():
-    core = cluster()
-    runs(core)
-    end = JobEnd("17", "COMPLETED", asked="time limit", began=True)
-    core.later(60.0)
-    core.give(Ended(core.now_s, "Pong", core.token("Pong"), Ending(code=75, steps=5000, ckpt_step=5000, job=end)))
-    runs(core, job="18")
-    core.look(core.report("Pong", "resumed", step=5000))
-    assert [fact.lost_steps for fact in core.told(facts.Resumed)] == [0]
-
-
 def test_a_job_that_was_too_slow_to_save_waits_before_the_next_one():
     core = cluster()
     for _ in range(2):
@@ -185,15 +174,6 @@ def test_somebody_who_deletes_a_job_has_stopped_its_program():
     assert core.phase("Pong") is Phase.STARTING
 
 
-def test_a_job_that_we_delete_is_stopped_on_request_and_blames_nobody():
-    core = cluster()
-    runs(core)
-    core.ask("stop", "Pong")
-    ended(core, state="NODE_FAIL")
-    assert [(fact.cause, fact.counted) for fact in core.told(facts.Exited)] == [("stopped", False)]
-    assert core.told(facts.NodeFaulted) == []
-
-
 def test_a_node_that_loses_jobs_again_and_again_is_avoided_for_a_while():
     core = cluster()
     for number in ("17", "18"):
@@ -208,14 +188,6 @@ def test_a_node_that_loses_jobs_again_and_again_is_avoided_for_a_while():
     assert core.state.cluster.avoid(until_s) == ()
     found = core.state.cluster.partitions["gpu"]
     assert (found.faults, found.up_s) == (2, 200.0)
-
-
-def test_a_lost_job_without_the_name_of_its_node_blames_none():
-    core = cluster()
-    runs(core)
-    ended(core, state="NODE_FAIL", node="")
-    assert core.told(facts.NodeFaulted) == []
-    assert core.phase("Pong") is Phase.STARTING
 
 
 def test_gpu_time_is_booked_on_the_account():

@@ -70,11 +70,6 @@ def test_a_stop_and_a_configuration_that_cannot_work_are_no_failed_starts():
     assert core.program("Web").early_ends == 0
 
 
-def test_without_start_retries_an_early_end_is_a_death_as_any_other():
-    core = begun(start_retries=None)
-    assert "; first death " in of(starts_and_dies(core), facts.BackedOff)[0].why
-
-
 def test_the_setting_may_have_gone_when_it_ends():
     core = begun(start_retries=0)
     core.spawned("Web")

@@ -7,7 +7,6 @@ from supervisor.model.inputs import CommandLeft
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.worker.figures import Sources
-from supervisor.policy.worker.no_room import Disk
 from supervisor.reports.incidents import incidents
 from supervisor.reports.view import program_views
 
@@ -132,17 +131,6 @@ def test_work_in_the_background_runs_on_is_reported_with_the_remedy_and_is_not_d
     assert (core.phase("t"), core.told(facts.Exited)[-1].code) == (Phase.STARTING, 1)
 
 
-def test_a_stop_ends_work_in_the_background_as_any_other():
-    core = running()
-    gone = left(core)
-    core.watch(30, t={"left": gone})
-    core.ask("stop", "t")
-    assert of(core.last, commands.AskToLeave)
-    core.watch(1, t={"left": gone})
-    core.ended("t", code=0, leftovers=("python3 train.py(7)",))
-    assert core.phase("t") is Phase.STOPPED
-
-
 def test_the_rest_of_the_work_is_ended_after_its_grace_and_named():
     core = running()
     core.look(t={"steps": 100})
@@ -161,11 +149,3 @@ def test_steps_after_the_command_had_left_show_that_they_are_the_work():
     core.look(t={"steps": 5, "left": gone})
     core.watch(25, t={"steps": 7, "left": gone})
     assert core.told(facts.CommandGone)[0].background
-
-
-def test_a_data_loader_that_a_small_dev_shm_kills_is_told_so():
-    core = running()
-    line = "RuntimeError: DataLoader worker (pid 61) is killed by signal: Bus error."
-    core.ended("t", code=1, last_lines=(line,), disks=(Disk("/dev/shm", 64 << 20, 64 << 20),))
-    why = core.told(facts.Exited)[-1].why
-    assert why == f"exit code 1: {line}; /dev/shm has only 64 MiB in all: start the container with --shm-size"

@@ -10,7 +10,6 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.placeholders import Template
-from supervisor.policy.worker.stall import StallSettings
 from supervisor.reports.view import program_view
 
 READ = Sources(log_regex=("step=(?P<step>.*)",))
@@ -84,38 +83,11 @@ def test_one_that_goes_on_beyond_it_has_lost_nobody_knows_how_much():
     assert "lost steps unknown" in resumed(core).why
 
 
-def test_the_last_step_of_its_log_counts_where_no_look_has_seen_it():
-    core = script().running("Pong")
-    shows(core, 900, 4)
-    core.ended("Pong", signal=9, shown_steps=1000)
-    ended = core.told(facts.Exited)[-1]
-    assert (ended.steps, ended.at_least) == (1000, True)
-
-
 def test_a_step_that_it_says_to_have_resumed_from_is_as_good_as_a_report():
     core = at_step()
     shows(core, 48_100, 48_100, resumed_step=48_000)
     assert (type(resumed(core)), resumed(core).step, resumed(core).lost_steps) == (facts.Resumed, 48_000, 2000)
     assert core.program("Pong").ckpt_step == 48_000
-
-
-def test_a_report_counts_before_what_its_log_shows():
-    core = at_step()
-    core.look(
-        core.report("Pong", "resumed", step=47_000), Pong={"steps": 47_100, "first_steps": (47_100,), "source": "figures"}
-    )
-    shows(core, 47_100, 47_100)
-    assert [each.step for each in core.told(facts.Resumption)][1:] == [47_000]
-
-
-def test_the_first_step_may_take_ten_minutes():
-    core = at_step()
-    core.watch(590, period_s=5.0, Pong={"steps": None, "source": "log", "progress_at_s": lambda now_s: now_s})
-    assert not core.told(facts.ResumeUnknown)
-    core.watch(150, period_s=5.0, Pong={"steps": None, "source": "log", "progress_at_s": lambda now_s: now_s})
-    assert len(core.told(facts.ResumeUnknown)) == 1
-    shows(core, 9, 9)
-    assert len(core.told(facts.Resumption)) == 1, "it was said that nobody knows"
 
 
 @pytest.mark.parametrize("seen", [{"unread": "log_regex has matched none"}, {"steps": 48_100}])
@@ -139,12 +111,6 @@ def test_what_is_not_read_is_told_once_for_each_reason():
     assert len(core.told(facts.FiguresUnread)) == 16, "nor does one with many files"
 
 
-def test_a_beat_knows_better():
-    core = script().running("Pong")
-    core.look(Pong={"steps": 5, "first_steps": (3, 4, 5), "source": "beat"})
-    assert not core.told(facts.Resumption)
-
-
 def test_steps_that_stand_still_end_nothing_while_it_works():
     core = script().running("Pong")
     shows(core, 500, 4)
@@ -154,30 +120,6 @@ def test_steps_that_stand_still_end_nothing_while_it_works():
     assert not core.told(facts.Stalled)
     core.watch(700, Pong={**same, "witness_at_s": core.now_s, "witness": "cpu"})
     assert core.told(facts.Stalled)[0].stall == "silent"
-
-
-def test_a_slow_pace_of_printed_lines_is_told_and_restarts_nothing():
-    core = script(stall=StallSettings(slow_restart_s=100.0)).running("Pong")
-    moving = {
-        "progress_at_s": lambda now_s: now_s,
-        "live_at_s": None,
-        "source": "figures",
-        "first_steps": (4,),
-        "steps": 500,
-    }
-    core.watch(120, Pong={**moving, "steps_per_s": 100.0})
-    core.watch(400, Pong={**moving, "steps_per_s": 10.0})
-    assert core.told(facts.Slowed)
-    assert not core.told(facts.StopIntended)
-
-
-def test_a_printed_nan_is_a_divergence_after_a_minute():
-    core = script().running("Pong")
-    for count in range(70):
-        shows(core, 100 + count, 4, nan_count=max(0, count - 1))
-        core.later(1)
-    assert core.told(facts.Diverged)
-    assert core.told(facts.StopIntended)[0].reason == "diverged"
 
 
 def test_status_shows_figures_of_another_name_and_why_some_are_not_known():

@@ -63,21 +63,6 @@ def test_bursts_of_another_training_do_not_look_like_room():
     assert core.phase("Pong") is Phase.STARTING
 
 
-def test_of_two_that_start_at_once_the_second_counts_what_the_first_will_take():
-    core = core_of("Pong", "Qbert")
-    core.begin()
-    core.see(gpus(gpu(free_mb=20_000)))
-    assert (core.phase("Pong"), core.phase("Qbert")) == (Phase.STARTING, Phase.GATED)
-    core.spawned("Pong", pid=77)
-    core.later(1.0).see(gpus(gpu(free_mb=16_000, processes=((77, 4_000 * MB),))))
-    assert core.phase("Qbert") is Phase.GATED, "8,000 of those 16,000 are Pong's"
-    core.later(1.0).see(gpus(gpu(free_mb=19_999, processes=((77, 4_000 * MB),))))
-    assert core.phase("Qbert") is Phase.GATED, "11,999 are left"
-    core.later(1.0).look(Pong={})
-    core.later(1.0).see(gpus(gpu(free_mb=12_000)))
-    assert core.phase("Qbert") is Phase.STARTING
-
-
 @pytest.mark.parametrize(
     ("free_mb", "held_mb", "phase"),
     [
@@ -136,14 +121,6 @@ def test_after_the_timeout_it_starts_with_its_fallback_batch_or_as_it_is(program
     (spawn,) = of(decision, commands.Spawn)
     assert spawn.batch_size == batch
     assert "waited 1m for 12,000 MiB" in decision.facts[0].why
-
-
-def test_its_own_times_count_before_the_gates():
-    core = core_of(spec("Pong", gate_timeout_s=10.0, gate_poll_s=1.0))
-    core.begin()
-    core.see(gpus(gpu(free_mb=3_000)))
-    core.later(10.0).see(gpus(gpu(free_mb=3_000)))
-    assert core.phase("Pong") is Phase.STARTING
 
 
 def test_it_may_wait_for_ever_or_be_given_up():
@@ -208,26 +185,6 @@ def test_a_restart_that_is_due_before_the_first_look_waits_in_the_queue():
     assert core.phase("Pong") is Phase.QUEUED
     core.see(gpus(gpu(free_mb=70_000)))
     assert core.phase("Pong") is Phase.STARTING
-
-
-def test_a_slot_that_is_taken_away_ends_the_wait():
-    core = core_of("Pong", spec("Qbert", min_free_mb=0), slots=2)
-    core.begin()
-    core.see(gpus(gpu(free_mb=3_000)))
-    assert (core.phase("Pong"), core.phase("Qbert")) == (Phase.GATED, Phase.STARTING)
-    core.load(replace(core.settings, level=replace(core.settings.level, slots=1)))
-    assert core.phase("Pong") is Phase.QUEUED
-    assert "no slot is free" in core.program("Pong").why
-
-
-def test_it_waits_on_over_a_restart_of_the_daemon():
-    core = core_of("Pong", timeout_s=100.0)
-    core.begin()
-    core.see(gpus(gpu(free_mb=3_000)))
-    core.later(50.0).begin()
-    assert core.phase("Pong") is Phase.GATED
-    core.later(50.0).see(gpus(gpu(free_mb=3_000)))
-    assert core.phase("Pong") is Phase.STARTING, "its time went on"
 
 
 # --- what CUDA lets it see -----------------------------------------------------------------------------------------------

@@ -91,16 +91,6 @@ def test_each_xid_is_told_and_the_same_again_not_for_ten_minutes():
     ] or ("gpu_xid" in core.state.vetoes)
 
 
-def test_the_same_readings_again_mean_nothing_new():
-    core = Core(settings("Pong"))
-    core.begin()
-    seen = gpus(gpu())
-    core.see(seen)
-    memory = core.memory
-    core.later(1.0).see(seen)
-    assert core.memory.objections is memory.objections
-
-
 def test_needs_are_learned_of_steady_training_and_seldom():
     core = Core(settings("Pong", spec("Qbert", gpu=1), slots=2))
     core.begin()
@@ -134,17 +124,6 @@ def test_needs_are_of_their_level_and_end_with_their_program():
     assert core.program("Pong").held("light").host_bytes == 900 * MB
     core.load(replace(core.settings, programs=(spec("Pong", digest="Pong-3", own_digest="Other"),)))
     assert core.program("Pong").needs == ()
-
-
-def test_a_program_that_no_daemon_has_looked_at_yet_teaches_nothing():
-    core = Core(settings("Pong")).running("Pong")
-    core.look(Pong={"rss_bytes": 900 * MB})
-    core.memory = replace(core.memory, watches={})  # as after a start of the daemon
-    core.later(61.0).see(gpus(gpu()))
-    assert not core.told(facts.NeedLearned)
-    core.look(Pong={"rss_bytes": 900 * MB})
-    core.later(1.0).see(gpus(gpu(free_mb=9)))
-    assert core.told(facts.NeedLearned)
 
 
 def test_a_program_that_left_the_config_teaches_nothing():

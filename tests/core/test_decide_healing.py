@@ -1,7 +1,5 @@
 """From readings to healing: the ladder of a stall, the daemon's own absence, gaps, intervals, slowness."""
 
-from dataclasses import replace
-
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
 
@@ -54,22 +52,6 @@ def test_evidence_comes_before_healing():
     assert core.told(facts.Exited)[0].why == "ended after a stall (hang), killed by SIGKILL"
 
 
-def test_evidence_that_never_comes_is_not_waited_for():
-    core = Core(settings("Pong")).running("Pong")
-    told = core.watch(43, Pong=stuck(core))
-    assert names(told) == ["Stalled", "Examined", "StopIntended"]
-    assert core.told(facts.Examined)[0].evidence == {}
-    assert core.attempt("Pong").stop.asked_at_s - core.told_at(facts.Stalled) == 10.0
-
-
-def test_evidence_that_could_read_nothing():
-    core = Core(settings("Pong")).running("Pong")
-    core.watch(31, Pong=stuck(core))
-    core.give(replace(evidence(core), evidence={}))
-    assert core.told(facts.Examined)[0].why == "evidence taken before healing: nothing could be read"
-    assert core.give(evidence(core)).facts == (), "and the late answer of another examination is not kept twice"
-
-
 def evidence(core):
     return EvidenceTaken(core.now_s, "Pong", core.token("Pong"), {"stacks": "x"})
 
@@ -86,20 +68,6 @@ def test_a_worker_that_moves_again_while_it_is_examined_is_left_alone():
     told = core.watch(31, Pong=stuck(core))
     assert "Stalled" in names(told), "the next stall is judged afresh"
     assert of(core.last, commands.TakeEvidence)
-
-
-def test_evidence_without_a_stall_is_nobodys():
-    core = Core(settings("Pong")).running("Pong")
-    assert core.give(evidence(core)).facts == ()
-
-
-@pytest.mark.parametrize("readings", [{"live_at_s": 0.0}, {"live_at_s": None}], ids=["gil", "silent"])
-def test_other_classes_are_healed_too(readings):
-    core = Core(settings("Pong")).running("Pong")
-    core.watch(31, Pong=stuck(core, **readings))
-    core.evidence("Pong")
-    core.watch(1, Pong={**readings, "progress_at_s": 0.0})
-    assert core.phase("Pong") is Phase.STOPPING
 
 
 def test_a_start_that_never_trains():
@@ -147,17 +115,6 @@ def test_a_process_that_stays_stopped_is_examined_and_ended():
     assert core.phase("Pong") is Phase.STOPPING
 
 
-def test_continued_but_still_without_progress_is_a_hang():
-    core = Core(settings("Pong")).running("Pong")
-    at_s = core.now_s
-    core.watch(6, Pong=stuck(core, proc_state="T"))
-    core.watch(30, Pong={"progress_at_s": at_s, "proc_state": "S"})
-    assert [fact.stall for fact in core.told(facts.Stalled)] == ["stopped", "hang"]
-    core.evidence("Pong")
-    core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "S"})
-    assert core.phase("Pong") is Phase.STOPPING
-
-
 def test_stopped_again_after_it_hung_is_continued_again():
     core = Core(settings("Pong")).running("Pong")
     at_s = core.now_s
@@ -188,15 +145,6 @@ def test_state_d_is_reported_once_and_healed_when_a_signal_can_reach_it():
     assert core.phase("Pong") is Phase.STOPPING
 
 
-def test_flapping_between_d_and_s_is_no_flood_of_facts():
-    core = Core(settings("Pong")).running("Pong")
-    at_s, told = core.now_s, []
-    core.watch(30, Pong={"progress_at_s": at_s})
-    for second in range(60):
-        told += core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "DS"[second % 2]})
-    assert len(told) <= 12
-
-
 # --- the daemon's own absence --------------------------------------------------------------------------------------------
 
 
@@ -219,16 +167,6 @@ def test_whoever_hung_before_is_judged_once_all_that_gathered_was_heard():
     assert verdicts(core.watch(1, Pong=hung)) == ["Stalled"]
 
 
-def test_a_box_that_starves_judges_late_but_judges():
-    core = Core(settings("Pong")).running("Pong")
-    hung, told = stuck(core), []
-    for _ in range(8):
-        told += core.asleep(6.0).woke().facts
-        told += core.watch(5, Pong=hung)
-    assert verdicts(told)[:2] == ["DaemonSuspended", "Stalled"]
-    assert 60.0 < core.told_at(facts.Stalled) - hung["progress_at_s"] < 90.0, "twice the time"
-
-
 def test_nobody_is_killed_before_the_news_of_its_leaving_can_be_heard():
     core = Core(settings("Pong")).running("Pong")
     core.ask(Verb.STOP, "Pong")
@@ -246,12 +184,6 @@ def test_readings_are_judged_by_when_they_were_taken():
     for took_s in (20.0, 29.0):
         assert core.give(Sampled(at_s + took_s + 20.0, seen, began_s=at_s + took_s)).facts == ()
     assert "Stalled" in kinds(core.give(Sampled(at_s + 51.0, seen, began_s=at_s + 31.0)))
-
-
-def test_looks_that_are_slow_for_ever_still_find_a_stall():
-    core = Core(settings("Pong")).running("Pong")
-    told = core.watch(48, period_s=8.0, Pong=stuck(core))
-    assert verdicts(told)[0] == "Stalled"
 
 
 def test_evidence_that_was_outstanding_during_an_absence_heals_nobody_that_moved():
@@ -357,13 +289,6 @@ def test_the_interval_follows_what_saves_cost_and_is_written_for_the_worker():
     assert chosen[0].interval_s == core.program("Pong").interval_s < 60.0
 
 
-def test_the_interval_is_not_chosen_more_often_than_twice_a_minute():
-    core = Core(settings("Pong")).running("Pong")
-    costs = {"ckpt_step": 5, "ckpt_count": 1, "ckpt_stall_s": lambda now_s: 0.001 if int(now_s) % 2 else 1.0}
-    told = core.watch(120, Pong=costs)
-    assert len([fact for fact in told if isinstance(fact, facts.IntervalChosen)]) <= 4
-
-
 def test_a_new_attempt_begins_with_the_interval_that_was_chosen():
     core = Core(settings("Pong", checkpoint=CheckpointSettings(first_s=60.0))).running("Pong")
     core.watch(100, Pong={"ckpt_step": 5, "ckpt_count": 1, "ckpt_stall_s": 0.05})
@@ -371,33 +296,6 @@ def test_a_new_attempt_begins_with_the_interval_that_was_chosen():
     assert of(decision, commands.SetControl)[0].interval_s == core.program("Pong").interval_s < 60.0
     core.running("Pong")
     assert not of(core.last, facts.IntervalChosen), "what a save costs is remembered over attempts"
-
-
-def test_failures_and_reboots_shorten_it():
-    def interval(**state):
-        core = Core(settings("Pong"))
-        core.begin(boot_wall_s=core.wall_offset_s - 600.0)
-        core.running("Pong")
-        for _ in range(state.get("deaths", 0)):
-            core.ended("Pong", signal=11)
-            if core.phase("Pong") is Phase.BACKOFF:
-                core.to_wake()
-            core.running("Pong")
-        for number in range(state.get("reboots", 0)):
-            core.later(900.0).reboot(f"boot-{number + 2}", up_s=900.0, boot_wall_s=core.wall_offset_s + core.now_s - 5.0)
-            core.running("Pong")
-        core.watch(60, Pong={"ckpt_step": 5, "ckpt_count": 1, "ckpt_stall_s": 0.2})
-        return core.program("Pong").interval_s
-
-    calm = interval()
-    assert interval(deaths=6) < calm
-    assert interval(reboots=6) < calm
-
-
-def test_programs_that_do_not_speak_the_contract_have_no_interval():
-    core = Core(settings(spec("Pong", progress=Progress.NOTIFY))).running("Pong")
-    core.watch(100, Pong={"ckpt_step": 5, "ckpt_count": 1, "ckpt_stall_s": 0.05})
-    assert core.told(facts.IntervalChosen) == []
 
 
 # --- slowness --------------------------------------------------------------------------------------------------------------
@@ -417,17 +315,6 @@ def test_slowness_is_told_once_until_it_is_over():
     assert len(core.told(facts.Slowed)) == 1
     core.watch(5, Pong={"steps_per_s": 400.0})
     assert len(core.told(facts.Slowed)) == 2
-
-
-def test_what_is_usual_must_be_known_first_and_other_phases_do_not_count():
-    core = Core(settings("Pong")).running("Pong")
-    core.watch(50, Pong={"steps_per_s": 1000.0})
-    core.watch(60, Pong={"steps_per_s": 10.0, "phase": "evaluating"})
-    core.watch(100, Pong={"steps_per_s": 1000.0})
-    core.watch(200, Pong={"steps_per_s": 10.0, "phase": "evaluating"})
-    assert core.told(facts.Slowed) == []
-    core.watch(70, Pong={"steps_per_s": 400.0})
-    assert core.told(facts.Slowed), "slow enough in training"
 
 
 def test_what_a_worker_says_cannot_move_the_cursor_of_who_reads_it():

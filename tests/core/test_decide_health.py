@@ -172,10 +172,3 @@ def test_games_that_are_not_counted_are_no_fall_and_a_worker_that_leaves_is_not_
     assert core.told(facts.Sickened) == []
     core.watch(2, Pong={"steps": None, "q_max_abs": 1.0, **Q})
     assert core.memory.watches["Pong"].well_at == {}
-
-
-def test_nothing_is_known_of_a_worker_that_tells_nothing():
-    from supervisor.deciding.health import figures
-    from supervisor.model.inputs import Sample
-
-    assert figures(Sample("t")) == "no figures known"

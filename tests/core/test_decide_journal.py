@@ -7,7 +7,6 @@ from core_kit import Core, facts, kinds, of, settings
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold
 from supervisor.model.inputs import Sample
-from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory, Observation, Trouble
 from supervisor.model.state import State
 from supervisor.reports.status_view import journal_view
@@ -29,11 +28,6 @@ def test_what_kept_the_journal_is_told_first_and_once():
     )  # fmt: skip
     assert core.memory.trouble is None
     assert not of(core.later(1.0).woke(), facts.JournalStalled)
-
-
-def test_every_turn_is_a_try_so_that_a_disk_with_room_is_noticed():
-    core = troubled(Core(settings("Pong")).running("Pong"))
-    assert kinds(core.woke()) == ["JournalStalled"]
 
 
 def test_an_hour_without_a_journal_is_no_absence_of_the_loop():
@@ -70,9 +64,3 @@ def test_damage_is_remembered_and_gaps_are_counted():
         "gaps": 2,
     }  # fmt: skip
     assert journal_view(State(), None) == {"error": "", "error_since_wall_s": None, "damage": None, "gaps": 0}
-
-
-def test_a_program_is_restarted_from_the_turn_that_gets_through():
-    core = troubled(Core(settings("Pong")).running("Pong"))
-    core.ended("Pong", signal=9, ckpt_step=5)
-    assert core.phase("Pong") is Phase.STARTING

@@ -161,32 +161,6 @@ def test_a_staggered_start_wakes_the_loop():
     assert len(core.told(facts.SpawnIntended)) == before + 1
 
 
-def test_a_trial_that_passes_is_home_and_the_record_says_so():
-    core = climbed("wide")
-    core.until_level("heavy")
-    assert core.levels()[:3] == [("light", False), ("wide", True), ("heavy", True)]
-    core.train(3 * 3600.0)
-    assert core.levels()[-1] == ("heavy", False)
-    assert "it is the highest level" in core.state.climb.said
-    assert not core.state.climb.trial
-
-
-def test_a_level_that_is_no_faster_is_left_again():
-    core = climbed()
-    core.pace = {"light": 100.0, "wide": 50.0, "heavy": 30.0}
-    core.train(4 * 3600.0)
-    assert ("wide", True) in core.levels()
-    assert core.state.level == "light"
-
-
-def test_what_a_crash_loses_is_not_kept():
-    core = climbed()
-    core.train(300.0)
-    core.steps = {name: max(0, steps - 20_000) for name, steps in core.steps.items()}
-    core.train(320.0)
-    assert core.told(facts.Reviewed)[0].reading == pytest.approx(2 * 6000.0 * (1 - 2 / 6.0), rel=0.05)
-
-
 def test_a_review_without_steps_or_with_less_than_none_knows_no_speed():
     core = climbed()
     core.pace["light"] = 0.0
@@ -275,33 +249,6 @@ def test_a_reboot_in_a_trial_leads_back_and_is_told():
     assert core.state.levels["wide"].up_s == pytest.approx(1020.0, abs=65.0), "not the whole boot's"
 
 
-def test_the_level_is_tried_again_after_its_rest():
-    core = climbed("wide")
-    core.train(600.0)
-    power_cut(core, "boot-2")
-    core.train(50 * 60.0)
-    assert core.state.level == "light"
-    core.until_level("wide", 3600.0)
-
-
-def test_a_reboot_that_somebody_meant_changes_nothing():
-    core = climbed("wide")
-    core.train(600.0)
-    last_s = core.now_s
-    core.later(60.0).reboot("boot-2", cause="operator", last_sign_s=last_s)
-    assert core.told(facts.RebootJudged)[-1].weight == 0.0
-    assert core.state.level == "wide"
-    assert core.state.climb.trial
-
-
-def test_a_reboot_of_which_little_is_known_counts_half():
-    core = climbed("wide")
-    core.train(60.0)
-    core.later(60.0).reboot("boot-2", cause="unclean", down_s=7200.0)
-    judged = core.told(facts.RebootJudged)[-1]
-    assert (judged.weight, judged.up_s) == (0.5, 0.0)
-
-
 def test_a_reboot_right_after_a_step_down_is_held_against_the_level_left():
     core = climbed("wide")
     core.train(60.0)
@@ -335,18 +282,6 @@ def test_a_container_killed_in_a_level_s_first_seconds_proves_nothing_about_it()
     power_cut(core, "boot-1", kind="container")
     assert core.told(facts.RebootJudged)[-1].weight == 1.0, "no such end at the level below"
     assert core.state.level == "light"
-
-
-def test_kills_that_come_at_each_level_are_no_fault_of_the_load():
-    core = climbed()
-    core.train(300.0)
-    power_cut(core, "boot-1", kind="container")
-    assert core.told(facts.RebootJudged)[-1].weight == 1.0, "there is nothing below, and no level is left for it"
-    core.until_level("wide")
-    core.train(300.0)
-    power_cut(core, "boot-1", kind="container")
-    weight = core.told(facts.RebootJudged)[-1].weight
-    assert 0.0 < weight < 1.0
 
 
 def test_a_reboot_while_pinned_moves_nothing():
@@ -435,14 +370,6 @@ def test_nothing_is_pinned_while_all_ends():
     assert core.state.level == "light"
 
 
-def test_a_pin_does_not_wake_what_ends():
-    core = climbed()
-    core.pin("wide", for_s=5.0)
-    core.terminate()
-    core.later(10.0).woke()
-    assert core.state.climb.pin is not None
-
-
 def test_a_fixed_ladder_is_where_its_start_says_and_can_be_pinned():
     core = Box(ladder(load=LoadSettings(mode=FIXED, start="wide")))
     core.begin()
@@ -498,14 +425,6 @@ def test_a_pin_whose_level_is_gone_ends():
     core.load(ladder(levels=LEVELS[:2]))
     assert core.state.climb.pin is None
     assert core.state.level == "light"
-
-
-def test_a_pin_from_before_the_climb_begins_is_where_the_record_begins():
-    core = Box(ladder(mode=FIXED))
-    core.begin()
-    core.pin("wide")
-    core.load(ladder())
-    assert level_memory.known(core.state).level == 1
 
 
 def test_a_pin_that_moved_elsewhere_meanwhile_is_followed_with_the_speeds_kept():
@@ -655,11 +574,6 @@ def test_one_that_failed_is_made_before_the_next_trial():
     assert tried_again(core, "boot-3") == []
 
 
-def test_one_that_is_still_being_made_is_not_begun_again():
-    core = climbed("wide")
-    assert tried_again(core) == []
-
-
 def test_a_level_of_another_shape_has_a_first_trial_of_its_own():
     core = climbed("wide")
     backed_up(core, core.told(facts.BackupIntended))
@@ -688,14 +602,6 @@ def test_a_worker_that_has_stalled_does_not_train():
     core.state = fold(core.state, Stamped(0, core.now_s, 0.0, "boot-1", stalled))
     left = levels._training(DecisionContext(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1"))
     assert (sorted(names), left) == (["Breakout", "Pong"], ["Breakout"])
-
-
-def test_after_a_reboot_the_box_goes_no_higher_than_it_may_now():
-    core = climbed("heavy")
-    core.train(60.0)
-    core.settings = ladder(vetoes={"wide": "no room"}.items())
-    power_cut(core, "boot-2")
-    assert "down to light: no room" in core.told(facts.RebootJudged)[-1].why
 
 
 def test_what_was_trained_before_a_pin_is_on_record_once():

@@ -47,14 +47,6 @@ def test_a_stall_is_found_by_the_first_look_after_its_limit():
     assert core.told_at(facts.Stalled) - began_s == 7.5
 
 
-def test_a_stopped_worker_is_continued_by_the_first_look_after_five_seconds():
-    core = Core(settings(spec("Pong", progress=Progress.LOG))).running("Pong")
-    began_s, same = core.now_s, quiet(core)
-    core.watch(2, period_s=0.5, Pong=same)
-    core.watch(4, period_s=0.5, Pong={**same, "proc_state": "T"})
-    assert core.told_at(facts.Stalled) - began_s == 5.5
-
-
 def test_a_shorter_limit_counts_at_the_next_look():
     core = Core(settings(spec("Pong", progress=Progress.LOG, stall_timeout_s=60.0))).running("Pong")
     same = quiet(core)
@@ -138,17 +130,6 @@ def test_nothing_is_found_otherwise_or_later_than_by_looking_every_time(seed, mo
     assert {"Stalled", "Examined", "Exited"} <= {type(fact).__name__ for _, fact in told}
     monkeypatch.setattr(healing, "_is_settled", lambda *_: False)
     assert told == play()
-
-
-def test_a_worker_that_is_asked_to_leave_settles_too(judged):
-    core = Core(settings(spec("Pong", progress=Progress.LOG)), checks=_ONCE).running("Pong")
-    same = quiet(core)
-    core.ask("stop", "Pong")
-    core.watch(1, Pong=same)
-    del judged[:]
-    core.watch(3, Pong=same)
-    assert judged == []
-    assert kinds(core.later(60.0).woke()) == ["KillIntended"]
 
 
 def test_a_report_is_heard_at_any_look():

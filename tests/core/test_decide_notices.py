@@ -11,7 +11,6 @@ from supervisor.model.inputs import EndNoticesRead, LeaseFound, OffsiteDone, Sur
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Progress
 from supervisor.policy.cluster.launcher import SLURM, LauncherSettings
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
@@ -199,14 +198,6 @@ def test_the_file_goes_with_the_notice():
     assert core.memory.end_sent == {}
 
 
-def test_another_time_is_told_again():
-    core = running()
-    read(core, aws(core))
-    later = read(core.later(1.0), aws(core, 300.0))
-    assert len(of(later, facts.EndAnnounced)) == 1
-    assert len(of(later, commands.TellEnd)) == 2
-
-
 def test_a_source_that_cannot_be_read_withdraws_nothing():
     core = running()
     notice = aws(core)
@@ -389,14 +380,6 @@ def test_another_box_that_goes_on_knows_why_the_first_one_ended():
     assert fact.why.endswith("; aws had announced the end of the other one: spot terminate")
     assert core.state.reboots_by_cause == {"preempted": 1}
     assert core.state.reboots_total == 0, "the record of the new box begins"
-
-
-def test_alerts_go_out():
-    core = running(alerts=AlertSettings(command=("page-me",)))
-    told = read(core, aws(core))
-    assert [(each.alert, each.severity) for each in of(told, facts.AlertRaised)] == [("notice", "critical")]
-    over = read(core.later(1.0))
-    assert [each.alert for each in of(over, facts.AlertHeld)] == ["notice"]
 
 
 def test_the_announced_end_of_this_host_ends_no_job_of_a_cluster():

@@ -57,14 +57,6 @@ def copied(core):
 # --- when ----------------------------------------------------------------------------------------------------------------
 
 
-def test_sizes_are_in_decimal_megabytes():
-    core = running()
-    core.later(59.0).woke()
-    done(core, size_bytes=123_456_789_000, sent_bytes=98_765_432_100)
-    (fact,) = of(core.last, facts.OffsiteCopied)
-    assert "123,456.8 MB, 98,765.4 MB new" in fact.why
-
-
 def test_a_first_look_then_a_first_copy_then_one_each_period():
     core = running()
     assert core.state.offsite.token == "a"
@@ -76,12 +68,6 @@ def test_a_first_look_then_a_first_copy_then_one_each_period():
     assert copies(core.later(899.0).woke()) == []
     assert copies(core.later(1.0).woke()) == [("period", False)]
     assert copies(core.later(30.0).woke()) == [], "one at a time"
-
-
-def test_the_command_names_the_programs_the_limit_and_the_lease():
-    core = running()
-    (command,) = of(core.later(60.0).woke(), commands.OffsiteCopy)
-    assert command == commands.OffsiteCopy("period", ("Pong", "Qbert"), 600.0, "a", 1, "")
 
 
 def test_without_a_repository_nothing_happens():
@@ -207,15 +193,6 @@ def test_another_daemon_looks_first_and_copies_what_was_not_finished():
 # --- upkeep --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_was_years_ahead_does_not_end_the_checks_of_the_repository():
-    core = running()
-    right_s, core.wall_offset_s = core.wall_offset_s, core.wall_offset_s + 3650 * 86_400.0
-    core.give(OffsiteDue(core.now_s, "check", core.wall_offset_s + 0.5))
-    done(core, "check", due_wall_s=core.wall_offset_s + 0.5)
-    core.wall_offset_s = right_s
-    assert of(core.give(OffsiteDue(core.now_s, "check", right_s + 0.6)), commands.OffsiteTend)
-
-
 def test_the_calendars_are_answered_once_and_their_ends_are_on_record():
     core = running()
     wall_s = core.wall_offset_s
@@ -286,16 +263,6 @@ def test_a_start_on_a_fenced_box_is_refused_with_the_remedy(verb):
         core.ended(name, code=75)
     said = "cannot start here: box bob has taken over; `supervisorctl offsite take-over` brings the programs back"
     assert reply(core.ask(verb, "Pong")) == ("Pong", 30, said)
-
-
-def test_a_program_that_waits_is_kept_down_too():
-    core = copied(running())
-    core.ended("Pong", signal=9)
-    core.spawned("Pong")
-    core.ended("Pong", signal=9)
-    assert core.state.programs["Pong"].phase is Phase.BACKOFF
-    core.give(LeaseFound(core.now_s, Claim.LOST, B2))
-    assert core.state.programs["Pong"].phase is Phase.QUEUED
 
 
 def pointed(core, repository="/srv/other"):

@@ -2,7 +2,6 @@
 
 import dataclasses
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
@@ -12,7 +11,7 @@ from supervisor.deciding.context import DecisionContext
 from supervisor.model.codes import SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold
-from supervisor.model.inputs import Began, BootEvidence, ClockMoved, ConfigFaulty, ConfigLoaded, Survival, Verb
+from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, ConfigLoaded, Survival
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.settings import SECTIONS
 from supervisor.policy.worker.stall import StallSettings
@@ -125,12 +124,6 @@ def test_one_look_in_state_d_is_no_grip_of_the_kernels():
     assert (code, "it is inside a kernel call" in text) == (30, True)
 
 
-def test_nothing_to_stop_is_answered_too():
-    core = Core(settings())
-    core.begin()
-    assert answer(core.ask("stop")) == ()
-
-
 def test_start_while_it_still_leaves_brings_it_back():
     core = Core(settings("Pong")).running("Pong")
     core.ask("stop", "Pong")
@@ -139,14 +132,6 @@ def test_start_while_it_still_leaves_brings_it_back():
     core.ended("Pong", code=75)
     assert core.phase("Pong") is Phase.STARTING
     assert core.told(facts.Requeued)[-1].why == "the operator started it again"
-
-
-def test_stop_after_restart_leaves_it_down_and_answers_both():
-    core = Core(settings("Pong")).running("Pong")
-    core.ask("restart", "Pong")
-    core.ask("stop", "Pong")
-    assert [reply.request_id for reply in of(core.ended("Pong", code=75), commands.Reply)] == [1, 2]
-    assert core.phase("Pong") is Phase.STOPPED
 
 
 def test_start_is_a_fresh_start():
@@ -174,13 +159,6 @@ def test_what_the_operator_stopped_stays_stopped_over_daemons_and_reboots():
     assert core.phase("Qbert") is Phase.STARTING
     core.load(replace(core.settings, programs=(spec("Pong", digest="Pong-2"), spec("Qbert"))))
     assert core.phase("Pong") is Phase.STOPPED, "a new config is not the operator's `start`"
-
-
-def test_stopped_while_the_host_went_down():
-    core = Core(settings("Pong")).running("Pong")
-    core.ask("stop", "Pong")
-    core.later(9.0).reboot("boot-2")
-    assert core.phase("Pong") is Phase.STOPPED
 
 
 # --- SIGTERM, SIGKILL ---------------------------------------------------------------------------------------------------
@@ -253,16 +231,6 @@ def test_an_end_with_nothing_running_is_at_once():
     assert of(empty.terminate(), facts.DaemonStopped)[0].why == "no worker was running"
 
 
-def test_a_backoff_that_is_due_during_the_end_starts_nothing():
-    core = Core(settings("A", "B")).running("A", "B")
-    core.ended("B", signal=9)
-    core.running("B").ended("B", signal=9)
-    core.terminate()
-    core.later(5.0).woke()
-    assert core.phase("B") is Phase.BACKOFF
-    assert core.wake_at_s == core.attempt("A").stop.asked_at_s + 20.0
-
-
 def test_reload_keeps_the_workers():
     core = Core(settings("Pong", "Qbert", slots=1)).running("Pong")
     decision = core.ask("reload")
@@ -273,12 +241,6 @@ def test_reload_keeps_the_workers():
     started = core.told(facts.DaemonStarted)[-1]
     assert (started.clean, started.adopted) == (True, 1)
     assert started.why == "started, 1 running worker adopted"
-
-
-def test_reload_while_it_ends_changes_nothing():
-    core = Core(settings("Pong")).running("Pong")
-    core.terminate()
-    assert kinds(core.ask(Verb.RELOAD)) == ["OperatorAsked"]
 
 
 @pytest.mark.parametrize("how", ["restart", "config", "reboot"])
@@ -529,39 +491,6 @@ def test_a_change_while_it_leaves_for_the_operator_keeps_it_down():
     reply = answer(core.ended("Pong", code=75))
     assert reply == (("Pong", OK, "stopped"),)
     assert core.phase("Pong") is Phase.STOPPED
-
-
-def test_a_removal_answers_who_waits():
-    core = Core(settings("Pong")).running("Pong")
-    core.ask("restart", "Pong")
-    core.load(settings())
-    assert answer(core.ended("Pong", code=75))[0][:2] == ("Pong", OK)
-    assert core.state.programs == {}
-
-
-def test_a_level_of_another_name_is_a_fact():
-    core = Core(settings("Pong"))
-    core.begin()
-    core.load(replace(core.settings, level=replace(core.settings.level, name="heavy", slots=5)))
-    assert [(fact.level, fact.slots) for fact in core.told(facts.LevelChosen)] == [("light", 2), ("heavy", 5)]
-    assert (core.state.level, core.state.slots) == ("heavy", 5)
-
-
-def test_a_clock_that_was_moved_is_told_and_changes_nothing():
-    core = Core(settings("Pong")).running("Pong")
-    before = core.state.programs
-    core.wall_offset_s += 3600
-    decision = core.give(ClockMoved(core.now_s, 3600.0))
-    assert kinds(decision) == ["ClockStepped"]
-    assert "moved ahead by 1h;" in core.told(facts.ClockStepped)[0].why
-    assert core.state.programs == before
-
-
-def test_an_input_of_no_known_kind_is_an_error_and_not_passed_over():
-    core = Core(settings("Pong"))
-    core.begin()
-    with pytest.raises(KeyError, match="SimpleNamespace"):
-        core.give(SimpleNamespace(now_s=core.now_s + 1.0))
 
 
 def test_a_program_without_an_attempt_is_not_present():

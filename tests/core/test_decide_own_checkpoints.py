@@ -1,11 +1,9 @@
 """Checkpoints that a script writes itself: what a start begins with, what a restart cost, age, and what is set aside."""
 
 import pytest
-from adding_up import account_errors
 from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
-from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.worker.figures import Sources
@@ -83,20 +81,6 @@ def test_other_words_of_a_start(found, why):
     assert not core.give(late).facts, "of an attempt that is over"
 
 
-def test_a_first_attempt_that_finds_a_checkpoint_of_no_known_step_has_lost_nothing():
-    core = script()
-    starts(core, OwnCheckpoint("/w/a", size_bytes=1))
-    trains(core, 300.0)
-    assert not core.told(facts.Resumed)
-    assert not core.told(facts.ResumeUnknown)
-
-
-def test_a_program_without_the_setting_is_started_as_before():
-    core = Core(settings("Pong"))
-    spawn = of(core.begin(), commands.Spawn)[0]
-    assert (spawn.aside, spawn.from_step, spawn.doubt_from_wall_s) == ((), None, None)
-
-
 def test_the_steps_that_a_death_cost_are_booked_exactly_where_its_beats_say_how_far_it_was():
     core = script()
     starts(core, OwnCheckpoint())
@@ -165,17 +149,6 @@ def test_a_script_that_saves_as_it_is_asked_to_leave_has_lost_nothing(late_s, as
     assert [(fact.lost_steps, fact.at_least) for fact in core.told(facts.Resumed)] == [lost]
 
 
-def test_its_own_report_comes_first():
-    core = script()
-    starts(core, OwnCheckpoint())
-    trains(core, steps=1_000)
-    dies(core)
-    starts(core, own(900, core=core))
-    core.later(1.0).look(core.report("Pong", "resumed", step=800), Pong={})
-    trains(core)
-    assert [fact.step for fact in core.told(facts.Resumed)] == [800]
-
-
 @pytest.mark.parametrize(
     ("found", "sample", "why"),
     [
@@ -203,18 +176,6 @@ def test_where_it_goes_on_is_unknown(found, sample, why):
     assert not core.told(facts.Resumed)
     told = core.told(facts.ResumeUnknown)[0].why
     assert told == f"trains again (last exit: killed), but {why}: how much work was lost is unknown"
-
-
-def test_steps_show_that_it_trains_also_soon_after_an_early_death():
-    one, two, speed = {"first_steps": (910,)}, {"first_steps": (910, 920)}, {"steps_per_s": 5.0}
-    for sample, phase in (({}, Phase.STARTING), (one, Phase.STARTING), (two, Phase.RUNNING), (speed, Phase.RUNNING)):
-        core = script()
-        starts(core, OwnCheckpoint())
-        trains(core, 60.0)
-        dies(core)
-        starts(core, own(900, core=core))
-        core.watch(20.0, Pong={"phase": "training", "live_at_s": None, "source": "figures", "steps_per_s": None} | sample)
-        assert core.phase("Pong") is phase
 
 
 ANEW_WHY = "; it counts its steps anew, and they are added (if it has begun from scratch, set steps_begin_anew = false)"
@@ -332,15 +293,6 @@ def test_without_an_older_whole_one_nothing_is_set_aside_and_health_forgives():
     assert not well.told(facts.CheckpointQuarantined)
 
 
-def test_another_torn_one_begins_its_own_count():
-    core = script()
-    for name in ("a", "a", "b", "b"):
-        starts(core, own(900, core=core, torn=f"/w/{name}.pt"))
-        dies(core, code=1)
-    assert core.program("Pong").suspect_deaths == 2
-    assert not core.told(facts.CheckpointQuarantined)
-
-
 def test_a_whole_one_that_kills_three_times_after_training_began_is_set_aside_by_its_path():
     core = script()
     for _ in range(3):
@@ -441,14 +393,6 @@ def test_a_start_from_nothing_after_there_was_something_is_a_critical_alert_befo
     assert len(alerts(core)) == 1, "there is nothing left to lose"
 
 
-def test_one_that_may_be_cut_is_something():
-    core = script()
-    starts(core, OwnCheckpoint(sure=False, note="a.bin: it may be cut"))
-    assert core.told(facts.StartsFrom)[0].why == (
-        "begins again from nothing, although there was one that may be cut; starts without a checkpoint: a.bin: it may be cut"
-    )
-
-
 def test_a_divergence_sets_aside_from_that_step_on_before_the_next_start():
     core = script(progress=Progress.BEAT)
     starts(core, own(900, core=core))
@@ -497,14 +441,6 @@ def test_status_shows_age_size_and_path_alive_and_ended():
     assert shown["ckpt_age_s"] == pytest.approx(80.0, abs=1.0)
 
 
-def test_what_it_reports_itself_comes_before_what_its_files_show():
-    core = script()
-    starts(core, OwnCheckpoint())
-    trains(core, 60.0, steps=1_000, ckpt_step=950, ckpt_count=1, ckpt_at_s=1.0, own=own(900, core=core))
-    assert not core.told(facts.CheckpointSeen)
-    assert view(core, ckpt_step=950, ckpt_count=1, own=own(900, core=core))["ckpt_step"] == 950
-
-
 def test_a_newer_one_is_put_on_record_every_ten_minutes_and_at_the_end():
     core = script()
     starts(core, OwnCheckpoint())
@@ -514,15 +450,6 @@ def test_a_newer_one_is_put_on_record_every_ten_minutes_and_at_the_end():
     core.ended("Pong", signal=9)
     assert core.told(facts.CheckpointSeen)[-1].path == f"/w/{core.now_s // 60:.0f}"
     assert core.program("Pong").ckpt_path == f"/w/{core.now_s // 60:.0f}"
-
-
-def test_of_one_without_a_time_the_path_says_that_it_is_another():
-    core = script()
-    starts(core, OwnCheckpoint())
-    for path in ("/w/a", "/w/a", "/w/b"):
-        core.later(700.0).look(Pong={"own": OwnCheckpoint(path)})
-    assert [fact.path for fact in core.told(facts.CheckpointSeen)] == ["/w/a", "/w/b"]
-    assert core.program("Pong").ckpt_at_s == core.now_s
 
 
 def test_a_program_that_stopped_saving_is_unsaved_until_the_next_one():
@@ -550,13 +477,3 @@ def test_a_pattern_that_matches_nothing_is_told():
     starts(blind, nothing)
     blind.watch(7300.0, period_s=5.0, Pong={"own": OwnCheckpoint(error="no answer")})
     assert not blind.told(facts.CheckpointFailed), "nobody knows whether it saves"
-
-
-def test_the_accounts_add_up_after_all_of_it():
-    core = script()
-    starts(core, OwnCheckpoint())
-    trains(core, 100.0, steps=1_000, own=own(900, core=core))
-    dies(core)
-    starts(core, own(900, core=core))
-    trains(core, 100.0, steps=1_500)
-    assert account_errors(core.journal, core.now_s) == []

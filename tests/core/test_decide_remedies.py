@@ -5,8 +5,6 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, Phase, commands, facts, of, settings, signals, spec
 
-from supervisor.model.facts import Stamped
-from supervisor.model.fold import fold
 from supervisor.model.inputs import Report, Survival
 from supervisor.model.settings import Level
 
@@ -60,17 +58,6 @@ def test_a_roll_back_that_a_dead_daemon_only_recorded_is_carried_out_before_the_
     assert of(core.begin(core.survivor("Pong", Survival.ALIVE)), commands.RollBack) == [], "it may have saved since"
     core.later(1.0).ended("Pong", code=1)
     assert of(core.begin(), commands.RollBack) == [], "what was saved since is good"
-
-
-def test_the_second_roll_back_sets_aside_what_the_diverged_attempt_saved_itself():
-    """It resumed at 90,000 and saved at 95,000: each goes at least one checkpoint further back than the one before."""
-    core = trained(Core(settings("Pong")).running("Pong"), 100_000, 104_000)
-    diverge(core, None, 104_000)
-    core.spawned("Pong")
-    core.look(core.report("Pong", "resumed", step=90_000), Pong={"steps": 90_000})
-    core.later(1.0).look(Pong={"steps": 96_000, "ckpt_step": 95_000, "ckpt_count": 1})
-    again = core.ended("Pong", code=65, steps=103_000, ckpt_step=95_000)
-    assert of(again, commands.RollBack) == [commands.RollBack("Pong", 90_000)]
 
 
 @pytest.mark.fault("nan")
@@ -174,25 +161,6 @@ def test_out_of_memory_lowers_the_batch_of_this_level_until_somebody_changes_som
     assert of(core.ask("start", "Pong"), commands.Spawn)[0].batch_size is None
 
 
-def test_another_level_has_a_batch_of_its_own():
-    core = Core(light()).running("Pong")
-    core.ended("Pong", code=71)
-    assert core.program("Pong").batch_size("light") == 48
-    assert core.program("Pong").batch_size("heavy") is None
-
-
-def test_a_fallback_batch_is_taken_at_the_first_time_and_halved_from_there():
-    core = Core(light(fallback_batch=72)).running("Pong")
-    core.ended("Pong", code=71)
-    assert core.told(facts.BatchLowered)[0].why == "ran out of memory with batch 96 at level light: 72 from now on"
-    core.spawned("Pong")
-    core.ended("Pong", code=71, batch_size=72)
-    assert core.program("Pong").batches == (("light", 24),)
-    useless = Core(light(fallback_batch=96)).running("Pong")
-    useless.ended("Pong", code=71)
-    assert useless.program("Pong").batches == (("light", 48),)
-
-
 def at_level(name, batch, **more):
     """What the config makes of it: the load is in the digest of the whole, not in the program's own."""
     made = spec("Pong", batch_size=batch, digest=f"{name} {batch}", **{"own_digest": "own", **more})
@@ -222,15 +190,6 @@ def test_another_setting_of_the_program_or_of_its_level_forgets_them(level, own)
     core.load(at_level(level, 1536, own_digest=own))
     assert core.program("Pong").batches == ()
     assert core.program("Pong").own_digest == own
-
-
-def test_a_program_that_is_told_again_is_the_same_program():
-    core = Core(at_level("heavy", 2048)).running("Pong")
-    core.ended("Pong", code=71)
-    digest = core.program("Pong").digest
-    again = Stamped(len(core.journal) + 1, core.now_s, 0.0, core.boot_id, facts.ProgramConfigured("again", "Pong", digest))
-    told = fold(core.state, again).programs["Pong"]
-    assert (told.batches, told.digest, told.own_digest) == ((("heavy", 1024),), digest, "")
 
 
 def test_what_has_no_batch_or_takes_no_other_only_waits():
@@ -344,10 +303,3 @@ def test_a_crawl_of_all_is_the_boxs_and_no_restart_helps():
     core.watch(5, Pong={"steps_per_s": 400.0}, Qbert={"steps_per_s": 1000.0})
     assert [fact.program for fact in core.told(facts.StopIntended)] == ["Pong"], "once the other is well again"
     assert signals(core.last) == []
-
-
-@pytest.mark.fault("slow")
-def test_the_crawl_itself_does_not_become_the_usual():
-    core = crawling("Pong")
-    core.watch(1500, Pong={"steps_per_s": 400.0})
-    assert core.told(facts.PaceRegained) == []

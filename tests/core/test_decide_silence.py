@@ -6,9 +6,7 @@ from core_kit import Core, commands, facts, gpu, gpus, of, settings, spec
 from supervisor.model.inputs import Halted, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.box.readings import Spread
 from supervisor.policy.worker.figures import Sources
-from supervisor.policy.worker.stall import StallSettings
 from supervisor.reports.cost_view import Games, RemainingWork, games_left
 from supervisor.reports.recorded import readings
 from supervisor.reports.view import program_view
@@ -71,16 +69,6 @@ def test_the_next_kill_for_silence_takes_twice_as_long_until_it_is_healthy_again
     assert core.program("Pong").silences == 0
 
 
-def test_work_without_a_word_ends_the_count_of_deaths_too():
-    core = script().running("Pong")
-    ends(core)
-    core.running("Pong")
-    assert core.program("Pong").streak == 1
-    core.watch(700, Pong={"progress_at_s": None, "live_at_s": None, "witness_at_s": works, "witness": "cpu"})
-    assert core.told(facts.Recovered)
-    assert core.program("Pong").streak == 0
-
-
 def test_one_that_was_to_be_ended_for_silence_and_works_again_is_left_alone():
     core = script().running("Pong")
     same = mute(core)
@@ -101,13 +89,6 @@ def test_the_gpu_that_only_its_tree_holds_is_a_witness():
         core.watch(60, period_s=30.0, Pong=same)
     assert core.told(facts.Quiet)[0].witness == "gpu"
     assert not core.told(facts.Stalled)
-
-
-def test_a_gpu_that_another_program_holds_too_shows_nothing():
-    core = script().running("Pong")
-    core.see(gpus(gpu(processes=((4321, None), (99, None)), utilisation_minute=Spread(0.0, 9.0, 90.0))))
-    core.watch(602, period_s=2.0, Pong=mute(core, pids=(4321,)))
-    assert core.told(facts.Stalled)[0].stall == "silent"
 
 
 def test_beats_and_notifications_are_judged_as_ever_once_they_speak():
@@ -184,12 +165,6 @@ def test_a_silent_program_is_running_once_it_works():
     assert not starts(core, 20, progress_at_s=None, phase=None, ready=False)
     core.watch(1, Pong={"progress_at_s": None, "phase": None, "ready": False, "witness_at_s": core.now_s, "witness": "cpu"})
     assert core.phase("Pong") is Phase.RUNNING
-
-
-def test_a_time_to_settle_of_zero_is_the_first_sign():
-    core = Core(settings(spec("Pong", progress=Progress.LOG), stall=StallSettings(settle_s=0.0)))
-    core.begin()
-    assert starts(core, 2)
 
 
 # --- resumes ------------------------------------------------------------------------------------------------------------

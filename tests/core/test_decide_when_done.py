@@ -170,12 +170,6 @@ def test_one_that_is_given_up_is_an_end_only_where_stuck_is_one(when, begun):
         assert ("done", "warning") in [(c.notice.kind, c.notice.severity) for c in of(core.last, commands.WriteAlert)]
 
 
-def test_of_many_programs_the_first_five_are_named():
-    core = running(*[f"p{number}" for number in range(7)], slots=7)
-    done(core, *[f"p{number}" for number in range(7)])
-    assert of(core.last, facts.WhenDoneStep)[0].why.startswith("all is done (p0, p1, p2, p3, p4 and 2 more): this box")
-
-
 def test_a_spent_budget_lets_all_programs_save_and_exit_and_none_starts_until_it_is_raised():
     cost = replace(PRICE, budget_usd=2.0)
     core = running(rules=replace(RULES, after_s=60.0), cost=cost)
@@ -419,14 +413,6 @@ def test_another_configuration_begins_the_wait_anew():
     core.load(replace(core.settings, when_done=WhenDoneSettings()))
     assert core.state.when_done.cause == ""
     assert when_done_view(core.state, core.settings, core.memory, now_s=0.0, wall_s=0.0) is None
-
-
-def test_a_command_that_leaves_the_configuration_while_it_runs():
-    core = done(running(rules=replace(RULES, after_s=0.0)))
-    core.load(replace(core.settings, when_done=WhenDoneSettings()))
-    ended = ran(core, "it ended with status 1")
-    assert [each.step for each in of(ended, facts.WhenDoneStep)] == ["ended", "call off"]
-    assert of(ended, facts.WhenDoneStep)[0].why == "the command failed: it ended with status 1"
 
 
 def test_a_rollback_is_new_work():

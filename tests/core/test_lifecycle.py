@@ -6,7 +6,7 @@ import pytest
 from core_kit import Core, settings
 
 from supervisor.model import facts
-from supervisor.model.facts import Fact, Stamped
+from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold, replay
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, TABLE, Edge, IllegalTransition, Phase, step
 
@@ -66,23 +66,6 @@ def test_fold_follows_the_table_and_refuses_the_rest_without_a_trace(phase, edge
     else:
         assert fold(before, stamped).programs["Pong"].phase is after
         assert step(phase, edge) is after
-
-
-def test_every_program_fact_that_moves_a_program_is_an_edge():
-    """A fact that changes the phase outside of the table would be seen here."""
-    core = Core(settings("Pong")).into(Phase.RUNNING)
-    plain = [kind for kind in vars(facts).values() if isinstance(kind, type) and issubclass(kind, Fact)]
-    assert {kind for kind in plain if kind in EDGE_OF} == set(EDGE_OF)
-    token = core.token("Pong")
-    for fact in (
-        facts.Checkpointed("x", "Pong", token, 5, None, None),
-        facts.Stalled("x", "Pong", token, "hang", 31.0, 30.0),
-        facts.Examined("x", "Pong", token, {}),
-        facts.KillIntended("x", "Pong", token, 1.0),
-        facts.Slowed("x", "Pong", token, 1.0, 3.0),
-        facts.Wanted("x", "Pong", run=False, by="alice"),
-    ):
-        assert fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs["Pong"].phase is Phase.RUNNING
 
 
 def mermaid() -> str:

@@ -13,13 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families as plain_tex
 
 from supervisor.model.alert_record import AlertRecord, Failing
 from supervisor.model.backup_record import BackupEnd, BackupRecord
-from supervisor.model.counts import Counts
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory, Trouble
-from supervisor.model.state import LevelRecord, State
+from supervisor.model.state import LevelRecord
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.upkeep.cost import CostSettings
-from supervisor.reports.exposition import OPENMETRICS, TEXT, UNITS, Family, encoded, wanted
+from supervisor.reports.exposition import OPENMETRICS, TEXT, Family, encoded, wanted
 from supervisor.reports.metrics_view import _named, metrics_view
 from workers.contract import FIGURES
 
@@ -85,15 +84,6 @@ def test_a_dead_daemon_is_down_and_its_journal_goes_on_to_speak(core):
     assert found["extralife_program_environment_steps_total", "Pong"] == 4200.0
     assert ("extralife_program_up", "Pong") not in found
     assert not [name for name, *_ in found if name.startswith("extralife_daemon_")]
-
-
-def test_an_attempt_that_is_over_has_no_figures(core):
-    core.ended("Pong", code=0, steps=4200)
-    found = read(sources(core))
-    assert found["extralife_program_done", "Pong"] == 1.0
-    assert found["extralife_program_position_steps", "Pong"] == 4200.0
-    assert ("extralife_program_steps_per_second", "Pong") not in found
-    assert ("extralife_program_stalled", "Pong") not in found
 
 
 def test_a_program_that_waits_says_for_how_long(core):
@@ -203,13 +193,6 @@ def test_what_is_no_unicode_does_not_stop_the_page():
     assert b"\\udcff" in encoded([Family("extralife_x", "gauge", "", ("program",), [(("\udcff",), 1.0)])], TEXT)
 
 
-def test_units_stand_in_openmetrics_alone():
-    family = Family("extralife_age_seconds", "gauge", "an age", samples=[((), 1.0)])
-    assert "# UNIT extralife_age_seconds seconds\n" in encoded([family], OPENMETRICS).decode()
-    assert "UNIT" not in encoded([family], TEXT).decode()
-    assert "seconds" in UNITS
-
-
 @pytest.mark.parametrize(
     ("accept", "content_type"),
     [
@@ -242,8 +225,3 @@ def test_no_counter_falls_when_the_daemon_or_the_box_starts_again(core):
 
 def counters(core):
     return {key: value for key, value in read(sources(core)).items() if key[0].endswith("_total")}
-
-
-def test_a_state_of_nothing():
-    assert read(FakeSources(State()))["extralife_up",] == 1.0
-    assert Counts().ends == {}

@@ -14,7 +14,6 @@ from supervisor.model.recording import (
     HOST,
     MOST_OF_ITS_OWN,
     PROGRAMS,
-    SHEETS,
     Row,
     as_places,
     by_name,
@@ -25,7 +24,7 @@ from supervisor.model.recording import (
     tracks_of,
 )  # fmt: skip
 from supervisor.policy.box.readings import Gpus, Host, InPhase, Spread
-from supervisor.reports.curves import as_table, columns, curves_view, with_own
+from supervisor.reports.curves import curves_view, with_own
 from supervisor.reports.recorded import readings
 from workers.contract import FIGURES
 
@@ -65,18 +64,6 @@ def test_every_figure_of_a_worker_is_a_series_unless_facts_have_it():
     }  # fmt: skip
 
 
-def test_totals_are_counted_and_measurements_and_memory_are_not():
-    counted = {series.name for series in PROGRAMS.series if series.counted}
-    assert {"env_steps", "frames", "updates", "episodes", "attempt", "num_envs", "batch_size", "resumed_step"} <= counted
-    assert not {"mean_return", "steps_per_s", "loss", "rss_bytes", "memory_bytes", "share_env"} & counted
-
-
-@pytest.mark.parametrize("sheet", SHEETS.values())
-def test_the_usual_series_and_all_columns_are_there_once(sheet):
-    assert {*sheet.usual} <= {series.name for series in sheet.series}
-    assert len(set(columns(sheet))) == len(columns(sheet))
-
-
 # --- folding -----------------------------------------------------------------------------------------------------------
 
 
@@ -89,11 +76,6 @@ def test_of_measurements_least_mean_and_most_are_kept_and_of_counts_the_newest()
     assert found.values["env_steps"] == 300
     assert (found.at_s, found.wall_s, found.readings) == (60.0, WALL_S + 80.0, 3)
     assert "entropy" not in found.values, "what nobody knows is not zero"
-
-
-def test_a_mean_counts_for_as_many_readings_as_it_is_of():
-    found = folded(PROGRAMS, 0.0, [row(readings=6, loss=Spread(0.0, 1.0, 9.0)), row(readings=2, loss=Spread(1.0, 5.0, 6.0))])
-    assert found.values["loss"] == Spread(0.0, 2.0, 9.0)
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=60), st.integers(1, 59))
@@ -232,20 +214,6 @@ def test_what_a_resume_took_back_is_not_kept():
     assert kept_of(rows) == [True, False, True, True]
 
 
-def test_a_rollback_takes_back_more_than_one_attempt():
-    rows = [point(1000, "a"), point(2000, "b", 1000), point(3000, "c", 2000), point(1500, "d", 1200)]
-    assert kept_of(rows) == [True, False, False, True]
-    rows = [point(1000, "a"), point(3000, "b", 1000), point(2000, "c", 2000), point(2500, "d", 2400)]
-    assert kept_of(rows) == [True, False, True, True]
-
-
-def test_without_a_known_beginning_an_attempt_counts_from_its_first_row():
-    assert kept_of([point(4000, "a"), point(4400, "a"), point(4200, "b"), point(4600, "b")]) == [True, False, True, True]
-    assert kept_of([point(None, "a"), point(5, "b")]) == [True, True]
-    assert kept_of([point(4000, "a"), point(None, "b")]) == [True, True]
-    assert kept_of([]) == []
-
-
 def test_of_a_long_row_the_part_that_was_taken_back_is_lost():
     """The example of `fates`."""
     (pong,) = curves_view(PROGRAMS, tracks_of(PROGRAMS, [point(1000, "a"), point(2000, "a"), point(2500, "b", 1900)]), [])
@@ -372,17 +340,3 @@ def test_the_host_and_the_phases_of_a_gpu_are_curves_too():
     }  # fmt: skip
     rows = [Row(0.0, 1.0, ("GPU-0", phase), (None,), {}) for phase in ("", "acting")]
     assert [each["worker_phase"] for each in curves_view(GPUS, tracks_of(GPUS, rows), ["power_w"])] == ["", "acting"]
-
-
-def test_a_table_has_a_cell_for_every_column():
-    (found,) = as_table(PROGRAMS, [row(10.0, env_steps=5, loss=Spread(1.0, 2.0, 3.0), rss_bytes=0.5, entropy=7.0)])
-    told = dict(zip(columns(PROGRAMS), found, strict=True))
-    assert (told["at_s"], told["program"], told["level"], told["env_steps"]) == (10.0, "Pong", "light", 5)
-    assert (told["loss"], told["loss_least"], told["loss_most"]) == (2.0, 1.0, 3.0)
-    assert (told["rss_bytes"], told["rss_bytes_least"], told["entropy"], told["grad_norm"]) == (0.5, 0.5, 7.0, None)
-    assert "entropy_least" not in told
-
-
-def test_a_measured_series_without_ends_has_a_mean_alone():
-    (pong,) = curves_view(PROGRAMS, tracks_of(PROGRAMS, [row(10.0, entropy=0.5), row(20.0)]), ["entropy"])
-    assert pong["series"] == {"entropy": {"mean": [0.5, None]}}

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from core_kit import settings
 
-from supervisor.model.commands import orphan_spec
 from supervisor.model.settings import Level, Paths, ProgramSpec, Rung
 from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.placeholders import Template
@@ -36,13 +35,6 @@ def test_everything_has_a_place_of_its_own():
     ], "where a worker of the daemon before writes"  # fmt: skip
     assert paths.attempt_dir("Pong", 3, "ab") != paths.attempt_dir("Pong", 4, "ab")
     assert paths.beat("Pong", 3) != paths.beat("Pong", 4), "an attempt never reads another's beat"
-
-
-def test_programs_by_name():
-    known = settings("Pong", "Qbert")
-    assert known.program("Qbert") is known.programs[1]
-    assert known.program("Pung") is None
-    assert orphan_spec("Pung").name == "Pung"
 
 
 def test_a_level_that_is_not_on_the_ladder_changes_nothing():

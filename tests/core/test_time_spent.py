@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from adding_up import account_errors
 from core_kit import Core, settings, spec
 
 from supervisor.model import facts
-from supervisor.model.inputs import Sampled, Survival
+from supervisor.model.inputs import Survival
 from supervisor.model.settings import Progress
+from supervisor.reports import accounts
+from supervisor.reports.ledger import fold_accounts
 
 
 def tallied(core, name=None):
@@ -45,13 +48,6 @@ def test_a_start_is_told_by_its_phases():
     assert (told.from_s, told.until_s) == (0.0, 12)
     assert told.seconds == {"starting": 0.5, "importing": 2.5, "building": 3.0, "restoring": 5.0, "training": 1.0}
     assert "restoring 5s" in told.why
-
-
-def test_a_start_without_phases_is_the_default_and_not_told():
-    core = trains(progress=Progress.LOG)
-    assert tallied(core) == []
-    core = Core(settings("Pong")).running("Pong")
-    assert tallied(core) == []
 
 
 def test_hours_of_plain_training_are_told_once_an_hour_and_only_if_there_is_something_to_tell():
@@ -194,9 +190,9 @@ def test_a_daemon_that_stood_still_tells_both_sides_of_it():
 
 
 def accounts_of(core):
-    from test_accounts import sheets
-
-    return sheets(core)["Pong"]
+    assert account_errors(core.journal, core.now_s) == []
+    (pong,) = accounts.summary(fold_accounts(core.journal).closed(core.now_s)).programs
+    return {str(account): round(seconds, 6) for account, seconds in pong.seconds.items()}
 
 
 # --- ends that nobody saw ------------------------------------------------------------------------------------------------
@@ -226,37 +222,12 @@ def test_one_whose_end_proves_nothing():
     assert accounts_of(core) == {"STARTUP": 1.0, "PRODUCTIVE": 50.0, "DAEMON_DOWN": 60.0}
 
 
-def test_one_that_had_died_before_the_last_sign_of_life():
-    core = go_on(trains(), 50.0)
-    assert buried(core, ended_at_s=50.5, steps=5_000) == []
-
-
-def test_one_that_had_never_trained():
-    core = Core(settings("Pong"))
-    core.begin()
-    core.spawned("Pong")
-    assert buried(core, sign_s=0.0) == []
-
-
-def test_one_that_was_being_healed():
-    core = go_on(trains(), 10.0)
-    core.ask("stop", "Pong")
-    assert buried(core, sign_s=11.0) == []
-
-
 def test_an_end_that_was_heard_of_late():
     """The loop had not looked for a while: of that too only so much is the worker's as its steps prove."""
     core = go_on(trains(), 50.0)
     core.later(100.0)
     core.ended("Pong", signal=9, steps=8_100, ended_at_s=core.now_s - 10.0)
     assert [fact.seconds for fact in tallied(core)] == [{"training": 30.0, "blind": 60.0}]
-
-
-def test_a_worker_of_another_token_is_nobodys():
-    core = go_on(trains(), 10.0)
-    seen = replace(core.sample("Pong"), token="0" * 32)
-    core.give(Sampled(core.now_s, {"Pong": seen}))
-    assert tallied(core) == []
 
 
 def test_the_rate_is_remembered_for_what_the_next_reboot_costs():

@@ -111,15 +111,6 @@ def test_the_last_known_position_stays_after_the_end():
     assert shown["ckpt_age_s"] is None, "when it was made is not known: not just now"
 
 
-def test_backoff_shows_when_and_how_often():
-    core = Core(settings("Pong")).into(Phase.BACKOFF)
-    shown = view(core)
-    assert (shown["retry_in_s"], shown["restarts"], shown["deaths_in_window"], shown["slow_retry"]) == (1.0, 2, 2, False)
-    core.later(5.0)
-    assert view(core)["retry_in_s"] == 0.0
-    assert view(core, configured=False)["deaths_in_window"] == 0
-
-
 @pytest.mark.parametrize(("state", "says"), [("S", "being healed"), ("D", "no signal reaches it")])
 def test_a_stalled_worker_says_so(state, says):
     core = Core(settings("Pong")).running("Pong")
@@ -183,14 +174,6 @@ def test_a_quiet_program_says_for_how_long_and_by_what_it_is_known_to_work():
 def test_eta(known, eta):
     assert eta_s(Sample("t", **known)) == eta
     assert eta_s(None) is None
-
-
-def test_a_box_of_whose_uptime_nothing_is_known_has_no_mean_of_it():
-    core = Core(settings("Pong")).running("Pong")
-    core.later(1000.0).reboot("boot-2", up_s=None, down_s=50.0)
-    assert core.state.reboots_total == 1
-    shown = box_view(core.state, now_s=core.now_s, boot_at_s=None)
-    assert shown["mtbf_s"] is None, "and not 0.0"
 
 
 def test_the_box():
