@@ -1,5 +1,7 @@
 """What each second is booked as, by worked examples: facts at moments, and the table that follows from them."""
 
+import math
+
 import pytest
 from adding_up import account_errors
 from core_kit import Core, settings, spec
@@ -14,7 +16,7 @@ from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice
 from supervisor.reports import accounts
 from supervisor.reports.accounts_view import accounts_view, since_s
-from supervisor.reports.ledger import Ledger, fold_accounts
+from supervisor.reports.ledger import Ledger, ProgramTimeline, Slice, fold_accounts
 from supervisor.reports.pages import Since
 
 WALL_S = 1_800_000_000.0
@@ -243,13 +245,6 @@ def test_a_box_that_goes_down_after_the_daemon_was_stopped():
 # --- detection, death, repair --------------------------------------------------------------------------------------------
 
 
-def test_detection_is_not_hidden_inside_recovery():
-    story = Story("P").start(0, trains=10).dies(107, ended=100.0, until=110).start(110, trains=115)
-    assert story.booked(200) == {"STARTUP": 15.0, "PRODUCTIVE": 175.0, "DETECT": 7.0, "BACKOFF": 3.0}
-    sheet = story.summary(200).slots
-    assert (sheet.mttd_s, sheet.mttr_s) == (7.0, 15.0)
-
-
 def test_two_stalls_of_one_attempt_and_one_that_heals_itself():
     story = Story("P").start(0).at(30, facts.Stalled("s", "P", "P1", "silent", 20.0, 20.0))
     story.at(35, facts.Stalled("s", "P", "P1", "stopped", 25.0, 20.0)).at(40, facts.Revived("r", "P", "P1", 10.0))
@@ -413,6 +408,19 @@ def test_more_loss_than_there_was_training_takes_all_of_it():
     assert story.booked(100) == {"LOST": 50.0, "STARTUP": 10.0, "PRODUCTIVE": 40.0}
 
 
+@pytest.mark.parametrize("part", [0.5, 0.75, 0.999999])
+def test_a_loss_that_leaves_less_of_a_slice_than_a_float_can_say_takes_the_whole_slice(part):
+    """After half a year a float's next moment is 2 ns away: a slice of no length would be divided by at the next resume."""
+    begin_s = 2.0**24
+    end_s = math.nextafter(begin_s, math.inf)
+    training = Slice(begin_s, end_s, {Account.PRODUCTIVE: end_s - begin_s}, holds=True)
+    timeline = ProgramTimeline("P", 0.0, end_s, Account.PRODUCTIVE, slices=[training], began_s=end_s)
+    assert timeline.roll_back(end_s, 0, (end_s - begin_s) * part) == pytest.approx((end_s - begin_s) * part)
+    assert all(piece.end_s > piece.start_s for piece in timeline.slices)
+    assert timeline.roll_back(end_s, 0, None) is not None, "the account can be asked again"
+    assert sum(timeline.slices[0].seconds.values()) == end_s - begin_s
+
+
 @given(
     st.integers(0, 2**25), st.lists(st.tuples(st.floats(0.001, 1e4), st.integers(0, 400), st.integers(0, 400)), max_size=12)
 )
@@ -446,15 +454,6 @@ def test_the_books_begin_with_a_snapshot():
     again = ledger.copy()
     again.add(Stamped(10, 110.0, WALL_S + 10, "b", facts.Snapshot("again", as_text(core.state))))
     assert again.timelines == ledger.timelines, "a later one says nothing new"
-
-
-def test_a_snapshot_of_a_stalled_program():
-    core = Core(settings("A")).running("A")
-    stuck_s = core.now_s
-    core.watch(35.0, A={"progress_at_s": stuck_s, "live_at_s": lambda now: now})
-    ledger = Ledger()
-    ledger.add(Stamped(9, 100.0, WALL_S, "b", facts.Snapshot("s", as_text(core.state))))
-    assert ledger.timelines["A"].account is Account.TERMINATE
 
 
 def test_facts_that_are_missing_leave_seconds_that_nobody_can_book():

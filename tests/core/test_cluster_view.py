@@ -5,11 +5,12 @@ from core_kit import Core, settings
 from fakes import FakeSources
 
 from supervisor.ctl import cluster as shown
+from supervisor.ctl.cluster import page as nodes_page
 from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen
 from supervisor.model.memory import Memory
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.reports.cluster_view import cluster_view, job_view, jobs_on, nodes
+from supervisor.reports.cluster_view import NO_CLUSTER, cluster_view, job_view, jobs_on, nodes
 from supervisor.reports.status_view import status_view
 
 ONE = LauncherSettings(kind="slurm", node_faults=1, node_exclude_s=3600.0)
@@ -124,6 +125,21 @@ def test_nodes_and_partitions_those_with_the_most_faults_first():
     assert [(each["name"], each["jobs"], each["hours"], each["faults"]) for each in found["partitions"]] == [
         ("gpu", 3, 5.0, 1)
     ]
+
+
+def test_the_nodes_as_people_see_them():
+    core = begun()
+    lost(core, "18")
+    lines = nodes_page(nodes(FakeSources(core.state, core.settings, now_s=core.now_s)))
+    assert lines[0].split() == ["NODE", "JOBS", "HOURS", "FAULTS", "PREEMPTED", "MTBF", "MTBF", ">=", "LAST", "FAULT"]
+    assert lines[1].split()[:6] == ["a14", "1", "2.0", "1", "0", "2h"]
+    assert lines[1].endswith("new jobs avoid it for 1h")
+    assert lines[3].startswith("PARTITION")
+    assert lines[4].split()[:2] == ["gpu", "1"]
+    core = begun()
+    see(core, state="PENDING")
+    assert nodes_page(nodes(FakeSources(core.state, core.settings, now_s=0.0))) == ["no job has run on a node yet"]
+    assert nodes_page(nodes(FakeSources(core.state, None, now_s=0.0))) == [NO_CLUSTER]
 
 
 def test_a_node_that_fails_before_it_has_run_anything_has_no_hours():

@@ -309,17 +309,6 @@ def test_resumed_tells_what_was_lost():
     assert len(core.told(facts.Resumed)) == 2, "each report counts once"
 
 
-def test_a_worker_that_saved_as_it_left_has_lost_nothing():
-    core = Core(settings("Pong")).running("Pong")
-    resume(core, 0)
-    core.ask("restart", "Pong")
-    core.ended("Pong", code=75, steps=8_990)
-    core.running("Pong")
-    resume(core, 9_000)
-    resumed = core.told(facts.Resumed)[-1]
-    assert (resumed.lost_steps, resumed.lost_s, resumed.at_least) == (0, 0.0, False), "its last beat is from before the save"
-
-
 def test_without_a_last_beat_it_was_where_it_was_last_seen():
     """Its beat was on a tmpfs that is gone: not 0, and not exact either."""
     core = Core(settings("Pong")).running("Pong")

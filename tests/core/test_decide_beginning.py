@@ -240,14 +240,6 @@ def test_why_the_box_went_down_is_on_record():
     assert fact.why.endswith("unclean: the kernel panicked, down 1m (test)")
 
 
-def test_a_program_that_left_the_config_while_the_host_was_down():
-    core = Core(settings("Pong")).running("Pong")
-    core.settings = settings()
-    decision = core.later(9.0).reboot("boot-2", steps={"Pong": 5})
-    assert core.state.programs == {}
-    assert of(decision, commands.AlertReboot)[0].losses == {"Pong": UNKNOWN}
-
-
 # --- fold ----------------------------------------------------------------------------------------------------------------
 
 

@@ -76,12 +76,6 @@ def test_a_job_that_began_between_two_looks_is_on_record_twice_at_once():
     assert told[1].why == "job 17 began on a node"
 
 
-def test_a_look_at_a_job_of_an_attempt_that_is_over_changes_nothing():
-    core = cluster()
-    told = core.give(JobsSeen(core.now_s, {"Pong": JobSight("ab" * 16, "17"), "Qbert": JobSight("cd" * 16, "18")}))
-    assert told.facts == ()
-
-
 def test_time_in_the_queue_is_no_time_without_progress():
     core = cluster()
     seen(core)
@@ -106,16 +100,6 @@ def test_a_job_that_saved_before_its_time_limit_is_followed_by_the_next_one_at_o
     assert of(last, commands.Spawn)
     assert core.program("Pong").failures == 0
     assert core.program("Pong").exit_cause == "time_limit"
-
-
-def test_a_job_that_was_too_slow_to_save_waits_before_the_next_one():
-    core = cluster()
-    for _ in range(2):
-        runs(core)
-        ended(core, state="TIMEOUT", asked="time limit")
-    assert [(fact.cause, fact.counted) for fact in core.told(facts.Exited)] == [("timeout", True)] * 2
-    assert core.told(facts.BackedOff)[-1].delay_s > 0
-    assert core.phase("Pong") is Phase.BACKOFF
 
 
 def test_a_job_that_slurm_puts_back_goes_on_as_the_next_attempt_with_the_token_that_its_node_knows():

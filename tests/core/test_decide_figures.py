@@ -111,17 +111,6 @@ def test_what_is_not_read_is_told_once_for_each_reason():
     assert len(core.told(facts.FiguresUnread)) == 16, "nor does one with many files"
 
 
-def test_steps_that_stand_still_end_nothing_while_it_works():
-    core = script().running("Pong")
-    shows(core, 500, 4)
-    same = {"steps": 500, "first_steps": (4,), "source": "figures", "live_at_s": None, "progress_at_s": core.now_s}
-    core.watch(3600, period_s=5.0, Pong={**same, "witness_at_s": lambda now_s: now_s - now_s % 5.0, "witness": "cpu"})
-    assert core.told(facts.Quiet)
-    assert not core.told(facts.Stalled)
-    core.watch(700, Pong={**same, "witness_at_s": core.now_s, "witness": "cpu"})
-    assert core.told(facts.Stalled)[0].stall == "silent"
-
-
 def test_status_shows_figures_of_another_name_and_why_some_are_not_known():
     core = script().running("Pong")
     sample = core.sample("Pong", loss=0.5, lr=1e-4, share_act=0.5, unread="matches nothing")

@@ -144,18 +144,6 @@ def test_a_gpu_that_this_box_never_had_is_refused_and_gives_its_slot_to_the_next
     assert "gpu = 5, but this box has 1 GPU" in core.program("Pong").why
 
 
-def test_a_gpu_that_does_not_come_back_after_a_reboot_is_waited_for():
-    core = core_of(spec("Pong", gpu=1), min_free_mb=0)
-    core.begin()
-    core.see(gpus(gpu(), gpu(1)))
-    assert core.phase("Pong") is Phase.STARTING
-    core.reboot("boot-2")
-    core.see(gpus(gpu()))
-    assert core.phase("Pong") is Phase.GATED
-    core.later(99_999.0).see(gpus(gpu(), gpu(1)))
-    assert core.phase("Pong") is Phase.STARTING
-
-
 def test_what_it_held_before_is_what_its_next_start_waits_for():
     core = core_of("Pong", min_free_mb=0).running("Pong")
     learned(core, "Pong", 30_000)

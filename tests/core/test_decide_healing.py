@@ -115,16 +115,6 @@ def test_a_process_that_stays_stopped_is_examined_and_ended():
     assert core.phase("Pong") is Phase.STOPPING
 
 
-def test_stopped_again_after_it_hung_is_continued_again():
-    core = Core(settings("Pong")).running("Pong")
-    at_s = core.now_s
-    core.watch(31, Pong=stuck(core))
-    core.evidence("Pong")
-    core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "T"})
-    assert signals(core.last) == ["SIGCONT"]
-    assert [fact.stall for fact in core.told(facts.Stalled)] == ["hang", "stopped"]
-
-
 # --- inside the kernel --------------------------------------------------------------------------------------------------
 
 
@@ -165,6 +155,16 @@ def test_whoever_hung_before_is_judged_once_all_that_gathered_was_heard():
     assert kinds(core.asleep(60.0).woke()) == ["DaemonSuspended"]
     assert verdicts(core.watch(4, Pong=hung)) == []
     assert verdicts(core.watch(1, Pong=hung)) == ["Stalled"]
+
+
+def test_a_box_that_starves_judges_late_but_judges():
+    core = Core(settings("Pong")).running("Pong")
+    hung, told = stuck(core), []
+    for _ in range(8):
+        told += core.asleep(6.0).woke().facts
+        told += core.watch(5, Pong=hung)
+    assert verdicts(told)[:2] == ["DaemonSuspended", "Stalled"]
+    assert 60.0 < core.told_at(facts.Stalled) - hung["progress_at_s"] < 90.0, "twice the time"
 
 
 def test_nobody_is_killed_before_the_news_of_its_leaving_can_be_heard():

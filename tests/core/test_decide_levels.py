@@ -8,8 +8,6 @@ from core_kit import Core, facts, reply, settings, spec
 from fakes import FakeSources
 
 from supervisor import config
-from supervisor.deciding import levels
-from supervisor.deciding.context import DecisionContext
 from supervisor.model import level_memory
 from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
@@ -397,13 +395,6 @@ def test_a_pre_check_is_a_veto_until_it_is_lifted():
     core.until_level("wide", 3600.0)
 
 
-def test_no_trial_of_what_is_vetoed():
-    core = climbed(vetoes={"wide": "no room"}.items())
-    core.train(3600.0)
-    assert core.state.level == "light"
-    assert "no trial of wide while no room" in core.state.climb.said
-
-
 # --- the config ------------------------------------------------------------------------------------------------------------
 
 
@@ -591,17 +582,6 @@ def test_another_ladder_is_read_anew_and_its_speeds_with_it():
     assert sum(level_memory.known(core.state).speeds.readings) > 1
     core.load(ladder(levels=(LEVELS[0], replace(LEVELS[1], num_envs=12), LEVELS[2])))
     assert level_memory.known(core.state).speeds.readings == (0, 0, 0)
-
-
-def test_a_worker_that_has_stalled_does_not_train():
-    core = climbed()
-    core.train(60.0)
-    names = levels._training(DecisionContext(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1"))
-    token = core.program("Pong").attempt.token
-    stalled = facts.Stalled("no progress for 40s", "Pong", token, "hang", 40.0, 30.0)
-    core.state = fold(core.state, Stamped(0, core.now_s, 0.0, "boot-1", stalled))
-    left = levels._training(DecisionContext(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1"))
-    assert (sorted(names), left) == (["Breakout", "Pong"], ["Breakout"])
 
 
 def test_what_was_trained_before_a_pin_is_on_record_once():

@@ -7,7 +7,6 @@ import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
 from supervisor.deciding import healing
-from supervisor.model.inputs import Sampled
 from supervisor.model.settings import Progress
 from supervisor.policy.worker.restart import RestartSettings
 from supervisor.policy.worker.stall import StallSettings
@@ -62,17 +61,6 @@ def test_evidence_that_has_come_is_acted_upon_at_the_next_look():
     core.evidence("Pong")
     core.watch(1, Pong=same)
     assert of(core.last, commands.AskToLeave), "it is asked to leave"
-
-
-def test_what_was_shown_while_the_journal_could_not_be_written_was_not_judged(judged):
-    core = Core(settings(spec("Pong", progress=Progress.LOG)), checks=_ONCE).running("Pong")
-    same = quiet(core)
-    core.watch(1, Pong=same)
-    new = core.sample("Pong", **{**same, "proc_state": "T"})
-    core.memory = core.memory.showing({"Pong": new})
-    del judged[:]
-    core.later(1.0).give(Sampled(core.now_s, {"Pong": new}))
-    assert judged == ["Pong"]
 
 
 def test_a_gap_reaches_to_the_last_look_that_saw_no_progress():

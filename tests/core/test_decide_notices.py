@@ -331,12 +331,6 @@ def test_who_hangs_does_not_cost_the_others_their_turn():
     assert left(core.later(2.25).woke()) == [("Qbert", 1.25)]
 
 
-def test_a_program_that_has_left_the_config_leaves_in_time_too():
-    core = running(daemon=DaemonSettings(stop_within_s=10.0))
-    core.settings = replace(core.settings, programs=core.settings.programs[:1])
-    assert left(core.terminate()) == [("Pong", 9.0), ("Qbert", 9.0)]
-
-
 @pytest.mark.parametrize("orderly", [False, True])
 def test_the_end_of_the_box_is_preempted_and_held_against_no_level(orderly):
     core = running()

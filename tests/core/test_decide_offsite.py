@@ -331,13 +331,6 @@ def test_a_take_over_that_fails_says_why():
     assert (core.state.offsite.failures, core.state.offsite.ended_well) == (0, False)
 
 
-def test_a_box_that_never_held_the_repository_trains_on():
-    core = running()
-    core.later(60.0).woke()
-    assert core.give(LeaseFound(core.now_s, Claim.FOREIGN, B2)).facts == ()
-    assert of(core.last, commands.AskToLeave) == []
-
-
 # --- the end -------------------------------------------------------------------------------------------------------------
 
 
@@ -475,12 +468,3 @@ def test_a_repository_that_cannot_be_reached_costs_seconds_and_stops_nobody(rebo
     else:
         done(rebooted, "look", ERROR)
     assert spawned(rebooted) == ["Pong", "Qbert"]
-
-
-def test_without_a_reboot_or_a_lease_of_its_own_nothing_waits():
-    core = running()
-    core.begin()
-    assert core.memory.offsite_first_look_s is None
-    core = Core(settings("Pong", offsite=RULES))
-    core.begin()
-    assert of(core.reboot("boot-2"), commands.Spawn)

@@ -115,15 +115,6 @@ def test_who_waits_for_a_worker_that_the_kernel_holds_is_told_so():
     assert core.phase("Pong") is Phase.STOPPED
 
 
-def test_one_look_in_state_d_is_no_grip_of_the_kernels():
-    core = Core(settings("Pong")).running("Pong")
-    core.ask("stop", "Pong")
-    core.look(Pong={"proc_state": "D"})
-    assert answer(core.to_wake()) is None, "perhaps it only waits for its disk"
-    ((_, code, text),) = answer(core.to_wake())
-    assert (code, "it is inside a kernel call" in text) == (30, True)
-
-
 def test_start_while_it_still_leaves_brings_it_back():
     core = Core(settings("Pong")).running("Pong")
     core.ask("stop", "Pong")

@@ -441,17 +441,6 @@ def test_status_shows_age_size_and_path_alive_and_ended():
     assert shown["ckpt_age_s"] == pytest.approx(80.0, abs=1.0)
 
 
-def test_a_newer_one_is_put_on_record_every_ten_minutes_and_at_the_end():
-    core = script()
-    starts(core, OwnCheckpoint())
-    core.watch(1900.0, Pong={"own": lambda now_s: OwnCheckpoint(f"/w/{now_s // 60:.0f}", None, now_s - now_s % 60.0, 5)})
-    assert len(core.told(facts.CheckpointSeen)) == 4
-    assert core.told(facts.CheckpointSeen)[0].why.endswith("is whole (0.0 MB)")
-    core.ended("Pong", signal=9)
-    assert core.told(facts.CheckpointSeen)[-1].path == f"/w/{core.now_s // 60:.0f}"
-    assert core.program("Pong").ckpt_path == f"/w/{core.now_s // 60:.0f}"
-
-
 def test_a_program_that_stopped_saving_is_unsaved_until_the_next_one():
     core = script()
     starts(core, OwnCheckpoint())

@@ -103,14 +103,6 @@ def test_a_checkpoint_beyond_the_divergence_forgives_and_one_before_it_does_not(
 
 
 @pytest.mark.fault("nan")
-def test_without_any_checkpoint_only_chance_is_changed():
-    core = Core(settings("Pong")).running("Pong")
-    decision = core.ended("Pong", code=65)
-    assert of(decision, commands.RollBack) == []
-    assert "diverged at step ?: rollback 1 of 3: there is no checkpoint yet" in core.told(facts.RolledBack)[0].why
-
-
-@pytest.mark.fault("nan")
 def test_a_worker_that_beats_on_with_bad_losses_is_ended_and_one_bad_batch_is_forgiven():
     core = trained(Core(settings("Pong")).running("Pong"), 1000, 1500)
     bad = iter(range(10_000))
@@ -209,25 +201,6 @@ def test_what_has_no_batch_or_takes_no_other_only_waits():
     small = Core(settings(spec("Pong", batch_size=8))).running("Pong")
     small.ended("Pong", code=71)
     assert small.told(facts.BatchLowered) == []
-
-
-@pytest.mark.fault("oom-kill")
-def test_a_kill_that_is_accounted_for_is_not_held_against_the_next():
-    core = Core(settings(spec("Pong"), spec("Qbert"))).running("Pong", "Qbert")
-    core.ended("Pong", signal=9, oom_kills=(0, 1))
-    core.ended("Qbert", signal=9, oom_kills=(0, 1))
-    assert [fact.cause for fact in core.told(facts.Exited)] == ["oom_killed", "killed"]
-    assert core.state.oom_kills == 1
-
-
-@pytest.mark.fault("oom-kill")
-def test_a_kill_in_a_cgroup_of_its_own_is_held_against_that_worker_whatever_was_counted_elsewhere():
-    core = Core(settings(spec("Pong"), spec("Qbert"))).running("Pong", "Qbert")
-    core.ended("Pong", signal=9, oom_kills=(0, 7))
-    core.ended("Qbert", signal=9, oom_kills=(0, 1), oom_own=True, memory_max_bytes=2**30)
-    first, second = core.told(facts.Exited)
-    assert (second.cause, second.oom_kills) == ("oom_killed", first.oom_kills), "its count is nobody else's"
-    assert "the worker's own cgroup (its limit is 1,024 MiB)" in second.why
 
 
 # --- the disk is full --------------------------------------------------------------------------------------------------------

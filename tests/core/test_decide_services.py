@@ -2,7 +2,7 @@
 
 import pytest
 from adding_up import account_errors
-from core_kit import Core, GateSettings, commands, facts, gpu, gpus, of, settings, spec
+from core_kit import Core, GateSettings, commands, gpu, gpus, of, settings, spec
 
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
@@ -84,15 +84,6 @@ def test_its_time_is_its_own_and_no_slots():
     again = Core(core.settings, checks=1000)
     again.journal, again.state = list(core.journal), core.state
     assert again.state.programs["board"].service
-
-
-def test_a_restart_of_a_service_leaves_no_work_unproven():
-    core = running(board())
-    core.later(200.0).look(board=None)
-    core.ended("board", signal=9)
-    core.spawned("board")
-    core.watch(30, board={})
-    assert not core.told(facts.ResumeUnknown)
 
 
 def test_a_training_waits_behind_a_service_that_waits_for_the_memory_of_the_same_gpu():

@@ -6,6 +6,7 @@ from core_kit import Core, commands, facts, gpu, gpus, of, settings, spec
 from supervisor.model.inputs import Halted, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
+from supervisor.policy.box.readings import Spread
 from supervisor.policy.worker.figures import Sources
 from supervisor.reports.cost_view import Games, RemainingWork, games_left
 from supervisor.reports.recorded import readings
@@ -91,11 +92,11 @@ def test_the_gpu_that_only_its_tree_holds_is_a_witness():
     assert not core.told(facts.Stalled)
 
 
-def test_beats_and_notifications_are_judged_as_ever_once_they_speak():
-    for source, limit_s in (("beat", 30.0), ("notify", 600.0)):
-        core = script().running("Pong")
-        core.watch(1200, Pong=mute(core, source=source, witness_at_s=works, witness="cpu"))
-        assert core.told(facts.Stalled)[0].limit_s == limit_s, source
+def test_a_gpu_that_another_program_holds_too_shows_nothing():
+    core = script().running("Pong")
+    core.see(gpus(gpu(processes=((4321, None), (99, None)), utilisation_minute=Spread(0.0, 9.0, 90.0))))
+    core.watch(602, period_s=2.0, Pong=mute(core, pids=(4321,)))
+    assert core.told(facts.Stalled)[0].stall == "silent"
 
 
 # --- children -----------------------------------------------------------------------------------------------------------

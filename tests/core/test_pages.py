@@ -162,15 +162,6 @@ def test_a_number_that_makes_no_sense(key, text, bounds):
 # --- what was recorded ---------------------------------------------------------------------------------------------------
 
 
-def test_curves_of_a_window(core):
-    core.now_s += 100.0
-    sources = Sources(core)
-    found = PAGES["curves"].of(sources, {"series": "env_steps,loss", "since": "3600s", "points": "400"})
-    assert (found["sheet"], found["period_s"], found["until_s"]) == ("programs", sources.asked_of.period_s, core.now_s)
-    assert found["units"] == {"env_steps": "steps", "loss": ""}
-    assert [each["program"] for each in found["subjects"]] == ["Pong"]
-
-
 def test_curves_are_continued_from_an_earlier_answer(core):
     core.now_s = 35.0
     whole = PAGES["curves"].of(Sources(core), {"series": "env_steps", "since": "all"})

@@ -17,7 +17,6 @@ from supervisor.model.recording import (
     Row,
     as_places,
     by_name,
-    by_subject,
     folded,
     in_periods,
     tag_of,
@@ -96,19 +95,6 @@ def test_of_several_attempts_the_newest_stands_for_all_and_the_lowest_beginning_
     assert kept_of([point(4400, "a", 100), again]) == [False, True], "what attempt b took back stays taken back"
 
 
-def test_a_track_has_the_columns_of_its_rows():
-    rows = [row(0.0, "a", loss=Spread(1.0, 2.0, 3.0), entropy=0.5), row(10.0, "b", loss=4.0)]
-    sheet = PROGRAMS.only({"loss", "entropy"})
-    track = tracks_of(sheet, rows)["Pong",]
-    assert (track.at_s, track.wall_s) == ([0.0, 10.0], [WALL_S, WALL_S + 10.0])
-    assert (track.keys, track.words) == ([("Pong", "a"), ("Pong", "b")], [rows[0].words] * 2)
-    assert track.values == {"loss": [2.0, 4.0], "entropy": [0.5, None]}
-    assert track.ends == {"loss": ([1.0, 4.0], [3.0, 4.0])}
-    assert track.first() == rows[0]._replace(values={"loss": 2.0, "entropy": 0.5})
-    first, second = ([*tracks_of(sheet, [each]).values()] for each in rows)
-    assert second[0].after(first[0]) == track
-
-
 @pytest.mark.parametrize(("by_attempt", "kl"), [(True, [None, 2.0]), (False, [0.5, 2.0])])
 def test_where_attempts_share_a_row_so_do_their_figures_of_own_names(by_attempt, kl):
     """The attempt that reported kl in the first period was not the newest one of that period."""
@@ -119,14 +105,6 @@ def test_where_attempts_share_a_row_so_do_their_figures_of_own_names(by_attempt,
     ]  # fmt: skip
     with_own(tracks, tracks_of(FIGURES_OF_ITS_OWN, own), ["kl", "lr"], by_attempt=by_attempt)
     assert tracks["Pong",].values == {"env_steps": [None, None], "kl": kl, "lr": [None, None]}
-
-
-def test_rows_are_told_apart_by_subject():
-    rows = [row(token="a"), row(token="b"), row(token="a")]
-    assert [*by_subject(PROGRAMS, rows)] == [("Pong", "a"), ("Pong", "b")]
-    assert {keys: len(found) for keys, found in by_subject(PROGRAMS, rows, by_attempt=False).items()} == {("Pong",): 3}
-    gpu = [Row(0.0, 1.0, ("GPU-0", phase), (None,), {}) for phase in ("", "acting")]
-    assert len(by_subject(GPUS, gpu, by_attempt=False)) == 2
 
 
 # --- what is recorded --------------------------------------------------------------------------------------------------
@@ -207,11 +185,6 @@ def test_the_host_and_each_gpu_with_its_phases():
 
 
 # --- curves ------------------------------------------------------------------------------------------------------------
-
-
-def test_what_a_resume_took_back_is_not_kept():
-    rows = [point(4000, "a"), point(5000, "a"), point(4500, "b", resumed=4000), point(6000, "b", resumed=4000)]
-    assert kept_of(rows) == [True, False, True, True]
 
 
 def test_of_a_long_row_the_part_that_was_taken_back_is_lost():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker.diagnosis import Diagnosis, diagnose, signal_name
+from supervisor.policy.worker.diagnosis import Diagnosis, diagnose
 from workers import contract
 
 ASKED = ["operator", "shutdown", "config", "slot", "restart"]
@@ -76,11 +76,6 @@ def test_each_exit_code_of_the_contract_has_its_cause():
 
 def test_a_long_last_line_is_cut():
     assert len(of(code=1, last_lines=("x" * 10_000,)).why) < 300
-
-
-def test_a_signal_that_has_no_name():
-    assert signal_name(9) == "SIGKILL"
-    assert signal_name(4711) == "signal 4711"
 
 
 @given(

@@ -10,7 +10,6 @@ from supervisor.policy.cluster.job_end import JobEnd, judge
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
 
 DAY_S = 86400.0
-H = 3600.0
 
 ENDS = [
     # what is seen of the job, exit code, signal -> cause, counted, the node's fault
@@ -86,11 +85,6 @@ def test_a_node_without_a_name_is_left_out_of_the_sentence():
     found = judge(JobEnd("17", "NODE_FAIL"), code=None, signal=None, done_codes=(0,))
     assert found is not None
     assert found.why == "job 17 ended with its node (NODE_FAIL)"
-
-
-def test_only_a_cluster_is_remote():
-    assert not LauncherSettings().remote
-    assert LauncherSettings(kind="slurm").remote
 
 
 WEEK = {"now_s": 7 * DAY_S, "faults": 2, "exclude_s": DAY_S, "avoided": 0, "used": 9}

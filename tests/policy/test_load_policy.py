@@ -152,13 +152,6 @@ def test_an_alarm_dies_down_in_quiet_time():
     assert box.state.cluster.alarm == 0.0
 
 
-def test_a_cluster_never_makes_a_record_better():
-    box = Box().holds(HEAVY, up_h=0.5)
-    state = box.state._replace(cluster=load.RebootCluster(HEAVY, 3.0, 0.5, 90 * 3600.0))
-    worse = load._charged(state, HEAVY, 1.0, 60.0)
-    assert load.rate(worse, HEAVY) > load.rate(state, HEAVY)
-
-
 def test_a_reboot_that_was_meant_changes_nothing_but_the_time():
     box = Box().holds(MEDIUM)
     before = box.state
@@ -302,35 +295,6 @@ def test_one_level_has_nowhere_to_go():
     assert verdict == load.LoadVerdict(0, trial=False, why="only stays: it is the highest level")
     state, verdict = load.rebooted(settings, COSTS, state, at_s=6300.0, up_s=60.0, weight=1.0)
     assert verdict.level == 0
-
-
-def test_a_level_that_has_failed_before_is_given_no_benefit_of_the_doubt():
-    """The same record and the same readings, half an hour into a trial: worth more only if its speed is taken better."""
-    box = Box().holds(SIX)
-    told = []
-    for failures in (0, 1):
-        for reboots in (each / 20.0 for each in range(200)):
-            tried = box.state.known[HEAVY]._replace(up_s=7200.0, reboots=reboots, reboots_ever=1.0, failures=failures)
-            state = load._with(box.state, HEAVY, tried)._replace(trial=HEAVY, stretch_s=1800.0)
-            plain, hopeful = (load.advantage(S, COSTS, state, HEAVY, SIX, doubt) for doubt in (0.0, 1.0))
-            if plain < 0.0 < 0.04 < hopeful:
-                break
-        told.append(load.reviewed(S, COSTS, state, at_s=box.at_s, up_s=0.0, reading=None, cap=FREE)[0].trial)
-    assert told == [None, HEAVY]
-
-
-def test_a_lower_level_that_only_may_be_worth_more_is_looked_at_and_not_moved_to_for_good():
-    box = Box().holds(FIVE)
-    told = []
-    for better in (0.04, 0.4):
-        mean = list(box.state.speeds.mean)
-        mean[MEDIUM] = mean[FIVE] + better
-        state = box.state._replace(speeds=box.state.speeds._replace(mean=tuple(mean)), stretch_s=1800.0)
-        error = load.pace.gain(state.speeds, MEDIUM, FIVE)[1]
-        assert 0.04 - error < 0.02 < 0.4 - error
-        told.append(load.reviewed(S, COSTS, state, at_s=box.at_s, up_s=0.0, reading=None, cap=FREE)[1].why)
-    assert "by all that was measured" not in told[0]
-    assert told[1] == "back to medium: by all measurements it is worth more than 5"
 
 
 def test_every_level_above_the_one_it_steps_back_to_rests():

@@ -158,13 +158,6 @@ def test_any_text_is_filled_in_or_refused_in_one_sentence(text):
     assert filled == "".join(literal + VALUES.get(name, "") for literal, name in found)
 
 
-@given(st.lists(st.sampled_from(["a", "-r", "{resume}", "x{resume}", "{seed}", ""]), min_size=1, max_size=6), st.booleans())
-def test_words_vanish_only_for_an_empty_value(words, fresh):
-    got = fill_words(words, Template(), FRESH if fresh else VALUES)
-    kept = [word for word in words if not (fresh and "resume" in word)]
-    assert got == tuple(fill(word, FRESH if fresh else VALUES) for word in kept)
-
-
 @given(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30))
 def test_a_value_of_any_kind_is_one_word_of_a_shell_in_quotation_marks(value):
     words = fill_words(("sh", "-c", 'x "{resume}"'), Template(shell=True), {"resume": value})

@@ -1,7 +1,5 @@
 """The rule of resolutions: how far back each reaches, and which one answers a question."""
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,13 +7,6 @@ from hypothesis import strategies as st
 from supervisor.policy.upkeep.resolution import TIERS, Held, bucket_of, kept_spans, points_for, rows_for, tier_for
 
 TEN_S, MINUTE, TEN_MIN, HOUR, SIX_HOURS, DAY = TIERS
-
-
-def test_each_tier_is_coarser_and_reaches_further_and_holds_whole_periods_of_the_finer():
-    pairs = [*itertools.pairwise(TIERS)]
-    assert len(pairs) == 5
-    assert all(tier.period_s % finer.period_s == 0 for finer, tier in pairs)
-    assert all(tier.keep_s > finer.keep_s > tier.period_s for finer, tier in pairs)
 
 
 NOW_S = 400 * 86400.0
@@ -105,10 +96,3 @@ def test_a_file_that_is_too_large_forgets_the_same_share_of_what_every_tier_has(
     assert kept_spans(TIERS, [*ages[:3], *[20 * 86400.0] * 3], 80, 64) == pytest.approx(
         [*(age * 0.72 for age in ages[:3]), *[14.4 * 86400] * 3]
     )
-
-
-@given(st.floats(0.0, 1e9), st.sampled_from(TIERS))
-def test_a_moment_is_in_its_period(at_s, tier):
-    begun_s = bucket_of(at_s, tier.period_s)
-    assert begun_s <= at_s < begun_s + tier.period_s * (1 + 1e-9)
-    assert begun_s % tier.period_s == 0

@@ -3,8 +3,6 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from supervisor.policy.worker.restart import (
     MOST_DEATHS,
@@ -85,32 +83,6 @@ def test_only_health_closes_the_breaker():
     verdict = after_death(DEFAULT, now_s=1e6, deaths_s=(1e6,), streak=9, openings=1)
     assert verdict.slow
     assert verdict.delay_s == 2 * DEFAULT.slow_retry_s
-
-
-sane = st.builds(
-    lambda first, base, factor, cap, slow, slow_cap, window, deaths: RestartSettings(
-        first_delay_s=first, base_delay_s=first + base, factor=factor, max_delay_s=first + base + cap,
-        slow_retry_s=first + base + cap + slow, slow_retry_max_s=first + base + cap + slow + slow_cap,
-        window_s=window, window_deaths=deaths,
-    ),
-    *[st.floats(0, 1000)] * 2, st.floats(1, 50), *[st.floats(0, 1e5)] * 3, st.floats(1, 1e5), st.integers(1, MOST_DEATHS),
-)  # fmt: skip
-history = st.lists(st.floats(0, 1e6), min_size=1, max_size=MOST_DEATHS).map(lambda deaths: tuple(sorted(deaths)))
-
-
-@given(sane, history, st.integers(1, 1000), st.integers(0, 100), st.floats(0, 1e5))
-def test_more_deaths_never_start_sooner(settings, deaths, streak, openings, wait_s):
-    now_s = deaths[-1] + wait_s
-    verdict = after_death(settings, now_s=now_s, deaths_s=deaths, streak=streak, openings=openings)
-    assert settings.first_delay_s <= verdict.delay_s <= settings.slow_retry_max_s
-    assert verdict.why
-    for worse in (
-        after_death(settings, now_s=now_s, deaths_s=(*deaths, now_s), streak=streak, openings=openings),
-        after_death(settings, now_s=now_s, deaths_s=deaths, streak=streak + 1, openings=openings),
-        after_death(settings, now_s=now_s, deaths_s=deaths, streak=streak, openings=openings + 1),
-    ):
-        assert worse.delay_s >= verdict.delay_s
-        assert worse.slow >= verdict.slow
 
 
 @pytest.mark.parametrize(
