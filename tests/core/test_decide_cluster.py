@@ -76,6 +76,12 @@ def test_a_job_that_began_between_two_looks_is_on_record_twice_at_once():
     assert told[1].why == "job 17 began on a node"
 
 
+def test_a_look_at_a_job_of_an_attempt_that_is_over_changes_nothing():
+    core = cluster()
+    told = core.give(JobsSeen(core.now_s, {"Pong": JobSight("ab" * 16, "17"), "Qbert": JobSight("cd" * 16, "18")}))
+    assert told.facts == ()
+
+
 def test_time_in_the_queue_is_no_time_without_progress():
     core = cluster()
     seen(core)

@@ -203,6 +203,16 @@ def test_what_has_no_batch_or_takes_no_other_only_waits():
     assert small.told(facts.BatchLowered) == []
 
 
+@pytest.mark.fault("oom-kill")
+def test_a_kill_in_a_cgroup_of_its_own_is_held_against_that_worker_whatever_was_counted_elsewhere():
+    core = Core(settings(spec("Pong"), spec("Qbert"))).running("Pong", "Qbert")
+    core.ended("Pong", signal=9, oom_kills=(0, 7))
+    core.ended("Qbert", signal=9, oom_kills=(0, 1), oom_own=True, memory_max_bytes=2**30)
+    first, second = core.told(facts.Exited)
+    assert (second.cause, second.oom_kills) == ("oom_killed", first.oom_kills), "its count is nobody else's"
+    assert "the worker's own cgroup (its limit is 1,024 MiB)" in second.why
+
+
 # --- the disk is full --------------------------------------------------------------------------------------------------------
 
 
