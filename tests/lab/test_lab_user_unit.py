@@ -6,6 +6,7 @@ sudo tests/run lab -k user_unit
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ class Login:
 def alice(box: Installed) -> Login:
     """Her clone, her Slurm, her configuration, her unit; then she is let linger."""
     box.run("useradd", "--create-home", "--shell", "/bin/bash", "alice")
-    site = f"{HOME}/extralife/.venv/lib/python3.11/site-packages"
+    site = f"{HOME}/extralife/.venv/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
     places = "\n".join([CHECKOUT, *(f"{PACKAGES}{n}" for n in range(len(packages())))])
     lines = f"""
 set -e
