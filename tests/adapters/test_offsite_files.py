@@ -440,7 +440,12 @@ def damage_list(tree: Tree) -> str:
     return "the copy has no list of its contents, or a damaged one; choose another with --snapshot"
 
 
-@pytest.mark.parametrize("damage", [damage_checkpoint, damage_journal, damage_list])
+def of_a_newer_version(tree: Tree) -> str:
+    (tree.tree / "copy.json").write_text('{"version": 2, "wall_s": 5}')
+    return "the copy was made by another extralife (version 2)"
+
+
+@pytest.mark.parametrize("damage", [damage_checkpoint, damage_journal, damage_list, of_a_newer_version])
 def test_a_damaged_copy_puts_nothing_into_place(tree: Tree, tmp_path: Path, damage: Callable[[Tree], str]) -> None:
     wrong = damage(tree)
     with pytest.raises(NotRestored) as told:
@@ -454,8 +459,8 @@ def test_a_damaged_copy_puts_nothing_into_place(tree: Tree, tmp_path: Path, dama
     [
         ('{"version": 1, "wall_s": 5, "box": "ada", "hardware": {"cores": 8, "gpus": ["A"]}}', "ada", 5,
          ["2 cores instead of 8", "no GPU instead of A"]),
-        ('{"version": 1, "wall_s": 5, "box": "ada", "hardware": [1]}', "ada", 5, []), ("{", None, None, []),
-        ('{"version": 1, "wall_s": 5}', None, 5, []),
+        ('{"version": 1, "wall_s": 5, "hardware": [1]}', None, 5, []),
+        ("{", None, None, []),
     ],
 )  # fmt: skip
 def test_the_first_daemon_on_a_restored_directory_logs_once_where_it_comes_from(

@@ -506,19 +506,3 @@ def test_the_newest_copy_of_the_newest_generation_or_the_one_that_is_named():
         assert str(told.value) == f"the repository has {count} copies with the id '{wanted}'; `offsite list` shows them"
     with pytest.raises(NotRestored, match=r"^the repository has no copy of extralife yet$"):
         restoring.choose([lease])
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (None, ""), ("[]", ""), ("{", ""), ('{"version": 1}', ""), ('{"version": 1, "wall_s": "x"}', ""),
-        ('{"version": 2, "wall_s": 5}', "the copy was made by another extralife (version 2)"),
-    ],
-)  # fmt: skip
-def test_a_copy_without_a_list_that_can_be_read_is_refused(tmp_path, text, told):
-    if text is not None:
-        (tmp_path / "copy.json").write_text(text)
-    with pytest.raises(NotRestored) as refused:
-        restoring._about(tmp_path)
-    damaged = "the copy has no list of its contents, or a damaged one; choose another with --snapshot"
-    assert str(refused.value) == (told or damaged)

@@ -547,20 +547,12 @@ def test_nothing_is_set_aside_once_the_attempt_has_begun(
     assert (tmp_path / "step=100.pt").exists()
 
 
-def test_a_bug_or_a_directory_that_cannot_be_read_is_unknown(
-    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-
+def test_a_bug_is_unknown(tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: object) -> None:
         raise KeyError("x")
 
     monkeypatch.setattr(own_checkpoints, "_find", breaks)
-    with capture_logs() as logged:
-        assert daemon.newest(spec(tmp_path)).error == "it stopped at a bug (KeyError); see the daemon's log"
-    assert logged[0] == {
-        "event": "checkpoints_not_looked_at", "base": str(tmp_path), "exc_info": True, "log_level": "error",
-    }  # fmt: skip
+    assert daemon.newest(spec(tmp_path)).error == "it stopped at a bug (KeyError); see the daemon's log"
 
 
 def test_what_a_disk_does_not_let_be_set_aside_is_told_and_left(
@@ -576,10 +568,9 @@ def test_what_a_disk_does_not_let_be_set_aside_is_told_and_left(
     with capture_logs() as logged:
         told = daemon.begins(to_start(spec(tmp_path), "t", (path, "/elsewhere/x.pt"), from_step=5))
     assert told.left == (path,)
-    assert logged == [
-        {"event": "checkpoint_not_renamed", "path": path, "error": error, "log_level": "warning"},
-        {"event": "not_rolled_back", "base": str(tmp_path), "error": error, "log_level": "warning"},
-    ]
+    assert [(each["event"], each["error"]) for each in logged] == [
+        ("checkpoint_not_renamed", error), ("not_rolled_back", error)
+    ]  # fmt: skip
 
 
 def test_a_start_waits_for_a_checkpoint_that_is_put_back(tmp_path: Path, daemon: Daemon) -> None:

@@ -261,13 +261,6 @@ def test_two_attempts_in_one_period_are_two_rows(path: Path, recording: Recordin
     ]  # fmt: skip
 
 
-def test_a_gap_stays_a_gap(path: Path, recording: Recording) -> None:
-    fill(recording, 60.0)
-    fill(recording, 7260.0, from_s=7200.0)
-    recording.fold(7300.0)
-    assert [each.at_s for each in rows(path, MINUTE)] == [0.0, 7200.0]
-
-
 # --- its bound -----------------------------------------------------------------------------------------------------------
 
 
