@@ -32,7 +32,6 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """The kind of file, as people say it."""
     return _KINDS.get(stat.S_IFMT(mode), "special file")
 
 

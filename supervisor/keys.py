@@ -47,5 +47,4 @@ def script_key(default: _T, meaning: str, **more: Any) -> _T:
 
 
 def declared(cls: Any) -> dict[str, Declaration]:
-    """The fields of a class that are keys."""
     return {each.name: each.metadata[_NAME] for each in fields(cls) if _NAME in each.metadata}

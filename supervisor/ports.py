@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import Final, Protocol
 
 from supervisor.model.facts import JournalSalvaged
@@ -12,7 +13,7 @@ from supervisor.model.settings import ProgramSpec
 from supervisor.records import Record
 
 _TOGETHER_S: Final = 1e-4
-_TRIES: Final = 50
+_TRIES: Final = 51
 
 
 class Clock(Protocol):
@@ -38,18 +39,13 @@ def ahead_s(clock: Clock) -> float:
     would be wrong by as much. So the wall clock is read between two readings of the other clock, until these two are close
     together. If they never are, the closest attempt counts.
     """
-    closest_s, ahead = _reading(clock)
+    closest_s, ahead = inf, 0.0
     for _ in range(_TRIES):
+        before_s, at_wall_s, after_s = clock.now_s(), clock.wall_s(), clock.now_s()
+        closest_s, ahead = min((closest_s, ahead), (after_s - before_s, at_wall_s - (before_s + after_s) / 2))
         if closest_s <= _TOGETHER_S:
             break
-        closest_s, ahead = min((closest_s, ahead), _reading(clock))
     return ahead
-
-
-def _reading(clock: Clock) -> tuple[float, float]:
-    """(duration of the reading, seconds that the wall clock is ahead)."""
-    before_s, at_wall_s, after_s = clock.now_s(), clock.wall_s(), clock.now_s()
-    return after_s - before_s, at_wall_s - (before_s + after_s) / 2
 
 
 class Inbox(Protocol):

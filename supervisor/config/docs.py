@@ -37,7 +37,6 @@ def page(text: str) -> str:
 
 
 def _blocks() -> list[tuple[str, str]]:
-    """(heading, table below it)."""
     ladder = [f"| {level.name} | {level.slots} | {level.num_envs} | {level.batch_size} |\n" for level in DEFAULT_LADDER]
     found = [(f"## [{name}]", _table(settings_of(cls))) for name, cls in SECTIONS.items() if name != "daemon"]
     return [

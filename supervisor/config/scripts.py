@@ -173,8 +173,6 @@ def filled_patterns(section: Section, known: Mapping[str, str]) -> Section:
 
 
 class Values(Record):
-    """The values of a program's placeholders at one level."""
-
     known: dict[str, str]
     of_level: frozenset[str]  # placeholders whose values come from the level
     num_envs: int | None = None

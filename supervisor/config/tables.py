@@ -72,7 +72,6 @@ class Setting(Record):
         return made
 
     def refusal(self, value: object) -> str:
-        """The form that the value should have."""
         choices = f"one of {', '.join(self.option.choices)}" if self.option.choices else ""
         form = choices or self.declared.form or _SCALARS[self.option.kind]
         return f"must be {form}" if self.is_secret else f"must be {form}, not {shown(value)}"

@@ -100,7 +100,6 @@ class Validation:
         self.error(self.at(*path), f"{label(*path)}{'' if what[:1] in ':,' else ' '}{what}")
 
     def add(self, sentence: str) -> None:
-        """Add an error that already has its place."""
         self._tell(sentence, self.errors)  # ten programs may share one wrong default
 
     def warn(self, origin: Origin, what: str) -> None:

@@ -85,7 +85,6 @@ def _owner(path: object) -> str:
 
 
 def load_installation(options: Options) -> Installation:
-    """Load and check the configuration that the options name."""
     try:
         loaded = locate.load(options)
     except config.ConfigError as error:

@@ -38,11 +38,19 @@ def examine(session: Session, skip: str = "") -> list[Finding]:
     """Every finding, the worst first. Raises Failed if no check is called `skip`."""
     installation = checks.load_installation(session.options)
     found: list[Finding] = []
-    all_checks = {_name(check): check for check in _checks()}
+    all_checks = {check.__name__.replace("_", " "): check for check in _checks()}
     if skip and all_checks.pop(skip, None) is None:
         raise Failed(f"Error: doctor has no check {text.printable(skip)!r}; there are {', '.join(sorted(all_checks))}")
-    for check in all_checks.values():
-        found += _try(check, installation)
+    for name, check in all_checks.items():
+        try:
+            found += list(check(installation))
+        except NoSettings:
+            continue
+        except PermissionError as error:
+            found.append(unknown_finding(name, error))
+        except Exception as error:  # noqa: BLE001  an unusual host may break a check in any way
+            what = f"could not be checked: {type(error).__name__}: {error}"
+            found.append(Finding(name, "unknown", what, "report this to extralife's developers"))
     return sorted(found, key=lambda each: LEVELS.index(each.level))
 
 
@@ -51,23 +59,6 @@ def _checks() -> list[Callable[[Installation], Iterable[Finding]]]:
     names = [each.name for each in pkgutil.iter_modules([str(Path(__file__).parent)]) if each.name.startswith("checks")]
     found = [each for name in names for each in vars(importlib.import_module(f"supervisor.ctl.{name}")).items()]
     return [made for name, made in found if getattr(made, "__annotations__", None) == _CHECK and not name.startswith("_")]
-
-
-def _name(check: Callable[[Installation], Iterable[Finding]]) -> str:
-    return check.__name__.replace("_", " ")
-
-
-def _try(check: Callable[[Installation], Iterable[Finding]], installation: Installation) -> list[Finding]:
-    name = _name(check)
-    try:
-        return list(check(installation))
-    except NoSettings:
-        return []
-    except PermissionError as error:
-        return [unknown_finding(name, error)]
-    except Exception as error:  # noqa: BLE001  an unusual host may break a check in any way
-        what = f"could not be checked: {type(error).__name__}: {error}"
-        return [Finding(name, "unknown", what, "report this to extralife's developers")]
 
 
 def page(found: list[Finding]) -> list[str]:

@@ -15,7 +15,6 @@ from supervisor.ctl.text import reader_left
 
 
 def main(argv: list[str]) -> int:
-    """Run a command and return its exit code."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal cannot encode is escaped
     if argv[:1] == ["__complete"]:

@@ -60,31 +60,24 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
     for program, spec in sorted(
         ready, key=lambda item: (item[1].priority, not item[0].interrupted, item[0].since_s, item[0].name)
     ):
+        takes_slot = not program.service
+        kept -= takes_slot and _keeps_slot_in_backoff(program)
         if waits_for_gpu(context, program, spec):
-            kept -= _keeps_slot_in_backoff(program)
             continue
-        if program.service:  # a service takes no slot
-            _admit(context, program, spec, waiting)
+        if takes_slot and processes + kept >= slots:
+            if program.phase is not Phase.QUEUED:
+                waited = "its GPU is back" if program.gpu_lost else "it waited for GPU memory"
+                due = "its restart is due" if program.phase is Phase.BACKOFF else waited
+                context.record(facts.Requeued(f"{due}, but no slot is free", program.name))
             continue
-        kept -= _keeps_slot_in_backoff(program)
-        if processes + kept < slots:
-            if staggered and program.phase is Phase.QUEUED and _waits_for_another(context):
-                continue
-            processes += _admit(context, program, spec, waiting)
-        elif program.phase is not Phase.QUEUED:
-            waited = "its GPU is back" if program.gpu_lost else "it waited for GPU memory"
-            due = "its restart is due" if program.phase is Phase.BACKOFF else waited
-            context.record(facts.Requeued(f"{due}, but no slot is free", program.name))
-
-
-def _admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting: dict[int | None, str]) -> bool:
-    """Start the program, or let it wait for memory. Returns whether it takes a slot: not if it is given up."""
-    verdict = admit(context, program, spec, waiting)
-    if verdict.answer is Answer.START:
-        _spawn(context, program, spec, verdict)
-    elif verdict.answer is Answer.WAIT:
-        waiting.setdefault(gpu_of(context, spec), program.name)
-    return verdict.answer is not Answer.GIVE_UP
+        if takes_slot and staggered and program.phase is Phase.QUEUED and _waits_for_another(context):
+            continue
+        verdict = admit(context, program, spec, waiting)
+        if verdict.answer is Answer.START:
+            _spawn(context, program, spec, verdict)
+        elif verdict.answer is Answer.WAIT:
+            waiting.setdefault(gpu_of(context, spec), program.name)
+        processes += takes_slot and verdict.answer is not Answer.GIVE_UP
 
 
 def _stop_excess(context: DecisionContext) -> None:
@@ -481,8 +474,18 @@ def _after_death(context: DecisionContext, name: str, verdict: Diagnosis, attemp
         context.give_up(name, f"{verdict.why}; {hopeless}")
         return
     program = context.state.programs[name]
-    if program.early_ends:
-        _after_early_end(context, program, verdict)
+    if program.early_ends:  # it ended before it counted as started: the start is tried again, or the program given up
+        spec = context.spec(name)
+        retries = 0 if spec is None or spec.start_retries is None else spec.start_retries
+        delay_s = restart.after_early_end(program.early_ends, retries)
+        if delay_s is None:
+            why = (
+                f"{verdict.why}; start {program.early_ends} in a row failed, and start_retries = {retries}: it starts again"
+            )
+            context.record(facts.GaveUp(f"{why} with `supervisorctl start` or after a change of its config", name))
+            return
+        why = f"{verdict.why}; failed start {program.early_ends} of at most {retries + 1}: next try in {span(delay_s)}"
+        context.record(facts.BackedOff(why, name, context.now_s + delay_s, delay_s, slow=False))
         return
     after = restart.after_death(
         context.settings.restart,
@@ -493,19 +496,6 @@ def _after_death(context: DecisionContext, name: str, verdict: Diagnosis, attemp
     )
     why = f"{verdict.why}; {after.why}"
     context.record(facts.BackedOff(why, name, context.now_s + after.delay_s, after.delay_s, after.slow))
-
-
-def _after_early_end(context: DecisionContext, program: Program, verdict: Diagnosis) -> None:
-    """Handle an attempt that ended before it counted as started: retry the start, or give the program up."""
-    spec = context.spec(program.name)
-    retries = 0 if spec is None or spec.start_retries is None else spec.start_retries
-    delay_s = restart.after_early_end(program.early_ends, retries)
-    if delay_s is None:
-        why = f"{verdict.why}; start {program.early_ends} in a row failed, and start_retries = {retries}: it starts again"
-        context.record(facts.GaveUp(f"{why} with `supervisorctl start` or after a change of its config", program.name))
-        return
-    why = f"{verdict.why}; failed start {program.early_ends} of at most {retries + 1}: next try in {span(delay_s)}"
-    context.record(facts.BackedOff(why, program.name, context.now_s + delay_s, delay_s, slow=False))
 
 
 # --- reports of workers ----------------------------------------------------------------------------------------------------

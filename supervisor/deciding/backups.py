@@ -171,7 +171,10 @@ def pursue(context: DecisionContext) -> None:
     if not rollback.begun:
         check = commands.CheckBackup(rollback.backup, rollback.programs, rollback.kept_as)
         _once(context, f"check {rollback.kept_as}", check)
-    elif not _still_there(context, rollback):
+        return
+    why = f"waits for the rollback to backup {rollback.backup}"
+    send_away(context, "rollback", why, by=rollback.by, names=rollback.programs)
+    if context.state.live.keys().isdisjoint(rollback.programs):
         _once(context, rollback.kept_as, commands.RestoreBackup(rollback.backup, rollback.programs, rollback.kept_as))
 
 
@@ -183,13 +186,6 @@ def _once(context: DecisionContext, key: str, command: commands.Command) -> None
 
 def _forget(context: DecisionContext, key: str) -> None:
     context.memory = replace(context.memory, backups_begun=context.memory.backups_begun - {key, f"check {key}"})
-
-
-def _still_there(context: DecisionContext, rollback: Rollback) -> bool:
-    """Ask running programs to save and exit. Returns whether any process is left."""
-    why = f"waits for the rollback to backup {rollback.backup}"
-    send_away(context, "rollback", why, by=rollback.by, names=rollback.programs)
-    return not context.state.live.keys().isdisjoint(rollback.programs)
 
 
 def _held(context: DecisionContext) -> Held | None:

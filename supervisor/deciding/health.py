@@ -58,23 +58,18 @@ def _goes_on(context: DecisionContext, name: str, illness: str, *, began: bool) 
     played = watch.sample.episodes
     games = None if played is None or spell.episodes is None else played - spell.episodes
     for_s = context.now_s - spell.since_s
-    if health.lasted(context.settings.health, illness, for_s=for_s, games=games):
-        _record_illness(
-            context, name, illness, f"for {span(for_s)}" if games is None else f"for {span(for_s)} and {games:,} games"
-        )
-
-
-def _record_illness(context: DecisionContext, name: str, illness: str, how_long: str) -> None:
-    watch, (program, attempt) = context.memory.watches[name], context.present(name)
+    if not health.lasted(context.settings.health, illness, for_s=for_s, games=games):
+        return
     spec = context.spec(name)
     action = health.action(context.settings.health, illness, None if spec is None else spec.on_sick)
+    how_long = f"for {span(for_s)}" if games is None else f"for {span(for_s)} and {games:,} games"
     why = f"{health.WORDS[illness]} {how_long}: {figures(watch.sample)}; {_ACTION_WORDS[action]}"
     evidence = {key: f"{value:.6g}" for key, value in _numbers(watch.sample).items() if value is not None}
     fine_step = watch.well_at.get(illness, attempt.resumed_step)
     context.record(facts.Sickened(why, name, attempt.token, illness, action, fine_step, evidence))
     if action != health.TELL:
         grace_s = 0.0 if action == health.ROLLBACK else None
-        stop(context, program, context.present(name)[1], reason="sick", by="extralife", why=why, grace_s=grace_s)
+        stop(context, *context.present(name), reason="sick", by="extralife", why=why, grace_s=grace_s)
 
 
 _ACTION_WORDS = {

@@ -205,19 +205,15 @@ def _settling(context: DecisionContext, tenure: Tenure, training: int, gap_s: fl
     return replace(tenure, lost_s=lost_s, settled=True)
 
 
-def _reading(context: DecisionContext, tenure: Tenure) -> float | None:
-    """Kept steps per minute; None: unknown."""
-    if tenure.gained <= 0 or tenure.window_s < _LEAST_WINDOW * context.settings.load.review_s:
-        return None
-    return tenure.gained / (tenure.window_s / 60.0)
-
-
 def _review(context: DecisionContext, tenure: Tenure) -> None:
     """Give the measurement to the rule, and carry out its verdict."""
     remembered = known(context.state)
     if remembered is None:
         return
-    reading = _reading(context, tenure)
+    long_enough = tenure.window_s >= _LEAST_WINDOW * context.settings.load.review_s
+    reading = (
+        tenure.gained / (tenure.window_s / 60.0) if tenure.gained > 0 and long_enough else None
+    )  # kept steps per minute
     rule = replace(context.settings.load, names=names(context))
     if context.state.climb.pin is not None:
         after = load.learned(remembered, at_s=context.now_s, up_s=tenure.up_s, reading=reading)

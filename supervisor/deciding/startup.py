@@ -95,7 +95,6 @@ def _why(*, clean: bool | None, rebooted: str, adopted: int) -> str:
 
 
 def _compared(context: DecisionContext, boot: BootEvidence) -> box_identity.Verdict:
-    """Compare this box with the recorded one."""
     box = context.state.box
     if box is None:
         return box_identity.Verdict(another=False)

@@ -43,14 +43,15 @@ def on_sample(context: DecisionContext, name: str, before: Observation | None, w
     program, attempt = context.present(name)
     sample, tally = watch.sample, None if before is None else before.tally
     seen = _seen(sample, attempt, proves=not context.asks_witnesses(name, sample))
+    default = STARTING if attempt.ready_at_s is None else TRAINING
     if attempt.stop is not None or attempt.stall is not None:
-        return replace(watch, tally=_fresh(context, sample, seen, _default(attempt)))
+        return replace(watch, tally=_fresh(context, sample, seen, default))
     away = context.memory.away
     if tally is None:
         if away is None or attempt.intended_at_s >= away.until_s:
             began_s = attempt.intended_at_s
             first = _split(began_s, context.now_s, STARTING, seen, sample.phase_since_s)
-            tally = replace(_fresh(context, sample, seen, _default(attempt)), from_s=began_s, saves=0, sure=_sum({}, first))
+            tally = replace(_fresh(context, sample, seen, default), from_s=began_s, saves=0, sure=_sum({}, first))
             return replace(watch, tally=tally)
         if sample.phase is None and not sample.ready:
             return watch  # an adopted worker without a report so far may still prove its training
@@ -134,11 +135,6 @@ def _seen(sample: Sample, attempt: Attempt, *, proves: bool) -> str:
     if sample.phase == TRAINING and not proves and attempt.ready_at_s is None:
         return STARTING  # only its log or files show progress: a warning of an import is no training yet
     return SLOW if sample.phase == TRAINING and attempt.slow_at_s is not None else sample.phase
-
-
-def _default(attempt: Attempt) -> str:
-    """The account of time for which nothing else is recorded."""
-    return STARTING if attempt.ready_at_s is None else TRAINING
 
 
 def _fresh(context: DecisionContext, sample: Sample, doing: str, default: str) -> Tally:

@@ -35,7 +35,6 @@ _ANSWERS: Final = {
 
 
 def on_ended(context: DecisionContext, item: WhenDoneEnded) -> None:
-    """Handle the end of the command."""
     output = item.output[-_MOST_OUTPUT:]
     outcome = f"failed: {item.error}" if item.error else "has succeeded: this box should end now"
     why = f"{_name(context)} {outcome}{f'; it printed: {output}' if output else ''}"

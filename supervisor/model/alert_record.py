@@ -71,7 +71,6 @@ class AlertRecord(Record):
     LATER: ClassVar = ()
 
     def after(self, stamped: facts.Stamped) -> AlertRecord:
-        """The record after one more fact."""
         match fact := stamped.fact:
             case facts.AlertRaised():
                 key = same(fact.alert, fact.program)

@@ -49,7 +49,6 @@ class BackupRecord(Record):
     LATER: ClassVar = (facts.LadderLaid,)
 
     def after(self, stamped: facts.Stamped) -> BackupRecord:
-        """The record after one more fact."""
         match fact := stamped.fact:
             case facts.LadderLaid():  # a new ladder may have other levels with the same names: each has a first trial again
                 return replace(self, tried=())

@@ -223,12 +223,8 @@ def _record(cls: Any) -> Convert:
     return convert
 
 
-def _concrete() -> dict[str, type[Fact]]:
-    # From the module, not from __subclasses__(): that also lists the original, slotless class of a dataclass with slots.
-    found = [each for each in vars(facts).values() if isinstance(each, type) and issubclass(each, Fact)]
-    bases = {base for each in found for base in each.__mro__[1:]}
-    return {each.__name__: each for each in found if each not in bases}
-
-
-_KINDS: Final = _concrete()
+# From the module, not from __subclasses__(): that also lists the original, slotless class of a dataclass with slots.
+_CLASSES: Final = [each for each in vars(facts).values() if isinstance(each, type) and issubclass(each, Fact)]
+_BASES: Final = {base for each in _CLASSES for base in each.__mro__[1:]}
+_KINDS: Final = {each.__name__: each for each in _CLASSES if each not in _BASES}
 _FIELDS: Final = {kind: _fields(cls) for kind, cls in _KINDS.items()}

@@ -28,8 +28,6 @@ class Fact(Record):
 
 
 class ProgramFact(Fact):
-    """A fact about one program."""
-
     program: str
 
 
@@ -309,8 +307,6 @@ class GpuLost(Fact):
 
 
 class GpuBack(Fact):
-    """A lost GPU answers again."""
-
     gpu: int
     uuid: str
 
@@ -357,8 +353,6 @@ class ClusterUnreachable(Fact):
 
 
 class ClusterReached(Fact):
-    """The cluster's controller answers again."""
-
     after_s: float
 
 
@@ -501,8 +495,6 @@ class OffsiteTended(OffsiteFact):
 
 
 class OffsiteLate(OffsiteFact):
-    """The newest copy is too old."""
-
     age_s: float
 
 
@@ -601,8 +593,6 @@ class AlertHeld(AlertFact):
 
 
 class AlertDelivered(AlertFact):
-    """A target has accepted the alert."""
-
     id: str
     target: str
 

@@ -42,7 +42,6 @@ _CLOCKS_KEPT: Final = 50
 
 
 def fold_all(stamped: Iterable[Stamped], state: State | None = None) -> State:
-    """The state after all of these facts."""
     state = State() if state is None else state
     for item in stamped:
         state = fold(state, item)
@@ -107,8 +106,6 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return replace(state, stopping=not keep, clean=True, restarts_s=restarts_s)  # clean also if time is short
         case facts.DaemonStopped():
             return replace(state, clean=True, daemon_pid=None, stopping=False)
-        case facts.HostRebooted() | facts.BoxIdentified() | facts.ClockSet():
-            return _new_boot(state, stamped, fact)
         case facts.LevelChosen():
             return _level_chosen(state, stamped, fact)
         case facts.LadderLaid() | facts.Reviewed() | facts.RebootJudged() | facts.NodeFaultJudged() | facts.LevelSettled():
@@ -130,12 +127,8 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return replace(state, programs={**state.programs, **programs})
         case facts.Vetoed() | facts.VetoLifted():
             return _vetoed(state, stamped, fact)
-        case facts.ConfigRefused() | facts.ConfigMended() | facts.JournalSalvaged():
-            return _trouble(state, stamped, fact)
         case _:
-            other = isinstance(fact, facts.GpusFound) and fact.another
-            state = _on_other_hardware(state, stamped.at_s, state.climb.pin) if other else state
-            return replace(state, gpus=_gpus(state.gpus, stamped.at_s, fact))
+            return _host(state, stamped, fact)
 
 
 def _restarted_itself(state: State, fact: facts.Fact) -> bool:
@@ -144,17 +137,25 @@ def _restarted_itself(state: State, fact: facts.Fact) -> bool:
     return isinstance(fact, facts.DaemonStarted) and newest_s >= (state.daemon_since_s or 0.0)
 
 
-def _trouble(
-    state: State, stamped: Stamped, fact: facts.ConfigRefused | facts.ConfigMended | facts.JournalSalvaged
-) -> State:
-    """Faults of extralife's own files: its configuration, its journal."""
+def _host(state: State, stamped: Stamped, fact: facts.Fact) -> State:
+    """The box itself, and faults of extralife's own files."""
     match fact:
+        case facts.HostRebooted():
+            return _rebooted(state, stamped, fact)
+        case facts.BoxIdentified():
+            return _identified(state, stamped, fact)
+        case facts.ClockSet():
+            return _clock_set(state, stamped, fact)
         case facts.ConfigRefused(errors=errors, in_use=in_use, by=by):
             return replace(state, config=ConfigFault(stamped.wall_s, errors, in_use, by))
         case facts.ConfigMended():
             return replace(state, config=None)
-    damage = Damage(stamped.wall_s, fact.error, fact.kept_as, fact.kept, fact.lost)
-    return replace(state, damage=damage, gaps=state.gaps + (fact.lost != 0))
+        case facts.JournalSalvaged():
+            damage = Damage(stamped.wall_s, fact.error, fact.kept_as, fact.kept, fact.lost)
+            return replace(state, damage=damage, gaps=state.gaps + (fact.lost != 0))
+        case facts.GpusFound(another=True):
+            state = _on_other_hardware(state, stamped.at_s, state.climb.pin)
+    return replace(state, gpus=_gpus(state.gpus, stamped.at_s, fact))
 
 
 def _gpus(gpus: GpuRecord, at_s: float, fact: facts.Fact) -> GpuRecord:
@@ -210,16 +211,6 @@ def _climbed(
             return replace(climb, costs_s=(*climb.costs_s, cost_s)[-_COSTS_KEPT:])
         case _:
             return replace(climb, load=fact.load, said=fact.why, reviewed_at_s=stamped.at_s)
-
-
-def _new_boot(
-    state: State, stamped: Stamped, fact: facts.HostRebooted | facts.BoxIdentified | facts.ClockSet
-) -> State:  # fmt: skip
-    if isinstance(fact, facts.HostRebooted):
-        return _rebooted(state, stamped, fact)
-    if isinstance(fact, facts.BoxIdentified):
-        return _identified(state, stamped, fact)
-    return _clock_set(state, stamped, fact)
 
 
 def _clock_set(state: State, stamped: Stamped, fact: facts.ClockSet) -> State:

@@ -24,8 +24,6 @@ from supervisor.records import Record, replace
 
 
 class Input(Record):
-    """Base of all inputs."""
-
     now_s: float
 
 

@@ -67,8 +67,6 @@ class IllnessSpell(Record):
 
 @dataclass(frozen=True)
 class Observation:
-    """The recent observations of one attempt."""
-
     token: str
     sample: Sample
     progress_at_s: float | None = None  # the newest sign of progress; a failed reading does not reset it
@@ -95,8 +93,6 @@ class Observation:
 
 
 class Mark(NamedTuple):
-    """The position of a program."""
-
     steps: int
     token: str  # of the attempt
 

@@ -31,7 +31,6 @@ class NoticeRecord(Record):
     LATER: ClassVar = (facts.HostRebooted,)
 
     def after(self, stamped: Stamped) -> NoticeRecord:
-        """The record after one more fact."""
         if isinstance(stamped.fact, facts.EndAnnounced | facts.EndCalledOff):
             fact = stamped.fact
             others = {id_: each for id_, each in self.standing.items() if id_ != fact.id}

@@ -64,7 +64,6 @@ class OffsiteRecord(Record):
     LATER: ClassVar = ()
 
     def after(self, stamped: Stamped) -> OffsiteRecord:
-        """The record after one more fact."""
         match fact := stamped.fact:
             case facts.RolledBackTo():
                 return wanting(self, rule.ROLLBACK, stamped.at_s)

@@ -126,7 +126,6 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
 
 
 def _learned(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Program:
-    """Facts about its GPU and its memory."""
     match fact:
         case facts.Gated(lost=lost):  # a wait for the GPU is no part of a wait for its memory
             program = replace(program, since_s=stamped.at_s, since_wall_s=stamped.wall_s)

@@ -111,15 +111,6 @@ _NOT_RECORDED: Final = {
 _WITH_ENDS: Final = {"mean_return", "loss", "steps_per_s", "q_max_abs", "grad_norm", "rss_bytes", "cuda_bytes"}
 
 
-def _of_a_worker() -> tuple[Series, ...]:
-    """The figures that a worker reports. Floats and memory sizes are measured: they may go up and down within a period."""
-    return tuple(
-        Series(name, each.unit, each.help, counted=each.code != "d" and each.unit != "bytes", ends=name in _WITH_ENDS)
-        for name, each in FIGURES.items()
-        if name not in _NOT_RECORDED
-    )
-
-
 def _measured(name: str, unit: str, said: str) -> Series:
     return Series(name, unit, said, ends=True)
 
@@ -127,7 +118,10 @@ def _measured(name: str, unit: str, said: str) -> Series:
 PROGRAMS: Final = Sheet(
     "programs", ("program", _ATTEMPT), ("phase", "worker_phase", "level"),
     (
-        *_of_a_worker(),
+        *(  # floats and memory sizes are measured: they may go up and down within a period
+            Series(name, each.unit, each.help, counted=each.code != "d" and each.unit != "bytes", ends=name in _WITH_ENDS)
+            for name, each in FIGURES.items() if name not in _NOT_RECORDED
+        ),
         _measured("memory_bytes", "bytes", "memory of its cgroup, page cache included"),
         Series(_NEWEST, "", "number of the attempt", counted=True),
         # Of folded rows; `fates` explains them.

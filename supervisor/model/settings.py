@@ -360,8 +360,6 @@ class Paths(Record):
 
 
 class DaemonSettings(Record):
-    """`[daemon]` in the config."""
-
     sample_period_s: float = key(1.0, "time between two samples of every worker", low=0.01, high=60)
     alive_period_s: float = key(
         5.0, "time between two durable signs of life, from which the downtime of a reboot is computed", low=0.1, high=3600
@@ -406,8 +404,6 @@ class JournalSettings(Record):
 
 
 class Settings(Record):
-    """All settings of the daemon, checked as a whole."""
-
     paths: Paths
     programs: tuple[ProgramSpec, ...] = ()
     daemon: DaemonSettings = field(default_factory=DaemonSettings)

@@ -84,8 +84,6 @@ class MemoryPeak(Record):
 
 @dataclass(frozen=True)
 class Program:
-    """The durable record of one program."""
-
     name: str
     phase: Phase
     since_s: float
@@ -177,8 +175,6 @@ class Program:
 
 
 class LevelRecord(Record):
-    """The box's record at one level."""
-
     up_s: float = 0.0
     reboots: int = 0
     uptimes_s: tuple[float, ...] = ()

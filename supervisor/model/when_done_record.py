@@ -15,7 +15,6 @@ RecordedFact = facts.WhenDoneStep | facts.OffsiteAsked | facts.OffsiteCopied | f
 
 
 def recorded(record: EndRecord, stamped: Stamped, fact: RecordedFact) -> EndRecord:
-    """The record after one more fact."""
     match fact:
         case facts.WhenDoneStep():
             return _stepped(record, stamped.at_s, fact)

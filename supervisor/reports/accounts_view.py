@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.reports.accounts import AccountSheet, LevelFigures, Summary, summary
+from supervisor.reports.accounts import AccountSheet, Summary, summary
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import BadQuery, Since
 from supervisor.reports.sources import Json, Sources
@@ -88,7 +88,7 @@ def accounts_view(closed: Ledger, found: Summary, wall_s: float) -> Json:
         "slots": closed.levels[-1][2] if closed.levels else None,
         "total": _sheet(found.slots),
         "programs": [_sheet(sheet) for sheet in found.programs],
-        "levels": {name: _level(figures) for name, figures in found.levels.items()},
+        "levels": {name: {key: getattr(each, key) for key in _OF_A_LEVEL} for name, each in found.levels.items()},
     }
 
 
@@ -104,12 +104,4 @@ def _sheet(sheet: AccountSheet) -> Json:
     return shares | {key: value for key, value in asdict(sheet).items() if key not in shares}
 
 
-def _level(figures: LevelFigures) -> Json:
-    return {
-        "host_up_s": figures.host_up_s,
-        "reboots": figures.reboots,
-        "host_mtbf_s": figures.host_mtbf_s,
-        "trained_s": figures.trained_s,
-        "failures": figures.failures,
-        "program_mtbf_s": figures.program_mtbf_s,
-    }
+_OF_A_LEVEL = ("host_up_s", "reboots", "host_mtbf_s", "trained_s", "failures", "program_mtbf_s")

@@ -32,11 +32,9 @@ class Digest:
 
     @property
     def seq(self) -> int:
-        """The number of the newest fact."""
         return self.ledger.seq
 
     def add(self, stamped: Stamped) -> None:
-        """Fold one more fact."""
         self.ledger.add(stamped)
         self._grouping.add(stamped)
         self._lanes.add(stamped)

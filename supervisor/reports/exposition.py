@@ -9,6 +9,7 @@ https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from math import isfinite
@@ -50,17 +51,11 @@ def wanted(accept: str) -> str:
     weights = dict[str, float]()
     for part in accept.split(","):
         name, *parameters = (word.strip() for word in part.split(";"))
-        weights[name] = max(weights.get(name, 0.0), _weight(parameters))
+        weight = next((word.removeprefix("q=") for word in parameters if word.startswith("q=")), "1")
+        with contextlib.suppress(ValueError):
+            weights[name] = max(weights.get(name, 0.0), float(weight))
     open_metrics = weights.get("application/openmetrics-text", 0.0)
     return OPENMETRICS if open_metrics > 0.0 and open_metrics >= weights.get("text/plain", 0.0) else TEXT
-
-
-def _weight(parameters: Iterable[str]) -> float:
-    text = next((word.removeprefix("q=") for word in parameters if word.startswith("q=")), "1")
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 def encoded(families: Iterable[Family], content_type: str) -> bytes:

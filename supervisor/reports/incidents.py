@@ -131,7 +131,6 @@ class Grouping:
         self._level = ""
 
     def add(self, stamped: Stamped) -> None:
-        """Group one more fact."""
         reboot = self._held.get(("reboot",))
         match stamped.fact:
             case facts.ProgramFact() as fact:

@@ -62,7 +62,6 @@ class LaneReading:
         self._chunks = 0
 
     def add(self, stamped: Stamped) -> None:
-        """Read one more fact."""
         self._add(stamped, stamped.fact)
         self._last_s = stamped.at_s
 

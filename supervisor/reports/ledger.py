@@ -392,8 +392,6 @@ class JobTime(NamedTuple):
 
 @dataclass(slots=True)
 class RebootEntry:
-    """One reboot of the box."""
-
     last_sign_s: float
     boot_s: float
     level: str
@@ -494,13 +492,11 @@ class Ledger:
         return [*self.jobs, *(job._replace(end_s=max(job.begin_s, self.at_s)) for job in self.running.values())]
 
     def trainings(self) -> list[ProgramTimeline]:
-        """`all_timelines` without services."""
         return [timeline for timeline in self.all_timelines() if not timeline.service]
 
     # --- the box -----------------------------------------------------------------------------------------------------
 
     def add(self, stamped: Stamped) -> None:
-        """Book one more fact."""
         fact, at_s = stamped.fact, stamped.at_s
         if self.first_s is None:
             self.first_s = self.at_s = at_s

@@ -7,9 +7,9 @@ from typing import Final
 
 from supervisor.model.inputs import Sample
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Row, as_places, of_other_names
+from supervisor.model.recording import HOST, Row, as_places, of_other_names
 from supervisor.model.state import Attempt, Program, State
-from supervisor.policy.box.readings import Gpu, Gpus, Host
+from supervisor.policy.box.readings import Gpus
 
 WHOLE: Final = ""  # in place of a worker's phase: the GPU in all phases
 
@@ -28,9 +28,11 @@ def readings(state: State, memory: Memory, *, now_s: float, wall_s: float) -> di
             for program, attempt, sample in live
             if (own := of_other_names(sample.figures))
         ],
-        "host": [] if memory.host is None else [_host(state, memory.host, now_s, wall_s)],
+        "host": [] if memory.host is None else [
+            Row(now_s, wall_s, (), (state.level,), {each.name: getattr(memory.host, each.name) for each in HOST.series})
+        ],
         "gpus": [] if memory.gpus is None else list(_gpus(memory.gpus, now_s, wall_s)),
-    }
+    }  # fmt: skip
 
 
 def _program(state: State, program: Program, attempt: Attempt, sample: Sample, now_s: float, wall_s: float) -> Row:
@@ -44,18 +46,10 @@ def _program(state: State, program: Program, attempt: Attempt, sample: Sample, n
     return Row(now_s, wall_s, (program.name, attempt.token), (program.phase.value, sample.phase, state.level), known)
 
 
-def _host(state: State, host: Host, now_s: float, wall_s: float) -> Row:
-    known = {
-        "available_bytes": host.available_bytes, "swap_free_bytes": host.swap_free_bytes, "memory_full": host.memory_full,
-        "io_full": host.io_full, "disk_free_bytes": host.disk_free_bytes, "cpu_busy": host.cpu_busy,
-    }  # fmt: skip
-    return Row(now_s, wall_s, (), (state.level,), known)
-
-
 def _gpus(gpus: Gpus, now_s: float, wall_s: float) -> Iterator[Row]:
     """One row a GPU, and one for each phase that a worker on it was in."""
     for gpu in gpus.gpus or ():
-        name, why = gpu.uuid or str(gpu.index), _reasons(gpu)
+        name, why = gpu.uuid or str(gpu.index), gpu.lost or (None if gpu.reasons is None else " ".join(gpu.reasons))
         used = None if gpu.total_bytes is None or gpu.free_bytes is None else gpu.total_bytes - gpu.free_bytes
         known = {
             "used_bytes": used, "utilisation": gpu.utilisation, "temperature_c": gpu.temperature_c, "power_w": gpu.power_w,
@@ -65,10 +59,3 @@ def _gpus(gpus: Gpus, now_s: float, wall_s: float) -> Iterator[Row]:
             spreads = {"used_bytes": each.used, "utilisation": each.utilisation}
             means = {key: None if spread is None else spread.mean for key, spread in spreads.items()}
             yield Row(now_s, wall_s, (name, each.phase), (None,), means)
-
-
-def _reasons(gpu: Gpu) -> str | None:
-    """Why the GPU is slow or lost; None: not known."""
-    if gpu.lost:
-        return gpu.lost
-    return None if gpu.reasons is None else " ".join(gpu.reasons)

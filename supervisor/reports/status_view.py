@@ -9,7 +9,7 @@ from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.box.foundations import Answer
-from supervisor.policy.box.readings import Gpu, Gpus
+from supervisor.policy.box.readings import Gpus
 from supervisor.reports import climb_view
 from supervisor.reports.cluster_view import cluster_view, job_view, jobs_on
 from supervisor.reports.notices_view import notices_view
@@ -181,19 +181,11 @@ def troubles_view(memory: Memory) -> list[Json]:
 
 def gpu_view(gpus: Gpus | None, state: State) -> Json:
     """The GPUs. The key `gpus` is None while they are unknown; `error` then says why, if the reason is known."""
-    known = gpus is not None and gpus.gpus is not None
-    return {
-        "known": known,
-        "error": "" if gpus is None or gpus.absent else gpus.error,
-        "gpus": [_one(gpu) for gpu in gpus.gpus] if gpus is not None and gpus.gpus is not None else None,
-        "count": state.gpus.count,
-    }
-
-
-def _one(gpu: Gpu) -> Json:
-    shown: Json = as_fields(gpu)
-    del shown["free_by_second"]
-    return shown
+    found = None if gpus is None or gpus.gpus is None else list(map(as_fields, gpus.gpus))
+    for each in found or ():
+        del each["free_by_second"]
+    error = "" if gpus is None or gpus.absent else gpus.error
+    return {"known": found is not None, "error": error, "gpus": found, "count": state.gpus.count}
 
 
 def vetoes_view(state: State, settings: Settings | None) -> list[Json]:

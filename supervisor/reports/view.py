@@ -30,7 +30,6 @@ _SHOWN = tuple(name for name, figure in FIGURES.items() if figure.title)
 def program_views(
     state: State, samples: Mapping[str, Sample], settings: Settings | None, *, now_s: float
 ) -> tuple[Json, ...]:
-    """One dict per program, sorted by name."""
     return tuple(
         program_view(program, _of(program, samples), settings, state, now_s=now_s)
         for _, program in sorted(state.programs.items())

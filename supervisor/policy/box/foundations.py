@@ -46,8 +46,6 @@ class Look(enum.StrEnum):
 
 
 class Answer(enum.StrEnum):
-    """The answer to a finding."""
-
     RESTORE = "restore"  # somebody else restores it
     RESTART = "restart"
     TROUBLE = "trouble"
@@ -90,7 +88,6 @@ def may_restart_at_s(restarts_s: Sequence[float]) -> float:
 
 
 def needs_restart(finding: Finding) -> bool:
-    """Whether the daemon restarts itself for it."""
     return finding.restarts and not finding.restorable and not finding.error and finding.look is not Look.UNKNOWN
 
 

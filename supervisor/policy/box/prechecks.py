@@ -59,8 +59,6 @@ HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 63, 68, 92, 94, 109})
 
 
 class PrecheckSettings(Record):
-    """`[prechecks]` in the config."""
-
     margin_c: float = key(3.0, "a GPU within this many degrees C of its slowdown vetoes higher levels", low=0, high=50)
     clear_s: float = key(1800.0, "time for which the reason of a veto must be gone before the veto is lifted", low=0)
     disk_free_mb: int = key(

@@ -100,8 +100,6 @@ class Cap(Record):
 
 
 class LevelKnown(NamedTuple):
-    """Measurements of one level."""
-
     up_s: float = 0.0
     reboots: float = 0.0  # sum of weights; belongs to the present record, as `up_s` does
     reboots_ever: float = 0.0
@@ -121,8 +119,6 @@ class RebootCluster(NamedTuple):
 
 
 class LoadState(NamedTuple):
-    """The memory of the load rule."""
-
     known: tuple[LevelKnown, ...]
     speeds: Speeds
     home: int = 0
@@ -224,7 +220,14 @@ def rebooted(
         why = f"{settings.names[state.level]} stays: the reboot does not count"
         return _capped(settings, cap, *_say(state, why))
     state = _charged(state, level, weight, ran_s)
-    if state.trial is None and level == state.home and _unproven(settings, state, ran_s):
+    # The first run at a new home ends in a reboot within `trial_s`: then its short trial proved too little.
+    if (
+        state.trial is None
+        and level == state.home
+        and state.home > 0
+        and ran_s < settings.trial_s
+        and state.known[state.home].up_s <= ran_s
+    ):
         state = state._replace(home=level - 1)
     if state.trial is not None or level > state.home:
         return _capped(settings, cap, *_failed(settings, state, level, at_s, ran_s))
@@ -383,11 +386,6 @@ def _charged(state: LoadState, level: int, weight: float, ran_s: float) -> LoadS
             known = known._replace(reboots=recent, up_s=cluster.up_s)
         cluster = RebootCluster()
     return _with(state, level, known)._replace(cluster=cluster)
-
-
-def _unproven(settings: LoadSettings, state: LoadState, ran_s: float) -> bool:
-    """Whether the first run at a new home ends in a reboot within `trial_s`: then its short trial proved too little."""
-    return state.home > 0 and ran_s < settings.trial_s and state.known[state.home].up_s <= ran_s
 
 
 def _failed(settings: LoadSettings, state: LoadState, level: int, at_s: float, ran_s: float) -> Step:

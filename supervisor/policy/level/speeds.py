@@ -78,7 +78,10 @@ def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Sp
     variance = shared[level] + shared[-1]  # of the forecast
     error = math.log(reading) - mean[level] - mean[-1]
     if before[level]:
-        noise = _noise_after(noise, error, variance)
+        so_far, seen = noise * noise, error * error - variance
+        most = 9.0 * so_far  # one outlier does not prove that the box is noisier
+        seen = most if seen > most else max(_LEAST_NOISE**2, seen)
+        noise = math.sqrt((1.0 - _NOISE_GAIN) * so_far + _NOISE_GAIN * seen)
     total = variance + noise * noise
     gains = [each / total for each in shared]
     moved = tuple([m + g * error for m, g in zip(mean, gains, strict=True)])
@@ -88,14 +91,6 @@ def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Sp
     after = tuple([more * (was - less) for was, less in zip(cov, removed, strict=True)])
     readings = (*before[:level], before[level] + 1, *before[level + 1 :])
     return Speeds(moved, after, readings, noise)
-
-
-def _noise_after(noise: float, error: float, variance: float) -> float:
-    """The estimated noise after a reading with this forecast error; `variance` is the variance of the forecast."""
-    so_far, seen = noise * noise, error * error - variance
-    most = 9.0 * so_far  # one outlier does not prove that the box is noisier
-    seen = most if seen > most else max(_LEAST_NOISE**2, seen)
-    return math.sqrt((1.0 - _NOISE_GAIN) * so_far + _NOISE_GAIN * seen)
 
 
 def scatters(speeds: Speeds) -> bool:

@@ -123,7 +123,6 @@ class AlertSettings(Record):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The names of the targets, without their secrets."""
         return tuple(dict.fromkeys([*map(target_name, self.urls), *([COMMAND] if self.command else [])]))
 
     def only(self, targets: Collection[str]) -> AlertSettings:

@@ -57,8 +57,6 @@ _SAME_S: Final = 5.0
 
 
 class NoticeSettings(Record):
-    """`[notice]` in the config."""
-
     command: str = key(
         "", "a program that prints a line when this box ends (docs/offsite.md); no shell reads it; empty: none"
     )

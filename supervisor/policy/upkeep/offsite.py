@@ -225,8 +225,6 @@ class Lease(Record):
 
 
 class Claim(enum.Enum):
-    """The claim of this box on a repository."""
-
     HELD = "held"  # this box holds it
     WRITE = "write"  # no box holds it, or this box does as soon as its lease is written
     LOST = "lost"  # another box has taken over

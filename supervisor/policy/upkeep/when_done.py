@@ -49,8 +49,6 @@ _REPORT_S: Final = 30.0
 
 
 class WhenDoneSettings(Record):
-    """`[when_done]` in the config."""
-
     command: tuple[str, ...] = key(
         (), "a program that stops this box; no shell reads it",
         unset="none: this box is not stopped", form='a list such as ["vastai", "stop", "instance", "1234"]',

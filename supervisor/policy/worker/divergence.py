@@ -32,8 +32,6 @@ from supervisor.records import Record
 
 
 class DivergenceSettings(Record):
-    """`[divergence]` in the config."""
-
     rollbacks: int = key(3, "number of rollbacks to an older checkpoint before a diverged program is given up")
     nan_for_s: float = key(60.0, "a worker has diverged when its losses are not finite in every sample for this long")
 

@@ -130,12 +130,10 @@ class Sources(Record):
 
     @property
     def globs(self) -> dict[str, str]:
-        """The configured patterns, by kind of file."""
         given = {"json": self.json_lines, "csv": self.csv_glob, "events": self.events_glob}
         return {kind: pattern for kind, pattern in given.items() if pattern}
 
     def at_seed(self, seed: str) -> Sources:
-        """The sources of an attempt with this seed."""
         at = {key: getattr(self, key).replace(SEED, seed) for key in ("json_lines", "csv_glob", "events_glob")}
         return replace(self, **at)
 
@@ -250,7 +248,6 @@ def matched(match: re.Match[str], name: str) -> str | None:
 
 
 def after(before: Figures, rows: Iterable[FigureRow]) -> Figures:
-    """The figures after these rows."""
     made = _Making(before)
     for row in rows:
         made.take(row)
@@ -325,10 +322,7 @@ class _Making:
             self._now = replace(self._now, steps=step, first_steps=_with_first(self._now.first_steps, step))
         else:  # a curve over another axis: it does not move the step
             return True
-        self._mark(row.at_s, step)
-        return True
-
-    def _mark(self, at_s: float, step: int) -> None:
+        at_s = row.at_s
         if self._marks and (step < self._marks[-1][1] or at_s < self._marks[-1][0]):
             self._marks.clear()
         if self._marks and at_s == self._marks[-1][0]:
@@ -336,6 +330,7 @@ class _Making:
         self._marks.append((at_s, step))
         while len(self._marks) > 2 and self._marks[1][0] <= at_s - _PACE_S:
             self._marks.popleft()
+        return True
 
     def _figure(self, name: str, value: float) -> None:
         if name == LOSS:
@@ -343,7 +338,9 @@ class _Making:
         elif name == EPISODE_RETURN:
             self._episode(value)
         elif not _fits(name, value):
-            self._forget(name, value)
+            # A figure that is NaN or infinite is not known any more. An impossible finite value is ignored.
+            if not math.isfinite(value) and self._values.pop(name, None) is not None:
+                self._others -= name not in _FRAMED
         elif name == RATE:
             self._now = replace(self._now, given_rate=value)
         elif name == TARGET:
@@ -355,11 +352,6 @@ class _Making:
         elif self._others < MOST_OTHERS:
             self._others += 1
             self._values[name] = value
-
-    def _forget(self, name: str, value: float) -> None:
-        """A figure that is NaN or infinite is not known any more. An impossible finite value is ignored."""
-        if not math.isfinite(value) and self._values.pop(name, None) is not None:
-            self._others -= name not in _FRAMED
 
     def _loss(self, value: float) -> None:
         bad = not math.isfinite(value)
@@ -396,7 +388,6 @@ _FRAMED: Final = frozenset({_MEAN, _BEST, _FIRST, LOSS, "frames", "updates", RES
 
 
 def _fits(name: str, value: float) -> bool:
-    """Whether the value is possible for this figure."""
     if not math.isfinite(value):
         return False
     if name in COUNTS or name == STEP:

@@ -49,7 +49,6 @@ class Claim(Record):
 
 
 def decide(before: Claim, open_by: AbstractSet[str], growths: Iterable[frozenset[str]] = ()) -> Claim:
-    """The claim after one look."""
     if open_by:
         return Claim(next(iter(open_by))) if len(open_by) == 1 else Claim(is_shared=True)
     claim = before

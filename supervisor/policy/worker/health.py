@@ -91,8 +91,6 @@ class Returns(Record):
 
 
 class HealthSettings(Record):
-    """`[health]` in the config."""
-
     on_exploding: str = key(
         ROLLBACK, "action when a network's Q is far larger than the game's rewards allow", choices=ACTIONS
     )

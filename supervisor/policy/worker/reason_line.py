@@ -43,7 +43,10 @@ def find(lines: Sequence[str]) -> str:
     lines = [plain_text(line) for line in lines]
     found = exceptions(lines)
     at = next((place for place, line in enumerate(lines) if line.startswith(_ROOT_CAUSE)), len(lines))
-    first_rank, signal = (_first_match(pattern, lines[at:]) for pattern in (_ITS_RANK, _ITS_SIGNAL))
+    first_rank, signal = (
+        next((match[1] for line in lines[at:] if (match := pattern.match(line))), None)
+        for pattern in (_ITS_RANK, _ITS_SIGNAL)
+    )
     own = [line for rank, line in found if rank == first_rank is not None] or [
         each for each in (signal,) if each is not None
     ]
@@ -66,7 +69,3 @@ def exceptions(lines: Sequence[str]) -> list[tuple[str | None, str]]:
             within.discard(rank)
             found.append((rank, text.strip()))
     return found
-
-
-def _first_match(pattern: re.Pattern[str], lines: Sequence[str]) -> str | None:
-    return next((match[1] for line in lines if (match := pattern.match(line))), None)

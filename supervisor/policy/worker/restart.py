@@ -109,7 +109,6 @@ def after_failed_start(settings: RestartSettings, failures: int) -> float:
 
 
 def is_early(*, lived_s: float, start_s: float | None, start_retries: int | None) -> bool:
-    """Whether this end counts as a failed start."""
     return start_retries is not None and start_s is not None and lived_s < start_s
 
 
@@ -119,7 +118,6 @@ def after_early_end(failures: int, start_retries: int) -> float | None:
 
 
 def recent_deaths(settings: RestartSettings, now_s: float, deaths_s: tuple[float, ...]) -> tuple[float, ...]:
-    """The deaths within the window."""
     return tuple(at_s for at_s in deaths_s if now_s - at_s <= settings.window_s)
 
 

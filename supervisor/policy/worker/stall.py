@@ -101,8 +101,6 @@ class StallSettings(Record):
 
 
 class Action(enum.StrEnum):
-    """What the daemon does about a stall."""
-
     CONTINUE = "continue"  # send SIGCONT
     HEAL = "heal"  # end and restart
     REPORT = "report"
