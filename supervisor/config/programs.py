@@ -26,7 +26,7 @@ from supervisor.config import command_keys, figures, foreign_names, scripts
 from supervisor.config.overlaps import includes, may_meet
 from supervisor.config.scripts import Options
 from supervisor.config.seeds import expanded
-from supervisor.config.tables import FIGURE_KEYS, Setting, given, program_settings, read
+from supervisor.config.tables import FIGURE_KEYS, Setting, choices, given, program_settings, read
 from supervisor.config.validation import DEFAULT, DERIVED, ENVIRONMENT, Origin, Section, Validation, label, shown
 from supervisor.keys import Declaration
 from supervisor.model.settings import A_NAME, NAME, SERVICE, Level, Paths, ProgramSpec, Progress
@@ -332,7 +332,8 @@ def _command_program(section: Section, defaults: Defaults) -> ProgramSpec | None
     command_keys.check_checkpoints(section, service=service)
     command_keys.check_process(section, values)
     values["health"] = command_keys.health_check(section, service=service)
-    own, reads = scripts.own(section), scripts.read_by_script(section, values["level_values"])
+    own = scripts.own(section)
+    reads = frozenset(choices(section, "level_values", values["level_values"], placeholders.OF_LEVEL, "value of a level"))
     values["follows_level"] = scripts.follows_level(section, values, [*command.words, *env.values()])
     # An error that another level has reported already is not added again, so it does not raise the count.
     if len(section.validation.errors) > before or not command.words or own is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.config import shell_syntax
-from supervisor.config.tables import Setting, choices, given
+from supervisor.config.tables import Setting, given
 from supervisor.config.validation import Origin, Section, shown
 from supervisor.keys import Declaration
 from supervisor.model.settings import Progress
@@ -194,11 +194,6 @@ def own(section: Section) -> Options | None:
     for key, (value, origin) in found.items():
         section.note(key, value, origin)
     return found if found.keys() == section.body.keys() & set(OWN_KEYS) else None
-
-
-def read_by_script(section: Section, named: list[str]) -> frozenset[str]:
-    """`level_values`: the values of the level that the script itself reads from its environment."""
-    return frozenset(choices(section, "level_values", named, OF_LEVEL, "value of a level"))
 
 
 def follows_level(section: Section, values: Mapping[str, Any], texts: Iterable[str]) -> bool:

@@ -99,13 +99,8 @@ def page(
         slots = found["slots"]
         booked_s = sum(whole["seconds"].values())
         now = "" if slots is None else f" ({text.count(slots, 'slot')} now)"
-        out += [
-            "",
-            (
-                f"{booked_s / 3600:,.2f} slot-hours booked of {whole['wall_s'] / 3600:,.2f} slot-hours paid{now}, "
-                f"{text.percent(whole['ettr'])} of them productive"
-            ),
-        ]
+        paid = f"{whole['wall_s'] / 3600:,.2f} slot-hours paid{now}, {text.percent(whole['ettr'])} of them productive"
+        out += ["", f"{booked_s / 3600:,.2f} slot-hours booked of {paid}"]
     figures = [_TITLES, *map(_figure_row, sheets)]
     out += ["", *text.table(figures, range(1, len(_TITLES)), _EXPENDABLE, columns)]
     levels = _levels(found["levels"]) if total else []

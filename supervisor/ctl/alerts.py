@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from supervisor.ctl import text
-from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed, Options, Unreachable
+from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_options
 from supervisor.formats import span
 
@@ -33,25 +33,19 @@ def _test(session: Session, options: dict[str, str]) -> int:
         tried = session.client.post("/api/v1/alerts/test", {})["tried"]
     except Unreachable as gone:
         session.require_dead(gone)
-        tried = _tried_here(session.options)
+        # The alerts are sent by this process, with the configuration as it is now.
+        from supervisor.adapters.alerts.delivery import tested
+        from supervisor.config import ConfigError
+        from supervisor.config.alerts import alone
+
+        try:
+            tried = tested(alone(session.options.config_file, os.environ), text.wall_s())["tried"]
+        except ConfigError as error:
+            raise Failed(str(error)) from error
     if not tried:
         raise Failed("alerts go nowhere: [alerts] has neither urls nor a command (docs/alerts.md)")
     session.show({"tried": tried}, lambda found: map(_tried, found["tried"]), options)
     return OK if all(each["ok"] for each in tried) else GENERIC
-
-
-def _tried_here(options: Options) -> list[dict[str, Any]]:
-    """The alerts are sent by this process, with the configuration as it is now."""
-    from supervisor.adapters.alerts.delivery import tested
-    from supervisor.config import ConfigError
-    from supervisor.config.alerts import alone
-
-    try:
-        rules = alone(options.config_file, os.environ)
-    except ConfigError as error:
-        raise Failed(str(error)) from error
-    tried: list[dict[str, Any]] = tested(rules, text.wall_s())["tried"]
-    return tried
 
 
 def _tried(each: dict[str, Any]) -> str:

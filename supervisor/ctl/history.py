@@ -255,14 +255,12 @@ def reboots(session: Session, args: list[str]) -> int:
 def _reboot(row: dict[str, Any]) -> str:
     fields = row["fields"]
     up = fields["up_s"]
-    kind = fields.get("end")
+    cause, kind = str(fields["cause"]), fields.get("end")
+    cause += f" ({kind})" if kind and kind != cause else ""
     return "  ".join(
         (
             text.when(row["wall_s"]),
-            text.pad(
-                text.printable(f"{fields['cause']} ({kind})" if kind and kind != fields["cause"] else str(fields["cause"])),
-                18,
-            ),
+            text.pad(text.printable(cause), 18),
             text.pad(f"down {text.duration(fields['down_s'])}", 12),
             text.pad(f"after {text.duration(up)} up", 16),
             text.pad(f"level {text.printable(fields['level'] or text.UNKNOWN)}", 12),

@@ -47,8 +47,8 @@ def run(session: Session, args: list[str]) -> int:
     own, command = split_command(args)
     if not command:
         raise Failed("Error: run needs a command behind --, such as: run -- python train.py", USAGE)
-    given, pairs = _repeated(own, "--env", "--set")
-    words, options = parse_options(given, "--save", "--json", valued=("--name",))
+    pairs: dict[str, list[str]] = {"--env": [], "--set": []}
+    words, options = parse_options(own, "--save", "--json", valued=("--name",), repeated=pairs)
     if words:
         raise Failed(f"Error: {words[0]} stands before --; the command comes behind it: run -- {words[0]} ...", USAGE)
     state_dir = locate.state_dir(session.options)
@@ -132,23 +132,6 @@ def _added_file(session: Session, name: str) -> Path | None:
 
 
 # --- the request ---------------------------------------------------------------------------------------------------------
-
-
-def _repeated(args: list[str], *flags: str) -> tuple[list[str], dict[str, list[str]]]:
-    """Take out the options that may be given more than once."""
-    rest: list[str] = []
-    found: dict[str, list[str]] = {flag: [] for flag in flags}
-    words = list(args)
-    while words:
-        word = words.pop(0)
-        flag, given, value = word.partition("=")
-        if flag not in found:
-            rest.append(word)
-        elif not given and not words:
-            raise Failed(f"Error: {flag} needs a value", USAGE)
-        else:
-            found[flag].append(value if given else words.pop(0))
-    return rest, found
 
 
 def _name(asked: str | None, command: list[str], known: set[str]) -> str:

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote as quoted
 
@@ -204,18 +204,27 @@ def split_command(args: list[str]) -> tuple[list[str], list[str]]:
     return args[:at], args[at + 1 :]
 
 
-def parse_options(args: list[str], *flags: str, valued: tuple[str, ...] = ()) -> tuple[list[str], dict[str, str]]:
-    """Split a command's arguments into plain ones and options; `--name=value` works too. Raises Failed."""
+def parse_options(
+    args: list[str], *flags: str, valued: tuple[str, ...] = (), repeated: Mapping[str, list[str]] | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Split a command's arguments into plain ones and options; `--name=value` works too. Raises Failed.
+
+    The values of options that may be given more than once are added to the lists in `repeated`.
+    """
     plain: list[str] = []
     found: dict[str, str] = {}
     rest = list(args)
     while rest:
         arg = rest.pop(0)
         name, given, value = arg.partition("=")
-        if name in valued:
+        if name in valued or name in (repeated or ()):
             if not given and not rest:
                 raise Failed(f"Error: {name} needs a value", USAGE)
-            found[name] = value if given else rest.pop(0)
+            value = value if given else rest.pop(0)
+            if repeated and name in repeated:
+                repeated[name].append(value)
+            else:
+                found[name] = value
         elif arg in flags:
             found[arg] = ""
         elif arg.startswith("-") and len(arg) > 1:

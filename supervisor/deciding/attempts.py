@@ -317,7 +317,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
         stop_reason=attempt.stop.reason if attempt.stop is not None else None,
         stall=attempt.stall,
         done_codes=spec.done_codes if spec is not None else (0,),
-        contract=spec is None or spec.builtin or spec.progress is Progress.BEAT or beat,
+        contract=spec is None or spec.progress is Progress.BEAT or beat,
         last_lines=ending.last_lines,
         fate=ending.fate,
         oom_kill=oom_kill,
@@ -334,9 +334,9 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     if not ending.oom_own:
         killed = verdict.cause == out_of_memory.OOM_KILLED
         accounted = out_of_memory.accounted_after(ending.oom_kills, accounted, killed=killed)
-    steps, at_least = _last_position(context, *context.present(name), ending)
+    course, at_least = _course(context, name, ending)
     early = spec is not None and _is_early(context, spec, attempt, verdict, ended_at_s)
-    verdict = _course(context, name, ending, steps).judge(verdict)
+    verdict = course.judge(verdict)
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
         reason = f"ended within {span(spec.start_s or 0.0)} of its start" if early else "ended, but `restart` is always"
         verdict = Diagnosis("ended", counted=early, why=f"{reason}: {verdict.why}")
@@ -344,7 +344,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     context.record(
         facts.Exited(
             verdict.why + _remains(verdict, attempt, ending),
-            name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
+            name, attempt.token, verdict.cause, ending.code, ending.signal, course.steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, at_least,
             None if ending.ckpt_at_s is None else min(context.now_s, ending.ckpt_at_s), early,
@@ -368,10 +368,16 @@ def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:
     return said + (f"; {files} leftover file{'' if files == 1 else 's'} in /dev/shm removed" if files else "")
 
 
-def _course(context: DecisionContext, name: str, ending: Ending, steps: int | None) -> Course:
-    """What is known about an attempt at its end, beside its exit status."""
+def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course, bool]:
+    """(What is known about an attempt at its end, beside its exit status; whether its true last step may be later)."""
     program, attempt = context.present(name)
     spec, watch = context.spec(name), context.memory.watch(name, attempt.token)
+    steps = ending.steps
+    if steps is None:  # without a final beat it is the step of the last sample
+        steps = None if watch is None else watch.sample.steps
+        steps = steps if ending.shown_steps is None else ending.shown_steps + attempt.steps_before
+        if attempt.resumed_step is not None or (steps is not None and not attempt.resume_unknown):
+            steps = furthest(steps, program.steps)
     grace_s = _GRACE_S if spec is None else spec.stop_grace_s
     target = ending.target
     if target is None and spec is not None and ending.steps is None:
@@ -379,10 +385,11 @@ def _course(context: DecisionContext, name: str, ending: Ending, steps: int | No
         if watch is not None and watch.sample.target_kind == "env_steps":
             target = watch.sample.target
     signalled = watch is not None and context.now_s - watch.signal_at_s <= grace_s
-    return Course(
+    course = Course(
         steps, target, attempt.resumed_step, program.short_ends, watch.signal if watch is not None and signalled else "",
         ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
     )  # fmt: skip
+    return course, ending.steps is None and steps is not None
 
 
 def _is_early(
@@ -393,18 +400,6 @@ def _is_early(
         return False
     lived_s = (context.now_s if ended_at_s is None else ended_at_s) - attempt.intended_at_s
     return restart.is_early(lived_s=lived_s, start_s=spec.start_s, start_retries=spec.start_retries)
-
-
-def _last_position(context: DecisionContext, program: Program, attempt: Attempt, ending: Ending) -> tuple[int | None, bool]:
-    """(Last known step, whether the true one may be later). Without a final beat it is the step of the last sample."""
-    if ending.steps is not None:
-        return ending.steps, False
-    watch = context.memory.watch(program.name, attempt.token)
-    seen = None if watch is None else watch.sample.steps
-    seen = seen if ending.shown_steps is None else ending.shown_steps + attempt.steps_before
-    if attempt.resumed_step is not None or (seen is not None and not attempt.resume_unknown):
-        seen = furthest(seen, program.steps)
-    return seen, seen is not None
 
 
 def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> None:

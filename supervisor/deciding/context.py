@@ -14,7 +14,7 @@ from supervisor.model.facts import Fact, GaveUp, Stamped
 from supervisor.model.fold import fold
 from supervisor.model.inputs import Asked, Ending, Input, Sample, Terminated, Verb
 from supervisor.model.memory import Held, Memory, Observation, Pending
-from supervisor.model.settings import SILENT, ProgramSpec, Settings
+from supervisor.model.settings import SILENT, ProgramSpec, Progress, Settings
 from supervisor.model.state import Attempt, Program, State, Stop
 from supervisor.policy.worker import ending
 from supervisor.policy.worker.diagnosis import Diagnosis
@@ -91,6 +91,16 @@ class DecisionContext:
         """Whether only its output or files show progress, so that silence proves nothing (`policy/worker/witness.py`)."""
         spec = self.spec(name)
         return spec is not None and spec.source(sample.source) in SILENT
+
+    def beats(self, name: str, sample: Sample) -> bool:
+        """Whether it reports its progress in beats."""
+        spec = self.spec(name)
+        return spec is not None and spec.source(sample.source) is Progress.BEAT
+
+    @property
+    def blind(self) -> bool:
+        """Whether no worker is judged yet, because this daemon did not run for a while."""
+        return self.memory.blind_until_s is not None and self.now_s < self.memory.blind_until_s
 
     def token(self, name: str, number: int) -> str:
         """32 hex digits, unique on this host because every daemon has a new random salt."""

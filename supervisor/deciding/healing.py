@@ -136,7 +136,7 @@ def _settle(context: DecisionContext, names: list[str]) -> None:
     for name in names:
         program, watch = context.state.programs[name], context.memory.watches.get(name)
         attempt = program.attempt
-        if attempt is None or watch is None or watch.token != attempt.token or attempt.stall is not None or _blind(context):
+        if attempt is None or watch is None or watch.token != attempt.token or attempt.stall is not None or context.blind:
             continue
         if any(each.proc_state == "T" for each in watch.sample.halted):
             continue
@@ -244,10 +244,6 @@ def _learn_gap(context: DecisionContext, name: str, before: Observation, sample:
         context.record(facts.GapLearned(why, name, "training", gap_s))
 
 
-def _blind(context: DecisionContext) -> bool:
-    return context.memory.blind_until_s is not None and context.now_s < context.memory.blind_until_s
-
-
 def _resume_due_s(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> float:
     """When `note_resume` records where an attempt resumed, although it has not reported that; infinite: never.
 
@@ -270,17 +266,12 @@ def _resume_due_s(context: DecisionContext, program: Program, attempt: Attempt, 
     return (attempt.ready_at_s or 0.0) + wait_s
 
 
-def _beats(context: DecisionContext, name: str, sample: Sample) -> bool:
-    spec = context.spec(name)
-    return spec is not None and (spec.builtin or spec.source(sample.source) is Progress.BEAT)
-
-
 def _note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record the step from which an attempt resumes, by its own output, or that this step is unknown."""
     program, attempt = context.present(name)
     if attempt.resumed_step is not None or attempt.resume_unknown:
         return
-    by_beats = _beats(context, name, sample)
+    by_beats = context.beats(name, sample)
     resumed_step = None if by_beats else sample.figures.get("resumed_step")
     if resumed_step is not None:
         resumed(context, program, sample.token, int(resumed_step))
@@ -311,7 +302,7 @@ def _note_unsaved(context: DecisionContext, name: str, sample: Sample) -> None:
     """
     program, attempt = context.present(name)
     spec, since_s = context.spec(name), sample.phase_since_s
-    if attempt.save_error or attempt.stall is not None or since_s is None or _blind(context):
+    if attempt.save_error or attempt.stall is not None or since_s is None or context.blind:
         return
     saves = sample.ckpt_count > 0 and sample.ckpt_at_s is not None
     if not saves and (spec is None or not spec.builtin):  # whether it saves at all is unknown
@@ -400,7 +391,7 @@ def _note_gpu(context: DecisionContext, name: str, sample: Sample, gpus: Gpus) -
 def _continue_children(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record processes of the tree that do not run for `continue_s`; send SIGCONT to the stopped ones."""
     _, attempt = context.present(name)
-    if attempt.stop is not None or _blind(context):
+    if attempt.stop is not None or context.blind:
         return
     watch, continue_s = context.memory.watches[name], context.settings.stall.continue_s
     halts = dict(watch.halts)
@@ -464,7 +455,7 @@ def _judge(context: DecisionContext, name: str, sample: Sample) -> None:
     verdict = stall.judge(context.settings.stall, reading(context, program, attempt, sample))
     if verdict is None and sample.health is not None:
         verdict = _unhealthy(context, program, attempt, sample.health)
-    quiet, blind = verdict is not None and verdict.action is stall.Action.NOTE_QUIET, _blind(context)
+    quiet, blind = verdict is not None and verdict.action is stall.Action.NOTE_QUIET, context.blind
     if attempt.stalled_at_s is not None and (verdict is None or (quiet and not blind)):
         _revive(context, name, attempt, attempt.stalled_at_s, works=quiet)
     if verdict is None or blind:
@@ -544,7 +535,7 @@ def on_evidence(context: DecisionContext, item: EvidenceTaken) -> None:
 
 def on_deadlines(context: DecisionContext) -> None:
     """Kill attempts that did not exit in time, but not right after an absence: their exits may not be read yet."""
-    if _blind(context):
+    if context.blind:
         return
     for name in sorted(context.state.live):
         _, attempt = context.present(name)
@@ -661,7 +652,7 @@ def _stands_still(watch: Observation) -> bool:
 def _end_slowness(context: DecisionContext, name: str) -> None:
     (program, attempt), watch = context.present(name), context.memory.watches[name]
     still = _stands_still(watch)
-    if attempt.slow_at_s is None or not (still or _beats(context, name, watch.sample)):
+    if attempt.slow_at_s is None or not (still or context.beats(name, watch.sample)):
         return  # a low rate of printed lines is not reliable
     others = [other.attempt for other in context.state.live.values() if other.name != name and other.attempt is not None]
     others_slow = sum(each.slow_at_s is not None and each.slow_step is None for each in others)  # the box may be the cause

@@ -33,7 +33,6 @@ from supervisor.model.inputs import Asked, Verb
 from supervisor.model.level_memory import costs, known
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Mark, Tenure
-from supervisor.model.settings import Progress
 from supervisor.policy.box.reboot_cause import CONTAINER
 from supervisor.policy.level import load
 from supervisor.policy.level.attribution import attribute, beyond
@@ -162,20 +161,14 @@ def _gained(context: DecisionContext, before: dict[str, Mark], marks: dict[str, 
     return sum(
         mark.steps - before[name].steps
         for name, mark in marks.items()
-        if name in before and (before[name].token == mark.token or _beats(context, name))
+        if name in before and (before[name].token == mark.token or context.beats(name, context.memory.watches[name].sample))
     )
-
-
-def _beats(context: DecisionContext, name: str) -> bool:
-    spec = context.spec(name)
-    return spec is not None and spec.source(context.memory.watches[name].sample.source) is Progress.BEAT
 
 
 def _with_sample(context: DecisionContext, tenure: Tenure) -> Tenure:
     """The tenure with one more sample. Time without samples does not count."""
     gap_s = context.now_s - tenure.seen_s
-    blind = context.memory.blind_until_s is not None and context.now_s < context.memory.blind_until_s
-    if blind or gap_s > time_spent.look_gap_s(context):
+    if context.blind or gap_s > time_spent.look_gap_s(context):
         return replace(tenure, seen_s=context.now_s, marks={})
     training = _training(context)
     trainings = [program for program in context.state.programs.values() if not program.service]
@@ -211,9 +204,7 @@ def _review(context: DecisionContext, tenure: Tenure) -> None:
     if remembered is None:
         return
     long_enough = tenure.window_s >= _LEAST_WINDOW * context.settings.load.review_s
-    reading = (
-        tenure.gained / (tenure.window_s / 60.0) if tenure.gained > 0 and long_enough else None
-    )  # kept steps per minute
+    reading = tenure.gained / (tenure.window_s / 60.0) if tenure.gained > 0 and long_enough else None  # kept in a minute
     rule = replace(context.settings.load, names=names(context))
     if context.state.climb.pin is not None:
         after = load.learned(remembered, at_s=context.now_s, up_s=tenure.up_s, reading=reading)

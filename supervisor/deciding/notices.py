@@ -16,7 +16,6 @@ from supervisor.model.inputs import EndNoticesRead
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Held, Rescue
 from supervisor.model.notice_record import Announced
-from supervisor.model.settings import Progress
 from supervisor.policy.upkeep import notices as rule
 from supervisor.policy.upkeep import offsite
 from supervisor.policy.upkeep.notices import EndNotice, Plan, Saving
@@ -133,18 +132,12 @@ def savings(context: DecisionContext) -> list[Saving]:
     """The programs that save on request (those with beats), with the time since the last save and the duration of one."""
     found = []
     for name, program in context.state.live.items():
-        attempt, spec = program.attempt, context.spec(name)
+        attempt = program.attempt
         watch = None if attempt is None else context.memory.watch(name, attempt.token)
-        if (
-            attempt is None
-            or attempt.stop is not None
-            or spec is None
-            or program.phase is not Phase.RUNNING
-            or watch is None
-        ):
+        if attempt is None or attempt.stop is not None or program.phase is not Phase.RUNNING or watch is None:
             continue
         sample = watch.sample
-        if not spec.builtin and spec.source(sample.source) is not Progress.BEAT:
+        if not context.beats(name, sample):
             continue
         saved_s = sample.ckpt_at_s if sample.ckpt_at_s is not None else attempt.intended_at_s
         known = [each for each in (sample.ckpt_stall_s, sample.ckpt_write_s) if each is not None]

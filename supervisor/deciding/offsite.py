@@ -239,16 +239,11 @@ def _copy(context: DecisionContext, cause: str, limit_s: float, *, urgent: bool 
 def _copies(context: DecisionContext) -> rule.Copies:
     record = context.state.offsite
     newest_s = None if record.copied is None else record.copied.at_s
-    return rule.Copies(
-        context.state.daemon_since_s, newest_s, record.asked, _trained(context, newest_s), record.failures, record.failed_s
-    )  # fmt: skip
-
-
-def _trained(context: DecisionContext, newest_s: float | None) -> bool:
-    programs = context.state.programs.values()
-    if newest_s is None:
-        return any(program.attempts for program in programs)
-    return any(program.attempt is not None or program.since_s >= newest_s for program in programs)
+    trained = any(
+        each.attempts > 0 if newest_s is None else each.attempt is not None or each.since_s >= newest_s
+        for each in context.state.programs.values()
+    )
+    return rule.Copies(context.state.daemon_since_s, newest_s, record.asked, trained, record.failures, record.failed_s)
 
 
 def _report_late(context: DecisionContext, copies: rule.Copies) -> None:

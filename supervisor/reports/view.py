@@ -30,17 +30,13 @@ _SHOWN = tuple(name for name, figure in FIGURES.items() if figure.title)
 def program_views(
     state: State, samples: Mapping[str, Sample], settings: Settings | None, *, now_s: float
 ) -> tuple[Json, ...]:
-    return tuple(
-        program_view(program, _of(program, samples), settings, state, now_s=now_s)
-        for _, program in sorted(state.programs.items())
-    )
-
-
-def _of(program: Program, samples: Mapping[str, Sample]) -> Sample | None:
-    sample = samples.get(program.name)
-    if sample is None or program.attempt is None or sample.token != program.attempt.token:
-        return None
-    return sample
+    views = list[Json]()
+    for name, program in sorted(state.programs.items()):
+        sample, attempt = samples.get(name), program.attempt
+        if sample is not None and (attempt is None or sample.token != attempt.token):
+            sample = None
+        views.append(program_view(program, sample, settings, state, now_s=now_s))
+    return tuple(views)
 
 
 def program_view(program: Program, sample: Sample | None, settings: Settings | None, state: State, *, now_s: float) -> Json:
