@@ -52,7 +52,13 @@ def diff(old: Settings, new: Settings) -> Changes:
         if getattr(getattr(old, section), field.name) != getattr(getattr(new, section), field.name)
     ]
     if old.ladder or new.ladder:
-        keys = [*_levels(old, new), *(key for key in keys if not key.startswith("level."))]
+        was, now = ({rung.level.name: rung.level for rung in each.ladder} for each in (old, new))
+        levels = list(dict.fromkeys((*now, *was)))
+        reordered = [name for name in was if name in now] != [name for name in now if name in was]
+        keys = [
+            *[f"levels.{name}" for name in levels if reordered or was.get(name) != now.get(name)],
+            *(key for key in keys if not key.startswith("level.")),
+        ]
     waiting = {f"daemon.{field.name}" for field in fields(DaemonSettings) if field.name not in _LIVE_DAEMON}
     waiting |= {"cgroups.use", "cgroups.parent"}
     if old.launcher.kind != new.launcher.kind:
@@ -66,14 +72,6 @@ def diff(old: Settings, new: Settings) -> Changes:
         settings=tuple(key for key in keys if key not in waiting),
         restart=tuple(moved + [key for key in keys if key in waiting]),
     )
-
-
-def _levels(old: Settings, new: Settings) -> list[str]:
-    """The levels that were added, removed or changed; all levels if their order changed."""
-    before, after = ({rung.level.name: rung.level for rung in each.ladder} for each in (old, new))
-    names = list(dict.fromkeys((*after, *before)))
-    moved = [name for name in before if name in after] != [name for name in after if name in before]
-    return [f"levels.{name}" for name in names if moved or before.get(name) != after.get(name)]
 
 
 def applicable(running: Settings, new: Settings) -> Settings:

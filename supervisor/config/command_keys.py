@@ -23,7 +23,7 @@ from supervisor.users import UnknownUser, is_another, refusal
 _LEAST_BYTES: Final = 4096  # as in [daemon]: a smaller log would be copied every few lines
 _START_S: Final = 1.0  # Supervisor's startsecs
 # A change of these needs a new process, so the digest of a program that sets them covers them.
-_AT_START: Final = ("user", "umask", "stdin", "redirect_stderr", "stdout_log", "stderr_log")
+AT_START: Final = ("user", "umask", "stdin", "redirect_stderr", "stdout_log", "stderr_log")
 
 
 def check_process(section: Section, values: dict[str, Any]) -> None:
@@ -32,12 +32,6 @@ def check_process(section: Section, values: dict[str, Any]) -> None:
         section.refuse("stderr_log", "has no effect with redirect_stderr = true; remove one of the two")
     if values["start_retries"] is not None and values["start_s"] is None:
         values["start_s"] = _START_S
-
-
-def changed_at_start(spec: ProgramSpec) -> dict[str, Any]:
-    """The settings that are not at their default and that a running process cannot adopt."""
-    plain = ProgramSpec("", (), "")
-    return {key: getattr(spec, key) for key in _AT_START if getattr(spec, key) != getattr(plain, key)}
 
 
 def _log(place: str) -> str:

@@ -389,8 +389,9 @@ def _digested(
     """The spec with its digests. A program without values of the level has no `own_digest`: no level restarts it."""
     body: list[object] = ["command", spec.argv, env, where, spec.progress.value, spec.progress_glob]
     body += ["service"] if spec.service else []
-    if at_start := command_keys.changed_at_start(spec):
-        body.append(at_start)
+    plain = ProgramSpec("", (), "")
+    at_start = {key: getattr(spec, key) for key in command_keys.AT_START if getattr(spec, key) != getattr(plain, key)}
+    body += [at_start] if at_start else []
     body += [asdict(spec.health)] if spec.health is not None else []
     body += [spec.template.groups] if spec.template and spec.template.groups else []
     taken = {key: value for key, value in made.known.items() if key in used and key not in {"name", "run_dir", "gpu"}}

@@ -81,12 +81,12 @@ def _actions() -> dict[str, tuple[str, str]]:
     """
     own = Path(__file__)
     sources = ((path.stem, path.read_text()) for path in own.parent.glob("*.py") if path != own)
-    return {_word(name): (module, text) for module, source in sources for name, text in _ACTION.findall(source)}
-
-
-def _word(function: str) -> str:
-    """A name that Python or its linters reserve has an underscore at its end."""
-    return function.rstrip("_").replace("_", "-")
+    # A name that Python or its linters reserve has an underscore at its end.
+    return {
+        name.rstrip("_").replace("_", "-"): (module, text)
+        for module, source in sources
+        for name, text in _ACTION.findall(source)
+    }
 
 
 def _action(name: str) -> Callable[[Session, list[str]], int] | None:

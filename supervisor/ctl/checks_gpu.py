@@ -134,7 +134,10 @@ def _fault(code: int, error: str, root: str) -> Driver:
         what = f"the NVIDIA kernel module is missing: none is installed for the running kernel {os.uname().release}"
         do = "after a kernel update: apt-get install linux-headers-$(uname -r), dkms autoinstall, modprobe nvidia"
     elif code == _DIFFER:
-        what = f"NVIDIA's library is of another version than the kernel module {_loaded(root)} that is loaded"
+        # Its own line is `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  ...`.
+        words = text_of(f"{root}/proc/driver/nvidia/version").partition("\n")[0].split()
+        loaded = next((word for word in words if word[0].isdigit() and "." in word), "")
+        what = f"NVIDIA's library is of another version than the kernel module {loaded} that is loaded"
         again = "rmmod nvidia_uvm nvidia, modprobe nvidia"
         do = f"the driver was updated while in use: reboot, or stop all that uses it, {again}"
     elif code == _NO_LIBRARY:
@@ -153,12 +156,6 @@ def _has_module(root: str, kernel: str) -> bool:
     modules = Path(f"{root}/lib/modules/{kernel}")
     return any(True for where in ("updates", "extra", "kernel/drivers/video", "kernel/nvidia") for _ in
                (modules / where).glob("**/nvidia.ko*"))  # fmt: skip
-
-
-def _loaded(root: str) -> str:
-    """The module's version, from its own line `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  ...`."""
-    first = text_of(f"{root}/proc/driver/nvidia/version").partition("\n")[0]
-    return next((word for word in first.split() if word[0].isdigit() and "." in word), "")
 
 
 def _as_gpu(found: dict[str, Any]) -> Gpu:

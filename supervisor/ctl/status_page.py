@@ -58,30 +58,13 @@ def page(status: dict[str, Any], names: list[str], columns: int | None, paint: t
 
 def header(status: dict[str, Any], columns: int | None) -> list[str]:
     """Daemon, level, boots and stability, on as many lines as the terminal's width requires."""
-    daemon, now_s = status["daemon"], text.wall_s()
-    lines = []
-    if daemon["state"] == "dead":
-        lines.append(daemon["says"])
-    elif now_s - status["wall_s"] > _STALE_S:
-        age = text.duration(now_s - status["wall_s"])
-        lines.append(f"the daemon answers, but its decision loop has not run for {age}: see maintail")
-    lines += _config(daemon.get("config"), now_s)
-    lines += _journal(daemon.get("journal"), now_s)
-    for trouble in daemon.get("foundations") or ():
-        lines.append(f"trouble for {text.duration(now_s - trouble['since_wall_s'])}: {text.printable(trouble['why'])}")
-    lines += _hardware(daemon, now_s)
-    lines += _port(daemon.get("http") or {"error": ""})
-    unmet = (daemon.get("cgroups") or {}).get("unmet")
-    lines += [text.printable(unmet)] if unmet else []
-    lines += _box(daemon.get("box"), now_s)
-    lines += _notices(daemon.get("notices") or {"standing": [], "errors": {}})
-    lines += [text.printable(each) for each in daemon.get("for_nothing") or ()] + _offsite(daemon.get("offsite"))
-    lines += cluster.lines(daemon.get("cluster"))
-    lines += [line for each in daemon.get("held") or () if (line := _held(each, lines))]
-    if daemon.get("reboot_pattern"):
-        lines.append(f"reboots form a pattern: {text.printable(daemon['reboot_pattern'])}")
+    daemon, now_s, lines = status["daemon"], text.wall_s(), _notes(status)
     level = daemon["level"]
-    parts = [f"level {text.printable(level['name'] or text.UNKNOWN)}{_how(level)}: {_level(level)}"]
+    how = ", ".join(word for word, key in (("on trial", "trial"), ("pinned", "pinned")) if level.get(key))
+    load = f"{text.UNKNOWN} slots" if level["slots"] is None else text.count(level["slots"], "slot")
+    load += f" x {level['num_envs']} environments" if level["num_envs"] is not None else ""
+    load += f", batch {level['batch_size']}" if level["batch_size"] is not None else ""
+    parts = [f"level {text.printable(level['name'] or text.UNKNOWN)}{f' ({how})' if how else ''}: {load}"]
     if daemon["state"] != "dead":
         state = "" if daemon["state"] == "running" else f" ({daemon['state']})"
         parts.append(f"daemon pid {daemon['pid']} up {text.clock(daemon['uptime_s'])}{state}")
@@ -112,16 +95,39 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
     return [*lines, joined, *([line] if line else [])]
 
 
-def _held(held: dict[str, Any], lines: list[str]) -> str:
-    """Why programs do not start; empty if another line says so already."""
-    why = text.printable(held["why"])
-    who = "nothing starts" if held["programs"] is None else f"{', '.join(held['programs'])} cannot start"
-    return "" if any(why in line for line in lines) else f"{who}: {why}"
+def _notes(status: dict[str, Any]) -> list[str]:
+    """What the operator should know of daemon, box and cluster."""
+    daemon, now_s, lines = status["daemon"], text.wall_s(), []
+    if daemon["state"] == "dead":
+        lines.append(daemon["says"])
+    elif now_s - status["wall_s"] > _STALE_S:
+        age = text.duration(now_s - status["wall_s"])
+        lines.append(f"the daemon answers, but its decision loop has not run for {age}: see maintail")
+    lines += _config(daemon.get("config"), now_s)
+    lines += _journal(daemon.get("journal"), now_s)
+    for trouble in daemon.get("foundations") or ():
+        lines.append(f"trouble for {text.duration(now_s - trouble['since_wall_s'])}: {text.printable(trouble['why'])}")
+    lines += _hardware(daemon, now_s)
+    if (port := daemon.get("http")) and port["error"]:
+        lines.append(f"the TCP port {port['listen']} of [http] is not open: {text.printable(port['error'])}")
+    unmet = (daemon.get("cgroups") or {}).get("unmet")
+    lines += [text.printable(unmet)] if unmet else []
+    lines += _box(daemon.get("box"), now_s)
+    lines += _notices(daemon.get("notices") or {"standing": [], "errors": {}})
+    lines += [text.printable(each) for each in daemon.get("for_nothing") or ()]
+    if daemon.get("offsite") is not None:
+        from supervisor.ctl.offsite import line
 
-
-def _how(level: dict[str, Any]) -> str:
-    told = [word for word, key in (("on trial", "trial"), ("pinned", "pinned")) if level.get(key)]
-    return f" ({', '.join(told)})" if told else ""
+        lines.append(line(daemon["offsite"]))
+    lines += cluster.lines(daemon.get("cluster"))
+    above = "\n".join(lines)
+    for held in daemon.get("held") or ():
+        if (why := text.printable(held["why"])) not in above:  # another line may say so already
+            who = "nothing starts" if held["programs"] is None else f"{', '.join(held['programs'])} cannot start"
+            lines.append(f"{who}: {why}")
+    if daemon.get("reboot_pattern"):
+        lines.append(f"reboots form a pattern: {text.printable(daemon['reboot_pattern'])}")
+    return lines
 
 
 def _config(fault: dict[str, Any] | None, now_s: float) -> list[str]:
@@ -207,11 +213,6 @@ def _minute(gpu: dict[str, Any]) -> list[str]:
     return [f"  in the last minute: {'; '.join(parts)}"] if parts else []
 
 
-def _port(port: dict[str, Any]) -> list[str]:
-    error = text.printable(port["error"])
-    return [f"the TCP port {port['listen']} of [http] is not open: {error}"] if error else []
-
-
 def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
     if not box or not box["former"] or now_s - box["since_wall_s"] > _DAMAGE_SHOWN_S:
         return []
@@ -235,25 +236,9 @@ def _notices(found: dict[str, Any]) -> list[str]:
     return [*lines, *(f"notices of {text.printable(name)} cannot be read: {text.printable(why)}" for name, why in errors)]
 
 
-def _offsite(found: dict[str, Any] | None) -> list[str]:
-    if found is None:
-        return []
-    from supervisor.ctl.offsite import line
-
-    return [line(found)]
-
-
 def _lately_damaged(journal: dict[str, Any] | None, now_s: float) -> bool:
     damage = journal["damage"] if journal is not None else None
     return damage is not None and now_s - damage["wall_s"] <= _DAMAGE_SHOWN_S
-
-
-def _level(level: dict[str, Any]) -> str:
-    slots = level["slots"]
-    out = f"{text.UNKNOWN} slots" if slots is None else text.count(slots, "slot")
-    if level["num_envs"] is not None:
-        out += f" x {level['num_envs']} environments"
-    return out + (f", batch {level['batch_size']}" if level["batch_size"] is not None else "")
 
 
 def labelled(views: list[Any]) -> list[str]:
@@ -310,6 +295,8 @@ def cells(view: dict[str, Any]) -> dict[str, str]:
     """One program as text, by column."""
     of_steps = view["target"] if view["target_kind"] == "env_steps" else None
     of_episodes = view["target"] if view["target_kind"] == "episodes" else None
+    phase, why = view["worker_phase"], text.printable(view["why"] or "")
+    busy = text.printable(phase) if phase is not None and (phase != "training" or not why) else ""
     return {
         "NAME": text.printable(view["name"]),
         "STATE": text.printable(view["phase"]),
@@ -322,7 +309,7 @@ def cells(view: dict[str, Any]) -> dict[str, str]:
         "CKPT": text.duration(view["ckpt_age_s"]),
         "RESTARTS": text.number(view["restarts"]),
         "NEXT": _next(view),
-        "WHY": _why(view),
+        "WHY": " · ".join(part for part in (busy, why) if part) or text.UNKNOWN,
     }
 
 
@@ -341,12 +328,6 @@ def _next(view: dict[str, Any]) -> str:
     if view["retry_in_s"] is not None:
         return f"{'slow ' if view['slow_retry'] else ''}retry in {text.duration(view['retry_in_s'])}"
     return text.UNKNOWN if view["eta_s"] is None else f"done in {text.duration(view['eta_s'])}"
-
-
-def _why(view: dict[str, Any]) -> str:
-    phase, why = view["worker_phase"], text.printable(view["why"] or "")
-    busy = text.printable(phase) if phase is not None and (phase != "training" or not why) else ""
-    return " · ".join(part for part in (busy, why) if part) or text.UNKNOWN
 
 
 def add_cost(session: Session, status: dict[str, Any]) -> None:
