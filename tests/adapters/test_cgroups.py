@@ -104,18 +104,6 @@ def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
     assert groups.read(TOKEN).memory_bytes is None
 
 
-def test_a_controller_that_cannot_be_turned_on_is_lacking(files, monkeypatch):
-    real = cgroups._write
-
-    def refuse(path, said, **rest):
-        if said == "+memory":
-            raise OSError(16, "Device or resource busy")
-        real(path, said, **rest)
-
-    monkeypatch.setattr(cgroups, "_write", refuse)
-    assert files.groups().view()["lacking"] == ["memory"]
-
-
 def test_a_part_that_turns_out_unusable_is_not_used(tmp_path):
     groups = Cgroups(OwnCgroup(str(tmp_path)), lambda _name: LIMITS)
     why = f"{tmp_path} cannot be used: No such file or directory"
@@ -295,46 +283,37 @@ def test_where_a_cgroup_is_below_its_mount(
     assert find(root=str(tmp_path)) == found
 
 
-@pytest.mark.parametrize("marked", ["user.delegate", "trusted.delegate", ""])
-def test_either_mark_of_systemd_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: str) -> None:
-    path = world_of(tmp_path)
-    monkeypatch.setattr(os, "getuid", lambda: 0)
+@pytest.mark.parametrize(
+    ("own", "mark", "at", "owner", "uid", "found"),
+    [
+        ("/a/service", "user.delegate", "/a/service", 0, 0, "/a/service"),  # either mark of systemd counts
+        ("/a/service", "trusted.delegate", "/a/service", 0, 0, "/a/service"),
+        ("/a/service", "", "/a/service", 0, 0, None),
+        ("/a/service", "", "", 7, 7, "/a/service"),  # what belongs to this user is ours, unless that is root
+        ("/a/service", "", "", 7, 8, None),
+        ("/a/daemon", "user.delegate", "/a", 0, 0, "/a"),  # the part above, and only from the daemon's own cgroup
+        ("/a/daemon", "user.delegate", "", 0, 0, None),  # some other service may be called the same
+        ("/a/other", "user.delegate", "/a", 0, 0, None),
+    ],
+)
+def test_a_part_is_used_only_if_it_was_given_to_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, mark: str, at: str, owner: int, uid: int, found: str | None
+) -> None:
+    if owner != uid and os.geteuid() != 0:
+        pytest.skip("only root can give a directory to another user")
+    path, cgroup_root = world_of(tmp_path, own), f"{tmp_path}/sys/fs/cgroup"
+    (path.parent / "cgroup.procs").touch()
+    os.chown(path, owner if os.geteuid() == 0 else -1, -1)
 
     def getxattr(asked: Path, name: str) -> bytes:
-        if str(asked) == str(path):
-            return b"1" if name == marked else b"0"
+        if str(asked) == f"{cgroup_root}{at}":
+            return b"1" if name == mark else b"0"
         raise OSError(errno.ENODATA, "No data available")
 
     monkeypatch.setattr(os, "getxattr", getxattr)
-    why = "/a.slice/a.service was not given to it (Delegate=yes in the unit)"
-    assert find(root=str(tmp_path)) == (OwnCgroup(str(path)) if marked else OwnCgroup(None, why))
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
-def test_what_belongs_to_this_user_is_ours_unless_that_is_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = world_of(tmp_path)
-    for owner, uid, ours in ((7, 7, True), (7, 8, False), (0, 0, False)):
-        os.chown(path, owner, -1)
-        monkeypatch.setattr(os, "getuid", lambda uid=uid: uid)
-        assert (find(root=str(tmp_path)).path == str(path)) is ours
-
-
-def test_the_part_above_is_taken_only_from_the_daemons_own_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And only if it was delegated: some other service may be called the same."""
-    delegated: set[str] = set()
-    monkeypatch.setattr(os, "getxattr", lambda path, _name: b"1" if str(path) in delegated else b"0")
-    monkeypatch.setattr(os, "getuid", lambda: 0)
-    for name in ("daemon", "other"):
-        root = tmp_path / name
-        path = world_of(root, f"/a/{name}")
-        delegated.add(str(path.parent))
-        (path.parent / "cgroup.procs").touch()
-        why = f"/a/{name} was not given to it (Delegate=yes in the unit)"
-        assert find(root=str(root)) == (OwnCgroup(str(path.parent)) if name == "daemon" else OwnCgroup(None, why))
-        delegated.clear()
-        assert find(root=str(root)) == OwnCgroup(None, why)
-        delegated.add(str(path))
-        assert find(root=str(root)) == OwnCgroup(str(path))
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    why = f"{own} was not given to it (Delegate=yes in the unit)"
+    assert find(root=str(tmp_path)) == (OwnCgroup(f"{cgroup_root}{found}") if found else OwnCgroup(None, why))
 
 
 @pytest.mark.parametrize("lacking", ["disk", "procs", "directory"])

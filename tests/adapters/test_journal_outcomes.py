@@ -147,13 +147,6 @@ def test_a_reader_of_nothing_and_a_log_without_its_journal(path: Path) -> None:
     assert names(path.parent) == ["journal.sqlite-wal"]
 
 
-@pytest.mark.parametrize("length", [1000, 1001])
-def test_pages_of_rows_follow_each_other_without_a_gap(path: Path, length: int) -> None:
-    schema.build(path, [row(seq) for seq in range(1, length + 1)])
-    assert [each.seq for each in all_of(path)] == list(range(1, length + 1))
-    assert [each.seq for each in all_of(path, 998)] == list(range(999, length + 1))
-
-
 # --- salvage -----------------------------------------------------------------------------------------------------------
 
 
@@ -240,24 +233,6 @@ def test_another_journal_at_the_path_is_not_taken_when_the_files_are_opened_agai
         append(journal)
     assert [each.seq for each in all_of(path)] == [4, 5]
     assert [each.fact for each in all_of(Path(found.damaged_path))] == [Finished("another's", "p")] * count
-
-
-def test_files_that_cannot_be_opened_again_are_tried_again_later(path: Path) -> None:
-    journal = Journal(path)
-    told = append(journal)
-    journal._files.close()  # as on a file system that is gone
-    away = path.with_name("away")
-    path.rename(away)
-    for _ in range(7):
-        with pytest.raises(OSError):
-            append(journal)
-    away.rename(path)
-    for _ in range(4):
-        with contextlib.suppress(OSError):
-            told += append(journal)
-    assert len(told) > 1
-    journal.close()
-    assert all_of(path) == told
 
 
 # --- the swap ------------------------------------------------------------------------------------------------------------

@@ -97,20 +97,6 @@ def test_a_snapshot_that_cannot_be_decoded_gives_way_to_an_older_one_or_to_all_f
     assert replay(read) == (fold_all(rough), 0)
 
 
-def test_an_index_that_names_a_row_behind_the_last_is_not_believed(rough, tmp_path):
-    path = written(tmp_path / "journal.sqlite", rough)
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("CREATE TABLE other (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL)")
-        db.execute("INSERT INTO other SELECT seq, kind FROM fact")
-        db.execute("INSERT INTO other VALUES (?, 'Snapshot')", (rough[-1].seq + 1,))
-        db.execute("CREATE INDEX other_by_kind ON other (kind)")
-        db.execute("PRAGMA writable_schema = ON")
-        root = "(SELECT rootpage FROM sqlite_schema WHERE name = 'other_by_kind')"
-        db.execute(f"UPDATE sqlite_schema SET rootpage = {root} WHERE name = 'fact_by_kind'")
-    state, _, _ = started(path)
-    assert state.programs == fold_all(rough).programs
-
-
 def overwritten(path, index):
     """The first page of an index becomes noise."""
     with contextlib.closing(sqlite3.connect(path)) as db:
