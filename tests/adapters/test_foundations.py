@@ -6,9 +6,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
-import preload
 import pytest
 from fakes import FakeClock
 from leaks import open_files
@@ -168,29 +166,16 @@ def test_each_thing_that_was_put_aside_is_reported_in_one_round(tmp_path):
     assert found == [[(name, Look.REPLACED, detail) for name, detail in expected], []]
 
 
-WITHOUT_THREADS = """
-import sys
-sys.path[:0] = ["tests", "tests/adapters"]
-from pathlib import Path
-import preload
-from test_foundations import remembered, watching
-faults, path = Path(sys.argv[1]), Path(sys.argv[2])
-made, posts = watching(remembered(path))
-path.unlink()
-preload.no_forks(faults, refused=True)
-made.check_all()
-print(posts.newest()[0][1].value)
-"""
+def test_while_no_thread_can_be_begun_the_checking_thread_looks_itself(tmp_path, monkeypatch):
+    def refused(_thread):
+        raise RuntimeError("can't start new thread")
 
-
-def test_while_no_thread_can_be_begun_the_checking_thread_looks_itself(tmp_path):
     (tmp_path / "file").touch()
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_THREADS, tmp_path, tmp_path / "file"],
-        env={**os.environ, **preload.environment(tmp_path), "PYTHONPATH": "."}, cwd=Path(__file__).parents[2],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.stdout.splitlines() == ["missing"], done.stderr
+    made, posts = watching(remembered(tmp_path / "file"))
+    (tmp_path / "file").unlink()
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    made.check_all()
+    assert posts.newest() == [("thing", Look.MISSING)]
 
 
 def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
