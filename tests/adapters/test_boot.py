@@ -29,11 +29,12 @@ OLD, NEW = "a" * 32, "b" * 32
 LAST = AliveMark(OLD, 2 * HZ, at_s=5_000.0, wall_s=1_800_043_200.0, boot_s=1_000.0, level="light", steps={"Pong": 700})
 
 
-def seen(now, last=LAST, *, marker=True, clean=False, wall_now_s=1_800_043_245.0, boot_now_s=5.0, journal="", tmp=Path("/")):
-    where = tmp if marker else tmp / "nowhere" / "marker"
-    return examine(
-        now, last, marker=where, clean=clean, wall_now_s=wall_now_s, boot_now_s=boot_now_s, journal_boot_id=journal
-    )
+RAN_ON = {"boot_now_s": 1_045.0}  # a host that has not rebooted since
+
+
+def seen(now, last=LAST, *, marker=True, clean=False, wall_now_s=1_800_043_245.0, boot_now_s=5.0, **more):
+    where = Path("/" if marker else "/nowhere/marker")
+    return examine(now, last, marker=where, clean=clean, wall_now_s=wall_now_s, boot_now_s=boot_now_s, **more)
 
 
 # --- this boot ---------------------------------------------------------------------------------------------------------
@@ -64,22 +65,45 @@ def test_the_files_can_be_given(tmp_path):
 # --- did it restart? -----------------------------------------------------------------------------------------------------
 
 
-def test_a_reboot_at_the_very_same_tick_of_a_box_that_shows_its_hosts_boot_id_is_one():
-    # A time namespace: its clocks begin at zero with each boot. 5 s up now, 1,000 s at the last sign of life.
-    told = seen(Boot(OLD, 2 * HZ))
-    assert told.rebooted
-    assert told.evidence == "the time since boot is less than at the last sign of life"
-    assert told.down_s == pytest.approx(42.0), "12:00:00 to 2s after 12:00:40"
-    assert seen(Boot(OLD, 2 * HZ), boot_now_s=999.9).rebooted
-    assert seen(Boot(OLD, 2 * HZ), boot_now_s=1_000.0).rebooted is False
+@pytest.mark.parametrize(
+    ("now", "more", "why"),
+    [
+        (Boot(NEW, 2 * HZ), {}, "the boot id changed"),  # at the very same tick
+        (Boot(NEW, 3 * HZ), {"last": None, "journal_boot_id": OLD}, "the boot id changed"),
+        # A time namespace: its clocks begin at zero with each boot. 5 s up now, 1,000 s at the last sign of life.
+        (Boot(OLD, 2 * HZ), {}, "the time since boot is less than at the last sign of life"),
+        (Boot(OLD, 2 * HZ), {"boot_now_s": 999.9}, "the time since boot is less than at the last sign of life"),
+        (Boot(OLD, 2 * HZ), {"boot_now_s": 1_000.0}, ""),
+        # A restarted container keeps the boot id of its host, whose CLOCK_BOOTTIME goes on.
+        (Boot(OLD, 1_040 * HZ), RAN_ON, "pid 1 was started at another time"),
+        (Boot(OLD, None), RAN_ON, ""), (Boot(OLD, 2 * HZ), RAN_ON | {"last": replace(LAST, pid1_ticks=None)}, ""),
+        (Boot(OLD, 2 * HZ), RAN_ON | {"marker": False}, ""),  # a removed runtime directory alone
+        (Boot(OLD, 2 * HZ), {"last": None, "journal_boot_id": OLD}, ""),
+        (Boot(NEW, 7 * HZ), {"journal_boot_id": NEW}, ""),  # it is on record: the daemon died before its first mark
+        (Boot(OLD, 2 * HZ), {"journal_boot_id": "c" * 32}, ""),  # the journal lost its newest facts
+    ],
+)  # fmt: skip
+def test_a_reboot_is_what_one_witness_tells(now, more, why):
+    told = seen(now, **more)
+    assert (told.rebooted, told.evidence) == (bool(why), why or "the same boot")
 
 
-def test_a_restarted_container_keeps_the_boot_id_of_its_host():
-    # CLOCK_BOOTTIME is the host's and goes on; the container's pid 1 started at 12:00:40.
-    told = seen(Boot(OLD, 1_040 * HZ), boot_now_s=1_045.0)
-    assert told.rebooted
-    assert (told.evidence, told.kind) == ("pid 1 was started at another time", "container")
-    assert told.down_s == pytest.approx(40.0)
+@pytest.mark.parametrize(
+    ("now", "more", "down_s"),
+    [
+        (Boot(OLD, 2 * HZ), {}, 42.0),  # 12:00:00 to 2 s after 12:00:40
+        (Boot(OLD, 1_040 * HZ), RAN_ON, 40.0),
+        (Boot(NEW, 5 * HZ), {}, 45.0), (Boot(NEW, 5 * HZ + 1), {}, 40.0),  # pid 1 cannot have started in the future
+        *(  # neither is known from a clock that is not set, nor when the wall clock contradicts it
+            (Boot(NEW, 0), {"wall_now_s": 1_800_043_243.0 + step_s}, down_s)
+            for step_s, down_s in ((0.0, 38.0), (3_600.0, 3_638.0), (-3_600.0, None), (-40.0, 0.0), (-40.1, None))
+        ),
+        (Boot(NEW, 0), {"wall_now_s": 12.0}, None), (Boot(NEW, 0), {"last": replace(LAST, wall_s=9.0)}, None),
+        (Boot(NEW, 0), {"last": replace(LAST, wall_s=9.0), "wall_now_s": 12.0}, None),
+    ],
+)  # fmt: skip
+def test_the_downtime_is_from_the_last_sign_of_life_to_the_start_of_pid_1_if_the_clock_allows(now, more, down_s):
+    assert seen(now, **more).down_s == (None if down_s is None else pytest.approx(down_s))
 
 
 POD = replace(LAST, first=f"70 {9 * HZ}", root="mnt:[7] 0:50 / / rw - overlay overlay upperdir=/1")
@@ -110,83 +134,30 @@ def test_where_containers_share_their_processes_two_others_are_needed(first, roo
         assert told.up_s == pytest.approx(991.0)
 
 
-def test_a_removed_runtime_directory_alone_is_no_reboot():
-    told = seen(Boot(OLD, 2 * HZ), marker=False, boot_now_s=1_045.0)
-    assert told.rebooted is False
-    assert told.evidence == "the same boot"
-
-
-@pytest.mark.parametrize(("before_s", "now_s"), [(9.0, 1_800_043_243.0), (1_800_043_200.0, 12.0), (9.0, 12.0)])
-def test_downtime_is_not_known_from_a_clock_that_is_not_set(before_s, now_s):
-    assert seen(Boot(NEW, 0), replace(LAST, wall_s=before_s), wall_now_s=now_s).down_s is None
-
-
-@pytest.mark.parametrize(
-    ("step_s", "down_s"), [(0.0, 38.0), (3_600.0, 3_638.0), (-3_600.0, None), (-40.0, 0.0), (-40.1, None)]
-)
-def test_downtime_is_not_known_when_the_wall_clock_contradicts_it(step_s, down_s):
-    told = seen(Boot(NEW, 0), wall_now_s=1_800_043_243.0 + step_s)
-    assert told.rebooted
-    assert told.down_s == (None if down_s is None else pytest.approx(down_s))
-
-
 def test_all_that_is_told_of_a_reboot():
     last = replace(LAST, ckpt_steps={"mine": 650})
-    found = seen(Boot(NEW, 3 * HZ), last, journal=OLD, marker=False, clean=True)
+    found = seen(Boot(NEW, 3 * HZ), last, journal_boot_id=OLD, marker=False, clean=True)
     evidence = "the boot id changed, pid 1 was started at another time, the marker in the runtime directory is gone"
     assert found == BootEvidence(
         NEW, rebooted=True, evidence=evidence, cause="orderly", down_s=43.0, up_s=998.0, steps={"Pong": 700},
         ckpt_steps={"mine": 650}, last_sign_wall_s=1_800_043_200.0, boot_wall_s=1_800_043_243.0, last_sign_s=5_000.0,
         mark_at_s=5_000.0,
     )  # fmt: skip
-    at_the_same_tick = seen(Boot(NEW, 2 * HZ), clean=None)
-    assert (at_the_same_tick.evidence, at_the_same_tick.cause) == ("the boot id changed", "unclean")
-    without_mark = seen(Boot(NEW, 3 * HZ), None, journal=OLD, marker=False)
-    assert (without_mark.rebooted, without_mark.down_s, without_mark.cause) == (True, None, "unclean")
-
-
-def test_the_same_boot_is_no_reboot():
-    told = seen(Boot(OLD, 2 * HZ), boot_now_s=1_045.0)
-    assert (told.rebooted, told.evidence, told.steps, told.last_sign_s) == (False, "the same boot", {"Pong": 700}, 5_000.0)
-    for now, then in ((None, 2 * HZ), (2 * HZ, None)):  # an unknown pid 1 says nothing
-        assert seen(Boot(OLD, now), replace(LAST, pid1_ticks=then), boot_now_s=1_045.0).rebooted is False
-    assert seen(Boot(OLD, 2 * HZ), None, journal=OLD).rebooted is False
+    assert seen(Boot(NEW, 2 * HZ), clean=None).cause == seen(Boot(NEW, 2 * HZ), clean=False).cause == "unclean"
+    assert seen(Boot(NEW, 0), replace(LAST, pid1_ticks=1_001 * HZ)).up_s == 1_000.0, "pid 1 started before the mark"
+    same = seen(Boot(OLD, 2 * HZ), **RAN_ON)
+    assert (same.steps, same.last_sign_s, same.kind) == ({"Pong": 700}, 5_000.0, "")
     first = seen(Boot(OLD, 2 * HZ), None)
     assert (first.rebooted, first.evidence) == (None, "no sign of an earlier life")
 
 
-def test_a_mark_of_another_boot_than_the_journals_is_not_moved_to_its_last_fact():
-    """The journal lost its newest facts: what it says last was before the mark's boot, whatever its time."""
-    told = examine(
-        Boot(NEW, 0), LAST, marker=Path("/"), clean=False, wall_now_s=1_800_043_245.0, boot_now_s=5.0,
-        journal_boot_id="c" * 32, journal_at_s=5_004.0,
-    )  # fmt: skip
-    assert (told.last_sign_s, told.mark_at_s, told.down_s, told.up_s) == (5_000.0, 5_000.0, 40.0, 998.0)
-
-
-def test_a_fact_after_the_mark_is_a_later_sign_of_life():
-    told = examine(
-        Boot(NEW, 0), LAST, marker=Path("/"), clean=False, wall_now_s=1_800_043_245.0, boot_now_s=5.0, journal_boot_id=OLD,
-        journal_at_s=5_004.0,
-    )  # fmt: skip
+def test_a_fact_after_the_mark_is_a_later_sign_of_life_if_it_is_of_the_same_boot():
+    told = seen(Boot(NEW, 0), journal_boot_id=OLD, journal_at_s=5_004.0)
     assert told.down_s == pytest.approx(36.0), "12:00:04 to 12:00:40, as the accounts book it"
     assert (told.last_sign_s, told.last_sign_wall_s, told.mark_at_s) == (5_004.0, 1_800_043_204.0, 5_000.0)
     assert told.up_s == pytest.approx(1_002.0)
-
-
-def test_a_reboot_that_is_on_record_is_not_told_again():
-    # The daemon died between recording the reboot and its first mark of the new boot.
-    assert seen(Boot(NEW, 7 * HZ), journal=NEW).rebooted is False
-
-
-def test_a_journal_that_lost_its_newest_facts_makes_no_reboot():
-    assert seen(Boot(OLD, 2 * HZ), journal="c" * 32).rebooted is False
-
-
-def test_pid_1_cannot_have_started_in_the_future():
-    assert seen(Boot(NEW, 5 * HZ), boot_now_s=5.0).boot_wall_s == 1_800_043_245.0
-    assert seen(Boot(NEW, 5 * HZ + 1), boot_now_s=5.0).boot_wall_s == 1_800_043_240.0
-    assert seen(Boot(NEW, 0), replace(LAST, pid1_ticks=1_001 * HZ)).up_s == 1_000.0, "nor can an earlier one"
+    told = seen(Boot(NEW, 0), journal_boot_id="c" * 32, journal_at_s=5_004.0)  # it lost its newest facts
+    assert (told.last_sign_s, told.mark_at_s, told.down_s, told.up_s) == (5_000.0, 5_000.0, 40.0, 998.0)
 
 
 # --- the sign of life ------------------------------------------------------------------------------------------------------
@@ -204,8 +175,9 @@ def test_a_mark_comes_back_as_it_was(tmp_path):
     told = CheckedWriter(tmp_path / "alive")
     told.writer.write()
     assert read_mark(tmp_path / "alive") == LAST
-    told.mark = POD
-    told.writer.write()
+    again = CheckedWriter(tmp_path / "alive")  # the next writer goes on with the numbers of the marks
+    again.mark = POD
+    again.writer.write()
     assert read_mark(tmp_path / "alive") == POD
     assert (tmp_path / "alive").stat().st_mode & 0o777 == 0o600
     assert not told.errors
@@ -226,15 +198,6 @@ def test_a_slot_to_the_byte():
         assert packed[:8] == magic
         assert boot.unpack_mark(packed + b"what an older mark has left") == (9, long)
         assert boot.unpack_mark(packed[:23]) is boot.unpack_mark(packed[:-1]) is None
-
-
-def test_the_next_writer_goes_on_with_the_numbers_of_the_marks(tmp_path):
-    for times in ((1.0, 2.0), (3.0,)):
-        told = CheckedWriter(tmp_path / "alive")
-        for at_s in times:
-            told.mark = replace(LAST, at_s=at_s)
-            told.writer.write()
-    assert read_mark(tmp_path / "alive").at_s == 3.0
 
 
 def packed(magic, body):
