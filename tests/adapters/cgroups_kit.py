@@ -40,8 +40,6 @@ def fake_rmdir(path: Path) -> None:
 class Files:
     """A directory whose files look like a cgroup's: nothing happens when they are written."""
 
-    real = False
-
     def __init__(self, tmp_path: Path) -> None:
         self.base = tmp_path / "tree"
         fake_mkdir(self.base)
@@ -58,8 +56,6 @@ class Files:
 
 class Kernel:
     """A cgroup of the kernel's second version, for this test alone; this process is back where it was at the end."""
-
-    real = True
 
     def __init__(self) -> None:
         there = mounted(Path("/proc/self/mountinfo").read_text())

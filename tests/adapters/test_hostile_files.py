@@ -286,10 +286,3 @@ def test_a_checkpoint_that_is_a_link_is_set_aside_as_a_link(tmp_path):
     (tmp_path / "Pong" / "checkpoints" / f"ckpt-5.{TOKEN}").symlink_to(elsewhere)
     assert checkpoints.quarantine_newest(tmp_path / "Pong", 5) is not None
     assert elsewhere.is_dir()
-
-
-def test_a_manifest_that_is_no_file_is_damage(tmp_path, hostile):
-    hostile(tmp_path / "Pong" / "checkpoints" / f"ckpt-5.{TOKEN}" / "manifest.json")
-    (info,) = checkpoints.survey(tmp_path / "Pong")
-    assert info.verified is False
-    assert checkpoints.verify(info).verified is False

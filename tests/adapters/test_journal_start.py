@@ -61,8 +61,7 @@ def flip(path, seq):
         file.write(bytes([data[at] ^ 1]))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("box", ["rough", "year"])
+@pytest.mark.parametrize(("seed", "box"), [(1, "rough"), (2, "year")])
 def test_the_state_of_a_start_is_the_fold_of_all_facts(tmp_path, seed, box):
     facts = of_box(seed, box)
     path = written(tmp_path / "journal.sqlite", facts)
