@@ -18,13 +18,6 @@ def add(place: Place, name: str, text: str) -> str:
     return str(path)
 
 
-def test_an_added_program_joins_those_of_the_file(place):
-    add(place, "Qbert", "[program.Qbert]\n")
-    loaded = place.load(PONG)
-    assert [spec.name for spec in loaded.settings.programs] == ["Pong", "Qbert"]
-    assert loaded.warnings == ()
-
-
 def test_of_two_with_the_same_name_the_one_in_the_file_wins(place):
     path = add(place, "Pong", "[program.Pong]\npriority = 1\n")
     loaded = place.load(PONG)
@@ -44,14 +37,6 @@ def test_a_file_that_cannot_be_read_costs_its_own_program(place):
         f"{wrong}: left out: it is not the section [program.Asterix]; add the program again with `supervisorctl run`",
         f"{large}: left out: it is too large for a section; add the program again with `supervisorctl run`",
     )
-
-
-def test_a_section_may_be_just_as_large_as_the_limit(place):
-    section = "[program.Breakout]\n"
-    add(place, "Breakout", section + "#" * ((1 << 18) - len(section)))
-    loaded = place.load(PONG)
-    assert [spec.name for spec in loaded.settings.programs] == ["Breakout", "Pong"]
-    assert loaded.warnings == ()
 
 
 def test_the_added_sections_follow_the_text_of_the_file(place):

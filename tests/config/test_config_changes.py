@@ -97,13 +97,6 @@ def test_what_a_running_daemon_takes_of_a_new_configuration(place: Place) -> Non
     )  # fmt: skip
 
 
-def test_a_section_is_named_once(place: Place) -> None:
-    text = BASE.replace("slots = 2", "slots = 1\n[stall]\nfloor_s = 60\nfactor = 9\n[gate]\npoll_s = 9")
-    changes = config.diff(place.settings(BASE), place.settings(text))
-    assert changes.settings == ("level.slots", "stall.floor_s", "stall.factor", "gate.poll_s")
-    assert changes.sections == ("[level]", "[stall]", "[gate]")
-
-
 @pytest.mark.parametrize("swap", [False, True])
 def test_a_running_daemon_keeps_the_kind_of_its_launcher(place: Place, *, swap: bool) -> None:
     """With processes it would take itself for a cluster's, and leave them behind at SIGTERM; with jobs it would end them."""

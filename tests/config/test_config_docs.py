@@ -13,7 +13,7 @@ from supervisor.config.scripts import OWN_KEYS
 from supervisor.config.tables import RESOURCES, settings_of
 from supervisor.keys import declared
 from supervisor.model.settings import SECTIONS
-from workers.options import EXTRA_GAMES, GAMES, OPTIONS
+from workers.options import EXTRA_GAMES, GAMES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "config.md"
 
@@ -57,11 +57,6 @@ def test_a_field_of_a_section_is_a_key_unless_it_is_computed() -> None:
         if field.name not in declared(cls)
     }
     assert others == {"http.host", "http.port", "http.password", "level.launcher", "load.names"}
-
-
-def test_every_option_is_told() -> None:
-    told = PAGE.read_text()
-    assert all(f"| `{name}` |" in told for name in OPTIONS)
 
 
 def test_every_block_of_toml_is_toml() -> None:

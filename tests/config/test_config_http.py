@@ -91,10 +91,6 @@ def test_line_ends_alone_are_no_part_of_a_password(place):
     assert place.settings(http(password_file="password")).http.password == " two words here "
 
 
-def test_a_password_file_without_a_port_is_only_noted(place):
-    assert place.settings(http("", password_file="none")).http == HttpSettings(password_file=f"{place.directory}/none")
-
-
 @pytest.mark.parametrize("user", ["", "a:b", "a\\u0007"])
 def test_what_is_no_user(place, user):
     with_password(place)

@@ -227,16 +227,6 @@ def test_surroundings_of_a_built_in_program(place: Place) -> None:
     assert env["PYTHONPATH"] == f"{ROOT}{os.pathsep}/extra", "a checkout is found from the run directory"
 
 
-def test_limits_and_order(place: Place) -> None:
-    text = (
-        "[program.Qbert]\npriority = 5\nautostart = false\nstop_grace_s = 0\nstall_timeout_s = 90\nstart_timeout_s = 7.5\n"
-    )
-    first, second = place.settings("[program.Breakout]\n" + text).programs
-    assert (first.name, first.priority, first.autostart) == ("Qbert", 5, False)
-    assert (first.stop_grace_s, first.stall_timeout_s, first.start_timeout_s) == (0.0, 90.0, 7.5)
-    assert (second.name, second.priority, second.stall_timeout_s) == ("Breakout", 100, None)
-
-
 # --- commands ----------------------------------------------------------------------------------------------------------------
 
 

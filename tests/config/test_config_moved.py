@@ -42,23 +42,6 @@ def test_all_other_lines_stay_letter_by_letter():
     )
 
 
-def test_the_settings_that_name_places():
-    assert here("/s", "/r", "/srv", {"env_file": "/e"}, "ssh x") == {
-        ("daemon", "state_dir"): "/s", ("daemon", "runtime_dir"): "/r", ("offsite", "repository"): "/srv",
-        ("offsite", "sftp_command"): "ssh x", ("offsite", "env_file"): "/e",
-    }  # fmt: skip
-
-
-def test_a_section_that_is_there_gets_what_it_lacks():
-    made = moved(
-        '[offsite] # off\nevery_s = 60\n[daemon]\nstate_dir = "/old"\n', WANTED | {("daemon", "runtime_dir"): "/run/x"}
-    )
-    assert tomllib.loads(made) == {
-        "offsite": {"every_s": 60, "repository": "s3:host/b", "password_file": "/etc/pw"},
-        "daemon": {"state_dir": "/new", "runtime_dir": "/run/x"},
-    }
-
-
 def test_the_way_to_an_sftp_server_is_this_box_s():
     text = '[offsite]\nsftp_command = "ssh -i /old/key"\n'
     assert "sftp_command" not in tomllib.loads(moved(text, WANTED))["offsite"]

@@ -44,13 +44,6 @@ def test_each_key_that_has_no_effect_is_a_mistake_of_its_own(place: Place) -> No
     ]
 
 
-@pytest.mark.parametrize("glob", ["*.pt", "/data/*.pt", "a/**/b", "./ckpt", "checkpoint-*"])
-def test_patterns(place: Place, glob: str) -> None:
-    spec = place.program("mine", f"{HEAD}checkpoint_glob = '{glob}'\ncheckpoint_check = ['a', 'b']\n")
-    assert (spec.checkpoint_glob, spec.checkpoint_check) == (glob, ("a", "b"))
-    assert spec.checkpoint_check_timeout_s == 60.0
-
-
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [

@@ -180,11 +180,6 @@ def test_a_shell_reads_one_string_and_is_another_on_a_box_without_bash(place, mo
     assert started(place.program("it", text)).argv == (f"{place.directory}/bash", "-o", "pipefail", "-c", read)
 
 
-def test_a_word_that_vanishes_needs_no_option_before_it(place):
-    spec = place.program("it", '[program.it]\ncommand = ["t", "x", "{resume}", "--r={resume}"]\n')
-    assert [started(spec).argv, started(spec, "/c").argv] == [("t", "x"), ("t", "x", "/c", "--r=/c")]
-
-
 # --- mistakes ------------------------------------------------------------------------------------------------------------
 
 IT = "program.it"

@@ -29,10 +29,6 @@ def test_a_preset_counts_more_than_the_level_and_less_than_what_is_given(place: 
     assert {flags_of(spec)[flag] for flag in ("--epochs", "--algo")} == {"4", "ppo"}
 
 
-def test_a_preset_may_come_from_the_environment(place: Place) -> None:
-    assert place.program("Pong", PONG, {"RL_PRESET": "fast"}).batch_size == 2048
-
-
 @pytest.mark.parametrize(
     ("keys", "environ", "batch", "origin"),
     [

@@ -50,23 +50,6 @@ def test_tokens_differ_by_program_attempt_boot_and_daemon():
 # --- spawns that fail --------------------------------------------------------------------------------------------------
 
 
-def test_a_fork_that_fails_is_tried_again_ever_more_slowly_and_nothing_is_held_against_the_program():
-    core = Core(settings("Pong"))
-    core.begin()
-    delays = []
-    for _ in range(12):
-        delays.append(of(core.broke("Pong"), facts.BackedOff)[0].delay_s)
-        assert core.phase("Pong") is Phase.BACKOFF
-        assert "Resource temporarily unavailable" in core.program("Pong").why
-        core.to_wake()
-        assert core.phase("Pong") is Phase.STARTING
-    assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
-    assert (core.program("Pong").streak, core.program("Pong").restarts) == (0, 0)
-    core.running("Pong").ended("Pong", signal=9)
-    core.broke("Pong")
-    assert core.told(facts.BackedOff)[-1].delay_s == 1, "a start that worked ended that row"
-
-
 def test_a_spawn_that_can_never_work_is_given_up_until_something_changes():
     core = Core(settings("Pong"))
     core.begin()
@@ -433,23 +416,6 @@ def poisoned(core, step=80_000):
         resume(core, step)
         decision = core.ended("Pong", code=1)
     return decision
-
-
-def test_a_checkpoint_that_kills_three_times_is_set_aside_and_the_one_before_is_tried():
-    core = Core(settings("Pong"))
-    core.begin()
-    decision = poisoned(core)
-    assert [fact.step for fact in of(decision, facts.CheckpointQuarantined)] == [80_000]
-    assert [command.step for command in of(decision, commands.QuarantineCheckpoint)] == [80_000]
-    assert core.program("Pong").ckpt_step is None
-    decision = poisoned(core, 60_000)
-    assert not of(decision, facts.CheckpointQuarantined), "one is enough until there is a newer one: not all may burn"
-    core.to_wake()
-    core.running("Pong")
-    resume(core, 60_000)
-    core.later(1.0).look(Pong={"ckpt_step": 61_000, "ckpt_count": 1})
-    assert core.told(facts.Checkpointed)[-1].step == 61_000, "told at once: the doubt is over"
-    assert not core.program("Pong").quarantined_since_ckpt
 
 
 def test_a_checkpoint_that_was_never_set_aside_is_so_when_somebody_resumes_from_it():

@@ -241,27 +241,6 @@ def test_what_diverged_of_a_count_that_begins_anew_is_set_aside_by_its_path():
     assert (spawn.aside, spawn.from_step) == (("run/10000.ckpt",), None)
 
 
-def test_a_loss_is_no_more_than_what_was_computed():
-    core = saver(begin_anew=False)
-    shows(core, 48_001, 48_001)
-    core.later(60.0)
-    again(core)
-    finds(core, OwnCheckpoint())
-    shows(core, 1, 1)
-    assert core.program("Pong").counts.lost_steps <= core.program("Pong").counts.computed_steps
-    other = Core(settings(spec("Pong", progress=Progress.AUTO, figures=READ, checkpoint_glob="run/*")), checks=1000)
-    other.begin()
-    finds(other, saved(other, 48_000))
-    other.running("Pong")
-    shows(other, 48_001, 48_001)
-    other.later(60.0)
-    shows(other, 48_300, 48_001)
-    again(other)
-    finds(other, OwnCheckpoint())
-    shows(other, 1, 1)
-    assert resumed(other).lost_steps == 300, "the others were computed elsewhere"
-
-
 def test_an_attempt_that_dies_before_its_first_steps_are_judged_leaves_the_position_as_it_was():
     core = saver()
     shows(core, 0, 0, 0)

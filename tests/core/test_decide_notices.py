@@ -245,17 +245,6 @@ def test_a_notice_that_is_over_already_is_none():
     assert kinds(read(core, aws(core, -121.0))) == []
 
 
-def test_without_a_repository_it_saves_and_leaves():
-    core = running(offsite=OffsiteSettings())
-    told = read(core, aws(core, 30.0))
-    assert asked_to_save(told) == ["Pong", "Qbert"]
-    core.now_s = of(told, facts.EndAnnounced)[0].leave_at_s
-    assert len(of(core.woke(), commands.AskToLeave)) == 2
-    core.ended("Pong", code=75)
-    assert of(core.ended("Qbert", code=75), commands.OffsiteCopy) == []
-    assert of(core.last, facts.OffsiteAsked) == []
-
-
 def test_a_fenced_box_copies_nothing():
     core = running()
     core.give(LeaseFound(core.now_s, Claim.LOST, B2))

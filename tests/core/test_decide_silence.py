@@ -36,15 +36,6 @@ def ends(core):
         core.to_wake()
 
 
-def test_a_program_that_computes_for_hours_without_a_word_is_told_once_and_never_ended():
-    core = script().running("Pong")
-    core.watch(3 * HOUR_S, period_s=5.0, Pong=mute(core, witness_at_s=works, witness="cpu"))
-    assert len(core.told(facts.Quiet)) == 1
-    assert core.told(facts.Quiet)[0].witness == "cpu"
-    assert not core.told(facts.Stalled)
-    assert core.phase("Pong") is Phase.RUNNING
-
-
 def test_when_it_stops_working_it_is_silent_after_the_limit():
     core = script().running("Pong")
     same = mute(core)
@@ -100,26 +91,6 @@ def test_a_gpu_that_another_program_holds_too_shows_nothing():
 
 
 # --- children -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("progress", [Progress.AUTO, Progress.NONE, Progress.BEAT])
-def test_a_stopped_child_is_named_once_and_continued_again_and_again(progress):
-    core = Core(settings(spec("Pong", progress=progress)), checks=1000).running("Pong")
-    child = Halted(77, 5, "python", "T", core.now_s)
-    moving = {"progress_at_s": lambda now_s: now_s, "halted": (child,)}
-    core.watch(4, Pong=moving)
-    assert not core.told(facts.ChildHalted)
-    sent = []
-    for _ in range(12):
-        core.watch(1, Pong=moving)
-        sent += of(core.last, commands.ContinueChild)
-    assert {(each.pid, each.start_ticks) for each in sent} == {(77, 5)}
-    assert len(sent) == 3, "every five seconds"
-    told = core.told(facts.ChildHalted)
-    assert len(told) == 1
-    assert told[0].why == "its process python(77) is stopped for 5s (state T): it is sent SIGCONT"
-    core.watch(600, Pong=moving)
-    assert len(core.told(facts.ChildHalted)) == 2
 
 
 def test_a_child_that_no_signal_reaches_is_named_and_its_tree_is_not_healed():

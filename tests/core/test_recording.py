@@ -285,14 +285,6 @@ def test_what_was_lost_is_the_same_in_neighbours_that_become_one_point(seed):
     assert len(set(found.at_s)) == len(found.at_s) < len(track.at_s)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50), st.none() | st.integers(0, 50)), min_size=1))
-def test_the_newest_attempt_is_always_kept(found):
-    found.sort(key=lambda each: each[0])
-    rows = [point(steps, token, resumed) for token, steps, resumed in found]
-    newest = [verdict for each, verdict in zip(rows, kept_of(rows), strict=True) if each.keys[1] == rows[-1].keys[1]]
-    assert newest == [True] * sum(each.keys[1] == rows[-1].keys[1] for each in rows)
-
-
 def test_the_attempts_of_a_program_are_one_curve_and_unknown_stays_unknown():
     rows = [row(0.0, "a", env_steps=1, loss=Spread(1.0, 2.0, 3.0), attempt=1), row(60.0, "b", env_steps=2, attempt=2)]
     (found,) = curves_view(PROGRAMS, tracks_of(PROGRAMS, rows), ["loss", "env_steps"])

@@ -182,35 +182,6 @@ def exited(cause):
     return facts.Exited("why", "Pong", "t", cause, None, None, None, None)
 
 
-def rebooted(cause, end):
-    return facts.HostRebooted("why", "a", "b", cause, "", None, None, "light", (), {}, end=end)
-
-
-def started(*, clean, last_sign_s):
-    return facts.DaemonStarted("why", 1, "v", clean, "salt", 0, last_sign_s)
-
-
-@pytest.mark.parametrize(
-    ("fact", "what"),
-    [
-        (exited("crash"), "crash"), (exited("oom_killed"), "killed by the OOM killer"), (exited("stopped"), None),
-        (exited("stalled"), "stall"), (exited("done"), None), (exited("diverged"), "losses were not finite"),
-        (rebooted("orderly", "orderly"), "reboot of the host, orderly"),
-        (rebooted("unclean", "panic"), "reboot of the host, unclean (panic)"),
-        (rebooted("unclean", ""), "reboot of the host, unclean"),
-        (facts.Stalled("why", "Pong", "t", "hang", 31.0, 30.0), "stall (hang)"),
-        (facts.Sickened("why", "Pong", "t", "exploding", "tell", None, {}), "unhealthy training (exploding)"),
-        (started(clean=False, last_sign_s=1.0), "the daemon ended without notice"),
-        (started(clean=True, last_sign_s=1.0), None), (started(clean=False, last_sign_s=None), None),
-        (facts.Diverged("why", "Pong", "t", None), "losses were not finite"),
-        (facts.XidReported("why", 0, "GPU-0", 79, grave=True), "GPU error"), (facts.GpusFound("why", 1, ()), None),
-    ],
-)  # fmt: skip
-def test_what_a_fact_tells_of(fact, what):
-    found = incidents_view(incidents([Stamped(1, 10.0, WALL_S, "boot", fact)]), {})
-    assert [each["what"] for each in found] == ([] if what is None else [what])
-
-
 def test_the_gravest_comes_first_and_the_newest_reason_is_told():
     disk, ready = replace(exited("crash"), why="exit code 1: OSError at 0x7f"), facts.BecameReady("trains", "Pong", "t", 1.0)
     other = replace(disk, why="exit code 1: OSError at 0x8a", program="Qbert")
