@@ -92,7 +92,7 @@ def _stop_excess(context: DecisionContext) -> None:
         return
 
     def order(program: Program) -> tuple[int, bool, float, str]:
-        spec = context.spec(program.name)
+        spec = context.settings.program(program.name)
         resumes = spec is None or spec.follows_level
         return -_priority(context, program), not resumes, -program.since_s, program.name
 
@@ -131,7 +131,7 @@ def _waits_for_another(context: DecisionContext) -> bool:
     Cluster jobs are exempt: each builds its environments on its own node.
     """
     since_s, gap_s = context.state.climb.level_since_s, context.settings.load.stagger_s
-    if context.settings.remote or not context.settings.ladder or since_s is None:
+    if context.settings.launcher.remote or not context.settings.ladder or since_s is None:
         return False
     if context.now_s - since_s > _CHANGE_S:
         return False
@@ -158,12 +158,12 @@ def _to_start(context: DecisionContext, program: Program) -> ProgramSpec | None:
     """The spec of a program that may start now (queued, waiting for memory, or due), else None."""
     due = program.retry_at_s is not None and program.retry_at_s <= context.now_s
     due = (due or program.phase in {Phase.QUEUED, Phase.GATED}) and not _is_held(context, program)
-    return context.spec(program.name) if due and program.wanted else None
+    return context.settings.program(program.name) if due and program.wanted else None
 
 
 def _priority(context: DecisionContext, program: Program) -> int:
     """Lower is more important; a program that has left the config comes after all others."""
-    spec = context.spec(program.name)
+    spec = context.settings.program(program.name)
     return _LEAST_IMPORTANT if spec is None else spec.priority
 
 
@@ -217,7 +217,7 @@ def on_spawned(context: DecisionContext, item: SpawnSucceeded) -> None:
     context.record(
         facts.Spawned(why, item.program, item.token, item.pid, item.start_ticks, item.shim_pid, item.shim_start_ticks)
     )
-    spec = context.spec(item.program) or commands.orphan_spec(item.program)
+    spec = context.settings.program(item.program) or commands.orphan_spec(item.program)
     context.command(commands.Watch(spec, found[1].number, item.token, item.pid, item.start_ticks))
     if found[1].stop is not None:  # the stop request came during the start
         context.command(commands.AskToLeave(item.program, item.token))
@@ -265,7 +265,7 @@ def stop(
     if attempt.stop is not None and attempt.stop.reason == reason:
         return
     if grace_s is None:
-        spec = context.spec(name)
+        spec = context.settings.program(name)
         grace_s = _GRACE_S if spec is None else spec.stop_grace_s
     time_spent.record_tally(context, name)
     context.record(facts.StopIntended(why, name, attempt.token, reason, by, grace_s))
@@ -303,7 +303,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     for report in ending.reports:
         on_report(context, name, attempt.token, report)
     program, attempt = context.present(name)
-    spec = context.spec(name)
+    spec = context.settings.program(name)
     oom_kill = out_of_memory.oom_kill(
         line=ending.oom_line, oom_kills=ending.oom_kills, accounted=context.state.oom_kills,
         own=ending.oom_own, limit_bytes=ending.memory_max_bytes,
@@ -371,7 +371,7 @@ def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:
 def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course, bool]:
     """(What is known about an attempt at its end, beside its exit status; whether its true last step may be later)."""
     program, attempt = context.present(name)
-    spec, watch = context.spec(name), context.memory.watch(name, attempt.token)
+    spec, watch = context.settings.program(name), context.memory.watch(name, attempt.token)
     steps = ending.steps
     if steps is None:  # without a final beat it is the step of the last sample
         steps = None if watch is None else watch.sample.steps
@@ -403,7 +403,7 @@ def _is_early(
 
 
 def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> None:
-    spec = context.spec(name)
+    spec = context.settings.program(name)
     if attempt.stop is not None and verdict.cause == "stopped":
         _after_stop(context, name, attempt.stop)
     elif attempt.stop is None and not context.state.programs[name].wanted:
@@ -436,7 +436,7 @@ def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Endin
 
 def _after_stop(context: DecisionContext, name: str, asked: Stop) -> None:
     """Choose the state after a stop on request, by what the operator wants now. That may have changed since the request."""
-    if context.spec(name) is None:
+    if context.settings.program(name) is None:
         context.record(facts.ProgramRemoved("it is no longer in the config", name))
     elif not context.state.programs[name].wanted:
         context.record(facts.StayedDown("stopped by the operator", name))
@@ -470,7 +470,7 @@ def _after_death(context: DecisionContext, name: str, verdict: Diagnosis, attemp
         return
     program = context.state.programs[name]
     if program.early_ends:  # it ended before it counted as started: the start is tried again, or the program given up
-        spec = context.spec(name)
+        spec = context.settings.program(name)
         retries = 0 if spec is None or spec.start_retries is None else spec.start_retries
         delay_s = restart.after_early_end(program.early_ends, retries)
         if delay_s is None:
@@ -572,7 +572,7 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int, *
 
 def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: bool) -> None:
     """Record the resume of an attempt that has not reported it, once it can be judged (`policy/worker/resume_step.py`)."""
-    (program, attempt), spec = context.present(name), context.spec(name) or commands.orphan_spec(name)
+    (program, attempt), spec = context.present(name), context.settings.program(name) or commands.orphan_spec(name)
     shown = own_checkpoints.first_steps(program, attempt, sample)
     firsts = shown or (() if sample.steps is None else (sample.steps,))
     target = sample.target if sample.target_kind == "env_steps" and spec.figures.target_steps is None else None

@@ -71,7 +71,7 @@ def _ended(context: DecisionContext, name: str, ending: Ending, before: State) -
     An attempt that the daemon had asked to leave continues as another job: the old job is deleted, or still has the old
     request to leave.
     """
-    job, spec, attempt = ending.job, context.spec(name), before.programs[name].attempt
+    job, spec, attempt = ending.job, context.settings.program(name), before.programs[name].attempt
     if job is None or attempt is None or attempt.stop is not None:
         return
     if job.requeued and job.next_token:
@@ -124,7 +124,7 @@ def _terminated(context: DecisionContext, item: Terminated) -> bool:
 
     A signal after `shutdown` ends the daemon without waiting for them.
     """
-    if not context.settings.remote:
+    if not context.settings.launcher.remote:
         return False
     if context.state.stopping:
         _end_without_jobs(context, f"{item.by}: extralife does not wait for")

@@ -14,7 +14,7 @@ from supervisor.model.facts import Fact, GaveUp, Stamped
 from supervisor.model.fold import fold
 from supervisor.model.inputs import Asked, Ending, Input, Sample, Terminated, Verb
 from supervisor.model.memory import Held, Memory, Observation, Pending
-from supervisor.model.settings import SILENT, ProgramSpec, Progress, Settings
+from supervisor.model.settings import SILENT, Progress, Settings
 from supervisor.model.state import Attempt, Program, State, Stop
 from supervisor.policy.worker import ending
 from supervisor.policy.worker.diagnosis import Diagnosis
@@ -84,17 +84,14 @@ class DecisionContext:
             return None
         return program, program.attempt
 
-    def spec(self, name: str) -> ProgramSpec | None:
-        return self.settings.program(name)
-
     def asks_witnesses(self, name: str, sample: Sample) -> bool:
         """Whether only its output or files show progress, so that silence proves nothing (`policy/worker/witness.py`)."""
-        spec = self.spec(name)
+        spec = self.settings.program(name)
         return spec is not None and spec.source(sample.source) in SILENT
 
     def beats(self, name: str, sample: Sample) -> bool:
         """Whether it reports its progress in beats."""
-        spec = self.spec(name)
+        spec = self.settings.program(name)
         return spec is not None and spec.source(sample.source) is Progress.BEAT
 
     @property

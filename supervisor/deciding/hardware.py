@@ -101,9 +101,9 @@ def gpu_of(context: DecisionContext, spec: ProgramSpec) -> int | None:
 def _note_gpus(context: DecisionContext) -> None:
     """Record on which GPUs an attempt holds memory: its next start needs them (`policy/box/lost_gpu.py`)."""
     seen = context.memory.gpus
-    known = () if seen is None or context.settings.remote else seen.gpus or ()
+    known = () if seen is None or context.settings.launcher.remote else seen.gpus or ()
     for name, program in sorted(context.state.live.items()):
-        spec, (_, attempt) = context.spec(name), context.present(name)
+        spec, (_, attempt) = context.settings.program(name), context.present(name)
         watch, pids = context.memory.watch(name, attempt.token), _pids(context, program)
         used = {gpu.index for gpu in known if any(pid in pids for pid, _ in gpu.processes or ())}
         if not used and spec is not None and watch is not None and (watch.sample.cuda_bytes or watch.sample.uses_cuda):
@@ -140,7 +140,7 @@ def held_gpu_bytes(context: DecisionContext, program: Program, spec: ProgramSpec
 def _learn_needs(context: DecisionContext) -> None:
     """Learn how much memory a program holds in steady training. Its next start at this level needs as much."""
     for name, program in sorted(context.state.live.items()):
-        spec, (_, attempt) = context.spec(name), context.present(name)
+        spec, (_, attempt) = context.settings.program(name), context.present(name)
         watch = context.memory.watch(name, attempt.token)
         if spec is None or watch is None or program.phase is not Phase.RUNNING:
             continue
@@ -201,7 +201,7 @@ def _box(context: DecisionContext, ladder: tuple[Rung, ...], present: int, xids:
     ours_gpu: dict[int, int | None] = {}
     ours_host = 0
     for name, program in context.state.programs.items():
-        spec = context.spec(name)
+        spec = context.settings.program(name)
         if spec is None:
             continue
         index = gpu_of(context, spec)

@@ -97,7 +97,7 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
             continue
         before, (program, attempt) = context.memory.watch(name, sample.token), found
         if attempt.steps_before:
-            spec = context.spec(name)
+            spec = context.settings.program(name)
             sample = sample.in_total(attempt.steps_before, own_target=spec is not None and spec.figures.target_steps is None)
         if program.steps_before and sample.own is not None:
             sample = replace(sample, own=own_checkpoints.in_total(program, sample.own))
@@ -209,7 +209,7 @@ def _watch(before: Observation, sample: Sample) -> Observation:
 def _become_ready(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record that training has begun. If only a log or work shows it, a least age applies (`policy/worker/readiness.py`)."""
     program, attempt = context.present(name)
-    spec, event, begun = context.spec(name), "training began", sample.ready
+    spec, event, begun = context.settings.program(name), "training began", sample.ready
     at_once = not context.asks_witnesses(name, sample)
     if spec is not None and spec.start_s is not None:
         event, begun, at_once = "counts as started,", sample.proc_state not in _GONE, False
@@ -250,7 +250,7 @@ def _resume_due_s(context: DecisionContext, program: Program, attempt: Attempt, 
     Built-in workers and programs with beats report their first step before they train. Other programs get some time for
     this report. A program whose output is read gets more time, until its first step appears there.
     """
-    spec = context.spec(program.name)
+    spec = context.settings.program(program.name)
     known = attempt.resumed_step is not None or attempt.resume_unknown or attempt.ready_at_s is None or program.service
     if known or spec is None or spec.builtin:
         return math.inf
@@ -301,7 +301,7 @@ def _note_unsaved(context: DecisionContext, name: str, sample: Sample) -> None:
     A stalled worker is not judged. Time without progress does not count, because the worker does not train then.
     """
     program, attempt = context.present(name)
-    spec, since_s = context.spec(name), sample.phase_since_s
+    spec, since_s = context.settings.program(name), sample.phase_since_s
     if attempt.save_error or attempt.stall is not None or since_s is None or context.blind:
         return
     saves = sample.ckpt_count > 0 and sample.ckpt_at_s is not None
@@ -328,7 +328,7 @@ def reading(context: DecisionContext, program: Program, attempt: Attempt, sample
     """
     absences, job = context.memory.absences, context.state.cluster.jobs.get(program.name)
     begun_s = 0.0 if job is None or job.begun_at_s is None else job.begun_at_s
-    spec = context.spec(program.name) or commands.orphan_spec(program.name)
+    spec = context.settings.program(program.name) or commands.orphan_spec(program.name)
     source, watch = spec.source(sample.source), context.memory.watches[program.name]
     return stall.Reading(
         now_s=context.looked_s,
@@ -361,7 +361,7 @@ def _progress_at_s(context: DecisionContext, spec: ProgramSpec) -> float | None:
 
 
 def _ready_due_s(context: DecisionContext, program: Program, attempt: Attempt) -> float:
-    rules, spec = context.settings.stall, context.spec(program.name)
+    rules, spec = context.settings.stall, context.settings.program(program.name)
     if spec is not None and spec.start_s is not None:
         return attempt.intended_at_s + spec.start_s
     watch = context.memory.watch(program.name, attempt.token)
@@ -416,7 +416,7 @@ def _continue_children(context: DecisionContext, name: str, sample: Sample) -> N
 
 def _rest_s(context: DecisionContext, name: str) -> float:
     """How long the processes that a clean end leaves behind may work on."""
-    return (context.spec(name) or commands.orphan_spec(name)).stop_grace_s
+    return (context.settings.program(name) or commands.orphan_spec(name)).stop_grace_s
 
 
 def _judge_rest(context: DecisionContext, name: str, sample: Sample, left: CommandLeft, before: Observation | None) -> None:
@@ -481,7 +481,7 @@ def _judge(context: DecisionContext, name: str, sample: Sample) -> None:
 
 def _unhealthy(context: DecisionContext, program: Program, attempt: Attempt, found: Checked) -> stall.StallVerdict | None:
     """The verdict on the health checks of a service (`policy/worker/service_health.py`); None: nothing to heal."""
-    spec = context.spec(program.name)
+    spec = context.settings.program(program.name)
     if spec is None or spec.health is None or found.failing_since_s is None:
         return None
     why = service_health.unhealthy(spec.health, found, now_s=context.now_s, spawned_at_s=attempt.intended_at_s)
@@ -564,7 +564,7 @@ def _end_streak(context: DecisionContext, name: str) -> None:
         return
     settings = context.settings.restart
     healthy_s = context.now_s - attempt.ready_at_s
-    progress_at_s = _progress_at_s(context, context.spec(name) or commands.orphan_spec(name))
+    progress_at_s = _progress_at_s(context, context.settings.program(name) or commands.orphan_spec(name))
     watch = context.memory.watches[name]
     if context.asks_witnesses(name, watch.sample):
         progress_at_s = _newest(progress_at_s, watch.sample.witness_at_s, watch.gpu_at_s)
@@ -578,7 +578,7 @@ def _end_streak(context: DecisionContext, name: str) -> None:
 
 def _choose_interval(context: DecisionContext, name: str, sample: Sample) -> None:
     program, attempt = context.present(name)
-    spec = context.spec(name)
+    spec = context.settings.program(name)
     if program.phase is not Phase.RUNNING or spec is None or spec.source(sample.source) is not Progress.BEAT:
         return
     chosen_at_s = context.memory.intervals_at_s.get(name)
@@ -617,7 +617,7 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     rate, settings = 0.0 if still else sample.steps_per_s, context.settings.stall
     usual = slowness.usual(watch.rates)
     if still or attempt.slow_step is not None:
-        spec = context.spec(name)
+        spec = context.settings.program(name)
         has_own_limit = spec is None or spec.stall_timeout_s is not None  # of the operator, for the longest healthy silence
         usual = None if has_own_limit else slowness.usual(watch.rates, slowness.STEPS_NEEDED) or program.rate
     if rate is None or usual is None or attempt.stall is not None or attempt.stop is not None:

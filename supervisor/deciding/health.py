@@ -60,7 +60,7 @@ def _goes_on(context: DecisionContext, name: str, illness: str, *, began: bool) 
     for_s = context.now_s - spell.since_s
     if not health.lasted(context.settings.health, illness, for_s=for_s, games=games):
         return
-    spec = context.spec(name)
+    spec = context.settings.program(name)
     action = health.action(context.settings.health, illness, None if spec is None else spec.on_sick)
     how_long = f"for {span(for_s)}" if games is None else f"for {span(for_s)} and {games:,} games"
     why = f"{health.WORDS[illness]} {how_long}: {figures(watch.sample)}; {_ACTION_WORDS[action]}"

@@ -71,7 +71,7 @@ def pursue(context: DecisionContext) -> None:
             context.wake(rule.over_at_s(each.notice.until_s))
     standing = context.state.notices.standing
     context.memory = replace(context.memory, rescues={k: v for k, v in context.memory.rescues.items() if k in standing})
-    if context.settings.remote:
+    if context.settings.launcher.remote:
         return  # the end of this host ends no job: the next daemon adopts the jobs
     _update_end_files(context)
     if context.state.stopping or context.memory.ended:
@@ -203,7 +203,7 @@ def _leave(context: DecisionContext) -> None:
     why = f"this box ends: {first.notice.source} announced {first.notice.what}"
 
     def grace_s(name: str) -> float:
-        spec = context.spec(name)
+        spec = context.settings.program(name)
         patience_s = _LEAST_GRACE_S if spec is None else spec.stop_grace_s
         return max(_LEAST_GRACE_S, min(patience_s, until_s - context.now_s - _copy_s(context)))
 

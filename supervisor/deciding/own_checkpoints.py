@@ -17,7 +17,7 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
     found = context.live(item.program, item.token)
     if found is None:
         return
-    spec = context.spec(item.program)
+    spec = context.settings.program(item.program)
     own = in_total(found[0], item.found, given=spec is not None and spec.takes_resume)
     torn = f"; {own.note}" if own.torn else ""
     if own.error:

@@ -55,7 +55,7 @@ def reconcile(
 
 def _remove_others(context: DecisionContext) -> None:
     for name, program in sorted(context.state.programs.items()):
-        if context.spec(name) is not None:
+        if context.settings.program(name) is not None:
             continue
         if program.attempt is not None:
             stop(context, program, program.attempt, reason="config", by="config", why="it is no longer in the config")

@@ -175,7 +175,7 @@ def _ask_to_leave(context: DecisionContext, by: str, why: str) -> None:
                 context.wake(ends_at_s - half_s)
         grace_s = max(0.0, left_s - KILL_S)
     for name in stops:
-        spec = context.spec(name)
+        spec = context.settings.program(name)
         most_s = grace_s if grace_s is None or spec is None else min(grace_s, spec.stop_grace_s)
         stop(context, *context.present(name), reason="shutdown", by=by, why=why, grace_s=most_s)
 

@@ -203,7 +203,7 @@ def _alert(context: DecisionContext, fact: facts.HostRebooted, ckpt_steps: dict[
         newest = ckpt_steps.get(name, recorded)
         made = None if steps is None else furthest(steps, newest)
         found = loss(made, newest, exact=False, saved=False, began_step=began_step, rate=rate)
-        spec = context.spec(name)
+        spec = context.settings.program(name)
         # Only a built-in worker's checkpoints can be read. Another program may have saved a newer one than the recorded one.
         read = spec is not None and spec.builtin and name in ckpt_steps
         losses[name] = found if read else replace(found, bound=found.bound and ABOUT)
@@ -250,7 +250,7 @@ def _adopt_unrecorded(context: DecisionContext, name: str, number: int, unrecord
     A second worker could not take the run directory's lock, and would fail for as long as this one trains. If the last
     known request was to stop the program, the worker is stopped.
     """
-    program, spec = context.state.programs.get(name), context.spec(name)
+    program, spec = context.state.programs.get(name), context.settings.program(name)
     if program is None or spec is None or program.attempt is not None:
         return
     wanted = program.wanted
@@ -282,14 +282,16 @@ def _adopt(context: DecisionContext, program: Program, attempt: Attempt, survivo
                 survivor.shim_start_ticks or 0, adopted=True,
             )
         )  # fmt: skip
-    spec = context.spec(name)
+    spec = context.settings.program(name)
     if spec is None:  # it left the config while no daemon ran; `reconcile` asks it to exit
         spec = commands.orphan_spec(name)
     context.command(commands.Adopt(spec, attempt.number, survivor))
     if attempt.stop is None:
         set_control(context, name, attempt.token)
     else:  # the daemon may have died between the fact and the signal
-        if context.settings.remote:  # or it ended while the cluster gave no answer: the job has its whole grace again
+        if (
+            context.settings.launcher.remote
+        ):  # or it ended while the cluster gave no answer: the job has its whole grace again
             asked = attempt.stop
             why = f"asked to leave ({asked.reason}) by the daemon before, which ended first: asked again"
             context.record(facts.StopIntended(why, name, attempt.token, asked.reason, "extralife", asked.grace_s))

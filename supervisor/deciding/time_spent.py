@@ -62,7 +62,7 @@ def on_sample(context: DecisionContext, name: str, before: Observation | None, w
         )
         gap = _of_gap(context, program, attempt, sample, tally.seen_s, tally.steps)
     else:
-        spec = context.spec(name)
+        spec = context.settings.program(name)
         moved = before is None or watch.moves > before.moves or (spec is not None and spec.progress is Progress.NONE)
         return replace(watch, tally=_counted(context, name, tally, watch, moved=moved))
     from_s, seconds = gap
@@ -195,7 +195,7 @@ def _of_gap(
         rest = {**rest, sample.phase: now_s - since_s}
         if attempt.ready_at_s is None:
             rest = _sum(rest, {STARTING: since_s - from_s})
-    spec = context.spec(program.name)
+    spec = context.settings.program(program.name)
     progress_s = None if sample.progress_at_s is None else sample.progress_at_s - begin_s
     if spec is not None and spec.progress is Progress.NONE:
         progress_s = end_s - begin_s

@@ -458,16 +458,11 @@ class Settings(Record):
 
     def asks_gpu(self, spec: ProgramSpec) -> str:
         """The settings that ask for a GPU; empty: none."""
-        if self.remote:
+        if self.launcher.remote:
             job = spec.job.over(self.launcher)
             return f"launcher.gpus = {job.gpus}" if job.gpus else job.gres if "gpu" in job.gres else ""
         pinned, least_mb = "" if spec.gpu is None else f"gpu = {spec.gpu}", self.min_free_mb(spec)
         return ", ".join(filter(None, (pinned, spec.asks_gpu, f"min_free_mb = {least_mb}" if least_mb else "")))
-
-    @property
-    def remote(self) -> bool:
-        """Whether programs run on other hosts, as jobs of a cluster."""
-        return self.launcher.remote
 
     def program(self, name: str) -> ProgramSpec | None:
         return self._by_name.get(name)

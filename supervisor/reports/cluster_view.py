@@ -13,7 +13,7 @@ from supervisor.reports.sources import Json, Sources
 
 def jobs_on(settings: Settings | None) -> bool:
     """Whether the programs are jobs. Without a cluster, no page mentions jobs."""
-    return settings is not None and settings.remote
+    return settings is not None and settings.launcher.remote
 
 
 def job_view(name: str, state: State, memory: Memory) -> Json | None:

@@ -197,7 +197,7 @@ class Daemon:
 
         Two containers may mount one network volume. Each of them sees only its own locks.
         """
-        if not (self._settings.remote or filesystems.shared(filesystems.kind_of(Path(self._paths.state_dir)))):
+        if not (self._settings.launcher.remote or filesystems.shared(filesystems.kind_of(Path(self._paths.state_dir)))):
             return None
         from supervisor.adapters.slurm.lease import DaemonLease
 
@@ -267,7 +267,7 @@ class Daemon:
         def sessions() -> tuple[str, ...] | None:
             return logged_in() if loop.settings.when_done.hold_while_logged_in else None
 
-        if settings.remote:
+        if settings.launcher.remote:
             from supervisor.adapters.slurm.programs import program_adapters
 
             adapters = program_adapters(
@@ -335,7 +335,11 @@ class Daemon:
         recorder = Recorder(
             Path(paths.recording), backend.readings, lambda: loop.settings.recorder.max_mb, system_clock
         )  # fmt: skip
-        if not settings.notice.command and not settings.remote and (found := detect.command(BootFiles.of(os.environ))):
+        if (
+            not settings.notice.command
+            and not settings.launcher.remote
+            and (found := detect.command(BootFiles.of(os.environ)))
+        ):
             log.warning("no_notice_command", why=f'this box ends without notice; set [notice] command = "{found}"')
         self.boot, self.clock, self.inbox, self.replies, self.notify_sockets = (
             this_boot, system_clock, inbox, replies, notify_sockets,
@@ -532,7 +536,7 @@ class Daemon:
             wall_now_s=wall_now_s, boot_now_s=boot_now_s, journal_boot_id=state.boot_id, journal_at_s=state.at_s,
             lives=lambda: next(iter(marks.attempts(self._paths.programs)), None) is not None,
         )  # fmt: skip
-        if self._settings.remote:  # a reboot of this host ends no job, and shows nothing about any node
+        if self._settings.launcher.remote:  # a reboot of this host ends no job, and shows nothing about any node
             evidence = replace(evidence, rebooted=None if evidence.rebooted is None else False)
         else:
             evidence = replace(evidence, box=witnesses(BootFiles.of(os.environ)))

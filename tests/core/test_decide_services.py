@@ -93,3 +93,15 @@ def test_a_training_waits_behind_a_service_that_waits_for_the_memory_of_the_same
     core.see(gpus(gpu(free_mb=5000)))
     assert (core.phase("board"), core.phase("Pong")) == (Phase.GATED, Phase.GATED)
     assert core.program("Pong").why.startswith("waits behind board")
+
+
+def test_one_that_dies_while_its_gpu_is_lost_gives_no_slot_to_a_second_training():
+    core = Core(settings(board(gpu=0, priority=1), "Pong", "Qbert", slots=1), checks=1000)
+    core.begin()
+    core.see(gpus(gpu(free_mb=5000), gpu(1)))
+    core.running("Pong", "board")
+    core.see(gpus(gpu(lost="GPU is lost"), gpu(1)))
+    core.ended("board", signal=9)
+    assert {name: core.phase(name) for name in ("board", "Pong", "Qbert")} == {
+        "board": Phase.GATED, "Pong": Phase.RUNNING, "Qbert": Phase.QUEUED,
+    }  # fmt: skip
