@@ -41,38 +41,18 @@ HEADS = [
     b"GET /api/v1/mainlog?tail=1e3 HTTP/1.1\r\nHost: localhost\r\n\r\n",
 ]  # fmt: skip
 LENGTHS = [
-    b"-1",
-    b"1e3",
-    b"0x10",
-    b"99999999999999999999999",
-    b"5, 6",
-    b"",
-    b" ",
-    b"\xd9\xa3",
-    b"3\r\nContent-Length: 4",
-    b"7",
-]
+    b"-1", b"1e3", b"0x10", b"99999999999999999999999", b"5, 6", b"", b" ", b"\xd9\xa3", b"3\r\nContent-Length: 4", b"7",
+]  # fmt: skip
 CHUNKS = [
     b"zz\r\n", b"-5\r\nhello\r\n", b"ffffffffffffffffffff\r\n", b"5\r\nhelloX\r\n0\r\n\r\n", b"5;" + b"x" * 70_000 + b"\r\n", b"5\nhello\n0\n\n",
     b"1\r\n{\r\n" * 50, b"0\r\nTrailer: \x00\r\n\r\n",
 ]  # fmt: skip
 
 
-def request(target: bytes, body: bytes, headers: bytes = b"", method: bytes = b"POST") -> bytes:
-    size = str(len(body)).encode()
-    return (
-        method
-        + b" "
-        + target
-        + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
-        + (b"text/xml" if target.startswith(b"/RPC2") else b"application/json")
-        + b"\r\n"
-        + headers
-        + b"Content-Length: "
-        + size
-        + b"\r\n\r\n"
-        + body
-    )
+def request(target: bytes, body: bytes, headers: bytes = b"") -> bytes:
+    kind = b"text/xml" if target.startswith(b"/RPC2") else b"application/json"
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: %b\r\n%bContent-Length: %d\r\n\r\n"
+    return head % (target, kind, headers, len(body)) + body
 
 
 def malformed(count: int, seed: int = 0) -> Iterator[bytes]:
@@ -81,15 +61,9 @@ def malformed(count: int, seed: int = 0) -> Iterator[bytes]:
     known = [*HEADS]
     known += [request(page, body) for body in JSON_BODIES for page in (b"/api/v1/ask", b"/api/v1/update", b"/api/v1/reread")]
     known += [request(b"/RPC2", body, b"Content-Type: text/xml\r\n") for body in XML_BODIES]
-    known += [
-        b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
-        + size
-        + b"\r\n\r\n{}"
-        for size in LENGTHS
-    ]
-    chunked = (
-        b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
-    )
+    ask = b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    known += [ask + b"Content-Length: " + size + b"\r\n\r\n{}" for size in LENGTHS]
+    chunked = ask + b"Transfer-Encoding: chunked\r\n"
     known += [chunked + b"\r\n" + chunk for chunk in CHUNKS]
     known += [chunked + b"Content-Length: 3\r\n\r\n" + chunk for chunk in CHUNKS]
     known += [b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200, HEADS[6] + HEADS[11]]
@@ -112,10 +86,7 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
         case 2:
             return data[:at] + chance.randbytes(chance.randrange(1, 9)) + data[at + 1 :]
         case 3:
-            return (
-                data[:at]
-                + chance.choice([b"\r\n", b"\0", b"\n", b"\x80", b" ", b":", b"%"]) * chance.randrange(1, 50)
-                + data[at:]
-            )
+            more = chance.choice([b"\r\n", b"\0", b"\n", b"\x80", b" ", b":", b"%"])
+            return data[:at] + more * chance.randrange(1, 50) + data[at:]
         case _:
             return chance.randbytes(chance.randrange(1, 400))

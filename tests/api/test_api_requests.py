@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,47 +21,33 @@ from supervisor.model.inputs import Verb
 ME, UID = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
 
 
+def noting(name: str, answer: str) -> Any:
+    def noted(self: Noting, *given: Any, **named: Any) -> Any:
+        if self.raises is not None:
+            raise self.raises
+        self.calls.append((name, *given, *named.values()))
+        return getattr(self, answer)
+
+    return noted
+
+
 @dataclass
 class Noting(FakeBackend):
-    """Notes every call with all that it is given and the kind of thread, and answers as it is told to."""
+    """Notes every call with all that it is given, and answers as the test says."""
 
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     result: Result = ("Pong", SUCCESS, "done")
     results: list[Result] = field(default_factory=list)
+    tests: Any = field(default_factory=lambda: {"tried": [{"target": "x"}]})
     raises: Exception | None = None
 
-    def note(self, *call: Any) -> None:
-        if self.raises is not None:
-            raise self.raises
-        self.calls.append((*call, threading.current_thread().name.rpartition("_")[0]))
-
-    def ask(self, *given: Any) -> list[Result]:
-        self.note("ask", *given)
-        return self.results
-
-    def request(self, *given: Any) -> Result:
-        self.note("request", *given)
-        return self.result
-
-    def remove(self, *given: Any) -> Result:
-        self.note("remove", *given)
-        return self.result
-
-    def send_stdin(self, *given: Any) -> Result:
-        self.note("send_stdin", *given)
-        return self.result
-
-    def reread(self) -> Any:
-        self.note("reread")
-        return self.changes
-
-    def update(self, names: Any, *, dry_run: bool, by: str, uid: int | None) -> Any:
-        self.note("update", names, dry_run, by, uid)
-        return self.changes
-
-    def test_alerts(self) -> Any:
-        self.note("test_alerts")
-        return {"tried": [{"target": "x"}]}
+    ask = noting("ask", "results")
+    request = noting("request", "result")
+    remove = noting("remove", "result")
+    send_stdin = noting("send_stdin", "result")
+    reread = noting("reread", "changes")
+    update = noting("update", "changes")
+    test_alerts = noting("test_alerts", "tests")
 
 
 @pytest.fixture
@@ -93,7 +78,7 @@ def test_what_is_asked_reaches_the_daemon_as_it_was_meant(
     api: Path, backend: Noting, body: dict[str, Any], reaches: tuple[Any, ...] | None
 ) -> None:
     assert call(api, "/api/v1/ask", body)[0] == 200
-    assert backend.calls == ([] if reaches is None else [("ask", *reaches, "api-ask")])
+    assert backend.calls == ([] if reaches is None else [("ask", *reaches)])
 
 
 def test_the_results_come_in_the_order_of_the_names_and_unknown_ones_keep_their_place(api: Path, backend: Noting) -> None:
@@ -142,7 +127,6 @@ def test_a_daemon_that_does_not_end_says_why(api: Path, backend: Noting, verb: s
     assert call(api, "/api/v1/ask", {"verb": verb}) == (200, {"results": []})
 
 
-OFFSITE = "do must be one of now, check, forget, take-over"
 ROUTES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
     ("backup", {}, ("request", Verb.BACKUP, "", [], ME, UID, 600.0)),
     ("backup", {"names": ["Pong:*"], "label": "x" * 100}, ("request", Verb.BACKUP, "x" * 100, ["Pong"], ME, UID, 600.0)),
@@ -165,7 +149,7 @@ def test_what_each_route_hands_on_and_answers(
     api: Path, backend: Noting, page: str, body: dict[str, Any], reaches: tuple[Any, ...]
 ) -> None:
     assert call(api, f"/api/v1/{page}", body) == (200, {"name": "Pong", "code": 80, "text": "done"})
-    assert backend.calls == [(*reaches, "api-ask")]
+    assert backend.calls == [reaches]
 
 
 @pytest.mark.parametrize(
@@ -193,8 +177,8 @@ def test_changes_of_the_configuration(api: Path, backend: Noting) -> None:
     assert call(api, "/api/v1/update", {"names": ["b", "all"], "dry_run": False})[0] == 200
     assert call(api, "/api/v1/alerts/test", {}) == (200, {"tried": [{"target": "x"}]})
     assert backend.calls == [
-        ("reread", "api-ask"), ("update", [], False, ME, UID, "api-ask"), ("update", ["Pong", "b"], True, ME, UID, "api-ask"),
-        ("update", [], False, ME, UID, "api-ask"), ("test_alerts", "api-ask"),
+        ("reread",), ("update", [], False, ME, UID), ("update", ["Pong", "b"], True, ME, UID), ("update", [], False, ME, UID),
+        ("test_alerts",),
     ]  # fmt: skip
     backend.changes = {"errors": ["a", 7]}
     for page in ("reread", "update"):

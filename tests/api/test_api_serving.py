@@ -20,7 +20,6 @@ from tools import PATIENCE
 from supervisor.api import app, limits, server
 from supervisor.reports.accounts_view import Since
 
-PATIENCE_S = 20 * PATIENCE
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 

@@ -66,36 +66,25 @@ def test_the_report_asks_for_the_last_day_and_is_one_text() -> None:
 
 
 def test_a_bad_night_is_told_up_to_the_limits_of_each_part() -> None:
-    """Four programs, three causes with four names each, three needs; of a sentence 120 characters."""
+    """Four programs, three causes with four names each, three needs; of a sentence 120 characters. The others are counted."""
     told = night.lines(
         found(
-            programs=[row(f"p\x1b{number}", phase="DO\nNE") for number in range(4)],
-            broke=[broke(f"s\n{number}", "a", "b", "c", "d\t", "e", why="\x07" + "y" * 200) for number in range(3)],
-            needs=["\x07" + "x" * 116, "x" * 130, "c"],
+            programs=[row(f"p\x1b{number}", phase="DO\nNE") for number in range(5)],
+            broke=[broke(f"s\n{number}", "a", "b", "c", "d\t", "e", why="\x07" + "y" * 200) for number in range(5)],
+            needs=["\x07" + "x" * 116, "x" * 130, "c", "d"],
             levels=[HERE, level("he\navy", 2000.0, 1500.0), level("un\tknown", None, why="never measured")],
         )
     )
     expected = "1k are expected of the level in force"
+    assert told[0] == f"Do: \\x07{'x' * 116}; {'x' * 120}; c; ... and 1 more"
     assert told[2:] == [
         *(f"p\\x1b{number}: DO NE, 1M steps kept, 500 lost, return -20.1 -> 18.3" for number in range(4)),
+        "... and 1 more programs",
         *(f"broke: 3 x s {number} (a, b, c, d ): \\x07{'y' * 116}" for number in range(3)),
+        "... and 2 more causes",
         "next: all is done in 4d 6h for $61.20 at level medium; medium: no reboot in 40m",
         f"levels: he avy would have kept 2k steps in this time (at least 1.5k); {expected}; never measured: un known",
     ]
-    assert told[0] == f"Do: \\x07{'x' * 116}; {'x' * 120}; c"
-
-
-def test_one_more_than_fits_is_counted() -> None:
-    told = night.lines(
-        found(
-            programs=[row(str(number)) for number in range(5)],
-            broke=[broke(str(number)) for number in range(5)],
-            needs=["a", "b", "c", "d"],
-        )
-    )
-    assert told[5:7] == ["3: RUNNING, 1M steps kept, 500 lost, return -20.1 -> 18.3", "... and 1 more programs"]
-    assert told[7:11] == [*(f"broke: 3 x {number}: no progress" for number in range(3)), "... and 2 more causes"]
-    assert told[0] == "Do: a; b; c; ... and 1 more"
 
 
 @pytest.mark.parametrize(

@@ -434,6 +434,15 @@ def test_without_its_run_directory_nothing_is_written_and_the_reason_is_kept(run
     assert not (run_dir / "checkpoints").exists(), "one that a worker makes could be beside the one that counts"
 
 
+def test_a_disk_that_says_it_wrote_and_did_not_is_found_out(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = Attempt(run_dir)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda _, data: len(data))
+        put(attempt.saver, 1)
+    assert re.search(r"was not written: .* has 0 bytes after writing \d\d+: ", attempt.saver.failure or "")
+    assert names(run_dir) == []
+
+
 SAVER = textwrap.dedent(
     """
     import sys

@@ -16,8 +16,6 @@ for task in ("Pong-v5", "Catch-v0"):
     pool.reset()
     pool.close()
 print(len(envpool.list_all_envs()), "matplotlib" in sys.modules)
-import envpool.entry
-print(bool(envpool.entry.__file__), "matplotlib" in sys.modules)
 """
 
 # As a later release might move a family: the module is not where it was.
@@ -39,10 +37,9 @@ def _told(before: str = "") -> list[str]:
 
 
 def test_only_the_games_of_workers_are_registered():
-    envs, drawn, *whole = _told()
+    envs, drawn = _told()
     assert 100 < int(envs) < 250  # Atari's 104 and the toys, of 1,651
     assert drawn == "False"
-    assert whole == ["True", "True"], "nothing empty stays behind"
 
 
 @pytest.mark.slow  # 1,651 environments

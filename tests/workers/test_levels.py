@@ -83,7 +83,7 @@ def test_dqn_keeps_its_experience_and_its_replay_ratio(tmp_path):
     """Updates times batch is the ratio times the steps, over all levels: nothing that is owed is forgotten."""
     run = Run(tmp_path, replay_ratio=4.0, learning_starts=1_000)
     learned = before = kept = 0
-    for number, level in enumerate((LIGHT, HEAVY, LIGHT, HEAVY, LIGHT)):
+    for number, level in enumerate((LIGHT, HEAVY, LIGHT)):
         made = run.begin(level)
         assert samplable(made.replay) == kept, "what could be sampled can be sampled"
         run.train(1_501)

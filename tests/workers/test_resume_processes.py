@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from supervised import environment_of
 
 from workers import algorithms, contract, envs, precision
 from workers.args import make
@@ -99,13 +100,9 @@ class Attempt:
     """One worker with the environment that its supervisor would give it."""
 
     def __init__(self, start, run_dir, number, settings):
-        run_dir.mkdir(exist_ok=True)
-        token, self.log, self._beat = f"{number:032x}", run_dir / f"{number}.log", run_dir / f"{number}.beat"
-        (run_dir / contract.FENCE_FILE).write_text(token)
-        env = {
-            contract.ENV_PROGRAM: settings["game"], contract.ENV_TOKEN: token, contract.ENV_ATTEMPT: str(number),
-            contract.ENV_BEAT: str(self._beat), contract.ENV_RUN_DIR: str(run_dir),
-        }  # fmt: skip
+        env = environment_of(run_dir, number, settings["game"])
+        self.log, self._beat = run_dir / f"{number}.log", run_dir / f"{number}.beat"
+        env[contract.ENV_BEAT] = str(self._beat)
         words = [word for key, value in settings.items() for word in (f"--{key.replace('_', '-')}", str(value))]
         self.worker = start(words, env, self.log)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from supervised import environment_of
 
 from workers import contract, envs, replay, run
 from workers.algorithms.dqn import Learner
@@ -41,16 +42,13 @@ class Attempt:
 
     def __init__(self, run_dir, number, *flags, game="Catch", boot_id=None):
         self.run_dir, self.token = run_dir, f"{number:032x}"
-        run_dir.mkdir(exist_ok=True)
-        (run_dir / contract.FENCE_FILE).write_text(self.token)
+        env = {**os.environ, **environment_of(run_dir, number, game)}
         self.beat_file, self.stacks = run_dir / f"{number}.beat", run_dir / f"{number}.stacks"
         self.control = ControlWriter(run_dir / f"{number}.control")
         self.reports_file = run_dir / contract.ATTEMPTS_DIR / f"{number}-{self.token}" / contract.REPORTS_FILE
-        env = {
-            **os.environ, contract.ENV_PROGRAM: game, contract.ENV_TOKEN: self.token, contract.ENV_ATTEMPT: str(number),
-            contract.ENV_RUN_DIR: str(run_dir), contract.ENV_BEAT: str(self.beat_file),
-            contract.ENV_CONTROL: str(run_dir / f"{number}.control"), contract.ENV_STACKS: str(self.stacks),
-            **({} if boot_id is None else {contract.ENV_BOOT_ID: boot_id}),
+        env |= {
+            contract.ENV_BEAT: str(self.beat_file), contract.ENV_CONTROL: str(run_dir / f"{number}.control"),
+            contract.ENV_STACKS: str(self.stacks), **({} if boot_id is None else {contract.ENV_BOOT_ID: boot_id}),
         }  # fmt: skip
         self.process = subprocess.Popen(
             [sys.executable, "-m", "workers", "--program", game, *FLAGS, *flags],
