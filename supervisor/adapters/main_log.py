@@ -62,6 +62,9 @@ class MainLog(logging.handlers.RotatingFileHandler):
 
     def trouble(self) -> str:
         """Why lines do not reach the file, as a clause; empty: they do."""
+        if self._error:  # a quiet daemon writes no other line that would end the trouble
+            with contextlib.suppress(OSError):
+                self.reopen()
         return f"it cannot be written: {self._error}" if self._error else ""
 
     def reopen(self) -> None:

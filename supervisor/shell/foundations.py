@@ -120,8 +120,10 @@ def runtime_rows(paths: Paths, refuse_if_alive: Callable[[str], None]) -> tuple[
 def attempt_rows(paths: Paths, probes: Probes, spec: ProgramSpec, attempt: int, token: str) -> Iterator[Watched]:
     """What one running attempt relies on. Its worker saves again once the fence exists again."""
     program, run_dir = spec.name, paths.run_dir(spec.name)
+    whole = Remembered(run_dir)
     yield Watched(  # neither this one nor the next is opened yet: a disk may hang
-        f"run directory of {program}", run_dir, Remembered(run_dir), restarts=True,
+        f"run directory of {program}", run_dir, lambda: whole() or NO_FILE, restarts=True,
+        prepare=partial(_refuse_a_link_to_nothing, Path(paths.programs)),
         consequence="its worker cannot save, and its log goes to a removed file until its next start",
     )  # fmt: skip
     if spec.builtin:
@@ -145,6 +147,12 @@ def attempt_rows(paths: Paths, probes: Probes, spec: ProgramSpec, attempt: int, 
             f"beat file of {program}", beat, lambda: of_path(beat) or (NO_FILE if defect() else None), defect,
             by_others=True, consequence="until then its log and its CPU time show its progress",
         )  # fmt: skip
+
+
+def _refuse_a_link_to_nothing(path: Path) -> None:
+    """No start could make a directory there. Its target may be on a disk that is not mounted."""
+    if path.is_symlink() and not path.exists():
+        raise FileNotFoundError(errno.ENOENT, f"{path} leads to {path.readlink()}, which is missing")
 
 
 def log_row(program: str, channel: str, path: str, taken: Callable[[], tuple[int, int] | None]) -> Watched:

@@ -179,9 +179,8 @@ class Performer:
         survivor = command.survivor
         self.controls.begin(survivor.token, command.attempt)
         self.probes.watch(command.spec, command.attempt, survivor.token, survivor.pid or 0, adopted=True)
-        rows = attempt_rows(self.paths, self.probes, command.spec, command.attempt, survivor.token)
-        self.foundations.watch(*rows)
-        self.launcher.adopt(command.spec.name, command.attempt, survivor)
+        self.launcher.adopt(command.spec.name, command.attempt, survivor)  # it makes a run directory that is gone again
+        self.foundations.watch(*attempt_rows(self.paths, self.probes, command.spec, command.attempt, survivor.token))
 
 
 def _of_this_attempt(command: commands.Spawn, resume: str | None = None) -> ProgramSpec:

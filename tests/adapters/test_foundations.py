@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from fakes import FakeClock
@@ -22,8 +23,9 @@ from supervisor.adapters.foundations import (
     of_path,
 )
 from supervisor.model.inputs import FoundationsLooked
+from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.box.foundations import Answer, Finding, Look, judge
-from supervisor.shell.foundations import log_row
+from supervisor.shell.foundations import attempt_rows, log_row
 
 
 class Posts:
@@ -330,3 +332,19 @@ def test_a_log_that_was_taken_away_under_its_worker_is_a_trouble_with_its_remedy
     assert found.remedy.endswith("supervisorctl restart Pong")
     path.touch()
     assert check_row(row).look is Look.REPLACED
+
+
+def test_a_run_directory_behind_a_link_to_nothing_is_a_trouble_of_the_next_daemon_too(tmp_path):
+    """The link leads to a disk that is not mounted: a restart would not help."""
+    paths, disk = Paths(str(tmp_path / "state"), str(tmp_path / "run")), tmp_path / "disk"
+    Path(paths.state_dir).mkdir()
+    Path(paths.programs).symlink_to(disk)
+    made, posts = watching(next(attempt_rows(paths, None, ProgramSpec("Pong", ("x",), "d"), 1, "t")))
+    made.check_all()
+    answer, why = judge(posts.items[-1].findings[0], may_restart=True)
+    assert answer is Answer.TROUBLE
+    assert f"({paths.programs} leads to {disk}, which is missing)" in why
+    disk.mkdir()
+    Path(paths.run_dir("Pong")).mkdir()
+    made.check_all()
+    assert posts.newest() == []
