@@ -197,7 +197,13 @@ def _keys(found: Imported, section: Section, daemon: Section | None, more: dict[
     signal = section.text("stopsignal", "TERM").upper().removeprefix("SIG")
     if signal not in {"TERM", "15"}:
         yield f"stop_signal = {toml(signal)}"
-    yield from _ends(section)
+    restart = section.text("autorestart", "unexpected").lower()
+    if restart != "unexpected":
+        yield f"restart = {toml('always' if section.flag('autorestart', default=True) else 'never')}"
+    else:
+        codes = sorted({int(code) for code in section.text("exitcodes", "0").split(",") if code.strip().isdecimal()})
+        if codes != [0]:
+            yield f"done_codes = {json.dumps([code for code in codes if code <= 255])}"
     yield 'kind = "service"'
     yield f"start_s = {float(max(section.whole('startsecs', 1), 0))}"
     yield f"start_retries = {min(max(section.whole('startretries', 3), 0), 1_000_000)}"
@@ -243,16 +249,6 @@ def _logs(found: Imported, section: Section, more: dict[str, str | int]) -> Iter
     most = 0 if 0 in sizes else min(max(*sizes, _LEAST_LOG_BYTES), 1 << 40)  # 0: never rotated, as with Supervisor
     yield f"log_max_bytes = {most}"
     yield f"log_backups = {min(max(section.whole(f'{channel}_logfile_backups', _LOG_BACKUPS) for channel in of), 1000)}"
-
-
-def _ends(section: Section) -> Iterator[str]:
-    restart = section.text("autorestart", "unexpected").lower()
-    if restart != "unexpected":
-        yield f"restart = {toml('always' if section.flag('autorestart', default=True) else 'never')}"
-        return
-    codes = sorted({int(code) for code in section.text("exitcodes", "0").split(",") if code.strip().isdecimal()})
-    if codes != [0]:
-        yield f"done_codes = {json.dumps([code for code in codes if code <= 255])}"
 
 
 def _command(section: Section, more: dict[str, str | int]) -> list[str]:

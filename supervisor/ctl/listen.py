@@ -69,11 +69,10 @@ def listen(session: Session, args: list[str]) -> int:
             session.warn(f"{word} never happens here: programs and clients send no events")
     timeout_s = parse_int(options.get("--timeout", str(_TIMEOUT_S)), "--timeout", least=1)
     # If a daemon has started this process, use that one: its runtime directory holds this attempt's beat.
-    program = session.options
-    beat = os.environ.get("EXTRALIFE_BEAT")
-    if beat and program.socket is None and program.config_file is None and program.state_dir is None:
-        found = next((str(at / "supervisor.sock") for at in Path(beat).parents if (at / "supervisor.sock").exists()), None)
-        program.socket = found
+    which, beat = session.options, os.environ.get("EXTRALIFE_BEAT")
+    if beat and which.socket is None and which.config_file is None and which.state_dir is None:
+        sockets = (at / "supervisor.sock" for at in Path(beat).parents)
+        which.socket = next((str(each) for each in sockets if each.exists()), None)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         listener = Listener(command, _environment(session), timeout_s)

@@ -132,8 +132,7 @@ def savings(context: DecisionContext) -> list[Saving]:
     """The programs that save on request (those with beats), with the time since the last save and the duration of one."""
     found = []
     for name, program in context.state.live.items():
-        attempt = program.attempt
-        watch = None if attempt is None else context.memory.watch(name, attempt.token)
+        attempt, watch = program.attempt, context.memory.of(program)
         if attempt is None or attempt.stop is not None or program.phase is not Phase.RUNNING or watch is None:
             continue
         sample = watch.sample

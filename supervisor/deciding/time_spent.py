@@ -64,7 +64,7 @@ def on_sample(context: DecisionContext, name: str, before: Observation | None, w
     else:
         spec = context.settings.program(name)
         moved = before is None or watch.moves > before.moves or (spec is not None and spec.progress is Progress.NONE)
-        return replace(watch, tally=_counted(context, name, tally, watch, moved=moved))
+        return replace(watch, tally=_counted(context, name, tally, watch, seen, moved=moved))
     from_s, seconds = gap
     _record(context, name, attempt.token, from_s, context.now_s, seconds, seen, sample)
     return replace(watch, tally=_fresh(context, sample, seen, seen))
@@ -144,11 +144,9 @@ def _fresh(context: DecisionContext, sample: Sample, doing: str, default: str) -
     )
 
 
-def _counted(context: DecisionContext, name: str, tally: Tally, watch: Observation, *, moved: bool) -> Tally:
+def _counted(context: DecisionContext, name: str, tally: Tally, watch: Observation, doing: str, *, moved: bool) -> Tally:
     """Add one more sample, and record the fact that may be due. `moved`: these seconds can become no part of a stall."""
     sample, now_s = watch.sample, context.now_s
-    _, attempt = context.present(name)
-    doing = _seen(sample, attempt, proves=not context.asks_witnesses(name, sample))
     open_ = _sum(tally.open, _split(tally.seen_s, now_s, tally.doing, doing, sample.phase_since_s))
     saved = max(0, sample.ckpt_count - tally.saves)
     tally = replace(
@@ -160,7 +158,7 @@ def _counted(context: DecisionContext, name: str, tally: Tally, watch: Observati
         return tally
     tally = replace(tally, until_s=now_s, sure=_sum(tally.sure, open_), open={})
     length_s = now_s - tally.from_s
-    if attempt.ready_at_s is None or length_s < _RECORD_EVERY_S:
+    if context.present(name)[1].ready_at_s is None or length_s < _RECORD_EVERY_S:
         return tally
     quiet = length_s >= _RECORD_QUIET_EVERY_S
     recorded = _record_if_notable(

@@ -222,6 +222,10 @@ class Memory:
         found = self.watches.get(name)
         return found if found is not None and found.token == token else None
 
+    def of(self, program: Program) -> Observation | None:
+        """The observation of its present attempt."""
+        return None if program.attempt is None else self.watch(program.name, program.attempt.token)
+
     def showing(self, samples: Mapping[str, Sample]) -> Memory:
         """The memory with new readings for display only: no verdict uses them while the journal cannot be written.
 

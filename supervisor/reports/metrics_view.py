@@ -13,7 +13,6 @@ from typing import Final, Literal
 from supervisor.model.fold import RECORDS
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
-from supervisor.model.memory import Memory
 from supervisor.model.recording import GPUS, HOST
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.box.readings import Gpu, Host
@@ -234,8 +233,9 @@ def _programs(sources: Sources) -> Iterator[Family]:
     """A family for each row of the tables below, and the ends of attempts by cause."""
     memory = sources.memory
     readings = [
-        ((name,), _ProgramReading(program, _newest(memory, program), sources.now_s, sources.alive))
+        ((name,), _ProgramReading(program, None if watch is None else watch.sample, sources.now_s, sources.alive))
         for name, program in sorted(sources.state.programs.items())
+        for watch in [memory.of(program)]
     ]
     tables: tuple[tuple[Literal["gauge", "counter"], Rows], ...]
     tables = ("gauge", _GAUGES), ("counter", _COUNTERS), ("gauge", _FIGURES)
@@ -247,11 +247,6 @@ def _programs(sources: Sources) -> Iterator[Family]:
         ((key[0], cause), float(count)) for key, reading in readings for cause, count in reading.program.counts.ends.items()
     ]
     yield Family(f"{PREFIX}program_attempt_ends", "counter", "ended attempts, by cause", ("program", "cause"), ends)
-
-
-def _newest(memory: Memory, program: Program) -> Sample | None:
-    watch = None if program.attempt is None else memory.watch(program.name, program.attempt.token)
-    return None if watch is None else watch.sample
 
 
 def _alive(of: Callable[[Program], float]) -> Callable[[_ProgramReading], Number]:
