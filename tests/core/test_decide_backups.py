@@ -6,7 +6,7 @@ import pytest
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, reply, settings, spec
 
 from supervisor.model.backup_record import BackupRecord
-from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Survival, Verb
+from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level
 from supervisor.policy.box.gate import GateSettings
@@ -221,21 +221,6 @@ def test_one_that_waits_for_memory_waits_for_the_rollback_instead_and_then_for_m
     core.give(BackupRestored(core.now_s, kept_as, "", {"Pong": 5}))
     assert core.phase("Pong") is Phase.GATED
     assert of(core.later(1).see(gpus(gpu(free_mb=50_000))), commands.Spawn)
-
-
-@pytest.mark.parametrize("after", ["asked", "begun", "left"])
-def test_another_daemon_goes_on_with_a_rollback_from_where_it_was(after):
-    core = Core(settings("Pong")).running("Pong")
-    _, _, kept_as = reply(ask(core, Verb.ROLLBACK, text="b"))
-    if after != "asked":
-        core.give(BackupChecked(core.now_s, kept_as, "", ("Pong",)))
-    if after == "left":
-        core.ended("Pong", code=75)
-        assert of(core.later(5).begin(), commands.RestoreBackup)
-        return
-    again = core.later(5).begin(core.survivor("Pong", Survival.ALIVE))
-    assert len(of(again, commands.CheckBackup)) == (after == "asked")
-    assert core.phase("Pong") is (Phase.RUNNING if after == "asked" else Phase.STOPPING)
 
 
 def test_nothing_is_begun_while_extralife_ends():

@@ -12,21 +12,6 @@ from supervisor.reports.incidents import incidents
 from supervisor.reports.status_view import box_view
 
 
-def test_a_killed_daemon_adopts_every_worker():
-    core = Core(settings("Pong", "Qbert")).running("Pong", "Qbert")
-    tokens = {name: core.token(name) for name in core.state.live}
-    decision = core.later(5.0).begin(*(core.survivor(name, Survival.ALIVE) for name in tokens))
-    assert [command.spec.name for command in of(decision, commands.Adopt)] == ["Pong", "Qbert"]
-    assert len(of(decision, commands.SetControl)) == 2
-    assert not of(decision, commands.Spawn)
-    assert {name: core.token(name) for name in core.state.live} == tokens
-    started = core.told(facts.DaemonStarted)[-1]
-    assert (started.clean, started.adopted) == (False, 2)
-    assert started.why == "started after the previous daemon ended unexpectedly, 2 running workers adopted"
-    assert core.phase("Pong") is Phase.RUNNING
-    assert core.told(facts.HostRebooted) == []
-
-
 def test_adopted_between_the_intent_and_the_news_of_its_pid():
     core = Core(settings("Pong"))
     core.begin()
@@ -58,18 +43,6 @@ def test_the_end_of_those_that_died_meanwhile_is_known(survival, ending, cause, 
     assert core.phase("Pong") is (Phase.DONE if cause == "done" else Phase.STARTING)
     if survival in {Survival.VANISHED, None}:
         assert "it ended while no daemon ran" in exited.why
-
-
-@pytest.mark.parametrize("survival", [Survival.NEVER, None])
-def test_intended_but_never_started(survival):
-    core = Core(settings("Pong"))
-    core.begin()
-    token = core.token("Pong")
-    core.begin(*([] if survival is None else [core.survivor("Pong", survival)]), salt="other")
-    assert core.told(facts.SpawnFailed)[0].why == "the previous daemon ended before it could start the process"
-    assert core.phase("Pong") is Phase.STARTING
-    assert core.token("Pong") != token
-    assert core.program("Pong").streak == 0
 
 
 def test_never_started_and_not_wanted_any_more():

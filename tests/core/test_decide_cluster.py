@@ -95,19 +95,6 @@ def test_time_in_the_queue_is_no_time_without_progress():
     assert [fact.stall for fact in core.told(facts.Stalled)] == ["silent"]
 
 
-def test_a_job_that_saved_before_its_time_limit_is_followed_by_the_next_one_at_once():
-    core = cluster()
-    runs(core)
-    first = core.token("Pong")
-    last = ended(core, code=75, asked="time limit")
-    assert [(fact.cause, fact.counted) for fact in core.told(facts.Exited)] == [("time_limit", False)]
-    assert core.phase("Pong") is Phase.STARTING
-    assert core.token("Pong") != first
-    assert of(last, commands.Spawn)
-    assert core.program("Pong").failures == 0
-    assert core.program("Pong").exit_cause == "time_limit"
-
-
 def test_a_job_that_slurm_puts_back_goes_on_as_the_next_attempt_with_the_token_that_its_node_knows():
     core = cluster()
     runs(core)

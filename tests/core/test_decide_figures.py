@@ -62,20 +62,6 @@ def test_the_first_step_of_the_first_attempt():
     assert len(core.told(facts.Resumption)) == 1
 
 
-def test_an_attempt_that_shows_a_smaller_step_first_has_lost_at_least_the_steps_between():
-    core = at_step()
-    shows(core, 48_100, 48_100)
-    found = resumed(core)
-    assert (found.step, found.lost_steps, found.lost_s, found.at_least) == (48_100, 1900, 19.0, True)
-    assert found.why.startswith(
-        "shows step 48,100 first (last exit: killed): it has resumed there or before, at least 1,900 steps lost"
-    )
-    assert core.program("Pong").steps == 48_100
-    core.later(700)
-    shows(core, 49_000, 48_100)
-    assert not core.told(facts.ResumeUnknown)
-
-
 def test_one_that_goes_on_beyond_it_has_lost_nobody_knows_how_much():
     core = at_step()
     shows(core, 50_200, 50_200)

@@ -7,7 +7,6 @@ from core_kit import Core, facts, kinds, of, settings
 from supervisor.deciding.foundations import showing
 from supervisor.model import commands
 from supervisor.model.inputs import Asked, FoundationsLooked, Verb
-from supervisor.model.lifecycle import Phase
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.reports.status_view import troubles_view
@@ -147,18 +146,6 @@ def test_alerts_say_trouble_and_its_end():
             (each.notice.kind, each.notice.severity) for each in of(looked(core.later(1.0), *findings), commands.WriteAlert)
         ]
     assert told == [("foundation", "critical"), ("foundation", "info"), ("foundation", "warning")]
-
-
-def test_no_worker_is_started_on_a_state_directory_that_is_not_ours():
-    core = begun()
-    looked(core, DEAD)
-    assert core.lacks_files
-    core.ended("Pong", signal=9, ckpt_step=5)
-    core.later(60.0).woke()
-    assert core.phase("Pong") is Phase.BACKOFF
-    looked(core)
-    core.woke()
-    assert core.phase("Pong") is Phase.STARTING
 
 
 def test_what_cannot_be_recorded_is_shown_and_dealt_with_later():

@@ -63,34 +63,7 @@ def test_a_process_that_stays_stopped_is_examined_and_ended():
 # --- inside the kernel --------------------------------------------------------------------------------------------------
 
 
-def test_state_d_is_reported_once_and_healed_when_a_signal_can_reach_it():
-    core = Core(settings("Pong")).running("Pong")
-    at_s = core.now_s
-    deep = {"progress_at_s": at_s, "proc_state": "D"}
-    core.watch(31, Pong=deep)
-    core.evidence("Pong", kernel_stack="nvidia_ioctl")
-    told = core.watch(600, Pong=deep)
-    assert names(told) == [], "no kill loop, no repeated alarm"
-    assert core.phase("Pong") is Phase.RUNNING
-    assert [fact.stall for fact in core.told(facts.Stalled)] == ["uninterruptible"]
-    core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "R"})
-    assert [fact.stall for fact in core.told(facts.Stalled)] == ["uninterruptible", "hang"]
-    core.evidence("Pong")
-    core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "R"})
-    assert core.phase("Pong") is Phase.STOPPING
-
-
 # --- the daemon's own absence --------------------------------------------------------------------------------------------
-
-
-def test_nobody_is_judged_by_the_daemons_own_absence():
-    core = Core(settings("Pong")).running("Pong")
-    at_s = core.now_s
-    assert kinds(core.asleep(3600.0).woke()) == ["DaemonSuspended"]
-    assert core.told(facts.DaemonSuspended)[0].gap_s == 3600.0
-    assert verdicts(core.watch(30, Pong={"progress_at_s": at_s})) == [], "an hour is nobody's age"
-    assert verdicts(core.watch(1, Pong={"progress_at_s": at_s})) == ["Stalled"], "what came after it is"
-    assert core.told(facts.Stalled)[0].age_s == 31.0
 
 
 def test_whoever_hung_before_is_judged_once_all_that_gathered_was_heard():

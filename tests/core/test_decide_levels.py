@@ -234,19 +234,6 @@ def test_deaths_are_not_forgiven_by_a_move():
 # --- reboots ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_reboot_in_a_trial_leads_back_and_is_told():
-    core = climbed("wide")
-    core.train(1020.0)
-    power_cut(core, "boot-2")
-    judged = core.told(facts.RebootJudged)[-1]
-    assert (judged.level, judged.weight) == ("wide", 1.0)
-    assert judged.up_s <= 600.0, "what the review before has told is not told again"
-    assert core.state.level == "light"
-    assert "failed its trial after 17m" in core.state.climb.why
-    assert core.levels()[-1] == ("light", False)
-    assert core.state.levels["wide"].up_s == pytest.approx(1020.0, abs=65.0), "not the whole boot's"
-
-
 def test_a_reboot_right_after_a_step_down_is_held_against_the_level_left():
     core = climbed("wide")
     core.train(60.0)
@@ -615,14 +602,6 @@ def scripts_box(*takes, **more):
     core.begin()
     core.train(30.0)
     return core
-
-
-def test_scripts_that_take_nothing_of_the_level_never_make_it_look_proven_or_faster():
-    core = scripts_box()
-    core.train(2 * 3600.0)
-    assert core.levels() == [("light", False)]
-    assert not core.told(facts.Reviewed)
-    assert level_memory.known(core.state).known[0].up_s == 0.0
 
 
 def test_a_reboot_under_such_scripts_counts_against_no_level():

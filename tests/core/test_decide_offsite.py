@@ -453,14 +453,6 @@ def test_after_a_reboot_nothing_starts_before_the_lease_is_read(rebooted):
     assert spawned(rebooted) == ["Pong", "Qbert"]
 
 
-def test_a_box_that_comes_back_and_finds_another_s_lease_starts_nothing(rebooted):
-    rebooted.give(LeaseFound(rebooted.now_s, Claim.LOST, B2))
-    done(rebooted, "look")
-    rebooted.later(20.0).woke()
-    assert spawned(rebooted) == []
-    assert rebooted.phase("Pong") is Phase.QUEUED
-
-
 @pytest.mark.parametrize("answer", ["an error", "none"])
 def test_a_repository_that_cannot_be_reached_costs_seconds_and_stops_nobody(rebooted, answer):
     if answer == "none":

@@ -155,23 +155,6 @@ def test_what_the_operator_stopped_stays_stopped_over_daemons_and_reboots():
 # --- SIGTERM, SIGKILL ---------------------------------------------------------------------------------------------------
 
 
-def test_the_way_down_save_and_leave_then_sigkill_then_again_more_seldom():
-    core = Core(settings(spec("Pong", stop_grace_s=20.0))).running("Pong")
-    began_s = core.now_s
-    decision = core.ask("stop", "Pong")
-    assert of(decision, commands.AskToLeave), "a stopped process would never see SIGTERM"
-    assert of(decision, commands.SetControl)[0].leave_by_s == began_s + 20.0
-    killed = []
-    for _ in range(9):
-        assert of(core.to_wake(), commands.KillTree)[0].token == core.token("Pong")
-        killed.append(core.now_s - began_s)
-        assert core.woke().commands == ()
-    assert killed == [20, 40, 80, 160, 320, 640, 1240, 1840, 2440]
-    assert core.told(facts.KillIntended)[0].why == "did not exit within 20s: SIGKILL to its whole process tree"
-    core.ended("Pong", signal=9)
-    assert core.told(facts.Exited)[0].cause == "stopped"
-
-
 def test_the_kill_is_due_over_a_daemons_death():
     core = Core(settings(spec("Pong", stop_grace_s=20.0))).running("Pong")
     core.ask("stop", "Pong")

@@ -243,26 +243,6 @@ def test_the_first_attempt_resumes_from_what_lies_there_and_has_lost_nothing():
     assert not bare.told(facts.ResumeUnknown)
 
 
-def test_a_torn_one_is_set_aside_after_three_deaths_with_it():
-    core = script()
-    torn = {"torn": "/w/1000.pt", "note": "1000.pt is torn: its end is missing"}
-    for _ in range(2):
-        starts(core, own(900, core=core, **torn))
-        assert dies(core, code=1).aside == ()
-    starts(core, own(900, core=core, **torn))
-    spawn = dies(core, code=1)
-    assert spawn.aside == ("/w/1000.pt",)
-    told = core.told(facts.CheckpointQuarantined)
-    assert [(fact.path, fact.step) for fact in told] == [("/w/1000.pt", None)]
-    assert told[0].why == (
-        "3 deaths in a row with checkpoint /w/1000.pt, which is torn: it is set aside, and the one before it is used"
-    )
-    assert not of(core.last, commands.QuarantineCheckpoint), "that is for what built-in workers save"
-    starts(core, own(900, core=core))
-    assert core.program("Pong").condemned == ()
-    assert dies(core).aside == ()
-
-
 def test_what_the_disk_refuses_to_rename_is_set_aside_before_the_next_start():
     core = script()
     torn = {"torn": "/w/1000.pt", "note": "it is torn"}
