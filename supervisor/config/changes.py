@@ -52,6 +52,7 @@ def diff(old: Settings, new: Settings) -> Changes:
         if getattr(getattr(old, section), field.name) != getattr(getattr(new, section), field.name)
     ]
     if old.ladder or new.ladder:
+        # The levels that were added, removed or changed; all levels if their order changed.
         was, now = ({rung.level.name: rung.level for rung in each.ladder} for each in (old, new))
         levels = list(dict.fromkeys((*now, *was)))
         reordered = [name for name in was if name in now] != [name for name in now if name in was]

@@ -92,7 +92,7 @@ def resources(level: Section, below: JobResources) -> JobResources:
     if not isinstance(table, dict):
         section.refuse(None, f"must be a section, [{section.label()}], not {shown(table)}")
         return below
-    if not _on_cluster(validation):
+    if validation.values.get("launcher.kind") != SLURM:
         section.refuse(None, 'is for jobs of a cluster; add [launcher] kind = "slurm", or remove it')
     for key in table.keys() & settings_of(LauncherSettings).keys() - RESOURCES.keys():
         section.refuse(key, "is not a setting; it is the same at all levels: set it in [launcher]")
@@ -141,14 +141,10 @@ def _check_programs(validation: Validation) -> None:
 
 def cpus_of_a_job(validation: Validation, level: JobResources) -> int | None:
     """How many processors a program has on its node; None: programs run on this machine."""
-    if not _on_cluster(validation):
+    if validation.values.get("launcher.kind") != SLURM:
         return None
     cpus = validation.values["launcher.cpus"] if level.cpus is None else level.cpus
     return cpus if isinstance(cpus, int) else None
-
-
-def _on_cluster(validation: Validation) -> bool:
-    return validation.values.get("launcher.kind") == SLURM
 
 
 def _check_gpus(section: Section, gres: object, gpus: object) -> None:

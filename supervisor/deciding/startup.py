@@ -42,13 +42,11 @@ def on_began(context: DecisionContext, item: Began) -> None:
         context.memory = replace(context.memory, away=Away(since_s, context.now_s, dict(item.boot.steps)))
     alive = sum(1 for survivor in item.survivors.values() if survivor.survival is Survival.ALIVE)
     adopted = 0 if item.boot.rebooted else alive
-    why = _why(clean=clean, rebooted=_what_restarted(item.boot) if item.boot.rebooted else "", adopted=adopted)
+    restart = ("the container's restart" if item.boot.kind == CONTAINER else _HOST) if item.boot.rebooted else ""
+    why = _why(clean=clean, rebooted=restart, adopted=adopted)
     context.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted, last_sign_s))
     for name in sorted(context.state.live):
-        _settle_attempt(
-            context, *context.present(name), item.survivors.get(name),
-            rebooted=_what_restarted(item.boot) if item.boot.rebooted else "", last_sign_s=last_sign_s,
-        )  # fmt: skip
+        _settle_attempt(context, *context.present(name), item.survivors.get(name), rebooted=restart, last_sign_s=last_sign_s)
     for program in sorted(context.state.programs.values(), key=lambda each: each.name):
         _fill_hole(context, program)
         # The previous daemon may have died between the record of a rollback and the rollback. To repeat it does no harm.
@@ -79,10 +77,6 @@ def _fill_hole(context: DecisionContext, program: Program) -> None:
         _requeue(context, name, "the journal has its end, but lost what followed when it was damaged")
     elif program.phase is Phase.STOPPED and program.wanted:
         _requeue(context, name, "the journal has its start request, but lost what followed when it was damaged")
-
-
-def _what_restarted(boot: BootEvidence) -> str:
-    return "the container's restart" if boot.kind == CONTAINER else _HOST
 
 
 def _why(*, clean: bool | None, rebooted: str, adopted: int) -> str:
@@ -289,9 +283,8 @@ def _adopt(context: DecisionContext, program: Program, attempt: Attempt, survivo
     if attempt.stop is None:
         set_control(context, name, attempt.token)
     else:  # the daemon may have died between the fact and the signal
-        if (
-            context.settings.launcher.remote
-        ):  # or it ended while the cluster gave no answer: the job has its whole grace again
+        if context.settings.launcher.remote:
+            # Or it ended while the cluster gave no answer: the job has its whole grace again.
             asked = attempt.stop
             why = f"asked to leave ({asked.reason}) by the daemon before, which ended first: asked again"
             context.record(facts.StopIntended(why, name, attempt.token, asked.reason, "extralife", asked.grace_s))

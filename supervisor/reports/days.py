@@ -71,7 +71,7 @@ def _days(begin_wall_s: float, end_wall_s: float, zone: Zone) -> Iterator[tuple[
         date = datetime.fromtimestamp(day * _DAY_S, UTC).date().isoformat()
         # A local day begins by the UTC offset at that moment, or near it: at the estimate from UTC's midnight.
         near_s = day * _DAY_S - zone(day * _DAY_S)[1]
-        yield date, (day * _DAY_S - zone(near_s)[1])
+        yield date, day * _DAY_S - zone(near_s)[1]
 
 
 def _row(

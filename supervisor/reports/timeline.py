@@ -55,10 +55,13 @@ def timeline_view(
 
     def lane_json(spans: Sequence[Span], longest_s: float) -> list[Json]:
         inside = sorted(_inside(spans, begin_s, end_s), key=lambda span: span.from_s)
-        return [{
-            "from_s": each.from_s, "to_s": each.to_s, "from_wall_s": wall(each.from_s), "to_wall_s": wall(each.to_s),
-            **each.fields, "count": each.count,
-            } for each in merged(inside, longest_s)]  # fmt: skip
+        return [
+            {
+                "from_s": each.from_s, "to_s": each.to_s, "from_wall_s": wall(each.from_s), "to_wall_s": wall(each.to_s),
+                **each.fields, "count": each.count,
+            }
+            for each in merged(inside, longest_s)
+        ]  # fmt: skip
 
     marks = [each for each in (*lanes.marks, *marks) if begin_s <= each.from_s <= end_s]
     return {

@@ -78,6 +78,7 @@ def read(speeds: Speeds, level: int, reading: float, after_s: float = 0.0) -> Sp
     variance = shared[level] + shared[-1]  # of the forecast
     error = math.log(reading) - mean[level] - mean[-1]
     if before[level]:
+        # The estimated noise after a reading with this forecast error; `variance` is the variance of the forecast.
         so_far, seen = noise * noise, error * error - variance
         most = 9.0 * so_far  # one outlier does not prove that the box is noisier
         seen = most if seen > most else max(_LEAST_NOISE**2, seen)

@@ -334,7 +334,13 @@ class _Making:
 
     def _figure(self, name: str, value: float) -> None:
         if name == LOSS:
-            self._loss(value)
+            bad = not math.isfinite(value)
+            self._bad_rows += bad
+            self._now = replace(self._now, bad=bad, nan_count=(self._now.nan_count or 0) + bad)
+            if bad:
+                self._values.pop(LOSS, None)
+            else:
+                self._values[LOSS] = value
         elif name == EPISODE_RETURN:
             self._episode(value)
         elif not _fits(name, value):
@@ -352,15 +358,6 @@ class _Making:
         elif self._others < MOST_OTHERS:
             self._others += 1
             self._values[name] = value
-
-    def _loss(self, value: float) -> None:
-        bad = not math.isfinite(value)
-        self._bad_rows += bad
-        self._now = replace(self._now, bad=bad, nan_count=(self._now.nan_count or 0) + bad)
-        if bad:
-            self._values.pop(LOSS, None)
-        else:
-            self._values[LOSS] = value
 
     def _episode(self, value: float) -> None:
         if not math.isfinite(value):
