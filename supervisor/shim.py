@@ -356,7 +356,10 @@ def _oom_kills(root: str = "", cgroup: str = "") -> "int | None":
     except (OSError, ValueError):
         pass  # there are no cgroups here
     places = [f"{cgroup}/tree/memory.events"] if cgroup else []
-    is_container = _is_contained(root)
+    try:  # a container has a PID namespace of its own; the first namespace has a fixed inode
+        is_container = os.stat(root + "/proc/self/ns/pid").st_ino != 0xEFFFFFFC
+    except OSError:
+        is_container = False
     for version, mount, file in (
         ("2", "/sys/fs/cgroup", "memory.events"),
         ("1", "/sys/fs/cgroup/memory", "memory.oom_control"),
@@ -375,14 +378,6 @@ def _oom_kills(root: str = "", cgroup: str = "") -> "int | None":
         except (OSError, ValueError):
             pass
     return None
-
-
-def _is_contained(root: str) -> bool:
-    """Whether it runs in a PID namespace of its own: that of a container. The first namespace has a fixed inode."""
-    try:
-        return os.stat(root + "/proc/self/ns/pid").st_ino != 0xEFFFFFFC
-    except OSError:
-        return False
 
 
 def _read(path: str) -> bytes:

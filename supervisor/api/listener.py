@@ -97,7 +97,11 @@ def _set_access(file: Path, group: str) -> str:
         return ""
     try:
         shutil.chown(file, group=group)
-        _allow_traversal(file.parent, group)
+        # The group may enter the directory, but not list it. Otherwise the socket's own mode would have no effect.
+        mode = stat.S_IMODE(file.parent.stat().st_mode)
+        if not mode & stat.S_IXOTH:
+            shutil.chown(file.parent, group=group)
+            file.parent.chmod(mode | stat.S_IXGRP)
         file.chmod(0o660)
     except LookupError:
         why = f"there is no group {group!r}"
@@ -106,14 +110,6 @@ def _set_access(file: Path, group: str) -> str:
     else:
         return ""
     return f"daemon.socket_group: {why}; only the daemon's own user and root can use the control socket"
-
-
-def _allow_traversal(directory: Path, group: str) -> None:
-    """Let the group enter the socket's directory, but not list it. Otherwise the socket's own mode would have no effect."""
-    mode = stat.S_IMODE(directory.stat().st_mode)
-    if not mode & stat.S_IXOTH:
-        shutil.chown(directory, group=group)
-        directory.chmod(mode | stat.S_IXGRP)
 
 
 def take_over(fd: int, path: str, group: str = "") -> Listener:

@@ -544,7 +544,10 @@ class Daemon:
         if evidence.rebooted:
             evidence = _with_cause(evidence, state)
             newest = self._newest_steps(self.pool, list(expected))
-            evidence = replace(evidence, ckpt_steps={**_recorded(state, evidence.ckpt_steps), **newest})
+            # Of the sign of life, or newer ones that the journal has recorded since.
+            recorded = {name: program.ckpt_step for name, program in state.programs.items()}
+            seen = {name: max(step, recorded.get(name) or step) for name, step in evidence.ckpt_steps.items()}
+            evidence = replace(evidence, ckpt_steps={**seen, **newest})
         survivors = self.launcher.survey(expected)
         found = self.launcher.unrecorded_workers(spec.name for spec in self._settings.programs)
         known = {token for _, token in expected.values()}
@@ -620,12 +623,6 @@ def _foreign_checkpoints(loop: Loop, reported: dict[str, int]) -> dict[str, int]
         if newest is not None:
             found[name] = newest
     return found
-
-
-def _recorded(state: State, seen: dict[str, int]) -> dict[str, int]:
-    """The checkpoints of the sign of life, or newer ones that the journal has recorded since."""
-    recorded = {name: program.ckpt_step for name, program in state.programs.items()}
-    return {name: max(step, recorded.get(name) or step) for name, step in seen.items()}
 
 
 def _with_cause(evidence: BootEvidence, state: State) -> BootEvidence:

@@ -95,8 +95,11 @@ class Performer:
         match command:
             case commands.Spawn():
                 self._spawn(command)
-            case commands.Adopt():
-                self._adopt(command)
+            case commands.Adopt(spec=spec, attempt=attempt, survivor=survivor):
+                self.controls.begin(survivor.token, attempt)
+                self.probes.watch(spec, attempt, survivor.token, survivor.pid or 0, adopted=True)
+                self.launcher.adopt(spec.name, attempt, survivor)  # it makes a run directory that is gone again
+                self.foundations.watch(*attempt_rows(self.paths, self.probes, spec, attempt, survivor.token))
             case commands.Watch(spec=spec, attempt=attempt, token=token, pid=pid):
                 self.probes.watch(spec, attempt, token, pid)
                 self.foundations.watch(*attempt_rows(self.paths, self.probes, spec, attempt, token))
@@ -174,13 +177,6 @@ class Performer:
             else:
                 done.append((name, SUCCESS, "cleared"))
         self.replies.answer(command.request_id, (*command.known, *done))
-
-    def _adopt(self, command: commands.Adopt) -> None:
-        survivor = command.survivor
-        self.controls.begin(survivor.token, command.attempt)
-        self.probes.watch(command.spec, command.attempt, survivor.token, survivor.pid or 0, adopted=True)
-        self.launcher.adopt(command.spec.name, command.attempt, survivor)  # it makes a run directory that is gone again
-        self.foundations.watch(*attempt_rows(self.paths, self.probes, command.spec, command.attempt, survivor.token))
 
 
 def _of_this_attempt(command: commands.Spawn, resume: str | None = None) -> ProgramSpec:

@@ -49,19 +49,16 @@ class Sampler(Repeated):
         super().stop()
 
     def look(self) -> None:
-        self._look_at_clock()
-        began_s = self._clock.now_s()
-        samples, reports = self._probes.sample(), self._probes.reports()
-        self._inbox.post(Sampled(began_s, samples, reports, began_s, self._gpu.newest(), self._host.newest()))
-
-    def _look_at_clock(self) -> None:
         offset_s = ahead_s(self._clock)
-        if self._offset_s is not None and abs(offset_s - self._offset_s) > _STEP_S:
+        if self._offset_s is None:
+            self._offset_s = offset_s
+        elif abs(offset_s - self._offset_s) > _STEP_S:
             self._inbox.post(ClockMoved(self._clock.now_s(), offset_s - self._offset_s))
             self._offset_s = offset_s
             self._clock_moved()
-        elif self._offset_s is None:
-            self._offset_s = offset_s
+        began_s = self._clock.now_s()
+        samples, reports = self._probes.sample(), self._probes.reports()
+        self._inbox.post(Sampled(began_s, samples, reports, began_s, self._gpu.newest(), self._host.newest()))
 
     def _turn(self) -> None:
         self.look()

@@ -155,7 +155,10 @@ class AlertCourier:
         self._workers: list[Lasting] = []
 
     def deliver(self, target: str, notice: Notice) -> None:
-        error = self._put(target, lambda: self._to(target, notice))
+        def tried() -> None:
+            self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, self._try(target, notice)))
+
+        error = self._put(target, tried)
         if error:
             self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, error))
 
@@ -199,9 +202,6 @@ class AlertCourier:
         task = waiting.get()
         if not self._over.is_set():
             task()
-
-    def _to(self, target: str, notice: Notice) -> None:
-        self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, self._try(target, notice)))
 
     def _retry_without_record(self, target: str, notice: Notice) -> None:
         """Retry for some minutes and then give up: the journal cannot record this alert at the moment."""

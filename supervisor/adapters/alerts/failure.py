@@ -19,7 +19,7 @@ from supervisor.adapters import last_config
 from supervisor.adapters.alerts.delivery import DeliveryResult, deliver_to_all, write_to_systemd_journal
 from supervisor.config.alerts import alone
 from supervisor.policy.upkeep.alarm import CRITICAL, Notice
-from supervisor.policy.upkeep.alerting import AlertSettings, wanted
+from supervisor.policy.upkeep.alerting import wanted
 from supervisor.printable import printable
 
 _PAUSES_S: Final = (0.0, 5.0, 30.0, 120.0)
@@ -56,7 +56,13 @@ def tell(
         write_to_systemd_journal(notice)
     except (OSError, ValueError) as error:
         _print_error(f"<4>not in systemd's journal: {error}")
-    rules = _rules(path, environ)
+    try:
+        rules = alone(path, environ)
+    except config.ConfigError:
+        kept = last_config.find(path, environ, {})
+        if kept is None:
+            raise
+        rules = last_config.load(kept, environ).settings.alerts
     if not wanted(rules, notice.kind, notice.severity):
         return []
     left: list[DeliveryResult] = []
@@ -67,17 +73,6 @@ def tell(
         if not left:
             break
     return left
-
-
-def _rules(path: str | None, environ: Mapping[str, str]) -> AlertSettings:
-    """[alerts] of the file, or of the last good configuration if the file cannot be read. Raises ConfigError."""
-    try:
-        return alone(path, environ)
-    except config.ConfigError:
-        kept = last_config.find(path, environ, {})
-        if kept is None:
-            raise
-        return last_config.load(kept, environ).settings.alerts
 
 
 def _print_error(line: str) -> None:

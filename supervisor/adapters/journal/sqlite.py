@@ -154,9 +154,18 @@ class JournalReader:
 
     def search(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> list[Stamped]:
         """The first `limit` facts after `after_seq`, or the newest -`limit`, oldest first. No kinds or program: any."""
+        known = [kind for kind in all_kinds() if kind in kinds]
+        if kinds and not known:
+            return []
         with as_os_error(self._path):
-            rows = _search(self._db, after_seq, kinds, program, limit)
-        return [_stamped(self._path, row) for row in rows]
+            tests = list(_tests(known, program, by_index=not schema.missing_indexes(self._db)))
+            each = f"SELECT {schema.COLUMNS} FROM fact WHERE seq > ? AND "  # noqa: S608  constants only
+            parts = " UNION ALL ".join(f"{each}{test}" for test, _ in tests)
+            after_seq = max(after_seq, schema.floor(self._db) - 1)
+            values = [value for _, more in tests for value in (after_seq, *more)]
+            query = f"{parts} ORDER BY seq {'DESC' if limit < 0 else 'ASC'} LIMIT ?"
+            rows: list[schema.Row] = self._db.execute(query, (*values, abs(limit))).fetchall()
+        return [_stamped(self._path, row) for row in (rows[::-1] if limit < 0 else rows)]
 
     def rows(self, numbers: Sequence[int]) -> dict[int, Stamped]:
         """The facts of these numbers, by number, without those that the journal no longer has."""
@@ -591,21 +600,6 @@ def _read(db: sqlite3.Connection, path: Path, after_seq: int) -> Iterator[Stampe
         if len(rows) < _PAGE_ROWS:
             return
         after_seq = rows[-1][0]
-
-
-def _search(
-    db: sqlite3.Connection, after_seq: int, kinds: Sequence[str], program: str | None, limit: int
-) -> list[schema.Row]:  # fmt: skip
-    known = [kind for kind in all_kinds() if kind in kinds]
-    if kinds and not known:
-        return []
-    tests = list(_tests(known, program, by_index=not schema.missing_indexes(db)))
-    parts = " UNION ALL ".join(f"SELECT {schema.COLUMNS} FROM fact WHERE seq > ? AND {test}" for test, _ in tests)  # noqa: S608
-    after_seq = max(after_seq, schema.floor(db) - 1)
-    values = [value for _, more in tests for value in (after_seq, *more)]
-    order = "DESC" if limit < 0 else "ASC"
-    rows: list[schema.Row] = db.execute(f"{parts} ORDER BY seq {order} LIMIT ?", (*values, abs(limit))).fetchall()
-    return rows[::-1] if limit < 0 else rows
 
 
 def _tests(kinds: Sequence[str], program: str | None, *, by_index: bool) -> Iterator[tuple[str, Sequence[str]]]:

@@ -113,7 +113,12 @@ def restore(
     ready(config if config.exists() else None, about)
     _made(target / "offsite")
     _move(aside / staging.COPY_FILE, target / _ORIGIN)
-    _place_lease(restic, target, take_over=take_over, box=box, wall_s=wall_s, known=known)
+    if take_over:
+        claim, lease = leases.take_over(restic, target / "offsite", leases.ThisBox(box, wall_s), known)
+        if claim is not Claim.HELD:
+            raise NotRestored(f"box {lease.box} has taken over at the same moment; only one of you should go on")
+    else:
+        leases.write(target / "offsite", Lease(uuid.uuid4().hex, 0, box, wall_s, place=restic.place))
     sync(aside / staging.JOURNAL)
     (aside / staging.JOURNAL).rename(target / staging.JOURNAL)  # last: from here on it is a state directory
     sync_directory(target)
@@ -228,18 +233,6 @@ def _move(source: Path, target: Path) -> None:
         shutil.rmtree(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     source.rename(target)
-
-
-def _place_lease(
-    restic: Restic, target: Path, *, take_over: bool, box: str, wall_s: float, known: list[ResticSnapshot] | None
-) -> None:  # fmt: skip
-    offsite_dir = target / "offsite"
-    if not take_over:
-        leases.write(offsite_dir, Lease(uuid.uuid4().hex, 0, box, wall_s, place=restic.place))
-        return
-    claim, lease = leases.take_over(restic, offsite_dir, leases.ThisBox(box, wall_s), known)
-    if claim is not Claim.HELD:
-        raise NotRestored(f"box {lease.box} has taken over at the same moment; only one of you should go on")
 
 
 def try_out(restic: Restic, directory: Path, *, box: str) -> str:

@@ -384,19 +384,15 @@ class LocalProbes:
         item.mapped = None
         return None
 
-    def _from_witnesses(self, item: _Watched) -> Sample:
-        """A worker whose beats are lost: the growth of its log and its CPU time replace them."""
-        stat = procfs.read_stat(item.pid)
-        cpu = {} if stat is None else {"cpu": (stat.ticks, 0)}
-        item.grown.note(self._logs(item) | cpu, self._clock.now_s())
-        return Sample(
-            item.token, item.state, progress_at_s=item.grown.at_s, phase="training", beat_lost=True, status=item.status
-        )  # fmt: skip
-
     def _from_beat(self, item: _Watched) -> Sample:
         beat = item.beat = self._newest_beat(item)
         if item.lost_at_s is not None and self._clock.now_s() - item.lost_at_s >= _LOST_S:
-            return self._from_witnesses(item)
+            # The growth of its log and its CPU time replace its beats.
+            stat = procfs.read_stat(item.pid)
+            item.grown.note(self._logs(item) | ({} if stat is None else {"cpu": (stat.ticks, 0)}), self._clock.now_s())
+            return Sample(
+                item.token, item.state, progress_at_s=item.grown.at_s, phase="training", beat_lost=True, status=item.status
+            )  # fmt: skip
         if beat is None:
             return Sample(item.token, item.state, status=item.status)
         deadline_s = None

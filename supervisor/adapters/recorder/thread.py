@@ -56,7 +56,9 @@ class Recorder:
     def record(self) -> None:
         """Write the current readings. Never raises."""
         try:
-            if self._most_mb() > 0 and self._is_ours():
+            # Nothing is created in a state directory that replaced that of the start.
+            ours = self._directory()
+            if self._most_mb() > 0 and ours is not None and of_path(self._path.parent) == ours:
                 self._record(self._clock.now_s())
         except NotUsable as error:
             self._close()
@@ -83,11 +85,6 @@ class Recorder:
             self._recording.fold(now_s)
             self._recording.forget(now_s, self._most_mb() * _MIB)
             self._maintained_s = now_s
-
-    def _is_ours(self) -> bool:
-        """Whether the state directory is still that of the start: nothing is created in one that replaced it."""
-        expected = self._directory()
-        return expected is not None and of_path(self._path.parent) == expected
 
     def _close(self) -> None:
         if self._recording is not None:

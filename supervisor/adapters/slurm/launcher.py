@@ -339,22 +339,18 @@ class SlurmLauncher(Launcher):
                 raise _Stopped("it was stopped before it was submitted")
             self._files.fence(request.spec.name, request.attempt.token)
         except (OSError, ValueError) as error:
-            self._not_submitted(request, error)
+            name = request.spec.name
+            self._drop(request.attempt)
+            where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+            message = f"{where}{getattr(error, 'strerror', None) or error}"
+            message = message if isinstance(error, _Stopped) else f"cannot submit {name}: {message}"
+            self._broke(name, request.attempt.token, message)
             return
         answer = self._cluster.submit(script, cwd=self._paths.run_dir(request.spec.name))
         self._answered(request, answer)
         if isinstance(answer, Submitted):
             self._post_sights()
             self._poll_now()
-
-    def _not_submitted(self, request: SubmitRequest, error: OSError | ValueError) -> None:
-        name = request.spec.name
-        self._drop(request.attempt)
-        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-        message = f"{where}{getattr(error, 'strerror', None) or error}"
-        self._broke(
-            name, request.attempt.token, message if isinstance(error, _Stopped) else f"cannot submit {name}: {message}"
-        )
 
     def _answered(self, request: SubmitRequest, answer: Submitted | SlurmRefused | Unknown) -> None:
         attempt, name = request.attempt, request.spec.name

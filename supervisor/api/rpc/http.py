@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
 import structlog
@@ -114,13 +114,7 @@ class Rpc:
                 yield text.encode()
             if not chunk.data:
                 await asyncio.sleep(_LOOK_S)
-            chunk = await self._next(path, chunk)
-
-    async def _next(self, path: str, last: logfiles.Chunk) -> logfiles.Chunk:
-        reading: Awaitable[logfiles.Chunk] = self._read(
-            logfiles.read_from, path, last.file_id, last.next_offset, _PIECE_BYTES
-        )
-        try:
-            return await reading
-        except OSError:  # the log is removed, or between a rotation's two renames: it may come back
-            return logfiles.Chunk(b"", last.file_id, last.next_offset)
+            try:
+                chunk = await self._read(logfiles.read_from, path, chunk.file_id, chunk.next_offset, _PIECE_BYTES)
+            except OSError:  # the log is removed, or between a rotation's two renames: it may come back
+                chunk = logfiles.Chunk(b"", chunk.file_id, chunk.next_offset)
