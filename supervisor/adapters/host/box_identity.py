@@ -27,11 +27,11 @@ _NO_UUID: Final = {"03000200040005000006000700080009", "123456781234123412341234
 
 def witnesses(files: BootFiles) -> dict[str, str]:
     given = files.folder
-    product = _PRODUCT if given is None else given / "product_uuid"
+    product = text(_PRODUCT if given is None else given / "product_uuid").replace("-", "").lower()
     # Network cards with a device. A container's own cards have no device and change at each start.
     cards = [path.parent / "address" for path in sorted(Path("/sys/class/net").glob("*/device"))]
     found = {
-        rule.PRODUCT: _digest(_product(text(product))),
+        rule.PRODUCT: _digest("" if len(set(product)) <= 1 or product in _NO_UUID else product),
         rule.MACHINE: _digest(_machine_id() if given is None else text(given / "machine_id")),
         rule.HOSTNAME: ("" if is_container() else os.uname().nodename) if given is None else text(given / "hostname"),
         rule.CARDS: _digests([text(path) for path in cards] if given is None else text(given / "cards").split()),
@@ -47,11 +47,6 @@ def _digest(value: str) -> str:
 
 def _digests(values: list[str]) -> str:
     return ",".join(sorted({_digest(value.lower()) for value in values if value}))
-
-
-def _product(value: str) -> str:
-    plain = value.replace("-", "").lower()
-    return "" if len(set(plain)) <= 1 or plain in _NO_UUID else plain
 
 
 def _machine_id() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,7 +47,8 @@ class LocalHost(Repeated):
         return None if newest is None or time.monotonic() - newest[0] > _STALE_S else newest[1]
 
     def look(self) -> Host:
-        memory = _table(self._root / "proc/meminfo")
+        lines = re.findall(r"^(\w+): *(\d+)\b", text(self._root / "proc/meminfo"), re.MULTILINE)
+        memory = {name: int(size) * _KB for name, size in lines}
         whole, left = memory.get("MemTotal"), memory.get("MemAvailable")
         for limit_bytes, used_bytes, inactive_bytes, _ in memory_limits(self._root):  # of this process's cgroup, where less
             if used_bytes is not None:
@@ -70,17 +72,6 @@ class LocalHost(Repeated):
     def _turn(self) -> None:
         self._newest = (time.monotonic(), self.look())
         self._over.wait(self._period_s)
-
-
-def _table(path: Path) -> dict[str, int]:
-    """/proc/meminfo in bytes."""
-    found = {}
-    for line in text(path).splitlines():
-        name, _, rest = line.partition(":")
-        words = rest.split()
-        if words and words[0].isdigit():
-            found[name] = int(words[0]) * _KB
-    return found
 
 
 def pressure(name: str, report: str) -> Iterator[tuple[str, float]]:

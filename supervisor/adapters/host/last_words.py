@@ -16,6 +16,7 @@ Only root can read dumps. The systemd unit copies them before the daemon starts 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -135,7 +136,8 @@ def _dumps(root: Path, since_wall_s: float | None) -> tuple[str, ...]:
         return ()
     found: dict[str, tuple[str, bytes]] = {}
     for place in (COPIED, "sys/fs/pstore", "var/lib/systemd/pstore"):
-        for path in _files(root / place):
+        found_there = (Path(where) / name for where, _, names in os.walk(root / place) for name in sorted(names))
+        for path in itertools.islice(found_there, _MOST_FILES):
             try:
                 if "dmesg" in path.name and path.stat().st_mtime >= since_wall_s - _SLACK_S and path.name not in found:
                     with path.open("rb") as file:
@@ -144,17 +146,6 @@ def _dumps(root: Path, since_wall_s: float | None) -> tuple[str, ...]:
                 continue
     newest = sorted(found)[-_DUMPS:]
     return tuple(found[name][1].decode("utf-8", "replace") for name in newest)
-
-
-def _files(directory: Path) -> Iterator[Path]:
-    """The files in a directory and below it, at most `_MOST_FILES`."""
-    count = 0
-    for where, _, names in os.walk(directory):
-        for name in sorted(names):
-            count += 1
-            if count > _MOST_FILES:
-                return
-            yield Path(where) / name
 
 
 def _went_down(root: Path, since_wall_s: float | None) -> bool | None:

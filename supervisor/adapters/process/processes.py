@@ -490,7 +490,7 @@ class LocalLauncher:
         """
         program, token = live.program, live.token
         run_dir = Path(_make_room(self._paths, program))
-        fence = files.read_bounded(f"{run_dir}/{contract.FENCE_FILE}", 256).decode("ascii", "replace").strip()
+        fence = fence_of(self._paths, program)
         if fence not in {"", token}:
             raise FileExistsError(errno.EEXIST, "a run directory with another attempt's fence was put there", str(run_dir))
         make_dir(self._paths.attempt_dir(program, live.number, token))
@@ -733,8 +733,7 @@ class LocalLauncher:
             began = ending.code is not None or ending.signal is not None
             return Survivor(token, Survival.ENDED if began else Survival.NEVER, ending=ending)
         # The fence names the last attempt that claimed the run directory.
-        fence = files.read_bounded(f"{paths.run_dir(program)}/{contract.FENCE_FILE}", 256).decode("ascii", "replace")
-        if record is None and not leftovers and fence.strip() != token:
+        if record is None and not leftovers and fence_of(paths, program) != token:
             self._close_attempt(program, number, token)
             return Survivor(token, Survival.NEVER)
         fate = "its shim was killed" if this_boot or leftovers else "no exit record was left"
@@ -811,6 +810,12 @@ def prune(paths: Paths, program: str, attempt: int, kept: Collection[str] = ()) 
         for old in (paths.beat(program, numbers[path]), paths.control(program, numbers[path])):
             with contextlib.suppress(OSError):
                 Path(old).unlink()
+
+
+def fence_of(paths: Paths, program: str) -> str:
+    """The token in the program's fence; empty: there is none."""
+    path = f"{paths.run_dir(program)}/{contract.FENCE_FILE}"
+    return files.read_bounded(path, 256).decode("ascii", "replace").strip()
 
 
 def signal_number(name: str) -> int:

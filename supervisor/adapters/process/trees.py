@@ -152,7 +152,8 @@ class Tree:
             if self.directory and not self._looking and now_s >= self._files_due_s:
                 self._looking, self._files_due_s = True, now_s + _FILES_S
                 tasks.begin("files", self._newest_file)
-            now = replace(now, io_bytes=_io_bytes(members), written_ns=self._written_ns)
+            sizes = [size for each in members[:_MOST_ASKED] if (size := procfs.io_bytes(each.pid)) is not None]
+            now = replace(now, io_bytes=sum(sizes) if sizes else None, written_ns=self._written_ns)
             by = "" if before is None else works(before, now)
         if by:
             self.witness_at_s, self.witness = now_s, by
@@ -178,12 +179,6 @@ def changed_roots(before: ProcessTable | None, table: ProcessTable, roots: Conta
             if at in roots:
                 found.add(at)
     return found
-
-
-def _io_bytes(members: list[Stat]) -> int | None:
-    found = [procfs.io_bytes(process.pid) for process in members[:_MOST_ASKED]]
-    known = [size for size in found if size is not None]
-    return sum(known) if known else None
 
 
 def newest_ns(directory: str) -> int | None:

@@ -14,7 +14,6 @@ from supervisor.adapters.process import endings, limits
 from supervisor.adapters.process.processes import filled_in, make_dir, signal_number
 from supervisor.adapters.slurm.jobs import SubmitRequest
 from supervisor.adapters.slurm.script import OUTPUT_FILE, Tag, batch_script
-from supervisor.files import read_bounded
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.cluster.launcher import LauncherSettings
 from workers import contract, exit_record
@@ -65,11 +64,6 @@ class JobFiles:
         """Let only the attempt with this token commit checkpoints. Raises OSError."""
         path = Path(self._paths.run_dir(program), contract.FENCE_FILE)
         durable.replace(path, f"{token}\n".encode("ascii"), aside=path.with_name(f"{contract.FENCE_FILE}.new"))
-
-    def fence_of(self, program: str) -> str:
-        """The token in the program's fence; empty: there is none."""
-        path = f"{self._paths.run_dir(program)}/{contract.FENCE_FILE}"
-        return read_bounded(path, 256).decode("ascii", "replace").strip()
 
 
 def node_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, settings: LauncherSettings) -> dict[str, object]:

@@ -34,7 +34,7 @@ from typing import Final
 import structlog
 
 from supervisor.adapters.process import endings
-from supervisor.adapters.process.processes import make_dir, prune, signal_number
+from supervisor.adapters.process.processes import fence_of, make_dir, prune, signal_number
 from supervisor.adapters.slurm import report
 from supervisor.adapters.slurm.client import NODE_SUSPECT_STATES, Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown
 from supervisor.adapters.slurm.job_files import SCRIPT_FILE, JobFiles
@@ -257,9 +257,8 @@ class SlurmLauncher(Launcher):
         An attempt that continues a restarted job has no script of its own. It has no directory either, until its node
         creates one.
         """
-        if Path(self._paths.attempt_dir(program, number, token), SCRIPT_FILE).exists():
-            return True
-        return self._files.fence_of(program) != "" and not Path(self._paths.attempt_dir(program, number, token)).is_dir()
+        directory = Path(self._paths.attempt_dir(program, number, token))
+        return (directory / SCRIPT_FILE).exists() or (fence_of(self._paths, program) != "" and not directory.is_dir())
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """Our jobs that are missing in the journal, because it was damaged or is older than the jobs. May block."""
@@ -275,7 +274,7 @@ class SlurmLauncher(Launcher):
                 continue
             restart = row.restarts or 0
             token, number = token_after(tag.token, restart), tag.attempt + restart
-            if token in self._found or self._files.fence_of(tag.program) not in {token, tag.token}:
+            if token in self._found or fence_of(self._paths, tag.program) not in {token, tag.token}:
                 continue
             attempt = JobAttempt(tag.program, number, token, tag.token, restart, submitting=False)
             self._is_job(attempt, row)

@@ -310,13 +310,9 @@ def _used(session: int) -> dict[str, float | int]:
                 fields = _stat_fields(int(entry.name))
                 if int(fields[3]) == session:
                     ticks += sum(int(field) for field in fields[11:15])
-                    size += _io_bytes(entry)
+                    counts = dict(line.split(": ") for line in (entry / "io").read_text().splitlines())
+                    size += int(counts["rchar"]) + int(counts["wchar"])
     return {"cpu_s": ticks / _TICKS_S, "io_bytes": size}
-
-
-def _io_bytes(process: Path) -> int:
-    lines = dict(line.split(": ") for line in (process / "io").read_text().splitlines())
-    return int(lines["rchar"]) + int(lines["wchar"])
 
 
 def continue_below(pid: int) -> None:
