@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import os
 import re
 import socket
 import stat
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +24,16 @@ from serving import served
 from supervisor.adapters import foundations
 from supervisor.api.listener import SocketTaken, listen, take_over
 
+ROOT = Path(__file__).resolve().parents[2]
+NOBODY = 65534
+
 
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def a_group() -> grp.struct_group:
+    return next(entry for entry in grp.getgrall() if entry.gr_gid not in {0, NOBODY})
 
 
 def answers(path: Path) -> bool:
@@ -94,9 +105,7 @@ def test_a_second_daemon_is_told_what_to_do_and_takes_nothing(socket_path: Path)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to a group that it is not in")
 @pytest.mark.parametrize(("before", "after"), [(0o700, 0o710), (0o750, 0o750), (0o711, 0o711)])
 def test_the_group_may_enter_the_directory_of_its_socket(socket_path: Path, before: int, after: int) -> None:
-    import grp
-
-    group = next(entry for entry in grp.getgrall() if entry.gr_gid not in {0, 65534})
+    group = a_group()
     directory = socket_path.parent
     directory.chmod(before)
     listener = listen(str(socket_path), group.gr_name)
@@ -124,6 +133,62 @@ def test_a_file_that_cannot_be_given_away_is_named(
         "only the daemon's own user and root can use the control socket"
     )
     assert mode_of(socket_path) == 0o600
+    listener.close()
+
+
+def test_a_group_that_is_not_there_costs_the_group_its_access_and_nobody_the_start(socket_path: Path) -> None:
+    listener = listen(str(socket_path), "nosuchgroup")
+    assert listener.trouble == (
+        "daemon.socket_group: there is no group 'nosuchgroup'; only the daemon's own user and root can use the control socket"
+    )
+    assert mode_of(socket_path) == 0o600
+    assert answers(socket_path)
+    listener.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_group_that_the_user_is_not_in_costs_the_group_its_access_and_nobody_the_start() -> None:
+    group = next(entry.gr_name for entry in grp.getgrall() if entry.gr_gid not in {0, NOBODY} and not entry.gr_mem)
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+        os.chown(directory, NOBODY, NOBODY)
+        path = Path(directory, "s.sock")
+        code = (
+            "import os, sys; from supervisor.api.listener import listen; import grp, pwd\n"
+            f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); print(listen(*sys.argv[1:]).trouble)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path), group], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.stdout.startswith(f"daemon.socket_group: the user nobody is not in the group {group}; only"), done.stderr
+        assert mode_of(path) == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to a group that it is not in")
+def test_a_socket_taken_over_is_given_to_the_group_again(socket_path: Path) -> None:
+    """systemd makes the runtime directory, and all that is in it, the service's alone before each start."""
+    group = a_group()
+    before = listen(str(socket_path), group.gr_name)
+    for path in (socket_path, socket_path.parent):
+        os.chown(path, 0, 0)
+        path.chmod(0o700)
+    after = take_over(before.sock.detach(), str(socket_path), group.gr_name)
+    assert after.trouble == ""
+    assert (socket_path.stat().st_gid, mode_of(socket_path)) == (group.gr_gid, 0o660)
+    directory = socket_path.parent.stat()
+    assert (directory.st_gid, stat.S_IMODE(directory.st_mode)) == (group.gr_gid, 0o710)
+    last = take_over(after.sock.detach(), str(socket_path))
+    assert mode_of(socket_path) == 0o600, "the configuration names no group any more"
+    last.close()
+
+
+def test_a_stale_socket_file_is_replaced(socket_path: Path) -> None:
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(socket_path))
+    left.listen()
+    left.close()
+    assert socket_path.exists()
+    listener = listen(str(socket_path))
+    assert answers(socket_path)
     listener.close()
 
 

@@ -1,16 +1,11 @@
-"""The control socket: modes, stale files, a second daemon, handing on."""
+"""The server on the control socket: its start, another image of the process, its end."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import grp
-import os
-import socket
-import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.client import RemoteDisconnected
@@ -23,69 +18,10 @@ from structlog.testing import capture_logs
 
 from supervisor.api import server
 from supervisor.api.app import Api
-from supervisor.api.listener import listen, take_over
+from supervisor.api.listener import listen
 from supervisor.api.server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
-NOBODY = 65534
-
-
-def test_a_group_that_is_not_there_costs_the_group_its_access_and_nobody_the_start(socket_path: Path) -> None:
-    listener = listen(str(socket_path), "nosuchgroup")
-    assert listener.trouble == (
-        "daemon.socket_group: there is no group 'nosuchgroup'; only the daemon's own user and root can use the control socket"
-    )
-    assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.connect(str(socket_path))
-    listener.close()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_a_group_that_the_user_is_not_in_costs_the_group_its_access_and_nobody_the_start() -> None:
-    group = next(entry.gr_name for entry in grp.getgrall() if entry.gr_gid not in {0, NOBODY} and not entry.gr_mem)
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
-        os.chown(directory, NOBODY, NOBODY)
-        path = Path(directory, "s.sock")
-        code = (
-            "import os, sys; from supervisor.api.listener import listen; import grp, pwd\n"
-            f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY}); print(listen(*sys.argv[1:]).trouble)"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(path), group], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        assert done.stdout.startswith(f"daemon.socket_group: the user nobody is not in the group {group}; only"), done.stderr
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to a group that it is not in")
-def test_a_socket_taken_over_is_given_to_the_group_again(socket_path: Path) -> None:
-    """systemd makes the runtime directory, and all that is in it, the service's alone before each start."""
-    group = next(entry for entry in grp.getgrall() if entry.gr_gid not in {0, NOBODY})
-    before = listen(str(socket_path), group.gr_name)
-    for path in (socket_path, socket_path.parent):
-        os.chown(path, 0, 0)
-        path.chmod(0o700)
-    after = take_over(before.sock.detach(), str(socket_path), group.gr_name)
-    assert after.trouble == ""
-    assert (socket_path.stat().st_gid, stat.S_IMODE(socket_path.stat().st_mode)) == (group.gr_gid, 0o660)
-    directory = socket_path.parent.stat()
-    assert (directory.st_gid, stat.S_IMODE(directory.st_mode)) == (group.gr_gid, 0o710)
-    last = take_over(after.sock.detach(), str(socket_path))
-    assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600, "the configuration names no group any more"
-    last.close()
-
-
-def test_a_stale_socket_file_is_replaced(socket_path: Path) -> None:
-    left = socket.socket(socket.AF_UNIX)
-    left.bind(str(socket_path))
-    left.listen()
-    left.close()
-    assert socket_path.exists()
-    listener = listen(str(socket_path))
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.connect(str(socket_path))
-    listener.close()
 
 
 def test_a_server_that_cannot_begin_is_told(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-import pty
 import re
 import select
 import signal
 import struct
-import subprocess
 import termios
 import threading
 import time
@@ -21,7 +18,7 @@ import psutil
 import pyte
 import pytest
 from fake_backend import FakeBackend, daemon, program
-from running import CTL, Terminal, environment, hung_up
+from running import Terminal, hung_up
 from serving import served
 
 from supervisor.ctl import text
@@ -145,29 +142,13 @@ def test_ages_go_on_while_the_daemon_hangs(api: Path, box: FakeBackend, monkeypa
 def test_the_terminal_is_as_it_was_whatever_ends_it(api: Path, box: FakeBackend, number: signal.Signals) -> None:
     with Seen("top", socket=api) as top:
         top.shows("Alien")
-        assert not top.modes()[3] & termios.ICANON
+        assert not top.modes()[3] & (termios.ICANON | termios.ECHO)
         os.killpg(top.process.pid, number)
         text_, code = top.end()
         assert code == (0 if number == signal.SIGINT else 128 + number)
         assert text_.endswith("\x1b[?25h\x1b[?1049l")
-
-
-def test_its_modes_are_given_back(api: Path, box: FakeBackend) -> None:
-    master, slave = pty.openpty()
-    before = termios.tcgetattr(slave)
-    process = subprocess.Popen(
-        [*CTL, "-s", f"unix://{api}", "top"], stdin=slave, stdout=slave, stderr=slave, env=environment(), start_new_session=True
-    )  # fmt: skip
-    while termios.tcgetattr(slave)[3] & termios.ICANON:
-        select.select([master], [], [], 0.1)
-    os.write(master, b"q")
-    with contextlib.suppress(OSError):
-        while process.poll() is None:
-            if select.select([master], [], [], 0.1)[0]:
-                os.read(master, 65536)
-    assert termios.tcgetattr(slave) == before
-    os.close(slave)
-    os.close(master)
+        assert top.modes()[3] & termios.ICANON
+        assert top.modes()[3] & termios.ECHO
 
 
 def test_it_ends_with_its_terminal(api: Path, box: FakeBackend) -> None:
