@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Final
 
 _MOST_LINKS: Final = 40  # the kernel's own limit
-_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _ALL_USERS: Final = "4294967295"  # length of the user map outside of any user namespace
 
 

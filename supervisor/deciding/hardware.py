@@ -6,6 +6,7 @@ training continues, and any effect on a worker shows as its own stall or crash.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Final
 
 from supervisor.deciding.context import DecisionContext
@@ -203,13 +204,9 @@ def _box(context: DecisionContext, ladder: tuple[Rung, ...], present: int, xids:
         if spec is None:
             continue
         index = gpu_of(context, spec)
-        gpu: list[int | None] = []
-        host: list[int | None] = []
-        for rung in ladder:
-            peak = program.held(rung.name)  # the most at this level or at a lighter one
-            gpu.append(_most(gpu, peak.gpu_bytes))
-            host.append(_most(host, peak.host_bytes))
-        needs.append(Need(index, tuple(gpu), tuple(host)))
+        peaks = [program.held(rung.name) for rung in ladder]  # a level needs the most at it or at a lighter one
+        gpu = tuple(accumulate((each.gpu_bytes for each in peaks), _larger))
+        needs.append(Need(index, gpu, tuple(accumulate((each.host_bytes for each in peaks), _larger))))
         if program.attempt is None:
             continue
         watch = context.memory.watch(name, program.attempt.token)
@@ -226,6 +223,5 @@ def _box(context: DecisionContext, ladder: tuple[Rung, ...], present: int, xids:
     )  # fmt: skip
 
 
-def _most(before: list[int | None], size_bytes: int | None) -> int | None:
-    known = [each for each in (*before[-1:], size_bytes) if each is not None]
-    return max(known, default=None)
+def _larger(one: int | None, other: int | None) -> int | None:
+    return max((each for each in (one, other) if each is not None), default=None)

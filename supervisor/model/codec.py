@@ -121,13 +121,10 @@ def as_fields(value: Any) -> Any:
     return value
 
 
-def _exactly(cls: type[str | bool | int]) -> Convert:
-    def convert(value: object) -> object:
-        if type(value) is not cls:  # not isinstance: True is an int, and a StrEnum would come back as a plain str
-            raise MalformedFact(f"{value!r} is not {cls.__name__}")
-        return value
-
-    return convert
+def _exactly(cls: type[str | bool | int], value: object) -> object:
+    if type(value) is not cls:  # not isinstance: True is an int, and a StrEnum would come back as a plain str
+        raise MalformedFact(f"{value!r} is not {cls.__name__}")
+    return value
 
 
 def _number(value: object) -> float:
@@ -142,27 +139,19 @@ def _number(value: object) -> float:
     return number
 
 
-def _tuple_of(item: Convert) -> Convert:
-    def convert(value: object) -> tuple[Any, ...]:
-        if not isinstance(value, tuple | list):
-            raise MalformedFact(f"{value!r} is not a list")
-        return tuple(item(each) for each in value)
-
-    return convert
+def _tuple_of(item: Convert, value: object) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | list):
+        raise MalformedFact(f"{value!r} is not a list")
+    return tuple(item(each) for each in value)
 
 
-def _dict_of(item: Convert) -> Convert:
-    text = _exactly(str)
-
-    def convert(value: object) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise MalformedFact(f"{value!r} is not an object")
-        return {text(key): item(each) for key, each in value.items()}
-
-    return convert
+def _dict_of(item: Convert, value: object) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise MalformedFact(f"{value!r} is not an object")
+    return {_exactly(str, key): item(each) for key, each in value.items()}
 
 
-_PLAIN: Final[dict[object, Convert]] = {str: _exactly(str), int: _exactly(int), bool: _exactly(bool), float: _number}
+_PLAIN: Final[dict[object, Convert]] = {float: _number} | {cls: functools.partial(_exactly, cls) for cls in (str, int, bool)}
 
 
 def converter(annotation: Any) -> Convert:
@@ -179,10 +168,10 @@ def converter(annotation: Any) -> Convert:
         return functools.partial(_word, annotation)
     if origin is tuple:
         if args[-1] is Ellipsis:
-            return _tuple_of(converter(args[0]))
+            return functools.partial(_tuple_of, converter(args[0]))
         return functools.partial(_row, tuple(map(converter, args)))
     if origin is dict and args[0] is str:
-        return _dict_of(converter(args[1]))
+        return functools.partial(_dict_of, converter(args[1]))
     if origin in (types.UnionType, typing.Union) and len(args) == 2 and types.NoneType in args:
         known = converter(next(each for each in args if each is not types.NoneType))
         return lambda value: None if value is None else known(value)
