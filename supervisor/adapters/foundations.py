@@ -150,14 +150,9 @@ def check_row(row: Watched) -> Finding | None:
     if found is None:
         return replace(finding, look=Look.MISSING)
     if found != expected:
-        return replace(finding, look=Look.REPLACED, detail=_difference(expected, found))
+        how = "it is on another file system" if found.device != expected.device else f"by another {found.kind}"
+        return replace(finding, look=Look.REPLACED, detail=how if found.kind == expected.kind else f"by a {found.kind}")
     return replace(finding, look=Look.DAMAGED, detail=wrong) if wrong else None
-
-
-def _difference(expected: Identity, found: Identity) -> str:
-    if found.kind != expected.kind:
-        return f"by a {found.kind}"
-    return "it is on another file system" if found.device != expected.device else f"by another {found.kind}"
 
 
 class Foundations(Repeated):

@@ -60,7 +60,7 @@ class OpenJournalFiles:
             raise
         self._shm_fd = -1
         self._size_bytes = 0
-        self._holes: list[tuple[int, int]] = []  # ranges of numbers without a fact: earlier damage lost them
+        self.holes: list[tuple[int, int]] = []  # numbers without a fact when it was opened, as ranges: lost by damage
 
     def complete(self, db: sqlite3.Connection) -> None:
         """Call when the connection, and with it the WAL, is open. Raises OSError or sqlite3.Error."""
@@ -68,7 +68,7 @@ class OpenJournalFiles:
         self._shm_fd = os.open(beside(self._path, "-shm"), os.O_RDONLY | os.O_CLOEXEC)
         floor = max(schema.floor(db), 1)
         if db.execute(_WHOLE, {"floor": floor}).fetchone() == (0,):
-            self._holes = [(int(first), int(last)) for first, last in db.execute(_HOLES, (floor,))]
+            self.holes = [(int(first), int(last)) for first, last in db.execute(_HOLES, (floor,))]
         self.check()
 
     def check(self) -> None:
@@ -102,10 +102,6 @@ class OpenJournalFiles:
         if now != of_stat(os.fstat(self._directory_fd)):
             state = "was removed" if now is None else "is not the one with which extralife started"
             raise OSError(errno.ESTALE, f"the directory of the journal {state}", str(self._path.parent))
-
-    def holes(self, first: int, last: int) -> int:
-        """How many of these numbers had no fact when the journal was opened."""
-        return sum(max(0, min(last, b) - max(first, a) + 1) for a, b in self._holes)
 
     def close(self) -> None:
         """Call after the connection is closed; the module docstring has the reason."""

@@ -265,7 +265,16 @@ class Journal:
         rows = [_row(first + n, at_s, wall_s, boot_id, *each) for n, each in enumerate(encoded)]
         stamped = [Stamped(row[0], at_s, wall_s, boot_id, fact) for row, fact in zip(rows, facts, strict=True)]
         try:
-            self._commit(rows)
+            if self._failures and self._failures % _REOPEN_AFTER == 0:
+                self._reopen()
+            self._files.check()
+            with as_os_error(self._path), schema.transaction(self._db):
+                last, crc = _last(self._db)
+                if (last, crc) != (self.last_seq, self._last_crc):  # an unchecked commit, or another file (`_reopen`)
+                    what = "it ends at" if last != self.last_seq else "another one is its"
+                    raise JournalMoved(str(self._path), f"{what} fact {last}, and {self.last_seq} were acknowledged")
+                self._db.executemany(schema.INSERT, rows)
+            self._files.check()  # a commit into a file without a name would disappear with this process
         except JournalMoved as error:
             self._refused = error.why
             raise
@@ -276,22 +285,10 @@ class Journal:
         self._failures, self.last_seq, self._last_crc = 0, rows[-1][0], rows[-1][7]
         return stamped
 
-    def _commit(self, rows: list[schema.Row]) -> None:
-        if self._failures and self._failures % _REOPEN_AFTER == 0:
-            self._reopen()
-        self._files.check()
-        with as_os_error(self._path), schema.transaction(self._db):
-            last, crc = _last(self._db)
-            if (last, crc) != (self.last_seq, self._last_crc):  # an unchecked earlier commit, or another file (`_reopen`)
-                what = "it ends at" if last != self.last_seq else "another one is its"
-                raise JournalMoved(str(self._path), f"{what} fact {last}, and {self.last_seq} were acknowledged")
-            self._db.executemany(schema.INSERT, rows)
-        self._files.check()  # a commit into a file without a name would disappear with this process
-
     def _reopen(self) -> None:
         """Open the files again after several failures: their file system may have failed and been mounted again.
 
-        The file at the path is accepted only if its last fact is this journal's (`_commit`). The old connection is closed
+        The file at the path is accepted only if its last fact is this journal's (`append`). The old connection is closed
         first: SQLite shares locks between connections by device and inode, and those may be the same.
         """
         acknowledged = self.last_seq, self._last_crc
@@ -328,7 +325,8 @@ class Journal:
         if rows and rows[-1][0] == self.last_seq and rows[-1][7] != self._last_crc:  # none is ours (`_reopen`)
             floor, rows = 0, []
         first = max(floor, 1)
-        lost = max(0, self.last_seq - first + 1 - len(rows) - self._files.holes(first, self.last_seq))
+        known_lost = sum(max(0, min(self.last_seq, b) - max(first, a) + 1) for a, b in self._files.holes)
+        lost = max(0, self.last_seq - first + 1 - len(rows) - known_lost)
         stamped, found = _rebuild(self._path, floor, rows, (self.last_seq + 1, at_s + 0.0, wall_s + 0.0, boot_id), lost, why)
         old_db, old_files = self._db, self._files
         self._open()

@@ -50,10 +50,11 @@ def take(
     stat = procfs.read_stat(pid)
     if stat is None or stat.start_ticks != start_ticks:
         return {"process": f"{program} (pid {pid}, token {token}) is gone"}
-    number = signal.Signals[contract.STACKS_SIGNAL]
+    number, threads = signal.Signals[contract.STACKS_SIGNAL], procfs.threads(pid)
+    names = ", ".join(f"{name} {state}" for _, name, state in threads[:_MAX_THREADS])
     evidence = {
         "process": f"pid {pid}, {stat.name}, state {stat.state}",
-        "threads": _threads(pid),
+        "threads": f"{len(threads)}: {names}" if threads else "",
         "wchan": procfs.read_text(pid, "wchan") or "",
         "syscall": procfs.read_text(pid, "syscall") or "",
         "kernel_stack": procfs.read_text(pid, "stack") or "",
@@ -87,12 +88,6 @@ def host_pressure(pid: int, root: str = "") -> str:
 
 def _text(path: str) -> str:
     return files.read_bounded(path, _FIELD_CHARS).decode("utf-8", "replace")
-
-
-def _threads(pid: int) -> str:
-    threads = procfs.threads(pid)
-    shown = ", ".join(f"{name} {state}" for _tid, name, state in threads[:_MAX_THREADS])
-    return f"{len(threads)}: {shown}" if threads else ""
 
 
 def _python_stacks(pid: int, start_ticks: int, state: str, path: str, timeout_s: float) -> str:

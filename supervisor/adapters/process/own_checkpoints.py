@@ -86,10 +86,6 @@ class Place(Record):
     directory: str = ""
     run_dir: str = ""
 
-    @property
-    def pattern(self) -> str:
-        return f"{self.base}/{'/'.join(self.parts)}"
-
 
 def place_of(spec: ProgramSpec, run_dir: str) -> Place | None:
     """The place of a program's checkpoints; None: it has no `checkpoint_glob`."""
@@ -404,7 +400,7 @@ class Result(Record):
             return f"{self.unread} may not be read"
         if not self.matches:
             linked = f" but {self.links} links, which are not followed" if self.links else ""
-            return f"nothing matches checkpoint_glob {self.place.pattern}{linked}"
+            return f"nothing matches checkpoint_glob {self.place.base}/{'/'.join(self.place.parts)}{linked}"
         if choice.torn is not None:
             return f"{choice.torn.path} is torn: {choice.torn.why}"
         if choice.unsure is not None and (choice.newest is None or choice.unsure.verdict == UNREADABLE):

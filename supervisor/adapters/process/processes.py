@@ -559,10 +559,7 @@ class LocalLauncher:
             live.ending = True
 
     def gone(self, tokens: Iterable[str]) -> frozenset[str]:
-        """Which of these attempts have no process, while no thread reports their end. Needs no descriptor and no thread.
-
-        Also those that this launcher does not know: their report was lost, or is being decided on.
-        """
+        """Also those that this launcher does not know: their report was lost, or is being decided on."""
         poller = select.poll()
         with self._guard:
             known = {token: self._live.get(token) for token in tokens}
@@ -573,7 +570,7 @@ class LocalLauncher:
         return frozenset(ended | {token for token, live in known.items() if live is None and token not in self._taken})
 
     def report_end(self, program: str, number: int, token: str) -> None:
-        """Report the end of an attempt that `gone` has named. Outcome: Ended. A live one is watched again."""
+        """An attempt that lives is watched again."""
         with self._guard:
             live = self._live.get(token)
             if live is not None:
@@ -643,7 +640,6 @@ class LocalLauncher:
     # --- finding again ---------------------------------------------------------------------------------------------------
 
     def adopt(self, program: str, number: int, survivor: Survivor) -> None:
-        """Watch an attempt that an earlier daemon started, as `survey` found it. Outcome, later: Ended."""
         record = read_record(self._paths.shim_record(program))
         pids = survivor.pid, survivor.start_ticks, survivor.shim_pid, survivor.shim_start_ticks
         pid, ticks, shim_pid, shim_ticks = (0 if value is None else value for value in pids)

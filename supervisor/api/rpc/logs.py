@@ -52,7 +52,16 @@ def _enter(channel: str, *, older: bool = False) -> None:
         result="[string bytes, int size of the log, bool overflow]",
     )  # fmt: skip
     async def tail(call: Call, name: str, offset: int, length: int) -> list[object]:
-        return await _tail(call, one(name, call.snapshot())[f"{channel}_log"], offset, length)
+        path = one(name, call.snapshot())[f"{channel}_log"]
+        if path is None:
+            return ["", 0, False]
+        try:
+            data, size = await call.read(logfiles.read_part, path, lambda size: window(size, offset, length)[:2])
+        except FileNotFoundError:
+            return ["", 0, False]
+        except OSError:
+            return ["", offset, False]
+        return [str(data, "utf-8", "replace"), size, window(size, offset, length)[2]]
 
 
 _enter("stdout", older=True)
@@ -78,21 +87,6 @@ async def _read(call: Call, path: str | None, offset: int, length: int) -> str:
     except OSError as error:
         raise Fault(codes.FAILED, f"cannot read the log: {error}") from None
     return str(data, "utf-8", "replace")
-
-
-async def _tail(call: Call, path: str | None, offset: int, length: int) -> list[object]:
-    def part(size: int) -> tuple[int, int]:
-        return window(size, offset, length)[:2]
-
-    if path is None:
-        return ["", 0, False]
-    try:
-        data, size = await call.read(logfiles.read_part, path, part)
-    except FileNotFoundError:
-        return ["", 0, False]
-    except OSError:
-        return ["", offset, False]
-    return [str(data, "utf-8", "replace"), size, window(size, offset, length)[2]]
 
 
 def window(size: int, offset: int, length: int) -> tuple[int, int, bool]:
