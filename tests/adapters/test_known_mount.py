@@ -79,6 +79,12 @@ def test_a_damaged_record_keeps_nobody_from_starting(tmp_path, text):
     assert refuse_if_missing(str(tmp_path), tmp_path) is None, "it does not raise"
 
 
+def test_no_cache_says_nothing(tmp_path):
+    refuse_if_missing(str(tmp_path), None)
+    refuse_if_missing(str(tmp_path), tmp_path / "none")
+    assert remember(str(tmp_path), None) == ""
+
+
 def test_a_cache_that_cannot_be_written_is_said_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setattr("supervisor.adapters.host.known_mount.mount_point", lambda _: "/data")
     (tmp_path / "cache").write_text("a file")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -138,3 +139,11 @@ def test_a_daemon_does_not_end_itself_for_the_mark_of_its_own_parent():
             break
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("] False\n"), "nor does it hand the mark on"
+
+
+def test_where_proc_names_no_namespace_all_are_one(monkeypatch):
+    def missing(*_, **__):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(Path, "stat", missing)
+    assert leftovers.mark()[leftovers.ENV].startswith(f"0:{os.getpid()}:")

@@ -117,6 +117,18 @@ def test_root_may_run_it_as_another_user(monkeypatch: pytest.MonkeyPatch) -> Non
 # --- what goes wrong -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("kill -9 $$", "restic check: ended with status -9 and printed nothing"),
+        ("echo out; printf 'caf\\351' >&2; exit 1", "restic check: caf\N{REPLACEMENT CHARACTER}"),
+    ],
+)
+def test_how_a_failed_call_is_told(script: Script, body: str, told: str) -> None:
+    script.does(body)
+    assert script.error() == told
+
+
 @pytest.mark.parametrize("tool", ["setpriv", "ionice"])
 def test_without_restic_the_package_is_named_whatever_stands_before_it(tmp_path: Path, monkeypatch, tool: str) -> None:
     found = shutil.which(tool)

@@ -145,6 +145,12 @@ def scene(tmp_path, monkeypatch):
 # --- beats -----------------------------------------------------------------------------------------------------------------
 
 
+def test_a_beat_of_another_attempt_is_none_of_ours(scene):
+    scene.watch()
+    scene.client(token="cd" * 16).progress(env_steps=5)
+    assert scene.look().progress_at_s is None
+
+
 def test_a_torn_beat_is_no_stall_the_newest_whole_one_stands(scene):
     scene.watch()
     me = scene.client()

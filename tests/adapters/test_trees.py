@@ -231,6 +231,18 @@ def test_below_a_shim_that_is_gone_the_cpu_time_of_the_rest_counts(io):
     assert look.at(105.0, process(WORKER, 1, ticks=TICKS_PER_S), witnesses=True).witness == "cpu"
 
 
+def test_a_witness_stands_until_nobody_asks_for_it(io):
+    look = Look()
+    look.at(100.0, process(WORKER, 1), witnesses=True)
+    look.at(105.0, process(WORKER, 1, ticks=TICKS_PER_S), witnesses=True)
+    look.at(110.0, process(WORKER, 1, ticks=TICKS_PER_S), witnesses=True)
+    assert (look.tree.witness, look.tree.witness_at_s) == ("cpu", 105.0)
+    look.at(111.0, process(WORKER, 1, ticks=TICKS_PER_S))
+    assert (look.tree.witness, look.tree.witness_at_s) == ("", None)
+    look.at(112.0, process(WORKER, 1, ticks=9 * TICKS_PER_S), witnesses=True)
+    assert look.tree.witness == "", "a first look shows nothing"
+
+
 def test_what_its_processes_read_and_write_counts_together(io):
     look, processes = Look(), (process(WORKER, 1), process(CHILD, WORKER), process(GRANDCHILD, WORKER))
     io |= {WORKER: 1000, CHILD: 2000, STRANGER: 10**9}
