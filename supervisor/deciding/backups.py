@@ -34,8 +34,15 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
     elif item.verb is Verb.BACKUP:
         names = item.names or tuple(sorted(context.state.programs))
         result = (begin(context, rule.OPERATOR, item.text, names, why=f"{item.by} requested it"), SUCCESS, "started")
+    elif context.state.backups.rollback is not None:
+        under_way = context.state.backups.rollback.backup
+        result = (item.text, FAILED, f"a rollback to {under_way} is under way; wait for its end")
     else:
-        result = _roll_back(context, item)
+        kept_as = rule.name_of(context.wall_s, "before rollback", context.state.backups.names)
+        who = ", ".join(item.names) or "every program in it"
+        why = f"{item.by} requested a rollback of {who} to backup {item.text}; extralife verifies it first"
+        context.record(facts.RollbackIntended(why, item.text, item.names, kept_as, item.by))
+        result = (item.text, SUCCESS, kept_as)
     context.command(commands.Reply(item.request_id, (result,)))
 
 
@@ -76,17 +83,6 @@ def begin(
     name = rule.name_of(context.wall_s, label or ("" if cause == rule.OPERATOR else cause), context.state.backups.names)
     context.record(facts.BackupIntended(f"backup {name}: {why}", name, label, cause, programs, due_wall_s))
     return name
-
-
-def _roll_back(context: DecisionContext, item: Asked) -> tuple[str, int, str]:
-    under_way = context.state.backups.rollback
-    if under_way is not None:
-        return (item.text, FAILED, f"a rollback to {under_way.backup} is under way; wait for its end")
-    kept_as = rule.name_of(context.wall_s, "before rollback", context.state.backups.names)
-    who = f"{', '.join(item.names)}" if item.names else "every program in it"
-    why = f"{item.by} requested a rollback of {who} to backup {item.text}; extralife verifies it first"
-    context.record(facts.RollbackIntended(why, item.text, item.names, kept_as, item.by))
-    return (item.text, SUCCESS, kept_as)
 
 
 # --- outcomes -------------------------------------------------------------------------------------------------------

@@ -117,40 +117,37 @@ def _fact(context: DecisionContext, step: Step, seen: Seen) -> facts.Fact:
     if step is Step.COPY:
         return facts.OffsiteAsked("a copy is made and verified before this box is stopped", copies.DONE)
     name, error = _name(context), {Step.BEGIN: context.state.when_done.error, Step.REFUSE: seen.copy_error}.get(step, "")
+    because = reason(context.state, context.settings, seen.cause, now_s=context.now_s, wall_s=context.wall_s)
     if step is Step.ENDED:
         error = f"this box is still there {span(context.settings.when_done.timeout_s)} after its success"
     why = {
-        Step.BEGIN: _begun(context, seen.cause),
+        Step.BEGIN: _begun(context, because),
         Step.CALL_OFF: "this box is not stopped: a program is wanted again, or a limit was raised",
         Step.LEAVE: "every program saves and exits before this box is stopped",
         Step.REFUSE: f"this box is NOT stopped, as no copy off the box is verified: {error}; {_OVERRULE}",
-        Step.REPORT: _report(context, seen.cause),
+        Step.REPORT: _report(context, because),
         Step.RUN: f"{name} is run to stop this box",
         Step.ENDED: f"{name} did not stop this box: {error}",
     }[step]
     return facts.WhenDoneStep(why, step.value, seen.cause, error=error)
 
 
-def _begun(context: DecisionContext, cause: str) -> str:
+def _begun(context: DecisionContext, because: str) -> str:
     record = replace(context.state.when_done, since_s=context.now_s)
     left_s = rule.due_s(context.settings.when_done, record) - context.now_s
     when = f"in {span(left_s)} (`supervisorctl when-done cancel` keeps it)" if left_s > 0 else "now"
     again = f"; {_name(context)} has run, and {record.error}" if record.failures else ""
-    return f"{_reason(context, cause)}{again}: this box is stopped {when}"
+    return f"{because}{again}: this box is stopped {when}"
 
 
-def _report(context: DecisionContext, cause: str) -> str:
+def _report(context: DecisionContext, because: str) -> str:
     record, copied = context.state.when_done, context.state.offsite.copied
     paid_s = context.now_s - record.off_s
     spent = cost.usd_of(paid_s / 3600.0, context.settings.cost.usd_per_hour)
     so_far = span(paid_s) if spent is None else usd(spent)
     off_box = record.copied_s is not None and copied is not None
     saved = f"also off the box as {copied.snapshot}" if off_box and copied else "on this box only"
-    return f"{_reason(context, cause)}; {so_far} so far; all is saved, {saved}; this box is now told to stop"
-
-
-def _reason(context: DecisionContext, cause: str) -> str:
-    return reason(context.state, context.settings, cause, now_s=context.now_s, wall_s=context.wall_s)
+    return f"{because}; {so_far} so far; all is saved, {saved}; this box is now told to stop"
 
 
 FEATURE = Feature(
