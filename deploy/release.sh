@@ -56,7 +56,7 @@ check_host() {
     fi
     local version
     version=$(systemctl --version | awk 'NR == 1 { print $2 }')
-    ((version >= 250)) || die "systemd $version is too old: 250 or newer is needed (Debian 12, Ubuntu 24.04)"
+    ((version >= 250)) || die "systemd $version is too old: 250 or newer is needed (Debian 12 or 13, Ubuntu 24.04)"
 }
 
 check_prefix() {
@@ -89,7 +89,7 @@ find_python() {
         fi
     done
     candidate=${PYTHON:-python3} && candidate=${candidate%% *}
-    die "Python 3.11 or newer is needed, and $candidate is $("$candidate" -V 2>/dev/null || echo "not there") (Debian 12, Ubuntu 24.04: apt-get install python3 python3-venv)"
+    die "Python 3.11 or newer is needed, and $candidate is $("$candidate" -V 2>/dev/null || echo "not there") (Debian 12 or 13, Ubuntu 24.04: apt-get install python3 python3-venv)"
 }
 
 # put SOURCE TARGET: copy the file if it differs, with the prefix in place of /opt/extralife.
