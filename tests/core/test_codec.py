@@ -134,6 +134,11 @@ def test_a_body_that_is_nested_without_end_is_no_json():
         decode("Finished", 1, "[" * 100_000)
 
 
+def test_a_long_body_that_is_no_object_is_shown_in_part():
+    with pytest.raises(MalformedFact, match=rf"^fact Finished is not a JSON object: '\[{'1,' * 39}1'$"):
+        decode("Finished", 1, f"[{'1,' * 500}1]")
+
+
 @pytest.mark.parametrize(
     ("fact", "says"),
     [

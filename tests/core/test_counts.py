@@ -24,6 +24,11 @@ def test_steps_that_were_lost_stay_computed():
     assert counts.computed_steps == 5700
 
 
+def test_a_loss_of_unknown_size_is_counted_as_such():
+    counts = counted(Counts(computed_steps=5000), 5000, 4000, resumed(4000, None))
+    assert (counts.computed_steps, counts.lost_steps, counts.lost_unknown) == (5000, 0, 1)
+
+
 def test_ends_by_cause():
     counts = counted(counted(Counts(), None, None, ended("crash")), None, None, ended("crash"))
     assert counted(counts, None, 70, ended("killed")) == Counts(ends={"crash": 2, "killed": 1}, computed_steps=70)

@@ -418,6 +418,23 @@ def poisoned(core, step=80_000):
     return decision
 
 
+def test_a_checkpoint_that_kills_three_times_is_set_aside_and_the_one_before_is_tried():
+    core = Core(settings("Pong"))
+    core.begin()
+    decision = poisoned(core)
+    assert [fact.step for fact in of(decision, facts.CheckpointQuarantined)] == [80_000]
+    assert [command.step for command in of(decision, commands.QuarantineCheckpoint)] == [80_000]
+    assert core.program("Pong").ckpt_step is None
+    decision = poisoned(core, 60_000)
+    assert not of(decision, facts.CheckpointQuarantined), "one is enough until there is a newer one: not all may burn"
+    core.to_wake()
+    core.running("Pong")
+    resume(core, 60_000)
+    core.later(1.0).look(Pong={"ckpt_step": 61_000, "ckpt_count": 1})
+    assert core.told(facts.Checkpointed)[-1].step == 61_000, "told at once: the doubt is over"
+    assert not core.program("Pong").quarantined_since_ckpt
+
+
 def test_a_checkpoint_that_was_never_set_aside_is_so_when_somebody_resumes_from_it():
     """The daemon was killed between the fact and the rename: without this the poison would stay the newest for ever."""
     core = Core(settings("Pong"))

@@ -169,6 +169,13 @@ def test_steps_that_are_on_record_as_lost_are_not_lost_again():
     assert of(again, commands.AlertReboot)[0].losses["Pong"].steps == 300
 
 
+def test_lost_work_is_told_again_by_the_worker_that_resumes():
+    core, _ = rebooted()
+    core.running("Pong")
+    core.look(core.report("Pong", "resumed", step=8500), Pong={})
+    assert core.told(facts.Resumed)[0].why == "resumed at step 8,500 (last exit: reboot), at least 500 steps lost"
+
+
 def test_a_reboot_with_nothing_known():
     core = Core(settings("Pong")).running("Pong")
     core.later(100.0)
@@ -225,3 +232,11 @@ def test_facts_of_what_is_not_there_change_no_program():
         facts.DaemonSuspended("x", 5.0, 9.0),
     ):
         assert fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs == core.state.programs
+
+
+def test_a_checkpoint_of_unknown_step_that_was_set_aside():
+    core = Core(settings("Pong")).running("Pong")
+    core.look(Pong={"ckpt_step": 5, "ckpt_count": 1})
+    fact = facts.CheckpointQuarantined("x", "Pong", "ckpt-?", None)
+    program = fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs["Pong"]
+    assert (program.ckpt_step, program.quarantined_since_ckpt) == (5, True)

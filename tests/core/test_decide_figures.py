@@ -62,6 +62,20 @@ def test_the_first_step_of_the_first_attempt():
     assert len(core.told(facts.Resumption)) == 1
 
 
+def test_an_attempt_that_shows_a_smaller_step_first_has_lost_at_least_the_steps_between():
+    core = at_step()
+    shows(core, 48_100, 48_100)
+    found = resumed(core)
+    assert (found.step, found.lost_steps, found.lost_s, found.at_least) == (48_100, 1900, 19.0, True)
+    assert found.why.startswith(
+        "shows step 48,100 first (last exit: killed): it has resumed there or before, at least 1,900 steps lost"
+    )
+    assert core.program("Pong").steps == 48_100
+    core.later(700)
+    shows(core, 49_000, 48_100)
+    assert not core.told(facts.ResumeUnknown)
+
+
 def test_one_that_goes_on_beyond_it_has_lost_nobody_knows_how_much():
     core = at_step()
     shows(core, 50_200, 50_200)
@@ -225,6 +239,27 @@ def test_what_diverged_of_a_count_that_begins_anew_is_set_aside_by_its_path():
         core.to_wake()
     (spawn,) = of(core.last, commands.Spawn)
     assert (spawn.aside, spawn.from_step) == (("run/10000.ckpt",), None)
+
+
+def test_a_loss_is_no_more_than_what_was_computed():
+    core = saver(begin_anew=False)
+    shows(core, 48_001, 48_001)
+    core.later(60.0)
+    again(core)
+    finds(core, OwnCheckpoint())
+    shows(core, 1, 1)
+    assert core.program("Pong").counts.lost_steps <= core.program("Pong").counts.computed_steps
+    other = Core(settings(spec("Pong", progress=Progress.AUTO, figures=READ, checkpoint_glob="run/*")), checks=1000)
+    other.begin()
+    finds(other, saved(other, 48_000))
+    other.running("Pong")
+    shows(other, 48_001, 48_001)
+    other.later(60.0)
+    shows(other, 48_300, 48_001)
+    again(other)
+    finds(other, OwnCheckpoint())
+    shows(other, 1, 1)
+    assert resumed(other).lost_steps == 300, "the others were computed elsewhere"
 
 
 def test_an_attempt_that_dies_before_its_first_steps_are_judged_leaves_the_position_as_it_was():

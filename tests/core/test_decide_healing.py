@@ -1,7 +1,9 @@
 """From readings to healing: the ladder of a stall, the daemon's own absence, gaps, intervals, slowness."""
 
+from dataclasses import replace
+
 import pytest
-from core_kit import Core, commands, facts, kinds, of, settings, spec
+from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
 
 from supervisor.model.inputs import EvidenceTaken, Sampled, Survival, Verb
 from supervisor.model.lifecycle import Phase
@@ -21,6 +23,40 @@ def names(told):
 def verdicts(told):
     """Without what is only counted."""
     return [name for name in names(told) if name != "Tallied"]
+
+
+def test_evidence_comes_before_healing():
+    core = Core(settings("Pong")).running("Pong")
+    told = core.watch(31, Pong=stuck(core))
+    assert names(told) == ["Stalled"]
+    stalled = core.told(facts.Stalled)[0]
+    assert (stalled.stall, stalled.limit_s) == ("hang", 30.0)
+    assert [type(command) for command in core.last.commands] == [commands.TakeEvidence]
+    assert core.phase("Pong") is Phase.RUNNING
+    since = stuck(core, progress_at_s=core.now_s - 31)
+    assert core.watch(3, Pong=since) == [], "the evidence is on its way"
+    examined = core.evidence("Pong", stacks="File a.py", wchan="futex_wait")
+    assert kinds(examined) == ["Examined"]
+    assert examined.commands == ()
+    assert "stacks, wchan" in core.told(facts.Examined)[0].why
+    core.watch(1, Pong=since)
+    assert of(core.last, commands.AskToLeave)
+    assert of(core.last, facts.StopIntended)[0].grace_s == 3.0
+    assert core.watch(2, Pong=since) == [], "nothing is judged any more: it is leaving"
+    assert of(core.to_wake(), commands.KillTree)
+    core.ended("Pong", signal=9)
+    assert core.told(facts.Exited)[0].cause == "stalled"
+    assert core.program("Pong").streak == 1
+    assert core.phase("Pong") is Phase.STARTING
+    assert core.told(facts.Exited)[0].why == "ended after a stall (hang), killed by SIGKILL"
+
+
+def test_evidence_that_could_read_nothing():
+    core = Core(settings("Pong")).running("Pong")
+    core.watch(31, Pong=stuck(core))
+    core.give(replace(evidence(core), evidence={}))
+    assert core.told(facts.Examined)[0].why == "evidence taken before healing: nothing could be read"
+    assert core.give(evidence(core)).facts == (), "and the late answer of another examination is not kept twice"
 
 
 # --- the ladder -------------------------------------------------------------------------------------------------------
@@ -44,6 +80,20 @@ def test_a_worker_that_moves_again_while_it_is_examined_is_left_alone():
     assert of(core.last, commands.TakeEvidence)
 
 
+def test_a_stopped_process_is_continued_first_and_revived():
+    core = Core(settings("Pong")).running("Pong")
+    told = core.watch(6, Pong=stuck(core, proc_state="T"))
+    assert names(told)[-1] == "Stalled"
+    assert signals(core.last) == ["SIGCONT"]
+    assert not of(core.last, commands.TakeEvidence)
+    assert core.watch(2, Pong={"progress_at_s": core.now_s - 6, "proc_state": "S"}) == []
+    told = core.watch(1, Pong={})
+    assert names(told) == ["Revived"]
+    assert "after SIGCONT" in told[0].why
+    assert core.told(facts.Exited) == []
+    assert core.program("Pong").gaps_s == (), "a SIGSTOP must not widen the limit"
+
+
 # --- stopped by someone -------------------------------------------------------------------------------------------------
 
 
@@ -58,6 +108,15 @@ def test_a_process_that_stays_stopped_is_examined_and_ended():
     core.evidence("Pong")
     core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "T"})
     assert core.phase("Pong") is Phase.STOPPING
+
+
+def test_flapping_between_d_and_s_is_no_flood_of_facts():
+    core = Core(settings("Pong")).running("Pong")
+    at_s, told = core.now_s, []
+    core.watch(30, Pong={"progress_at_s": at_s})
+    for second in range(60):
+        told += core.watch(1, Pong={"progress_at_s": at_s, "proc_state": "DS"[second % 2]})
+    assert len(told) <= 12
 
 
 # --- inside the kernel --------------------------------------------------------------------------------------------------
@@ -214,6 +273,22 @@ def test_a_new_attempt_begins_with_the_interval_that_was_chosen():
     assert of(decision, commands.SetControl)[0].interval_s == core.program("Pong").interval_s < 60.0
     core.running("Pong")
     assert not of(core.last, facts.IntervalChosen), "what a save costs is remembered over attempts"
+
+
+def test_slowness_is_told_once_until_it_is_over():
+    core = Core(settings("Pong")).running("Pong")
+    core.watch(100, Pong={"steps_per_s": 1000.0})
+    told = core.watch(200, Pong={"steps_per_s": 400.0})
+    slowed = [fact for fact in told if isinstance(fact, facts.Slowed)]
+    assert [(fact.rate, fact.usual) for fact in slowed] == [(400.0, 1000.0)]
+    assert slowed[0].why == "400 steps/s for 1m, usually 1000"
+    assert core.phase("Pong") is Phase.RUNNING
+    core.watch(5, Pong={"steps_per_s": None})
+    core.watch(5, Pong={"steps_per_s": 1000.0})
+    core.watch(59, Pong={"steps_per_s": 400.0})
+    assert len(core.told(facts.Slowed)) == 1
+    core.watch(5, Pong={"steps_per_s": 400.0})
+    assert len(core.told(facts.Slowed)) == 2
 
 
 # --- slowness --------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,29 @@ def again(core):
 
 
 @pytest.mark.fault("exploding-q")
+def test_a_q_beyond_what_the_game_can_pay_is_rolled_back_to_when_it_was_well():
+    core = running()
+    core.watch(3, Pong={"steps": 79_990, "q_max_abs": 99.0, **Q})
+    save(core, 79_990, q_max_abs=90.0, **Q)
+    core.watch(1, Pong={"steps": 80_000, "q_max_abs": 90.0, **Q})
+    core.watch(30, Pong={"steps": counting(80_010), "q_max_abs": 500.0, **Q})
+    core.watch(59, Pong={"steps": counting(90_000), "q_max_abs": 1200.0, **Q})
+    assert core.phase("Pong") is Phase.RUNNING, "a minute of it, not less"
+    explode(core, 95_000, 3)
+    assert core.phase("Pong") is Phase.STOPPING
+    told = core.told(facts.Sickened)[0]
+    assert (told.illness, told.action, told.fine_step) == ("exploding", "rollback", 80_000)
+    assert told.why.startswith("its Q exploded for 1m: largest |Q| 1200, possible |Q| 100")
+    assert told.evidence["largest |Q|"] == "1200"
+    assert core.told(facts.KillIntended), "what it would save is not wanted"
+    decision = core.ended("Pong", signal=9, steps=95_010, ckpt_step=94_000)
+    assert core.told(facts.Exited)[0].cause == "sick"
+    assert of(decision, commands.RollBack) == [commands.RollBack("Pong", 80_000)]
+    assert core.program("Pong").rollbacks == 1
+    assert of(decision, commands.Spawn) == [] or of(decision, commands.Spawn)[0].rollbacks == 1
+
+
+@pytest.mark.fault("exploding-q")
 def test_the_budget_is_that_of_divergences_and_then_it_is_given_up():
     core = running()
     exploded(core, 0, 80_000)
@@ -149,3 +172,10 @@ def test_games_that_are_not_counted_are_no_fall_and_a_worker_that_leaves_is_not_
     assert core.told(facts.Sickened) == []
     core.watch(2, Pong={"steps": None, "q_max_abs": 1.0, **Q})
     assert core.memory.watches["Pong"].well_at == {}
+
+
+def test_nothing_is_known_of_a_worker_that_tells_nothing():
+    from supervisor.deciding.health import figures
+    from supervisor.model.inputs import Sample
+
+    assert figures(Sample("t")) == "no figures known"

@@ -159,6 +159,16 @@ def test_a_staggered_start_wakes_the_loop():
     assert len(core.told(facts.SpawnIntended)) == before + 1
 
 
+def test_a_trial_that_passes_is_home_and_the_record_says_so():
+    core = climbed("wide")
+    core.until_level("heavy")
+    assert core.levels()[:3] == [("light", False), ("wide", True), ("heavy", True)]
+    core.train(3 * 3600.0)
+    assert core.levels()[-1] == ("heavy", False)
+    assert "it is the highest level" in core.state.climb.said
+    assert not core.state.climb.trial
+
+
 def test_a_review_without_steps_or_with_less_than_none_knows_no_speed():
     core = climbed()
     core.pace["light"] = 0.0
@@ -231,6 +241,14 @@ def test_deaths_are_not_forgiven_by_a_move():
     assert core.told(facts.ProgramConfigured, "Pong")[-1].moved
 
 
+def test_a_reboot_of_which_little_is_known_counts_half():
+    core = climbed("wide")
+    core.train(60.0)
+    core.later(60.0).reboot("boot-2", cause="unclean", down_s=7200.0)
+    judged = core.told(facts.RebootJudged)[-1]
+    assert (judged.weight, judged.up_s) == (0.5, 0.0)
+
+
 # --- reboots ---------------------------------------------------------------------------------------------------------------
 
 
@@ -267,6 +285,18 @@ def test_a_container_killed_in_a_level_s_first_seconds_proves_nothing_about_it()
     power_cut(core, "boot-1", kind="container")
     assert core.told(facts.RebootJudged)[-1].weight == 1.0, "no such end at the level below"
     assert core.state.level == "light"
+
+
+def test_kills_that_come_at_each_level_are_no_fault_of_the_load():
+    core = climbed()
+    core.train(300.0)
+    power_cut(core, "boot-1", kind="container")
+    assert core.told(facts.RebootJudged)[-1].weight == 1.0, "there is nothing below, and no level is left for it"
+    core.until_level("wide")
+    core.train(300.0)
+    power_cut(core, "boot-1", kind="container")
+    weight = core.told(facts.RebootJudged)[-1].weight
+    assert 0.0 < weight < 1.0
 
 
 def test_a_reboot_while_pinned_moves_nothing():
@@ -380,6 +410,13 @@ def test_a_pre_check_is_a_veto_until_it_is_lifted():
     lifted = facts.VetoLifted("it has been cool for 30m", "gpu_temperature", 1800.0)
     core.state = fold(core.state, Stamped(0, core.now_s, 0.0, core.boot_id, lifted))
     core.until_level("wide", 3600.0)
+
+
+def test_no_trial_of_what_is_vetoed():
+    core = climbed(vetoes={"wide": "no room"}.items())
+    core.train(3600.0)
+    assert core.state.level == "light"
+    assert "no trial of wide while no room" in core.state.climb.said
 
 
 # --- the config ------------------------------------------------------------------------------------------------------------
@@ -569,6 +606,14 @@ def test_another_ladder_is_read_anew_and_its_speeds_with_it():
     assert sum(level_memory.known(core.state).speeds.readings) > 1
     core.load(ladder(levels=(LEVELS[0], replace(LEVELS[1], num_envs=12), LEVELS[2])))
     assert level_memory.known(core.state).speeds.readings == (0, 0, 0)
+
+
+def test_after_a_reboot_the_box_goes_no_higher_than_it_may_now():
+    core = climbed("heavy")
+    core.train(60.0)
+    core.settings = ladder(vetoes={"wide": "no room"}.items())
+    power_cut(core, "boot-2")
+    assert "down to light: no room" in core.told(facts.RebootJudged)[-1].why
 
 
 def test_what_was_trained_before_a_pin_is_on_record_once():

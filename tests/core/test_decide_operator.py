@@ -115,6 +115,15 @@ def test_who_waits_for_a_worker_that_the_kernel_holds_is_told_so():
     assert core.phase("Pong") is Phase.STOPPED
 
 
+def test_one_look_in_state_d_is_no_grip_of_the_kernels():
+    core = Core(settings("Pong")).running("Pong")
+    core.ask("stop", "Pong")
+    core.look(Pong={"proc_state": "D"})
+    assert answer(core.to_wake()) is None, "perhaps it only waits for its disk"
+    ((_, code, text),) = answer(core.to_wake())
+    assert (code, "it is inside a kernel call" in text) == (30, True)
+
+
 def test_start_while_it_still_leaves_brings_it_back():
     core = Core(settings("Pong")).running("Pong")
     core.ask("stop", "Pong")
@@ -150,6 +159,13 @@ def test_what_the_operator_stopped_stays_stopped_over_daemons_and_reboots():
     assert core.phase("Qbert") is Phase.STARTING
     core.load(replace(core.settings, programs=(spec("Pong", digest="Pong-2"), spec("Qbert"))))
     assert core.phase("Pong") is Phase.STOPPED, "a new config is not the operator's `start`"
+
+
+def test_stopped_while_the_host_went_down():
+    core = Core(settings("Pong")).running("Pong")
+    core.ask("stop", "Pong")
+    core.later(9.0).reboot("boot-2")
+    assert core.phase("Pong") is Phase.STOPPED
 
 
 # --- SIGTERM, SIGKILL ---------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
+from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.worker.figures import Sources
@@ -178,6 +179,18 @@ def test_where_it_goes_on_is_unknown(found, sample, why):
     assert told == f"trains again (last exit: killed), but {why}: how much work was lost is unknown"
 
 
+def test_steps_show_that_it_trains_also_soon_after_an_early_death():
+    one, two, speed = {"first_steps": (910,)}, {"first_steps": (910, 920)}, {"steps_per_s": 5.0}
+    for sample, phase in (({}, Phase.STARTING), (one, Phase.STARTING), (two, Phase.RUNNING), (speed, Phase.RUNNING)):
+        core = script()
+        starts(core, OwnCheckpoint())
+        trains(core, 60.0)
+        dies(core)
+        starts(core, own(900, core=core))
+        core.watch(20.0, Pong={"phase": "training", "live_at_s": None, "source": "figures", "steps_per_s": None} | sample)
+        assert core.phase("Pong") is phase
+
+
 ANEW_WHY = "; it counts its steps anew, and they are added (if it has begun from scratch, set steps_begin_anew = false)"
 
 
@@ -271,6 +284,15 @@ def test_without_an_older_whole_one_nothing_is_set_aside_and_health_forgives():
     assert well.program("Pong").suspect_deaths == 0
     dies(well, code=1)
     assert not well.told(facts.CheckpointQuarantined)
+
+
+def test_another_torn_one_begins_its_own_count():
+    core = script()
+    for name in ("a", "a", "b", "b"):
+        starts(core, own(900, core=core, torn=f"/w/{name}.pt"))
+        dies(core, code=1)
+    assert core.program("Pong").suspect_deaths == 2
+    assert not core.told(facts.CheckpointQuarantined)
 
 
 def test_a_whole_one_that_kills_three_times_after_training_began_is_set_aside_by_its_path():
@@ -371,6 +393,14 @@ def test_a_start_from_nothing_after_there_was_something_is_a_critical_alert_befo
     dies(core, code=1)
     starts(core, OwnCheckpoint(note="nothing matches"))
     assert len(alerts(core)) == 1, "there is nothing left to lose"
+
+
+def test_one_that_may_be_cut_is_something():
+    core = script()
+    starts(core, OwnCheckpoint(sure=False, note="a.bin: it may be cut"))
+    assert core.told(facts.StartsFrom)[0].why == (
+        "begins again from nothing, although there was one that may be cut; starts without a checkpoint: a.bin: it may be cut"
+    )
 
 
 def test_a_divergence_sets_aside_from_that_step_on_before_the_next_start():

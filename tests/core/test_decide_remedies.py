@@ -263,6 +263,22 @@ def test_a_crawl_is_examined_when_it_is_told():
 
 
 @pytest.mark.fault("slow")
+def test_a_crawl_that_lasts_is_started_again_once_in_a_while_and_holds_nothing_against_it():
+    core = crawling("Pong")
+    core.watch(1900, Pong={"steps_per_s": 400.0})
+    asked = core.told(facts.StopIntended)[0]
+    assert (asked.reason, asked.why) == ("slow", "slow for 30m while no other program is: saves and restarts")
+    decision = core.ended("Pong", code=75)
+    assert of(decision, commands.Spawn)
+    assert (core.program("Pong").streak, core.program("Pong").restarts) == (0, 0)
+    core.spawned("Pong")
+    core.watch(100, Pong={"steps_per_s": 1000.0})
+    core.watch(3000, Pong={"steps_per_s": 400.0})
+    assert len(core.told(facts.Slowed)) == 2
+    assert len(core.told(facts.StopIntended)) == 1, "it did not help, so not again within six hours"
+
+
+@pytest.mark.fault("slow")
 def test_a_crawl_of_all_is_the_boxs_and_no_restart_helps():
     core = crawling("Pong", "Qbert")
     core.watch(3000, Pong={"steps_per_s": 400.0}, Qbert={"steps_per_s": 400.0})

@@ -1,7 +1,7 @@
 """Programs that say nothing of themselves: quiet or silent, halted children, and from when on they count as RUNNING."""
 
 import pytest
-from core_kit import Core, facts, gpu, gpus, settings, spec
+from core_kit import Core, commands, facts, gpu, gpus, of, settings, spec
 
 from supervisor.model.inputs import Halted, Verb
 from supervisor.model.lifecycle import Phase
@@ -47,6 +47,16 @@ def test_the_next_kill_for_silence_takes_twice_as_long_until_it_is_healthy_again
     assert core.program("Pong").silences == 0
 
 
+def test_work_without_a_word_ends_the_count_of_deaths_too():
+    core = script().running("Pong")
+    ends(core)
+    core.running("Pong")
+    assert core.program("Pong").streak == 1
+    core.watch(700, Pong={"progress_at_s": None, "live_at_s": None, "witness_at_s": works, "witness": "cpu"})
+    assert core.told(facts.Recovered)
+    assert core.program("Pong").streak == 0
+
+
 def test_one_that_was_to_be_ended_for_silence_and_works_again_is_left_alone():
     core = script().running("Pong")
     same = mute(core)
@@ -74,6 +84,26 @@ def test_a_gpu_that_another_program_holds_too_shows_nothing():
     core.see(gpus(gpu(processes=((4321, None), (99, None)), utilisation_minute=Spread(0.0, 9.0, 90.0))))
     core.watch(602, period_s=2.0, Pong=mute(core, pids=(4321,)))
     assert core.told(facts.Stalled)[0].stall == "silent"
+
+
+@pytest.mark.parametrize("progress", [Progress.AUTO, Progress.NONE, Progress.BEAT])
+def test_a_stopped_child_is_named_once_and_continued_again_and_again(progress):
+    core = Core(settings(spec("Pong", progress=progress)), checks=1000).running("Pong")
+    child = Halted(77, 5, "python", "T", core.now_s)
+    moving = {"progress_at_s": lambda now_s: now_s, "halted": (child,)}
+    core.watch(4, Pong=moving)
+    assert not core.told(facts.ChildHalted)
+    sent = []
+    for _ in range(12):
+        core.watch(1, Pong=moving)
+        sent += of(core.last, commands.ContinueChild)
+    assert {(each.pid, each.start_ticks) for each in sent} == {(77, 5)}
+    assert len(sent) == 3, "every five seconds"
+    told = core.told(facts.ChildHalted)
+    assert len(told) == 1
+    assert told[0].why == "its process python(77) is stopped for 5s (state T): it is sent SIGCONT"
+    core.watch(600, Pong=moving)
+    assert len(core.told(facts.ChildHalted)) == 2
 
 
 # --- children -----------------------------------------------------------------------------------------------------------

@@ -95,6 +95,19 @@ def test_of_several_attempts_the_newest_stands_for_all_and_the_lowest_beginning_
     assert kept_of([point(4400, "a", 100), again]) == [False, True], "what attempt b took back stays taken back"
 
 
+def test_a_track_has_the_columns_of_its_rows():
+    rows = [row(0.0, "a", loss=Spread(1.0, 2.0, 3.0), entropy=0.5), row(10.0, "b", loss=4.0)]
+    sheet = PROGRAMS.only({"loss", "entropy"})
+    track = tracks_of(sheet, rows)["Pong",]
+    assert (track.at_s, track.wall_s) == ([0.0, 10.0], [WALL_S, WALL_S + 10.0])
+    assert (track.keys, track.words) == ([("Pong", "a"), ("Pong", "b")], [rows[0].words] * 2)
+    assert track.values == {"loss": [2.0, 4.0], "entropy": [0.5, None]}
+    assert track.ends == {"loss": ([1.0, 4.0], [3.0, 4.0])}
+    assert track.first() == rows[0]._replace(values={"loss": 2.0, "entropy": 0.5})
+    first, second = ([*tracks_of(sheet, [each]).values()] for each in rows)
+    assert second[0].after(first[0]) == track
+
+
 @pytest.mark.parametrize(("by_attempt", "kl"), [(True, [None, 2.0]), (False, [0.5, 2.0])])
 def test_where_attempts_share_a_row_so_do_their_figures_of_own_names(by_attempt, kl):
     """The attempt that reported kl in the first period was not the newest one of that period."""
@@ -182,6 +195,20 @@ def test_the_host_and_each_gpu_with_its_phases():
     assert (lost.keys, lost.words, lost.values["used_bytes"]) == (("1", ""), ("fell off the bus",), None)
     core.memory = replace(core.memory, gpus=gpus(gpu(0)))
     assert recorded(core)["gpus"][0].words == (None,), "its reasons are not known"
+
+
+def test_a_rollback_takes_back_more_than_one_attempt():
+    rows = [point(1000, "a"), point(2000, "b", 1000), point(3000, "c", 2000), point(1500, "d", 1200)]
+    assert kept_of(rows) == [True, False, False, True]
+    rows = [point(1000, "a"), point(3000, "b", 1000), point(2000, "c", 2000), point(2500, "d", 2400)]
+    assert kept_of(rows) == [True, False, True, True]
+
+
+def test_without_a_known_beginning_an_attempt_counts_from_its_first_row():
+    assert kept_of([point(4000, "a"), point(4400, "a"), point(4200, "b"), point(4600, "b")]) == [True, False, True, True]
+    assert kept_of([point(None, "a"), point(5, "b")]) == [True, True]
+    assert kept_of([point(4000, "a"), point(None, "b")]) == [True, True]
+    assert kept_of([]) == []
 
 
 # --- curves ------------------------------------------------------------------------------------------------------------

@@ -39,6 +39,11 @@ def test_the_newest_time_of_the_calendar(calendar, due):
     assert (found and found.isoformat()) == due
 
 
+def test_a_time_of_the_calendar_is_due_at_its_own_moment():
+    nine = WEDNESDAY.replace(minute=0, second=0, microsecond=0)
+    assert [last_due(calendar, nine) for calendar in ("hourly", "daily 09:00", "weekly wed 09:00")] == [nine] * 3
+
+
 @pytest.mark.parametrize(
     "calendar", ["", "daily", "daily 24:00", "daily 3:30", "weekly 03:30", "30 3 * * *", "daily 03:30 "]
 )

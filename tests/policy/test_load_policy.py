@@ -313,3 +313,17 @@ def test_time_that_goes_back_is_no_time():
     after = load.learned(state, at_s=400.0, up_s=0.0, reading=None)
     assert after.at_s == 1000.0
     assert after.speeds == load.pace.aged(state.speeds, 0.0)
+
+
+def test_the_ladder_as_it_is_shown_says_how_sure_the_speeds_are():
+    box = Box().holds(SIX).quiet(10)
+    lines = load.shown(S, COSTS, box.state)
+    assert [line.speed_error is None for line in lines] == [readings == 0 for readings in box.state.speeds.readings]
+    assert lines[LIGHT].speed_error == load.pace.gain(box.state.speeds, LIGHT, SIX)[1]
+    assert lines[SIX].next_trial_s is None, "one is at home there"
+
+
+def test_placed_at_a_level_it_has_no_trial_and_has_run_no_time():
+    state = load.begin(6)._replace(home=THREE, trial=FIVE, stretch_s=99.0)
+    placed = load.placed(state, MEDIUM)
+    assert (placed.home, placed.trial, placed.stretch_s) == (MEDIUM, None, 0.0)

@@ -169,6 +169,10 @@ def test_overdue_by_its_own_habit(
     assert unsaved.overdue_unasked(age_s, gap_s, steps=steps, saved_step=saved, note="a note") == says
 
 
+def test_overdue_without_a_note() -> None:
+    assert unsaved.overdue_unasked(7201.0, None, steps=None, saved_step=None, note="") == "no checkpoint for 2h"
+
+
 # --- steps --------------------------------------------------------------------------------------------------------------
 
 
