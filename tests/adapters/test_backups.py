@@ -91,8 +91,12 @@ def test_a_backup_has_the_newest_checkpoint_of_each_and_says_so(box, pong):
     qbert = box.run_dirs("Qbert")["Qbert"]
     commit(qbert, 7, OTHER)
     (qbert / "results.csv").symlink_to("/etc/hostname")
-    info = box.make("Pong", "Qbert", "Never")
-    assert info.steps == {"Pong": 200, "Qbert": 7}
+    zaxxon = box.commits("Zaxxon", 7)
+    (zaxxon / "results.csv").touch()
+    os.truncate(zaxxon / "results.csv", 17 << 20)
+    info = box.make("Pong", "Qbert", "Zaxxon", "Never")
+    assert info.steps == {"Pong": 200, "Qbert": 7, "Zaxxon": 7}
+    assert [each.results is None for each in info.programs] == [False, True, True], "no link is followed, nor too much kept"
     assert info.method in {own.LINK, own.REFLINK}
     (found,) = backups.survey(box.root)
     assert found == info
@@ -100,7 +104,6 @@ def test_a_backup_has_the_newest_checkpoint_of_each_and_says_so(box, pong):
     kept = box.root / "b1" / "programs" / "Pong"
     assert (kept / "results.csv").read_text() == "then\n"
     assert {item.name for item in kept.iterdir()} == {f"ckpt-200.{TOKEN}", "results.csv"}
-    assert not (kept.parent / "Qbert" / "results.csv").exists(), "a link is not followed"
     assert box.make("Pong") == info, "asked again after a crash, it is there already"
 
 
@@ -203,7 +206,7 @@ DAMAGED, INVALID = "its list is damaged", "its list names an invalid program or 
         ({"programs": {"P": 5}}, DAMAGED), ({"programs": []}, DAMAGED), ({"created_wall_s": 10**400}, DAMAGED),
         (own_list(), ""), (own_list("../out.pt"), DAMAGED), (own_list("/etc/passwd"), DAMAGED), (own_list("a/../../b"), DAMAGED),
         (own_list(""), DAMAGED), (own_list(7), DAMAGED), (own_list("1.pt", ["../../x", 1, "", 0]), DAMAGED),
-        (own_list("1.pt", ["/etc/passwd", 1, "", 0]), DAMAGED), (own_list("1.pt", ["a"]), DAMAGED), (listed(own={}), DAMAGED),
+        (own_list("1.pt", ["/etc/passwd", 1, "", 0]), DAMAGED), (own_list("1.pt", ["a"]), DAMAGED), (listed(own={"path": "1.pt", "step": 1, "files": []}), DAMAGED),
         (own_list("1.pt", ["", 1, "", 0], ["a", 1, "", 0]), DAMAGED),
     ],
 )  # fmt: skip
@@ -460,6 +463,15 @@ def test_a_rollback_leaves_the_wanted_files_and_nothing_beside_them(box: Box) ->
     assert (run_dir / "results.csv").read_text() == "then\n"
     assert oct((run_dir / "results.csv").stat().st_mode & 0o777) == "0o644"
     assert backups.find(box.root, "kept").steps == {"Pong": 300}
+
+
+def test_results_that_came_later_go_with_their_checkpoints(box: Box) -> None:
+    results = box.commits("Pong", 200) / "results.csv"
+    box.make("Pong")
+    results.write_text("later\n")
+    box.back("Pong")
+    assert not results.exists()
+    assert (box.root / "kept/programs/Pong/results.csv").read_text() == "later\n"
 
 
 def test_what_a_failed_rollback_has_copied_is_removed_again(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,18 @@ def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
     assert groups.read(TOKEN).memory_bytes is None
 
 
+def test_a_controller_that_cannot_be_turned_on_is_lacking(files, monkeypatch):
+    real = cgroups._write
+
+    def refuse(path, said, **rest):
+        if said == "+memory":
+            raise OSError(16, "Device or resource busy")
+        real(path, said, **rest)
+
+    monkeypatch.setattr(cgroups, "_write", refuse)
+    assert files.groups().view()["lacking"] == ["memory"]
+
+
 def test_a_part_that_turns_out_unusable_is_not_used(tmp_path):
     groups = Cgroups(OwnCgroup(str(tmp_path)), lambda _name: LIMITS)
     why = f"{tmp_path} cannot be used: No such file or directory"

@@ -220,6 +220,22 @@ def test_another_journal_at_the_path_is_not_taken_when_the_files_are_opened_agai
     assert [each.fact for each in all_of(Path(found.damaged_path))] == [Finished("another's", "p")] * count
 
 
+def test_files_that_cannot_be_opened_again_are_tried_again_later(path: Path) -> None:
+    with contextlib.closing(Journal(path)) as journal:
+        told = append(journal)
+        journal._files.close()  # as on a file system that is gone
+        path.rename(path.with_name("away"))
+        for _ in range(7):
+            with pytest.raises(OSError):
+                append(journal)
+        path.with_name("away").rename(path)
+        for _ in range(4):
+            with contextlib.suppress(OSError):
+                told += append(journal)
+    assert len(told) > 1
+    assert all_of(path) == told
+
+
 # --- the swap ------------------------------------------------------------------------------------------------------------
 
 
