@@ -31,12 +31,6 @@ finally:
     if len(sys.argv) > 2: os.kill(int(sys.argv[2]), 0)
     open(sys.argv[1] + ".saved", "w").close()
 """
-# As a plain launcher does it (multiprocessing, subprocess): no handler, it waits for its ranks.
-PLAIN = """
-import subprocess, sys
-ranks = [subprocess.Popen([sys.executable, "-S", "saver.py", name]) for name in "ab"]
-for rank in ranks: rank.wait()
-"""
 # As torchrun does it: a handler that passes SIGTERM on, and waits. It is there before the first rank is up.
 PASSING = """
 import signal, subprocess, sys
@@ -57,13 +51,11 @@ finally: loader.kill()
 """
 PY = f"{PYTHON} -S"
 WRAPPED = {
-    "shell, then more": (["bash", "-c", f"{PY} saver.py a; echo done >> log"], "a"),
     "pipeline and more": (["bash", "-c", f"{PY} saver.py a 2>&1 | tee log; echo done >> log"], "a"),
     "background job": (["sh", "-c", f"{PY} saver.py a & {PY} saver.py b & wait"], "ab"),
     "environment of its own": (["bash", "-c", f"setsid env -i {PY} saver.py a; :"], "a"),
     "trap that passes it on": (["bash", "-c", f"trap 'kill $!; wait $!' TERM; {PY} saver.py a & wait"], "a"),
     "trap that waits": (["bash", "-c", f"trap 'echo bye' TERM; {PY} saver.py a; :"], "a"),
-    "plain launcher": ([sys.executable, "-S", "plain.py"], "ab"),
     "launcher that passes it on": ([sys.executable, "-S", "passing.py"], "ab"),
     "launcher that leaves": ([sys.executable, "-S", "leaving.py"], "ab"),
     "data loader": ([sys.executable, "-S", "loading.py"], "a"),
@@ -73,7 +65,7 @@ WRAPPED = {
 
 @pytest.fixture
 def box(tmp_path: Path) -> Path:
-    for name, text in {"saver": SAVER, "plain": PLAIN, "passing": PASSING, "leaving": LEAVING, "loading": LOADING}.items():
+    for name, text in {"saver": SAVER, "passing": PASSING, "leaving": LEAVING, "loading": LOADING}.items():
         (tmp_path / f"{name}.py").write_text(text)
     return tmp_path
 

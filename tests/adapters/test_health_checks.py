@@ -80,6 +80,20 @@ def test_the_whole_request(place: str, target: str, host: str) -> None:
     assert open_files() <= before
 
 
+def test_a_page_is_asked_at_the_port_of_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def connect(address: tuple[str, int], **_: float) -> socket.socket:
+        seen.append(address)
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(health_checks.socket, "create_connection", connect)
+    for url in ("http://host/", "https://u:p@host/", "http://[::1]:8080/x"):
+        with pytest.raises(Failed, match=r"^connection refused$"):
+            ask(http=url)
+    assert seen == [("host", 80), ("host", 443), ("::1", 8080)]
+
+
 @pytest.mark.parametrize(
     ("pieces", "why"),
     [
