@@ -9,11 +9,11 @@ import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from supervisor.printable import printable
-from supervisor.records import Record, dataclass
+from supervisor.records import Record
 
 DEFAULT: Final = "default"
 FILE: Final = "file"

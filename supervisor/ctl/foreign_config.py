@@ -13,12 +13,11 @@ import re
 import shlex
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from supervisor.ctl.outcome import GENERIC, Failed
-from supervisor.records import dataclass
 
 _MOST_BYTES: Final = 4 << 20
 _MOST_FILES: Final = 1000

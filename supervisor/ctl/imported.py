@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,6 @@ from supervisor.ctl.foreign_config import Section, processes, read
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
 from supervisor.policy.worker.placeholders import escaped
-from supervisor.records import dataclass
 
 _CHANNELS: Final = ("stdout", "stderr")
 _LOG_BYTES, _LOG_BACKUPS = 50 << 20, 10  # Supervisor's defaults

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.records import dataclass
+from dataclasses import dataclass
 
 # Exit codes, Supervisor's (LSB): scripts and monitoring plugins depend on them.
 OK = 0

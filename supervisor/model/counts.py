@@ -6,10 +6,10 @@ old facts lowers them. They come from facts alone: a report of a worker between 
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from supervisor.model import facts
-from supervisor.records import dataclass, replace
+from supervisor.records import replace
 
 
 @dataclass(frozen=True)

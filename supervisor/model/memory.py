@@ -7,7 +7,7 @@ must survive a restart is a fact.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from supervisor.model.inputs import JobSight, Sample
@@ -18,7 +18,7 @@ from supervisor.policy.box.prechecks import StandingObjection
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.worker.absence import Absence
 from supervisor.policy.worker.slowness import Pace
-from supervisor.records import Record, dataclass, replace
+from supervisor.records import Record, replace
 
 
 class Settled(Record):
@@ -74,7 +74,7 @@ class Observation:
     continued_at_s: float | None = None  # when it was sent SIGCONT for the present stall
     asked_at_s: float | None = None  # when evidence of the present stall was requested
     rates: tuple[float, ...] = ()
-    pace: Pace = Pace()
+    pace: Pace = field(default_factory=Pace)
     steps_before: int = 0  # the steps that were added to its own count at the newest look
     silent: bool = False  # no step came for so long that its rate is not known
     slow_since_s: float | None = None

@@ -15,13 +15,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import bucket_of
-from supervisor.records import Record, dataclass, replace
+from supervisor.records import Record, replace
 from workers.contract import FIGURES
 
 

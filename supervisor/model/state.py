@@ -7,7 +7,7 @@ host reboot, and in a replay by a test. Volatile data (newest beats, pending req
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from supervisor.model.alert_record import AlertRecord
 from supervisor.model.backup_record import BackupRecord
@@ -18,7 +18,7 @@ from supervisor.model.notice_record import NoticeRecord
 from supervisor.model.offsite_record import OffsiteRecord
 from supervisor.policy.box.reboot_pattern import Struck, pattern
 from supervisor.policy.upkeep.when_done import EndRecord
-from supervisor.records import Record, dataclass
+from supervisor.records import Record
 
 
 class Stop(Record):
@@ -309,7 +309,7 @@ class State:
     former_boxes: tuple[FormerBox, ...] = ()  # the newest ones
     clock_steps: dict[str, float] = field(default_factory=dict)  # by boot: the step in seconds that set a wrong clock
     oom_kills: int | None = None  # OOM kill count of our cgroup up to which ended attempts explain the kills
-    gpus: GpuRecord = GpuRecord()
+    gpus: GpuRecord = field(default_factory=GpuRecord)
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
     damage: Damage | None = None
     config: ConfigFault | None = None  # as long as the configuration is refused

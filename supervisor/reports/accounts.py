@@ -10,14 +10,14 @@ import heapq
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain
 from math import fsum
 from operator import itemgetter
 from typing import Final
 
 from supervisor.policy.upkeep.accounting import COMPUTING, Account
-from supervisor.records import Record, dataclass
+from supervisor.records import Record
 from supervisor.reports.ledger import ROUNDING_S, Ledger, ProgramTimeline, Slice
 
 Seconds = dict[Account, float]

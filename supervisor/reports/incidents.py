@@ -20,7 +20,7 @@ An incident that no later fact can change leaves the memory (`Grouping.seal`): i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from supervisor.model import facts
@@ -28,7 +28,6 @@ from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
 from supervisor.model.state import State
 from supervisor.policy.box.reboot_cause import CONTAINER
-from supervisor.records import dataclass
 from supervisor.reports.kept import Chunk, Kept, chunked
 
 Facts = Callable[[Sequence[int]], Mapping[int, Stamped]]  # the facts of these numbers that the journal still has

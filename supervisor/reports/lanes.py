@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
@@ -12,7 +12,6 @@ from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
-from supervisor.records import dataclass
 from supervisor.reports.kept import Chunk, Kept, chunked
 
 Json = dict[str, Any]

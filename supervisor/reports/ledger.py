@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice, takewhile
 from math import fsum
 from typing import Any, Final, NamedTuple
@@ -41,7 +41,6 @@ from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
 from supervisor.policy.upkeep.accounting import COMPUTING, Account, booked_as
-from supervisor.records import dataclass
 from supervisor.reports.kept import Chunk, Kept, chunked
 
 ROUNDING_S: Final = 1e-6

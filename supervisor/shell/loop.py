@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
@@ -47,7 +47,6 @@ from supervisor.model.state import State
 from supervisor.policy.box.foundations import JOURNAL, Look
 from supervisor.policy.worker import absence
 from supervisor.ports import Clock, JournalMoved, ahead_s
-from supervisor.records import dataclass
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.perform import Performer
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -31,7 +31,6 @@ from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.worker.placeholders import for_attempt
 from supervisor.ports import Launcher, Probes
-from supervisor.records import dataclass
 from supervisor.shell.foundations import attempt_rows
 from supervisor.shell.replies import Replies
 from workers import contract

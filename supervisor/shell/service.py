@@ -12,12 +12,12 @@ would wait for that signal, and the shutdown for the daemon. After the signal, a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from supervisor.adapters.host.systemd import Notifier
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
-from supervisor.records import dataclass
 
 _KILLED_AND_CLOSED_S: Final = 15.0  # from the last SIGKILL to the end of this process
 

@@ -37,7 +37,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +51,7 @@ from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.checkpoints import CheckpointInfo
 from supervisor.adapters.process.own_checkpoints import Place, Unanswered
 from supervisor.files import held, open_regular
-from supervisor.records import Record, dataclass
+from supervisor.records import Record
 from workers.contract import CHECKPOINTS_DIR, MANIFEST_FILE, TMP_SUFFIX, checked_name, parse_checkpoint_name
 from workers.options import nearest
 

@@ -24,7 +24,7 @@ import struct
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -46,7 +46,6 @@ from supervisor.policy.worker.figures import (
     plain_text,
 )
 from supervisor.policy.worker.file_owner import Claim, decide
-from supervisor.records import dataclass
 
 PIECE_BYTES: Final = 256 * 1024  # per file and look
 BEHIND_BYTES: Final = 1 << 20  # data further behind is skipped

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.model.state import State
 from supervisor.policy.worker.figures import LOG, FigureRow, Figures, Sources, after
 from supervisor.ports import Clock, ahead_s
-from supervisor.records import Record, dataclass
+from supervisor.records import Record
 from workers import contract
 
 log = structlog.get_logger()

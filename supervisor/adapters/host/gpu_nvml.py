@@ -24,14 +24,13 @@ import ctypes
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from supervisor.adapters.threads import Repeated
 from supervisor.formats import span
 from supervisor.lack import is_lack
 from supervisor.policy.box.readings import Gpu, Gpus, InPhase, Spread, Xid
-from supervisor.records import dataclass
 
 _PERIOD_S: Final = 0.2
 _TELL_S: Final = 1.0

@@ -25,7 +25,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ from supervisor.adapters.journal import archive
 from supervisor.adapters.journal.schema import copy_database
 from supervisor.adapters.process.own_checkpoints import KEPT, Place
 from supervisor.model.settings import Paths
-from supervisor.records import Record, dataclass
+from supervisor.records import Record
 from workers.contract import (
     ATTEMPTS_DIR,
     BACKUPS_DIR,

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +31,6 @@ from supervisor.model.inputs import LeaseFound, OffsiteDone
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.offsite import DONE, Claim, Lease, aside_s
 from supervisor.ports import Clock, Inbox
-from supervisor.records import dataclass
 
 log = structlog.get_logger()
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.records import dataclass
 
 _MOST_FILES: Final = 10_000  # per glob: the rest of a larger directory is not read
 _CHANNELS: Final = ("stdout", "stderr")

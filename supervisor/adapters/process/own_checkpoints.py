@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, wait
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -45,7 +45,7 @@ from supervisor.policy.worker import newest_whole
 from supervisor.policy.worker.newest_whole import DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate
 from supervisor.policy.worker.step_in_name import StepRule, parsed
 from supervisor.ports import Clock, Inbox, ahead_s
-from supervisor.records import Record, dataclass
+from supervisor.records import Record
 from workers import contract
 
 log = structlog.get_logger()

@@ -23,7 +23,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -45,7 +45,6 @@ from supervisor.model.inputs import CommandLeft, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker.figures import figure_of
 from supervisor.ports import Clock
-from supervisor.records import dataclass
 from workers import contract, daemon_side
 
 log = structlog.get_logger()

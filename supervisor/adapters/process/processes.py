@@ -29,7 +29,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.placeholders import RESUME
 from supervisor.ports import Clock, Inbox
-from supervisor.records import Record, dataclass
+from supervisor.records import Record
 from workers import contract
 from workers.exit_record import ExitRecord
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Container, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,6 @@ from supervisor.adapters.procfs import ProcessTable, Stat
 from supervisor.adapters.threads import Tasks
 from supervisor.model.inputs import Halted
 from supervisor.policy.worker.witness import TreeUsage, works
-from supervisor.records import dataclass
 from workers import contract
 
 _SCAN_S: Final = 2.0

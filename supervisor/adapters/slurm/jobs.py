@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 from supervisor.adapters.process import endings
@@ -17,7 +17,7 @@ from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job
 from supervisor.ports import Clock, ahead_s
-from supervisor.records import Record, dataclass, replace
+from supervisor.records import Record, replace
 from workers import contract
 
 _OUTPUT_BYTES: Final = 16_384

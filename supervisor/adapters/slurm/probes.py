@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from supervisor.adapters.figures.thread import FigureReader, FigureReading
@@ -35,7 +35,6 @@ from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker import absence, witness
 from supervisor.policy.worker.stall import SUSPENDED
 from supervisor.ports import Clock, Inbox, Probes
-from supervisor.records import dataclass
 from workers import contract, daemon_side
 
 FRESH_S: Final = 15.0
