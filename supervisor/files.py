@@ -104,6 +104,15 @@ def create(path: str | os.PathLike[str], mode: int = 0o600) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
 
 
+def was_at(opened: str, path: str) -> bool:
+    """Whether a descriptor in /proc leads to a file that was removed from `path`, or renamed beside it as by logrotate."""
+    with contextlib.suppress(OSError):
+        directory, name = os.path.split(path)
+        here = f"{os.path.realpath(directory)}/{name}"
+        return (leads := os.readlink(opened)) != here and leads.startswith(here)
+    return False
+
+
 # --- the daemon's own ----------------------------------------------------------------------------------------------------
 
 

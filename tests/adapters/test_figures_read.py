@@ -139,10 +139,12 @@ def test_a_log_that_was_taken_away_is_read_on_through_the_descriptor_of_its_work
     with place.log.open("w") as worker:
         place.opened = [f"/proc/{os.getpid()}/fd/0", f"/proc/{os.getpid()}/fd/{worker.fileno()}"]
         line = "global_step={}, episodic_return=[21.]\n"
-        for step, take_away in ((1, lambda: None), (2, lambda: place.log.rename(place.root / "old")), (3, place.log.touch)):
+        for step, take_away in ((1, lambda: None), (2, lambda: place.log.rename(f"{place.log}.1")), (3, place.log.touch)):
             take_away()
             print(line.format(step), end="", file=worker, flush=True)
             assert place.rows() == [(LOG, True, {"step": step, "episode_return": 21.0})]
+        place.cursors = {}
+        assert place.steps() == [1, 2, 3], "nor does it take a daemon that has seen it in place"
     place.log.write_text(line.format(4))
     assert place.steps() == [4], "the worker has gone"
 

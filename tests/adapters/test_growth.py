@@ -101,6 +101,8 @@ def test_a_log_that_was_taken_away_is_measured_through_the_file_that_its_worker_
             time.sleep(0.01)
         grown.note(logs.sizes(paths, program()), 2.0)
         assert (grown.at_s, logs.taken) == (2.0, {"stdout"}), "it is not silent"
+        logs = growth.Logs(worker.pid)
+        assert (logs.sizes(paths, program())["stdout"], logs.taken) == ((4, 0), {"stdout"}), "nor for the next daemon"
         worker.stdin.close()
         worker.wait(60)
     assert logs.sizes(paths, program()).get("stdout") in (None, (0, 0))

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from supervisor.adapters.figures import owners
 from supervisor.adapters.tfrecord import event, is_whole, recovered
-from supervisor.files import held, open_regular, read
+from supervisor.files import held, open_regular, read, was_at
 from supervisor.policy.worker.figures import (
     CSV,
     EVENTS,
@@ -187,7 +187,9 @@ class _Reader:
     def _opened(self, path: str) -> str:
         """The worker's descriptor of a log that was taken away under it, as logrotate does; empty: the log is in place."""
         cursor = self._answer.cursors.get(path)
-        if cursor is None or _file(path) == cursor.file:
+        if cursor is None:  # an earlier daemon has read it
+            return next((each for each in self._request["opened"] if was_at(each, path)), "")
+        if _file(path) == cursor.file:
             return ""
         return next((each for each in self._request["opened"] if _file(each) == cursor.file), "")
 

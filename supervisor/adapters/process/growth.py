@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from supervisor.files import was_at
 from supervisor.model.settings import Paths, ProgramSpec
 
 _MOST_FILES: Final = 10_000  # per glob: the rest of a larger directory is not read
@@ -65,11 +66,11 @@ class Logs:
             place, own = paths.log_of(spec, channel), self.own.get(channel)
             here = None if place is None else _stat(place)
             if place is not None and (own is None or here is None or _identity(here) != own):
-                opened = _stat(f"/proc/{self.pid}/fd/{number}")
+                opened = _stat(link := f"/proc/{self.pid}/fd/{number}")
                 if own is None and here is not None and opened is not None and _identity(opened) == _identity(here):
                     self.own[channel] = _identity(here)
-                elif own is not None and opened is not None and _identity(opened) == own:
-                    here = opened
+                elif opened is not None and (_identity(opened) == own if own is not None else was_at(link, place)):
+                    self.own[channel], here = _identity(opened), opened
                     taken.add(channel)
             if here is not None:
                 found[channel] = here.st_size, 0
