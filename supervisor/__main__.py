@@ -62,6 +62,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status, one of `shell/exit_codes.py`."""
+    for number in range(3):  # a closed one would become the next file that is opened, such as the journal
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sd_journal.is_stream(2, os.environ):
         sys.stderr = cast("TextIO", sd_journal.SeverityPrefixer(sys.stderr))
     args = list(sys.argv[1:] if argv is None else argv)

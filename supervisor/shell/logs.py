@@ -46,7 +46,7 @@ def configure(main_log: str, settings: DaemonSettings, *, to_stdout: bool) -> Ma
     root.setLevel(level)
     file = _file(main_log, settings, shared)
     root.handlers = [file]
-    if to_stdout:
+    if to_stdout and sys.stdout is not None:
         root.addHandler(_stdout(settings, shared))
     logging.getLogger("apscheduler").setLevel(logging.WARNING)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

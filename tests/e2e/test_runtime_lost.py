@@ -171,3 +171,11 @@ def test_no_restart_while_neither_the_configuration_nor_the_last_good_one_can_be
     box.config_file.write_text("[daemon")
     until((box.state / "lock").exists, 60, "the restart with the last good one")
     assert box.wait_phase("a", "RUNNING")["pid"] == worker
+
+
+def test_a_daemon_with_closed_standard_streams_trains_and_none_of_its_files_takes_their_place(box: Box) -> None:
+    box.config(box.trainer("a"))
+    box.under = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    daemon = box.start()
+    box.wait_phase("a", "RUNNING")
+    assert {os.readlink(f"/proc/{daemon.pid}/fd/{number}") for number in range(3)} == {os.devnull}
