@@ -47,6 +47,23 @@ def test_tokens_differ_by_program_attempt_boot_and_daemon():
     assert all(len(token) == 32 and int(token, 16) >= 0 for token in tokens)
 
 
+def test_a_fork_that_fails_is_tried_again_ever_more_slowly_and_nothing_is_held_against_the_program():
+    core = Core(settings("Pong"))
+    core.begin()
+    delays = []
+    for _ in range(12):
+        delays.append(of(core.broke("Pong"), facts.BackedOff)[0].delay_s)
+        assert core.phase("Pong") is Phase.BACKOFF
+        assert "Resource temporarily unavailable" in core.program("Pong").why
+        core.to_wake()
+        assert core.phase("Pong") is Phase.STARTING
+    assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+    assert (core.program("Pong").streak, core.program("Pong").restarts) == (0, 0)
+    core.running("Pong").ended("Pong", signal=9)
+    core.broke("Pong")
+    assert core.told(facts.BackedOff)[-1].delay_s == 1, "a start that worked ended that row"
+
+
 # --- spawns that fail --------------------------------------------------------------------------------------------------
 
 

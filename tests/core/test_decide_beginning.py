@@ -45,6 +45,18 @@ def test_the_end_of_those_that_died_meanwhile_is_known(survival, ending, cause, 
         assert "it ended while no daemon ran" in exited.why
 
 
+@pytest.mark.parametrize("survival", [Survival.NEVER, None])
+def test_intended_but_never_started(survival):
+    core = Core(settings("Pong"))
+    core.begin()
+    token = core.token("Pong")
+    core.begin(*([] if survival is None else [core.survivor("Pong", survival)]), salt="other")
+    assert core.told(facts.SpawnFailed)[0].why == "the previous daemon ended before it could start the process"
+    assert core.phase("Pong") is Phase.STARTING
+    assert core.token("Pong") != token
+    assert core.program("Pong").streak == 0
+
+
 def test_never_started_and_not_wanted_any_more():
     core = Core(settings("Pong"))
     core.begin()

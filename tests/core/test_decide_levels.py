@@ -241,6 +241,19 @@ def test_deaths_are_not_forgiven_by_a_move():
     assert core.told(facts.ProgramConfigured, "Pong")[-1].moved
 
 
+def test_a_reboot_in_a_trial_leads_back_and_is_told():
+    core = climbed("wide")
+    core.train(1020.0)
+    power_cut(core, "boot-2")
+    judged = core.told(facts.RebootJudged)[-1]
+    assert (judged.level, judged.weight) == ("wide", 1.0)
+    assert judged.up_s <= 600.0, "what the review before has told is not told again"
+    assert core.state.level == "light"
+    assert "failed its trial after 17m" in core.state.climb.why
+    assert core.levels()[-1] == ("light", False)
+    assert core.state.levels["wide"].up_s == pytest.approx(1020.0, abs=65.0), "not the whole boot's"
+
+
 def test_a_reboot_of_which_little_is_known_counts_half():
     core = climbed("wide")
     core.train(60.0)

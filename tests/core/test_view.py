@@ -111,6 +111,15 @@ def test_the_last_known_position_stays_after_the_end():
     assert shown["ckpt_age_s"] is None, "when it was made is not known: not just now"
 
 
+def test_backoff_shows_when_and_how_often():
+    core = Core(settings("Pong")).into(Phase.BACKOFF)
+    shown = view(core)
+    assert (shown["retry_in_s"], shown["restarts"], shown["deaths_in_window"], shown["slow_retry"]) == (1.0, 2, 2, False)
+    core.later(5.0)
+    assert view(core)["retry_in_s"] == 0.0
+    assert view(core, configured=False)["deaths_in_window"] == 0
+
+
 @pytest.mark.parametrize(("state", "says"), [("S", "being healed"), ("D", "no signal reaches it")])
 def test_a_stalled_worker_says_so(state, says):
     core = Core(settings("Pong")).running("Pong")

@@ -1,7 +1,10 @@
 """Which level to run at: the rules one by one, on the default ladder of six, with reviews every ten minutes."""
 
+import math
+
 import pytest
 
+from supervisor.formats import span
 from supervisor.model.codec import as_text, of_text
 from supervisor.policy.level import load
 from supervisor.policy.level.load import Cap, LoadSettings, LoadState
@@ -321,6 +324,25 @@ def test_the_ladder_as_it_is_shown_says_how_sure_the_speeds_are():
     assert [line.speed_error is None for line in lines] == [readings == 0 for readings in box.state.speeds.readings]
     assert lines[LIGHT].speed_error == load.pace.gain(box.state.speeds, LIGHT, SIX)[1]
     assert lines[SIX].next_trial_s is None, "one is at home there"
+
+
+def test_a_step_back_says_how_often_it_reboots_and_what_less_load_is_worth():
+    box = Box().holds(SIX)
+    for level in (MEDIUM, SIX):
+        known = box.state.known[level]._replace(up_s=7200.0, reboots=0.0 if level == MEDIUM else 24.0, failures=1)
+        box.state = load._with(box.state, level, known)
+    before = box.state
+    state, verdict = load._step_back(S, COSTS, before, box.at_s)
+    best = state.home
+    worth = load.advantage(S, COSTS, before, best, SIX)
+    lasts_s = 1.0 / load.rate(before, SIX)
+    assert best < SIX
+    assert verdict.why == (
+        f"back to {S.names[best]}: with one reboot in {span(lasts_s)} at {S.names[SIX]} it is worth {100 * (math.exp(min(worth, 5.0)) - 1):.0f} % more"
+    )
+    rests = [after.next_trial_s - now.next_trial_s for now, after in zip(before.known, state.known, strict=True)]
+    assert rests[: best + 1] == [0.0] * (best + 1), "the level that it goes to, and those below, are as they were"
+    assert rests[SIX] == box.at_s + 2.0 * S.cool_s, "it has failed once before"
 
 
 def test_placed_at_a_level_it_has_no_trial_and_has_run_no_time():
