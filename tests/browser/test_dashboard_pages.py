@@ -102,6 +102,9 @@ def test_many_programs_are_searched_sorted_and_chosen(opened: Any, shot: Any) ->
 def test_two_fingers_zoom_and_a_double_tap_shows_all(opened: Any) -> None:
     one = opened("/program/Pong-s1", width=390, height=844, has_touch=True, is_mobile=True)
     page, box = one.page, box_of(one.page, "mean_return")
+    page.wait_for_function(  # an empty chart has 0 to 1
+        "async () => (await import(document.querySelector('script[type=module]').src)).charts.of('mean_return')?.range[1] > 1"
+    )
     whole = ranges(page)["mean_return"]
     touch = one.context.new_cdp_session(page)
     y = box["y"] + 80
