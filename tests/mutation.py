@@ -235,9 +235,10 @@ def run(where: Path, names: list[str], processes: int, until_s: float) -> int:
         CALLS: str(where / "calls"), "PYTEST_PLUGINS": "mutants_plugin",
     }  # fmt: skip
     mutmut = [sys.executable, "-m", "mutmut", "run", "--max-children", str(processes), *names]
-    with (where / "log").open("ab") as log:
+    # Through `cat`: a test limits the size of files, and mutmut writes meanwhile.
+    with (where / "log").open("ab") as log, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log) as out:
         started = subprocess.Popen(
-            [*apart(), *mutmut], cwd=where, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            [*apart(), *mutmut], cwd=where, env=environment, stdin=subprocess.DEVNULL, stdout=out.stdin, stderr=out.stdin,
             start_new_session=True,
         )  # fmt: skip
         try:
