@@ -108,7 +108,7 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
         ["supervisor/shell", *(f"supervisor/{name}.py" for name in ("files", "filesystems", "image", "lack", "records", "trust"))],
         [f"tests/adapters/test_{name}.py" for name in (
             "backup_thread", "clock", "foundations", "housekeeping", "loop_and_journal", "notices", "offsite_thread", "presence",
-            "shim", "shim_code", "spare_threads",
+            "shim", "spare_threads",
         )] + [f"tests/e2e/test_{name}.py" for name in ("adoption", "bad_input", "health", "last_config", "operator", "signals_and_files")]
         + ["tests/test_trust.py", "tests/test_filesystems.py", "tests/test_image.py", "tests/sim/test_stories.py"],
     ),

@@ -17,7 +17,7 @@ from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box import lost_gpu
 from supervisor.policy.box.gate import Answer, Verdict
-from supervisor.policy.worker import newest_whole, no_room, out_of_memory, restart, resume_step
+from supervisor.policy.worker import newest_whole, no_room, out_of_memory, reason_line, restart, resume_step
 from supervisor.policy.worker.diagnosis import NO_GPU, Diagnosis, diagnose
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
@@ -388,6 +388,7 @@ def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course
     course = Course(
         steps, target, attempt.resumed_step, program.short_ends, watch.signal if watch is not None and signalled else "",
         ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
+        reason_line.unhandled(ending.last_lines),
     )  # fmt: skip
     return course, ending.steps is None and steps is not None
 
@@ -411,7 +412,7 @@ def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Endin
         context.record(facts.StayedDown("stopped by the operator", name))
         context.answer_waiting(name)
     elif verdict.cause == "done":
-        context.record(facts.Finished(verdict.why, name))
+        context.record(facts.Finished(verdict.why, name, verdict.doubtful))
     elif verdict.cause == "ended" and not verdict.counted:
         lived_s = context.now_s - attempt.intended_at_s
         delay_s = restart.after_clean_end(lived_s)

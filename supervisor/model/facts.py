@@ -1006,7 +1006,9 @@ class BackedOff(ProgramFact):
 
 
 class Finished(ProgramFact):
-    """The program reached its target."""
+    """The program reached its target. `doubtful`: its output ends with an exception."""
+
+    doubtful: bool = False
 
 
 class NotRestarted(ProgramFact):

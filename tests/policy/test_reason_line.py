@@ -4,7 +4,7 @@ import pytest
 
 from supervisor.policy.worker.diagnosis import diagnose
 from supervisor.policy.worker.out_of_memory import CUDA_OUT_OF_MEMORY
-from supervisor.policy.worker.reason_line import find
+from supervisor.policy.worker.reason_line import find, unhandled
 
 TORCHRUN = (
     "E1127 failed (exitcode: 1) local_rank: 1",
@@ -56,3 +56,18 @@ def test_a_rank_that_runs_out_of_memory_is_no_crash():
     )
     found = diagnose(code=1, signal=None, stop_reason=None, stall=None, done_codes=(0,), contract=False, last_lines=lines)
     assert found.cause == CUDA_OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "found"),
+    [
+        ("step=29", "RuntimeError: CUDA error", "RuntimeError: CUDA error"),
+        ("Exception ignored in: <function f>", "TypeError: x", ""),
+        ("Exception in thread Thread-1:", "OSError: x", ""),
+        ("step=29", "KeyboardInterrupt", ""),
+    ],
+)
+def test_an_exception_that_ended_a_program_is_one_that_nobody_handled(before, last, found):
+    lines = (before, "Traceback (most recent call last):", "  File x", last)
+    assert unhandled(lines) == unhandled((*lines, "wandb: synced")) == found
+    assert unhandled(("ValueError: of a log", "bye")) == unhandled(()) == ""

@@ -40,11 +40,12 @@ NO_GPU: Final = "no_gpu"
 
 
 class Diagnosis(Record):
-    """`counted`: whether the restart policy counts it as a death."""
+    """`counted`: whether the restart policy counts it as a death; `doubtful`: whether somebody should look at it."""
 
     cause: str
     counted: bool
     why: str
+    doubtful: bool = False
 
 
 def diagnose(

@@ -6,10 +6,11 @@ The rule for an end that extralife did not ask for, first match wins:
 |---|---|
 | it hung at 99 % of its target or more | finished, and hung at its exit |
 | it died after it had resumed at its target | finished; the reason names the death |
-| a success code (`done_codes`) below 90 % of its target | asked to leave from outside: a death |
+| a success code (`done_codes`) below 90 % of its target, and its output ends with an exception | a crash behind a pipe |
+| a success code below 90 % of its target | asked to leave from outside: a death |
 | the same for the third time without getting farther | finished by its own account, as after an early stop |
 | a success code just after `supervisorctl signal`, target unknown | asked to leave from outside: a death |
-| any other success code | finished; with `restart = "always"` it [starts again](restart.py) |
+| any other success code | finished, an exception at the end is told; `restart = "always"` [starts it again](restart.py) |
 
 The target is `target_steps`, or that of its beats or its output. The success code of a client's `run.leave()` is believed.
 
@@ -29,7 +30,8 @@ The end of its last process is the end of the attempt, with the exit code of tha
 Worked example, a target of 100,000: somebody's SIGTERM arrives at step 34; the script saves and exits with 0. It starts
 again, resumes at 34, and exits with 0 at 100,000: finished. It leaves `aws s3 sync` behind, which needs 90 s: ended after
 20 s, and named. Another script, `nohup python train.py &`, leaves after 0.02 s: its trainer trains on, reported. A script
-that stops early at step 60,000 resumes there and exits at once, twice: finished at the third end.
+that stops early at step 60,000 resumes there and exits at once, twice: finished at the third end. `train.py | tee log` dies
+at step 29 of a CUDA error, and the shell exits with 0, the code of `tee`: a crash, however often.
 
 Why not believe 0 alone: most trainers save and exit with 0 on SIGTERM, so somebody's `pkill` would end a night at its first
 minute.
@@ -40,6 +42,7 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.formats import span
+from supervisor.policy.worker import out_of_memory
 from supervisor.policy.worker.diagnosis import Diagnosis
 from supervisor.records import Record, replace
 
@@ -64,6 +67,7 @@ class Course(Record):
     ended: tuple[str, ...] = ()  # processes that had to be ended after its clean end ...
     grace_s: float = 0.0  # ... and this time
     decided: bool = False  # a client says that it leaves by itself before its target
+    exception: str = ""  # the exception that its output ends with
 
     def _has(self, step: int | None, share: float) -> bool:
         return step is not None and self.target is not None and step >= share * self.target
@@ -78,7 +82,11 @@ class Course(Record):
         if verdict.cause != "done":
             return verdict
         how = verdict.why.removeprefix("finished, ")
+        piped = f", but its output ends with an exception (behind a pipe, set -o pipefail): {self.exception[:200]}"
         if where and self.steps is not None and not (self.decided or self._has(self.steps, _SHORT)):
+            if self.exception:
+                cause = out_of_memory.of_last_lines((self.exception,)) or "crash"
+                return Diagnosis(cause, counted=True, why=f"{how}{where}{piped}")
             if len(short_ends(self.short_ends, self.steps)) < _MOST_SHORT_ENDS:
                 by = self.signal or "or an early stop"
                 return Diagnosis("left", counted=True, why=f"asked to leave from outside ({by}): {how}{where}")
@@ -89,7 +97,9 @@ class Course(Record):
             return replace(verdict, why=f"{how}{where}; ended after {span(self.grace_s)}: {', '.join(self.ended)}")
         if self.steps is not None and (self.decided or self.target is None):
             more = ", by its own decision" if self.decided else "; its target is not known (target_steps)"
-            return replace(verdict, why=f"{verdict.why}{where or f' at step {self.steps:,}'}{more}")
+            verdict = replace(verdict, why=f"{verdict.why}{where or f' at step {self.steps:,}'}{more}")
+        if self.exception and not self.decided and not where:
+            return replace(verdict, why=f"{verdict.why}{piped}", doubtful=True)
         return verdict
 
 

@@ -56,6 +56,15 @@ def find(lines: Sequence[str]) -> str:
     return next((kind[-1] for kind in (own, others, [line for _, line in found], spoken, plain) if kind), "")
 
 
+def unhandled(lines: Sequence[str]) -> str:
+    """The exception of the last traceback; empty: none, or one that Python ignored, or Ctrl-C."""
+    lines = [plain_text(line) for line in lines]
+    at = max((place for place, line in enumerate(lines) if line.rstrip().endswith(_TRACEBACK)), default=len(lines))
+    ignored = at and lines[at - 1].startswith(("Exception ignored", "Exception in thread"))
+    line = next((line for _, line in exceptions(lines[at:])), "")
+    return "" if ignored or line.startswith("KeyboardInterrupt") else line
+
+
 def exceptions(lines: Sequence[str]) -> list[tuple[str | None, str]]:
     """The exceptions, as (rank, line) with the rank None where the line names none."""
     found: list[tuple[str | None, str]] = []
