@@ -12,8 +12,8 @@ could not be read back is refused before it is written.
 * An unknown kind or another version raises `UnknownFact`. A fold that skipped it would give a state that never existed.
 * Any other mismatch raises `MalformedFact`: the row is damaged.
 
-Worked example: `Finished(program="Pong", why="25000 of 25000 episodes")` is the row
-`("Finished", 1, '{"why":"25000 of 25000 episodes","program":"Pong"}')`.
+Worked example: `GaveUp(program="Pong", why="no such game")` is the row
+`("GaveUp", 1, '{"why":"no such game","program":"Pong"}')`.
 
 Why not pickle: it executes code from the data that it reads, and it ties years of rows to today's module paths. Why no NaN
 or infinity: they are not JSON, other readers of the export would fail on them, and in this project unknown is None.
