@@ -112,7 +112,7 @@ def test_a_fact_is_a_row_with_its_stamp_and_its_own_fields():
     finished, rebooted, stepped = PAGES["facts"].of(sources, {})["facts"]
     assert finished == {
         "seq": 7, "at_s": 5.0, "wall_s": WALL_S + 5.0, "boot_id": "boot", "kind": "Finished", "program": "Pong",
-        "why": "25 of 25 episodes", "fields": {},
+        "why": "25 of 25 episodes", "fields": {"doubtful": False},
     }  # fmt: skip
     assert (rebooted["program"], rebooted["wall_s"], rebooted["fields"]["programs"]) == (
         None,
