@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import pairwise
 
 from supervisor.deciding import own_checkpoints, time_spent
 from supervisor.deciding.context import DecisionContext
@@ -334,7 +335,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     if not ending.oom_own:
         killed = verdict.cause == out_of_memory.OOM_KILLED
         accounted = out_of_memory.accounted_after(ending.oom_kills, accounted, killed=killed)
-    course, at_least = _course(context, name, ending)
+    course, steps = _course(context, name, ending)
     early = spec is not None and _is_early(context, spec, attempt, verdict, ended_at_s)
     verdict = course.judge(verdict)
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
@@ -344,9 +345,9 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     context.record(
         facts.Exited(
             verdict.why + _remains(verdict, attempt, ending),
-            name, attempt.token, verdict.cause, ending.code, ending.signal, course.steps, ending.ckpt_step,
+            name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
-            verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, at_least,
+            verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, ending.steps is None and steps is not None,
             None if ending.ckpt_at_s is None else min(context.now_s, ending.ckpt_at_s), early,
             mean_return=None if watch is None else watch.sample.figures.get("mean_return"),
         )
@@ -368,8 +369,11 @@ def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:
     return said + (f"; {files} leftover file{'' if files == 1 else 's'} in /dev/shm removed" if files else "")
 
 
-def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course, bool]:
-    """(What is known about an attempt at its end, beside its exit status; whether its true last step may be later)."""
+def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course, int | None]:
+    """(What is known about an attempt at its end, beside its exit status; its last step, if it is known).
+
+    An attempt that shows no step has the step of the attempts before it: 0 alone does not say that it has come farther.
+    """
     program, attempt = context.present(name)
     spec, watch = context.settings.program(name), context.memory.watch(name, attempt.token)
     steps = ending.steps
@@ -385,12 +389,15 @@ def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course
         if watch is not None and watch.sample.target_kind == "env_steps":
             target = watch.sample.target
     signalled = watch is not None and context.now_s - watch.signal_at_s <= grace_s
+    shown = () if watch is None else watch.sample.first_steps
     course = Course(
-        steps, target, attempt.resumed_step, program.short_ends, watch.signal if watch is not None and signalled else "",
+        program.steps if steps is None else steps, target, attempt.resumed_step, program.short_ends,
+        watch.signal if watch is not None and signalled else "",
         ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
         reason_line.unhandled(ending.last_lines),
+        min(abs(after - before) for before, after in pairwise(shown)) if len(shown) == resume_step.FIRSTS else 0,
     )  # fmt: skip
-    return course, ending.steps is None and steps is not None
+    return course, steps
 
 
 def _is_early(

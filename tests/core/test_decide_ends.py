@@ -3,7 +3,7 @@
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.model.inputs import CommandLeft
+from supervisor.model.inputs import CommandLeft, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.worker.figures import Sources
@@ -68,6 +68,15 @@ def test_a_script_that_stops_early_is_done_at_its_third_end_without_getting_fart
     assert core.phase("t") is Phase.DONE
     core.ask("start", "t")
     assert core.program("t").short_ends == ()
+
+
+def test_one_that_shows_no_step_has_not_come_farther_than_those_before_it():
+    core = running(figures=Sources(target_steps=100))
+    core.ended("t", code=1, shown_steps=34)
+    core.spawned("t")
+    core.ended("t", code=0)
+    assert core.told(facts.Exited)[-1].cause == "left"
+    assert core.told(facts.Exited)[-1].why.endswith("exit code 0 at step 34 of 100")
 
 
 @pytest.mark.parametrize(("signal", "after_s", "phase"), [("SIGTERM", 5.0, Phase.STARTING), ("SIGTERM", 25.0, Phase.DONE), ("SIGUSR1", 5.0, Phase.DONE)])  # fmt: skip
@@ -149,3 +158,27 @@ def test_steps_after_the_command_had_left_show_that_they_are_the_work():
     core.look(t={"steps": 5, "left": gone})
     core.watch(25, t={"steps": 7, "left": gone})
     assert core.told(facts.CommandGone)[0].background
+
+
+def test_an_upload_that_is_silent_for_hours_has_its_whole_grace():
+    core = running(stop_grace_s=7200.0, stall_timeout_s=60.0)
+    core.look(t={"steps": 100})
+    gone = left(core, lived_s=3600.0)
+    core.watch(1000, t={"steps": 100, "left": gone, "progress_at_s": core.now_s})
+    assert (core.told(facts.Stalled), core.phase("t")) == ([], Phase.RUNNING)
+
+
+def test_a_daemon_that_starts_in_the_grace_does_not_take_the_steps_that_it_reads_first_for_new_ones():
+    core = running()
+    gone = left(core, lived_s=3600.0)
+    core.later(1.0).begin(core.survivor("t", Survival.ALIVE))
+    core.look(t={"left": gone})
+    core.watch(25, t={"steps": 100, "left": gone})
+    assert [fact.background for fact in core.told(facts.CommandGone)] == [False]
+
+
+def test_a_run_that_shows_epochs_0_to_4_of_5_has_finished_at_4():
+    core = running(figures=Sources(target_steps=5))
+    core.look(t={"steps": 4, "first_steps": (0, 1, 2)})
+    core.ended("t", code=0, shown_steps=4)
+    assert core.phase("t") is Phase.DONE

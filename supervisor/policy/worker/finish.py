@@ -7,7 +7,7 @@ The rule for an end that extralife did not ask for, first match wins:
 | it hung at 99 % of its target or more | finished, and hung at its exit |
 | it died after it had resumed at its target | finished; the reason names the death |
 | a success code (`done_codes`) below 90 % of its target, and its output ends with an exception | a crash behind a pipe |
-| a success code below 90 % of its target | asked to leave from outside: a death |
+| a success code below 90 % of its target, and one more step was due | asked to leave from outside: a death |
 | the same for the third time without getting farther | finished by its own account, as after an early stop |
 | a success code just after `supervisorctl signal`, target unknown | asked to leave from outside: a death |
 | any other success code | finished, an exception at the end is told; `restart = "always"` [starts it again](restart.py) |
@@ -31,7 +31,9 @@ Worked example, a target of 100,000: somebody's SIGTERM arrives at step 34; the 
 again, resumes at 34, and exits with 0 at 100,000: finished. It leaves `aws s3 sync` behind, which needs 90 s: ended after
 20 s, and named. Another script, `nohup python train.py &`, leaves after 0.02 s: its trainer trains on, reported. A script
 that stops early at step 60,000 resumes there and exits at once, twice: finished at the third end. `train.py | tee log` dies
-at step 29 of a CUDA error, and the shell exits with 0, the code of `tee`: a crash, however often.
+at step 29 of a CUDA error, and the shell exits with 0, the code of `tee`: a crash, however often. A script that
+shows epochs 0 to 4 of 5, or each 20th step of 100 up to 80, is finished at its last one, unless an operator's signal came
+just before.
 
 Why not believe 0 alone: most trainers save and exit with 0 on SIGTERM, so somebody's `pkill` would end a night at its first
 minute.
@@ -68,9 +70,14 @@ class Course(Record):
     grace_s: float = 0.0  # ... and this time
     decided: bool = False  # a client says that it leaves by itself before its target
     exception: str = ""  # the exception that its output ends with
+    apart: int = 0  # the least distance between its first three steps; 0: unknown
 
     def _has(self, step: int | None, share: float) -> bool:
         return step is not None and self.target is not None and step >= share * self.target
+
+    def _is_short(self, steps: int) -> bool:
+        last = self.apart and not self.signal and self._has(steps + self.apart, 1.0)
+        return not (self.decided or last or self._has(steps, _SHORT))
 
     def judge(self, verdict: Diagnosis) -> Diagnosis:
         """The verdict on the end, given the one from its exit status (`diagnosis.py`)."""
@@ -83,10 +90,10 @@ class Course(Record):
             return verdict
         how = verdict.why.removeprefix("finished, ")
         piped = f", but its output ends with an exception (behind a pipe, set -o pipefail): {self.exception[:200]}"
-        if where and self.steps is not None and not (self.decided or self._has(self.steps, _SHORT)):
-            if self.exception:
-                cause = out_of_memory.of_last_lines((self.exception,)) or "crash"
-                return Diagnosis(cause, counted=True, why=f"{how}{where}{piped}")
+        if where and self.exception and not (self.decided or self._has(self.steps, _SHORT)):
+            cause = out_of_memory.of_last_lines((self.exception,)) or "crash"
+            return Diagnosis(cause, counted=True, why=f"{how}{where}{piped}")
+        if where and self.steps is not None and self._is_short(self.steps):
             if len(short_ends(self.short_ends, self.steps)) < _MOST_SHORT_ENDS:
                 by = self.signal or "or an early stop"
                 return Diagnosis("left", counted=True, why=f"asked to leave from outside ({by}): {how}{where}")
