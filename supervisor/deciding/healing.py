@@ -186,6 +186,8 @@ def _look_at_work(context: DecisionContext, name: str, sample: Sample, before: O
         _continue_children(context, name, sample)
     if sample.left is not None:
         _judge_rest(context, name, sample, sample.left, before)
+        if context.present(name)[1].rest != finish.BACKGROUND:
+            return  # an upload may be silent: its grace is its only limit
     _judge(context, name, sample)
     if context.state.programs[name].phase is not Phase.STARTING:
         _end_streak(context, name)
@@ -425,7 +427,9 @@ def _judge_rest(context: DecisionContext, name: str, sample: Sample, left: Comma
     watch = context.memory.watches[name]
     if attempt.stop is not None or attempt.rest == finish.BACKGROUND:
         return
-    if before is None or before.sample.left is None:
+    # A daemon that has started since then does not know the earlier steps: the first that it reads are no new ones.
+    unseen = watch.left_steps is None and left.at_s < (context.state.daemon_since_s or 0.0)
+    if unseen or before is None or before.sample.left is None:
         watch = replace(watch, left_steps=sample.steps)
         context.keep_observation(name, watch)
     if context.now_s < left.at_s + _rest_s(context, name):
