@@ -35,6 +35,8 @@ STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator)
         (DONE, Course(29, 100, exception="MemoryError"), "out_of_memory",
          "exit code 0 at step 29 of 100, but its output ends with an exception (behind a pipe, set -o pipefail): MemoryError"),
         (DONE, Course(29, 100, exception="E", decided=True), "done", "finished, exit code 0 at step 29 of 100, by its own decision"),
+        (DONE, Course(None, 100, exception="E"), "crash",
+         "exit code 0, but its output ends with an exception (behind a pipe, set -o pipefail): E"),
         (DONE, Course(95, 100, exception="E"), "done", "finished, exit code 0"),
         (DONE, Course(exception="ValueError: x"), "done",
          "finished, exit code 0, but its output ends with an exception (behind a pipe, set -o pipefail): ValueError: x"),

@@ -6,11 +6,11 @@ The rule for an end that extralife did not ask for, first match wins:
 |---|---|
 | it hung at 99 % of its target or more | finished, and hung at its exit |
 | it died after it had resumed at its target | finished; the reason names the death |
-| a success code (`done_codes`) below 90 % of its target, and its output ends with an exception | a crash behind a pipe |
+| a success code (`done_codes`), not known to be at 90 % of its target, after an exception | a crash behind a pipe |
 | a success code below 90 % of its target, and one more step was due | asked to leave from outside: a death |
 | the same for the third time without getting farther | finished by its own account, as after an early stop |
 | a success code just after `supervisorctl signal`, target unknown | asked to leave from outside: a death |
-| any other success code | finished, an exception at the end is told; `restart = "always"` [starts it again](restart.py) |
+| any other success code | finished (an exception is told); with `restart = "always"` it [starts again](restart.py) |
 
 The target is `target_steps`, or that of its beats or its output. The success code of a client's `run.leave()` is believed.
 
@@ -90,7 +90,7 @@ class Course(Record):
             return verdict
         how = verdict.why.removeprefix("finished, ")
         piped = f", but its output ends with an exception (behind a pipe, set -o pipefail): {self.exception[:200]}"
-        if where and self.exception and not (self.decided or self._has(self.steps, _SHORT)):
+        if self.target is not None and self.exception and not (self.decided or self._has(self.steps, _SHORT)):
             cause = out_of_memory.of_last_lines((self.exception,)) or "crash"
             return Diagnosis(cause, counted=True, why=f"{how}{where}{piped}")
         if where and self.steps is not None and self._is_short(self.steps):
@@ -105,7 +105,7 @@ class Course(Record):
         if self.steps is not None and (self.decided or self.target is None):
             more = ", by its own decision" if self.decided else "; its target is not known (target_steps)"
             verdict = replace(verdict, why=f"{verdict.why}{where or f' at step {self.steps:,}'}{more}")
-        if self.exception and not self.decided and not where:
+        if self.exception and not self.decided and self.target is None:
             return replace(verdict, why=f"{verdict.why}{piped}", doubtful=True)
         return verdict
 
