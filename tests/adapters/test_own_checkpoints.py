@@ -57,8 +57,8 @@ def plain(path: Path, age_s: float = OLD_S, now_s: float | None = None) -> Path:
     return path
 
 
-def look(found: ProgramSpec, scanner: Scanner | None = None, **more: object) -> OwnCheckpoint:
-    place = place_of(found, "/nowhere")
+def look(found: ProgramSpec, scanner: Scanner | None = None, run_dir: str = "/nowhere", **more: object) -> OwnCheckpoint:
+    place = place_of(found, run_dir)
     assert place is not None
     given = {"now_wall_s": time.time(), "running": False} | more
     return (scanner or Scanner()).scan(place, Budget(), **given).as_input(BootClock())  # type: ignore[arg-type]
@@ -211,10 +211,10 @@ def test_steps_by_a_key_of_a_file_in_it(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-2000").mkdir()
     found = look(spec(tmp_path, "checkpoint-*", "trainer_state.json:global_step"))
     assert (found.step, found.path) == (1000, f"{tmp_path}/checkpoint-1000")
-    assert found.torn == "", "an empty directory has no step, so it is the oldest"
-    found = look(spec(tmp_path, "checkpoint-*", r"(\d+)"))
-    assert (found.step, found.torn) == (1000, f"{tmp_path}/checkpoint-2000")
-    assert found.note == "checkpoint-2000 is torn: it is an empty directory"
+    for step_rule in ("trainer_state.json:global_step", r"(\d+)"):
+        found = look(spec(tmp_path, "checkpoint-*", step_rule))
+        assert (found.step, found.torn) == (1000, f"{tmp_path}/checkpoint-2000"), "by its time, or by its name"
+        assert found.note == "checkpoint-2000 is torn: it is an empty directory"
     (tmp_path / "checkpoint-1000" / "trainer_state.json").write_text("{")
     assert look(spec(tmp_path, "checkpoint-*", "trainer_state.json:global_step")).step == 500
     (tmp_path / "checkpoint-1000" / "trainer_state.json").unlink()
@@ -436,6 +436,21 @@ def test_a_start_gets_the_newest_whole_one_and_sets_aside_first(tmp_path: Path, 
     assert (found.found.torn, found.left) == ("", ())
     assert (tmp_path / ".step=300.pt.bad").exists()
     assert daemon.newest(spec(tmp_path)).step == 200
+
+
+def test_what_an_end_may_have_cut_stays_doubtful_until_it_is_written_again(tmp_path: Path, daemon: Daemon) -> None:
+    """Else a cut file is whole one attempt later, and as the only one it kills each start."""
+    cut, age_s = plain(tmp_path / "last.pickle", 100.0), time.time() - 110.0
+    found = daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t1", doubt_from_wall_s=age_s)).found
+    assert (found.path, found.torn, found.sure) == ("", "", False)
+    for again in (daemon, Daemon(tmp_path)):  # the next attempt ends before it saves; the daemon is started again
+        assert look(spec(tmp_path, "*.pickle"), run_dir=daemon.run_dir, running=True).torn == str(cut)
+        found = again.begins(to_start(spec(tmp_path, "*.pickle"), "t2", doubt_from_wall_s=time.time())).found
+        assert (again.path, found.torn) == ("", str(cut))
+        assert found.note.startswith("last.pickle is torn: it may be cut: an attempt ended while it was being written")
+    os.utime(plain(tmp_path / "whole"), ns=(cut.stat().st_mtime_ns,) * 2)
+    (tmp_path / "whole").replace(cut)
+    assert daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t3")).found.path == str(cut), "a copy has the same times"
 
 
 def test_a_start_waits_for_a_check_that_takes_long(tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from supervisor.policy.worker.newest_whole import (
     is_settled,
     order,
     usual_gap_s,
+    with_stand_ins,
 )
 from supervisor.policy.worker.step_in_name import parsed
 from supervisor.policy.worker.suspects import Verdict, judge
@@ -62,6 +63,17 @@ def test_order_is_by_step_where_one_has_a_step_and_else_by_time() -> None:
     rows = [(None, 9.0, "last.pt"), (300, 1.0, "a"), (300, 2.0, "a"), (1000, 0.5, "b"), (None, 8.0, "best.pt")]
     newest_first = sorted(rows, key=lambda row: order(*row), reverse=True)
     assert newest_first == [rows[3], rows[2], rows[1], rows[0], rows[4]]
+
+
+def test_one_whose_step_file_is_torn_comes_after_the_one_written_before_it() -> None:
+    rows = [
+        ("run-9", None, 300.0),
+        ("c-120", 120, 100.0),
+        ("c-240", None, 200.0),
+        ("c-60", None, 50.0),
+        ("c-180", 180, 150.0),
+    ]
+    assert with_stand_ins(rows) == [None, 120, 180, None, 180]
 
 
 def test_the_newest_is_what_the_newest_attempt_wrote() -> None:

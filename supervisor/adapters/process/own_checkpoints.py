@@ -6,7 +6,7 @@ of the pattern without a wildcard was written by hand, so links in it are follow
 A `[` in a pattern begins a set of characters, and it also matches itself: names such as `run[1]` exist.
 
 The starts of a program's attempts are written to a file in its run directory, because the newest checkpoint is the one that
-the newest attempt wrote (`policy/worker/newest_whole.py`).
+the newest attempt wrote (`policy/worker/newest_whole.py`), and with them the checkpoints that were doubtful at a start.
 
 A checkpoint that is set aside becomes `.NAME.bad` in its directory: scripts look for `*.pt` or `checkpoint-*`, and neither
 finds that name.
@@ -205,7 +205,9 @@ def _written_s(path: str) -> float:
 
 def _ordered(place: Place, rows: list[_Row]) -> list[_Row]:
     starts = starts_of(place)
-    return sorted(rows, key=lambda row: newest_whole.order(row[1], row[2], row[0], starts), reverse=True)
+    steps = newest_whole.with_stand_ins(rows) if place.rule.file else [row[1] for row in rows]
+    keyed = [(newest_whole.order(step, row[2], row[0], starts), row) for step, row in zip(steps, rows, strict=True)]
+    return [row for _, row in sorted(keyed, key=lambda each: each[0], reverse=True)]
 
 
 def starts_of(place: Place) -> list[float]:
@@ -214,20 +216,39 @@ def starts_of(place: Place) -> list[float]:
     A time in the future was taken before the clock was set right, as after a boot with a wrong hardware clock: it is left
     out. Otherwise all files of that attempt would count as older than it, and none would be copied.
     """
-    with contextlib.suppress(OSError, TypeError, ValueError):
-        starts, now_wall_s = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}"), time.time()
+    with contextlib.suppress(TypeError, ValueError):
+        starts, now_wall_s = _noted(place).get("starts", []), time.time()
         return [float(each) for each in starts if float(each) <= now_wall_s]
     return []
 
 
-def _note_start(place: Place) -> None:
+def _noted(place: Place) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        noted = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}")
+        return noted if isinstance(noted, dict) else {"starts": noted}  # an earlier version wrote the starts alone
+    return {}
+
+
+def _doubts_of(place: Place) -> dict[str, Any]:
+    """The checkpoints that were doubtful when an attempt began, each with the inodes and times of its files then."""
+    doubts = _noted(place).get("doubts")
+    return doubts if isinstance(doubts, dict) else {}
+
+
+def _state_of(files: Iterable[whole_files.File]) -> list[list[int]]:
+    return [[each.inode, each.written_ns] for each in files]
+
+
+def _note_start(place: Place, doubtful: dict[str, Any]) -> None:
     """Record that an attempt begins now. Without this record, the steps decide which checkpoint is the newest."""
     path = Path(place.run_dir, _STARTS_FILE)
+    doubts = {each: at_s for each, at_s in _doubts_of(place).items() if os.path.lexists(f"{place.base}/{each}")}
     try:
         make_dir(path.parent)  # the first start comes before its run directory
         os.utime(path.parent)
         starts = [*starts_of(place), path.parent.stat().st_mtime][-_MOST_STARTS:]
-        durable.replace(path, json.dumps(starts).encode(), aside=path.with_suffix(contract.TMP_SUFFIX))
+        body = json.dumps({"starts": starts, "doubts": doubts | doubtful}).encode()
+        durable.replace(path, body, aside=path.with_suffix(contract.TMP_SUFFIX))
     except OSError as error:
         log.warning("start_not_noted", path=str(path), error=str(error))
 
@@ -274,6 +295,10 @@ class Scanner:
 
     known: dict[str, _Known] = field(default_factory=dict)
 
+    def doubtful(self, found: Result | None) -> dict[str, Any]:
+        looked = () if found is None else found.looked
+        return {each.path: _state_of(self.known[each.path].files) for each in looked if each.verdict == DOUBTFUL}
+
     def scan(
         self, place: Place, budget: Budget, *, now_wall_s: float, running: bool, doubt_from_wall_s: float | None = None,
         spare: bool = False, without: Collection[str] = (),
@@ -283,7 +308,7 @@ class Scanner:
             found = _find(place, budget)
             paths = [path for path in found.paths if f"{place.base}/{path}" not in without]
             newest = _newest_first(place, paths, budget)[:_MOST_LOOKED_AT]
-            whole, looked = 0, list[Candidate]()
+            whole, looked, doubts = 0, list[Candidate](), _doubts_of(place)
             for path, step, written_s in _with_steps(place, newest):
                 known = self._of(place, path, budget)
                 if known is None:
@@ -295,7 +320,8 @@ class Scanner:
                     doubt_from_wall_s=doubt_from_wall_s,
                 )  # fmt: skip
                 size = sum(each.size_bytes for each in known.files)
-                looked.append(Candidate(path, step, max(times), size, *_verdict(known, settled=settled)))
+                verdict = _verdict(known, settled=settled, doubted=doubts.get(path) == _state_of(known.files))
+                looked.append(Candidate(path, step, max(times), size, *verdict))
                 whole += looked[-1].verdict == WHOLE
                 if whole > spare:
                     break
@@ -330,11 +356,13 @@ class Scanner:
         return known
 
 
-def _verdict(known: _Known, *, settled: bool) -> tuple[str, str]:
+def _verdict(known: _Known, *, settled: bool, doubted: bool) -> tuple[str, str]:
     if known.unreadable:
         return UNREADABLE, known.unreadable
     if known.defect:
         return TORN, known.defect
+    if known.defect is None and doubted:
+        return TORN, "it may be cut: an attempt ended while it was being written, and its format does not tell"
     if known.defect is None and not settled:
         return DOUBTFUL, "it may be cut: it was being written, and its format does not tell"
     return WHOLE, ""
@@ -703,7 +731,7 @@ class OwnCheckpoints:
                 try:
                     found, left = self._prepare(watched, command)
                     watched.reported = found
-                    _note_start(watched.place)
+                    _note_start(watched.place, watched.scanner.doubtful(watched.result))
                     done.set_result((found, left))
                 except Exception as error:  # noqa: BLE001  it is raised below
                     done.set_exception(error)

@@ -4,12 +4,14 @@ The rule:
 
 1. Order: the newest is the one that the newest attempt wrote. A file belongs to the newest attempt that had begun when
    the file was written. Among the files of one attempt the step decides (those without a step come last), then the time.
-   Files from before the first attempt count as those of one attempt.
+   Files from before the first attempt count as those of one attempt. Where the step is in a file that may be missing or
+   torn, such a checkpoint comes directly after the one that was written before it, if their names differ in numbers only.
 2. A checkpoint of a known format is *whole* or *torn*, whatever its age (`adapters/process/whole_files.py`). The
    program's own `checkpoint_check` decides in the same way.
 3. Any other file or directory is whole once it is settled. While the program runs: the same size at two looks, and not
    written for 5 s. After its end: last written 5 s before an end by a signal or an error, or 60 s before a reboot. After
-   an orderly end no write was interrupted, so all of them are whole. A file that is not settled is *doubtful*.
+   an orderly end no write was interrupted, so all of them are whole. A file that is not settled is *doubtful*. From the
+   second start on it is torn until it is written again: time alone makes no cut file whole.
 4. The next attempt resumes from the newest whole checkpoint. This is *sure* if nothing newer is doubtful or unreadable.
 
 Worked example, newest first: `step=900.pt` torn, `step=800.pt` whole, `step=700.pt` not looked at. The newest whole one
@@ -24,6 +26,7 @@ reboot: Linux writes back dirty pages that are older than 30 s, and checks every
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
@@ -38,6 +41,7 @@ _ORDERLY: Final = frozenset(
     {"stopped", "left", "done", "ended", "time_limit"}
 )  # causes of an end after which every write is complete
 _LEAST_GAPS: Final = 2
+_NUMBERS: Final = re.compile(r"\d+")
 
 
 class Candidate(Record):
@@ -72,6 +76,21 @@ def order(
     """
     writer = max((number for number, start_s in enumerate(starts_wall_s, 1) if start_s <= written_wall_s), default=0)
     return writer, step is not None, step or 0, written_wall_s, path
+
+
+def with_stand_ins(rows: Sequence[tuple[str, int | None, float]]) -> list[int | None]:
+    """The steps to order these rows (path, step, time of writing) by, where the steps are in files.
+
+    Example: `checkpoint-180` with step 180 and, written later, `checkpoint-240` without a step: 180 and 180. The time then
+    decides. `runs` without a step: None, because it is no checkpoint.
+    """
+    known = [(_NUMBERS.sub("0", path), written_s, step) for path, step, written_s in rows if step is not None]
+
+    def before(path: str, written_s: float) -> int | None:
+        like = _NUMBERS.sub("0", path)
+        return max((each[1:] for each in known if each[0] == like and each[1] <= written_s), default=(0.0, None))[1]
+
+    return [before(path, written_s) if step is None else step for path, step, written_s in rows]
 
 
 def choose(newest_first: Sequence[Candidate]) -> Choice:
