@@ -87,8 +87,11 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_unconfigure(config):
-    """A thread that a test left, such as a pool's, keeps no process from its end. xdist ends its own processes."""
-    if hasattr(config, "workerinput"):
+    """A thread that a test left, such as a pool's, keeps no process from its end. xdist and mutmut end their own processes.
+
+    mutmut forks after a run: a child lacks the timer's thread, and would wait for it for ever.
+    """
+    if hasattr(config, "workerinput") or "MUTANT_UNDER_TEST" in os.environ:
         return
     faulthandler.dump_traceback_later(HARD_S, exit=True, file=config.stash[STDERR])
 

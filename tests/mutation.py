@@ -357,7 +357,7 @@ def entry(change: Change) -> str:
 def report(mutants: list[Mutant]) -> int:
     """The table and the survivors that nobody has judged; the exit status."""
     known, unjudged = judged(), []
-    print(f"{'part':<10} {'mutants':>8} {'killed':>8} {'survived':>9} {'judged':>7} {'not run':>8} {'killed of run':>14}")
+    print("part       mutants  killed  timeout  survived  judged  not run   noticed")
     for part in [*PARTS, "all"]:
         those = [mutant for mutant in mutants if part in (mutant.part, "all")]
         count = Counter(mutant.status for mutant in those)
@@ -365,7 +365,7 @@ def report(mutants: list[Mutant]) -> int:
             continue
         gone = count["not checked"] + count["check was interrupted by user"]
         alive = [mutant for mutant in those if mutant.status in ("survived", "no tests")]
-        ran, fine = len(those) - gone, 0
+        ran, late, fine = len(those) - gone, count["timeout"], 0
         if part != "all":
             changes = [change_of(mutant) for mutant in alive]
             asked = [change for change in changes if change not in known and not only_spelled_otherwise(change)]
@@ -374,7 +374,8 @@ def report(mutants: list[Mutant]) -> int:
         else:
             fine = len(alive) - len(unjudged)
         share = f"{100 * (ran - len(alive)) / ran:.1f} %" if ran else "?"
-        print(f"{part:<10} {len(those):>8} {ran - len(alive):>8} {len(alive):>9} {fine:>7} {gone:>8} {share:>14}")
+        killed = ran - late - len(alive)
+        print(f"{part:<9} {len(those):>8} {killed:>7} {late:>8} {len(alive):>9} {fine:>7} {gone:>8} {share:>9}")
     if unjudged:
         print(f"\n{len(unjudged)} survivors are not judged: write the missing assertion, or a reason into {JUDGED.name}:\n")
         print("\n".join(entry(change) for change in unjudged))

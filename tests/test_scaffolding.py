@@ -204,3 +204,23 @@ def test_a_child_or_a_thread_that_hangs_ends_with_its_test(tmp_path):
     assert ended.returncode == 1
     assert ended.stdout.endswith("F"), "the child is killed after half of the limit, and the test fails"
     assert "most recent call first" in ended.stderr, "the process ends with the stacks of all threads"
+
+
+FORKING = """
+import os, pytest, signal, sys
+pytest.main(["--collect-only", *sys.argv[1:]])
+if not os.fork():
+    signal.alarm(20)
+    os._exit(pytest.main(sys.argv[1:]))
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_mutmut_forks_a_process_that_has_collected_tests(tmp_path):
+    file = tmp_path / "test_empty.py"
+    file.write_text("def test(): pass")
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKING, "-p", "conftest", "-c", ROOT / "pyproject.toml", file], cwd=ROOT, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "MUTANT_UNDER_TEST": "stats"}, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 0
