@@ -52,7 +52,6 @@ from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
-from supervisor.adapters.process.share import Share
 from supervisor.adapters.recorder.thread import Recorder
 from supervisor.adapters.when_done import logged_in
 from supervisor.api.listener import Listener, listen, refuse_if_alive, take_over
@@ -295,7 +294,7 @@ class Daemon:
         world = World(
             paths, lambda: loop.settings, inbox, system_clock, self._start.version,
             lambda: (loop.state.box.hostname if loop.state.box is not None else "") or socket.gethostname(),
-            Share(groups), os.environ, lambda: daily_report(backend),
+            os.environ, lambda: daily_report(backend),
         )  # fmt: skip
         parts = make_parts(world)
         log_origin(Path(paths.state_dir))

@@ -52,18 +52,6 @@ def test_an_attempt_gets_a_cgroup_that_is_found_again_and_removed(tree, tmp_path
     assert groups.read(TOKEN) is None
 
 
-def test_a_child_of_the_daemon_leaves_the_processors_to_the_programs_for_a_while(files):
-    groups, aside = files.groups(), files.base / "aside"
-    groups.restore_aside()
-    for pid in ("812", "813"):
-        groups.put_aside(int(pid))
-        (aside / "cpu.weight").write_text("")  # the kernel's file would not keep what was in it
-        groups.put_aside(int(pid))
-        assert (text(aside, "cgroup.procs"), text(aside, "cpu.weight")) == (pid, "10")
-        groups.restore_aside()
-        assert text(aside, "cpu.weight") == "100"
-
-
 def test_what_has_none_is_ended_as_it_is_without(tree):
     groups = tree.groups()
     assert (groups.kill(TOKEN), groups.members(TOKEN), groups.read(TOKEN)) == (False, [], None)

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from attempts_kit import eventually, gone
@@ -25,7 +24,6 @@ from supervisor.adapters.offsite import restic as module
 from supervisor.adapters.offsite import restoring
 from supervisor.adapters.offsite.restic import Restic, ResticError, ResticInterrupted, ResticSnapshot, credentials
 from supervisor.adapters.offsite.restoring import NotRestored
-from supervisor.adapters.process.share import Share
 from supervisor.policy.upkeep.offsite import Lease, OffsiteSettings
 from workers.contract import STRIPPED_ENV
 
@@ -201,43 +199,6 @@ def test_an_interrupted_restic_may_leave_and_is_killed_if_it_does_not(
 def test_a_time_limit_that_has_passed_ends_it_at_once(script: Script) -> None:
     script.does("sleep 300")
     assert script.error(script.restic(limit_s=-1.0)) == "restic did not end within its time limit"
-
-
-class Noted(Share):
-    """Notes the changes instead of making them."""
-
-    def __init__(self, given_back: Path) -> None:
-        super().__init__()
-        self.given_back, self.changes = given_back, []  # type: ignore[var-annotated]
-
-    def lower(self, pid: int) -> None:
-        self.changes.append(("lower", pid))
-
-    def restore(self, pid: int) -> None:
-        self.changes.append(("restore", pid))
-        self.given_back.touch()
-
-
-@pytest.mark.parametrize(
-    ("for_s", "limit_s", "changes"),
-    [(600.0, 600.0, ["lower"]), (0.0, 600.0, []), (0.1, 600.0, ["lower", "restore"]), (600.0, 0.1, ["lower", "restore", "restore"])],
-)  # fmt: skip
-def test_it_leaves_the_processors_to_the_programs_until_its_time_for_that_is_over(
-    script: Script, monkeypatch: pytest.MonkeyPatch, for_s: float, limit_s: float, changes: list[str]
-) -> None:
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 500.0))  # only its waiting takes time
-    given_back = script.directory / "back"
-    share = Noted(given_back)
-    waits = f"until [ -e {given_back} ]; do sleep 0.01; done" if changes == ["lower", "restore"] else ""
-    script.does("sleep 300" if limit_s < 1.0 else waits)
-    restic = script.restic(share=share, limit_s=limit_s)
-    restic.aside_until_s = 500.0 + for_s
-    if limit_s < 1.0:
-        assert script.error(restic) == "restic did not end within its time limit"
-    else:
-        restic.check()
-        assert {pid for _, pid in share.changes} <= {script.pid}
-    assert [change for change, _ in share.changes] == changes
 
 
 # --- locks ---------------------------------------------------------------------------------------------------------------

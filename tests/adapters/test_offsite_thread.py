@@ -25,7 +25,6 @@ from supervisor.adapters.copies.store import Interrupted, Task
 from supervisor.adapters.offsite import hardware, staging, thread
 from supervisor.adapters.offsite.restic import Restic, ResticError, ResticInterrupted, ResticSnapshot
 from supervisor.adapters.offsite.thread import Offsite
-from supervisor.adapters.process.share import Share
 from supervisor.model.commands import OffsiteCopy, OffsiteTakeOver, OffsiteTend
 from supervisor.model.inputs import LeaseFound, OffsiteDone
 from supervisor.model.settings import Paths, Settings
@@ -53,9 +52,8 @@ class Asked(Repository):
         self.doing: Callable[[], object] = lambda: None
         self.nice = 0
 
-    def __call__(self, rules: OffsiteSettings, cache: Path, *, interrupt_fd: int, share: Share) -> Restic:
-        self.given = [rules, cache, interrupt_fd, share]
-        self.aside_until_s = 0.0
+    def __call__(self, rules: OffsiteSettings, cache: Path, *, interrupt_fd: int, at_terminal: bool) -> Restic:
+        self.given = [rules, cache, interrupt_fd, at_terminal]
         return self
 
     def copy(  # type: ignore[override]
@@ -79,14 +77,13 @@ class Asked(Repository):
 class Box:
     def __init__(self, directory: Path, repository: Asked) -> None:
         self.paths = Paths(str(directory / "state"), str(directory / "run"), str(directory / "my.toml"))
-        self.repository, self.inbox, self.share = repository, Inbox(), Share()
+        self.repository, self.inbox = repository, Inbox()
         self.settings = Settings(self.paths, offsite=OffsiteSettings(repository="/r", timeout_s=80.0))
         commit(Path(self.paths.run_dir("Pong")), 100)
         with contextlib.closing(sqlite3.connect(self.paths.journal)) as db:
             db.execute("CREATE TABLE fact (seq)")
         self.offsite = Offsite(
             self.paths, lambda: self.settings, self.inbox, OneClock(at_s=NOW_S), "9.9", lambda: "ada", lambda: {"product": "1"},
-            self.share,
         )  # fmt: skip
 
     def does(self, command: thread.OffsiteCommand) -> list[object]:
@@ -145,7 +142,7 @@ def test_all_of_a_copy_and_of_its_outcome(box: Box) -> None:
     }  # fmt: skip
     assert not Path(directory).exists(), "a pruned checkpoint would keep its disk blocks"
     assert json.loads(Path(box.paths.offsite, "lease.json").read_text())["hardware"] == {"product": "1"}
-    assert (box.repository.given[0], box.repository.given[3]) == (box.settings.offsite, box.share)
+    assert (box.repository.given[0], box.repository.given[3]) == (box.settings.offsite, False)
     assert box.repository.nice >= 10
     assert open_files() <= before
 

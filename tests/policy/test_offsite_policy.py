@@ -9,16 +9,12 @@ import pytest
 from supervisor.policy.upkeep.offsite import (
     LEVEL,
     NOTICE,
-    OPERATOR,
-    PERIOD,
-    REBOOT,
     Claim,
     Copies,
     Kept,
     Lease,
     Lock,
     OffsiteSettings,
-    aside_s,
     due_s,
     first_look_until_s,
     indispensable,
@@ -76,14 +72,6 @@ def test_tries_become_rarer_up_to_the_period():
 )
 def test_when_the_newest_copy_is_too_old(copies, late):
     assert late_at_s(RULES, copies) == late
-
-
-@pytest.mark.parametrize(
-    ("cause", "limit_s", "aside"),
-    [(PERIOD, 3600.0, 30.0), (OPERATOR, 3600.0, 30.0), ("", 40.0, 10.0), (REBOOT, 20.0, 0.0), (NOTICE, 3600.0, 0.0)],
-)
-def test_a_copy_that_nobody_runs_out_of_time_for_leaves_the_processors_to_the_programs(cause, limit_s, aside):
-    assert aside_s(cause, limit_s) == aside
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,6 @@ from typing import Any, Final
 
 from supervisor import files
 from supervisor.adapters import leftovers, procfs
-from supervisor.adapters.process.share import Share
 from supervisor.config.offsite import masked, unfit
 from supervisor.config.secrets import lines_in
 from supervisor.formats import span
@@ -61,7 +60,7 @@ _PARTLY: Final = 3  # restic's exit code of a backup without some files
 _LOCK_WAIT_S: Final = 60.0  # another box's prune of an ordinary repository takes less
 _LOCK_LOOK_S: Final = 5.0  # each attempt derives restic's key again, which takes at least a second of CPU
 _NOISE: Final = re.compile(r"^(Fatal: |Warning: |error: )+", re.IGNORECASE)
-# Its nice value is the thread's, a tenth of a program's share. The lowest one starves on full cores: a copy took minutes.
+# Its nice value is the thread's. The lowest one starves on full cores: a copy took minutes.
 _LOW: Final = (("setpriv", "--pdeathsig", "INT"), ("ionice", "-c", "2", "-n", "7"))
 
 
@@ -124,17 +123,16 @@ class Restic:
 
     def __init__(
         self, rules: OffsiteSettings, cache: Path, *, interrupt_fd: int | None = None, user: pwd.struct_passwd | None = None,
-        limit_s: float | None = None, share: Share | None = None,
+        limit_s: float | None = None, at_terminal: bool = True,
     ) -> None:  # fmt: skip
         """`interrupt_fd`: when it becomes readable, a running restic is ended (`ResticInterrupted`).
 
         `user`: run restic as this user, if we are root.
 
-        `share`: gives the programs priority on the processors until `aside_until_s` (monotonic). Without a share restic
-        stays in the caller's session, so that an SFTP client can prompt at its terminal.
+        `at_terminal`: restic stays in the caller's session, so that an SFTP client can prompt there.
         """
-        self._rules, self._cache, self._interrupt_fd, self._user, self._share = rules, cache, interrupt_fd, user, share
-        self.aside_until_s = 0.0
+        self._rules, self._cache, self._interrupt_fd = rules, cache, interrupt_fd
+        self._user, self._at_terminal = user, at_terminal
         self.gone: frozenset[str] | None = frozenset()  # hosts whose locks are abandoned; None: those of every other host
         self.deadline_s = time.monotonic() + (rules.timeout_s if limit_s is None else limit_s)
 
@@ -270,7 +268,7 @@ class Restic:
                     os.chown(self._cache, self._user.pw_uid, self._user.pw_gid)
                 process = subprocess.Popen(
                     argv, stdin=stdin, stdout=out, stderr=err, env=self._environ(), cwd=cwd or "/",
-                    start_new_session=self._share is not None, process_group=0 if self._share is None else None,
+                    start_new_session=not self._at_terminal, process_group=0 if self._at_terminal else None,
                     **self._as_user(),
                 )  # fmt: skip
             except FileNotFoundError:
@@ -316,11 +314,9 @@ class Restic:
             poller.register(pidfd, select.POLLIN)
             if self._interrupt_fd is not None:
                 poller.register(self._interrupt_fd, select.POLLIN)
-            ready = self._aside(process.pid, poller) or _ready(poller, self.deadline_s)
+            ready = _ready(poller, self.deadline_s)
             if pidfd in ready:
                 return ""
-            if self._share is not None:
-                self._share.restore(process.pid)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGINT)
             leaving = select.poll()
@@ -331,20 +327,6 @@ class Restic:
             os.close(pidfd)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-
-    def _aside(self, pid: int, poller: select.poll) -> set[int]:
-        """Give the programs priority over the child, for as long as that is allowed.
-
-        Returns the descriptors that ended this early; empty if the time is over.
-        """
-        until_s = min(self.aside_until_s, self.deadline_s)
-        if self._share is None or time.monotonic() >= until_s:
-            return set()
-        self._share.lower(pid)
-        ready = _ready(poller, until_s)
-        if not ready:
-            self._share.restore(pid)
-        return ready
 
     def _error_message(self, operation: str, code: int, err: str, out: str) -> str:
         """Restic's own message, without secrets and without its progress reports."""

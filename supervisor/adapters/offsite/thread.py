@@ -25,11 +25,10 @@ from supervisor.adapters.offsite import hardware, staging
 from supervisor.adapters.offsite import lease as leases
 from supervisor.adapters.offsite.restic import COPY_TAG, Restic, ResticError, ResticInterrupted
 from supervisor.adapters.process.own_checkpoints import places_of
-from supervisor.adapters.process.share import Share
 from supervisor.model import commands
 from supervisor.model.inputs import LeaseFound, OffsiteDone
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.offsite import DONE, Claim, Lease, aside_s
+from supervisor.policy.upkeep.offsite import DONE, Claim, Lease
 from supervisor.ports import Clock, Inbox
 
 log = structlog.get_logger()
@@ -57,10 +56,8 @@ class Offsite:
     def __init__(
         self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, version: str,
         box: Callable[[], str] = socket.gethostname, witnesses: Callable[[], dict[str, str]] = dict,
-        share: Share | None = None,
     ) -> None:  # fmt: skip
         """`box` returns this box's display name, `witnesses` the values that identify it (`policy/box/box_identity.py`)."""
-        self._share = share or Share()
         self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
         self._version, self._box, self._witnesses = version, box, witnesses
         self._dir = Path(paths.offsite)
@@ -109,11 +106,8 @@ class Offsite:
         None: the task was ended for a more urgent one, or because the daemon shuts down. Nothing is recorded then.
         """
         began_s, operation, read_percent = time.monotonic(), _operation_of(command), None
-        restic = Restic(self._settings().offsite, self._dir / "cache", interrupt_fd=work.interrupt_fd, share=self._share)
+        restic = Restic(self._settings().offsite, self._dir / "cache", interrupt_fd=work.interrupt_fd, at_terminal=False)
         cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
-        if not isinstance(command, commands.OffsiteTakeOver):
-            limit_s = command.limit_s if isinstance(command, commands.OffsiteCopy) else self._settings().offsite.timeout_s
-            restic.aside_until_s = began_s + aside_s(cause, limit_s)
         due_wall_s = command.due_wall_s if isinstance(command, commands.OffsiteTend) else None
         try:
             match command:

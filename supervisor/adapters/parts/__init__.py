@@ -9,7 +9,6 @@ from dataclasses import field
 from typing import Any
 
 from supervisor.adapters.process.controls import Controls
-from supervisor.adapters.process.share import Share
 from supervisor.model.commands import Command
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.alarm import Notice
@@ -36,7 +35,6 @@ class World(Record):
     clock: Clock
     version: str
     box_name: Callable[[], str]
-    share: Share
     environ: Mapping[str, str]
     report: Callable[[], str]  # the daily report
 

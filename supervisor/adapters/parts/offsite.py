@@ -16,7 +16,7 @@ from supervisor.ports import CalendarWork
 def part(world: World) -> Part:
     made = Offsite(
         world.paths, world.settings, world.inbox, world.clock, world.version, world.box_name,
-        lambda: witnesses(BootFiles.of(world.environ)), world.share,
+        lambda: witnesses(BootFiles.of(world.environ)),
     )  # fmt: skip
     kinds = (commands.OffsiteCopy, commands.OffsiteTakeOver, commands.OffsiteTend)
 

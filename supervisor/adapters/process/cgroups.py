@@ -2,7 +2,6 @@
 
     extralife.service/            our part of the tree; no process may be here while controllers are on below it
         daemon/                   the daemon itself, which moves there when it starts
-        aside/                    a child of the daemon with a lower CPU share than the programs (`share.py`)
         earlier/                  processes found here at the daemon's start: workers that an older version started
         worker-Pong-TOKEN/        one attempt, with its limits (`policy/worker/confinement.py`)
             shim/                 its shim, outside of `tree`, so that it survives and records how the tree ended
@@ -42,7 +41,6 @@ from supervisor.records import Record
 log = structlog.get_logger()
 
 DAEMON: Final = "daemon"
-ASIDE: Final = "aside"
 EARLIER: Final = "earlier"
 SHIM: Final = "shim"
 TREE: Final = "tree"
@@ -52,7 +50,6 @@ _READ_BYTES: Final = 64 * 1024
 _REMOVE_S: Final = 2.0  # a cgroup whose processes have just ended is busy until they are reaped
 _STUBBORN: Final = 50  # how often processes in our part are moved aside while they start new ones
 _PRESSURES: Final = ("cpu", "memory", "io")
-_LOW_WEIGHT, _WEIGHT = 10, 100  # of a program: 100, unless the operator has given it another one
 
 
 class OwnCgroup(Record):
@@ -193,22 +190,6 @@ class Cgroups:
             "on": self._base is not None, "why": self._why, "path": None if self._base is None else str(self._base),
             "controllers": list(self._controllers), "lacking": lacking,
         }  # fmt: skip
-
-    # --- a child of the daemon --------------------------------------------------------------------------------------------
-
-    def put_aside(self, pid: int) -> None:
-        """Limit a process to a tenth of a program's CPU share, until `restore_aside`."""
-        if self._base is None or "cpu" not in self._controllers:
-            return
-        with contextlib.suppress(OSError):
-            self._make(self._base / ASIDE)
-            _write(self._base / ASIDE / "cpu.weight", str(_LOW_WEIGHT))
-            _write(self._base / ASIDE / "cgroup.procs", str(pid))
-
-    def restore_aside(self) -> None:
-        if self._base is not None:
-            with contextlib.suppress(OSError):
-                _write(self._base / ASIDE / "cpu.weight", str(_WEIGHT), absent_ok=True)
 
     # --- one attempt -----------------------------------------------------------------------------------------------------
 

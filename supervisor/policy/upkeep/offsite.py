@@ -15,10 +15,6 @@ after it at 2:22. The repository cannot be reached then: it is tried again at 2:
 The rule of age. The age of a copy counts from the moment at which its files were collected. The copy is too old `late_s`
 after that moment, if a program has trained since: one alert, until a copy succeeds.
 
-The rule of share. A copy leaves the processors to the programs (`adapters/process/share.py`) for its first 30 s, at most
-for a quarter of its time limit. After that it gets as much as a program. A copy before a reboot or because of a notice
-never waits for the programs, nor does the first look.
-
 The rule of the lease. The repository names the one box that continues its trainings: a token, and a generation that grows
 by one with each take-over. Of several leases the highest generation counts, then the newest. A box that finds a lease
 with its own token continues. A box that held this repository and finds another box's lease is fenced: its programs stop.
@@ -75,10 +71,8 @@ PREEMPTING: Final = URGENT | {DONE}  # these interrupt a check or a removal of o
 _FIRST_S: Final = 60.0
 _FIRST_RETRY_S: Final = 60.0
 _URGENT_RETRY_S: Final = 2.0
-_ASIDE_S: Final = 30.0
 _FIRST_LOOK_S: Final = 10.0
 _OLD_LOCK_S: Final = 1800.0  # restic's own limit
-_NO_TIME: Final = frozenset({REBOOT, NOTICE, START, STOP})
 _LAST_COPY_S: Final = 2.0  # with less time, no last copy begins
 
 
@@ -177,11 +171,6 @@ def last_copy_s(rules: OffsiteSettings, left_s: float | None) -> float:
     """
     limit_s = rules.reboot_s if left_s is None else min(rules.reboot_s, left_s)
     return limit_s if limit_s >= min(_LAST_COPY_S, rules.reboot_s) else 0.0
-
-
-def aside_s(cause: str, limit_s: float) -> float:
-    """How long a copy leaves the processors to the programs."""
-    return 0.0 if cause in _NO_TIME else min(_ASIDE_S, limit_s / 4.0)
 
 
 def late_at_s(rules: OffsiteSettings, copies: Copies) -> float | None:

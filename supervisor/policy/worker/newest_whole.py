@@ -4,14 +4,14 @@ The rule:
 
 1. Order: the newest is the one that the newest attempt wrote. A file belongs to the newest attempt that had begun when
    the file was written. Among the files of one attempt the step decides (those without a step come last), then the time.
-   Files from before the first attempt count as those of one attempt. Where the step is in a file that may be missing or
-   torn, such a checkpoint comes directly after the one that was written before it, if their names differ in numbers only.
+   Files from before the first attempt count as those of one attempt. One whose file with the step is missing or torn comes
+   directly after the one that was written before it, if their names differ in numbers only.
 2. A checkpoint of a known format is *whole* or *torn*, whatever its age (`adapters/process/whole_files.py`). The
    program's own `checkpoint_check` decides in the same way.
 3. Any other file or directory is whole once it is settled. While the program runs: the same size at two looks, and not
    written for 5 s. After its end: last written 5 s before an end by a signal or an error, or 60 s before a reboot. After
-   an orderly end no write was interrupted, so all of them are whole. A file that is not settled is *doubtful*. From the
-   second start on it is torn until it is written again: time alone makes no cut file whole.
+   an orderly end no write was interrupted, so all of them are whole. Any other is *doubtful*, and from the second start on
+   torn until it is written again: time alone makes no cut file whole.
 4. The next attempt resumes from the newest whole checkpoint. This is *sure* if nothing newer is doubtful or unreadable.
 
 Worked example, newest first: `step=900.pt` torn, `step=800.pt` whole, `step=700.pt` not looked at. The newest whole one
@@ -37,9 +37,7 @@ from supervisor.records import Record
 WHOLE, TORN, DOUBTFUL, UNREADABLE = "whole", "torn", "doubtful", "unreadable"
 _SETTLED_S: Final = 5.0
 _FLUSHED_S: Final = 60.0
-_ORDERLY: Final = frozenset(
-    {"stopped", "left", "done", "ended", "time_limit"}
-)  # causes of an end after which every write is complete
+_ORDERLY: Final = {"stopped", "left", "done", "ended", "time_limit"}  # causes of an end after which every write is complete
 _LEAST_GAPS: Final = 2
 _NUMBERS: Final = re.compile(r"\d+")
 
@@ -79,18 +77,13 @@ def order(
 
 
 def with_stand_ins(rows: Sequence[tuple[str, int | None, float]]) -> list[int | None]:
-    """The steps to order these rows (path, step, time of writing) by, where the steps are in files.
+    """The steps by which to order rows (path, step, time of writing). Example: `c-180` 180, later `c-240` None: both 180."""
+    known = [(at_s, step, _NUMBERS.sub("0", path)) for path, step, at_s in rows if step is not None]
 
-    Example: `checkpoint-180` with step 180 and, written later, `checkpoint-240` without a step: 180 and 180. The time then
-    decides. `runs` without a step: None, because it is no checkpoint.
-    """
-    known = [(_NUMBERS.sub("0", path), written_s, step) for path, step, written_s in rows if step is not None]
+    def before(like: str, written_s: float) -> int | None:
+        return max((each for each in known if each[2] == like and each[0] <= written_s), default=(0.0, None))[1]
 
-    def before(path: str, written_s: float) -> int | None:
-        like = _NUMBERS.sub("0", path)
-        return max((each[1:] for each in known if each[0] == like and each[1] <= written_s), default=(0.0, None))[1]
-
-    return [before(path, written_s) if step is None else step for path, step, written_s in rows]
+    return [before(_NUMBERS.sub("0", path), at_s) if step is None else step for path, step, at_s in rows]
 
 
 def choose(newest_first: Sequence[Candidate]) -> Choice:
