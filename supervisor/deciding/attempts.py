@@ -379,17 +379,19 @@ def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course
     steps = ending.steps
     if steps is None:  # without a final beat it is the step of the last sample
         steps = None if watch is None else watch.sample.steps
-        steps = steps if ending.shown_steps is None else ending.shown_steps + attempt.steps_before
+        steps = steps if ending.shown.steps is None else ending.shown.steps + attempt.steps_before
         if attempt.resumed_step is not None or (steps is not None and not attempt.resume_unknown):
             steps = furthest(steps, program.steps)
     grace_s = _GRACE_S if spec is None else spec.stop_grace_s
     target = ending.target
     if target is None and spec is not None and ending.steps is None:
         target = spec.figures.target_steps
-        if watch is not None and watch.sample.target_kind == "env_steps":
+        if target is None and ending.shown.target is not None:
+            target = ending.shown.target + attempt.steps_before
+        elif watch is not None and watch.sample.target_kind == "env_steps":
             target = watch.sample.target
     signalled = watch is not None and context.now_s - watch.signal_at_s <= grace_s
-    shown = () if watch is None else watch.sample.first_steps
+    shown = ending.shown.first_steps
     course = Course(
         program.steps if steps is None else steps, target, attempt.resumed_step, program.short_ends,
         watch.signal if watch is not None and signalled else "",

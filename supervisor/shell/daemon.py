@@ -274,7 +274,7 @@ class Daemon:
             )  # fmt: skip
         else:
             local = self._local = LocalLauncher(
-                paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last_step
+                paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last
             )
             looks = LocalProbes(paths, system_clock, notify_sockets, groups, newest_own, figures)
             adapters = ProgramAdapters(
