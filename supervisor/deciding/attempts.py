@@ -372,7 +372,8 @@ def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:
 def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course, int | None]:
     """(What is known about an attempt at its end, beside its exit status; its last step, if it is known).
 
-    An attempt that shows no step has the step of the attempts before it: 0 alone does not say that it has come farther.
+    An attempt that shows no step has that of the attempts before it, or of the newest checkpoint: 0 alone does not say that
+    it has come farther.
     """
     program, attempt = context.present(name)
     spec, watch = context.settings.program(name), context.memory.watch(name, attempt.token)
@@ -393,8 +394,8 @@ def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course
     signalled = watch is not None and context.now_s - watch.signal_at_s <= grace_s
     shown = ending.shown.first_steps
     course = Course(
-        program.steps if steps is None else steps, target, attempt.resumed_step, program.short_ends,
-        watch.signal if watch is not None and signalled else "",
+        furthest(program.steps, program.ckpt_step) if steps is None else steps,
+        target, attempt.resumed_step, program.short_ends, watch.signal if watch is not None and signalled else "",
         ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
         reason_line.unhandled(ending.last_lines),
         min(abs(after - before) for before, after in pairwise(shown)) if len(shown) == resume_step.FIRSTS else 0,

@@ -3,7 +3,7 @@
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.model.inputs import CommandLeft, Survival
+from supervisor.model.inputs import CheckpointsFound, CommandLeft, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.worker.figures import Figures, Sources
@@ -70,10 +70,15 @@ def test_a_script_that_stops_early_is_done_at_its_third_end_without_getting_fart
     assert core.program("t").short_ends == ()
 
 
-def test_one_that_shows_no_step_has_not_come_farther_than_those_before_it():
+@pytest.mark.parametrize("saved", [False, True])
+def test_one_that_shows_no_step_has_not_come_farther_than_those_before_it_or_its_checkpoint(saved):
     core = running(figures=Sources(target_steps=100))
-    core.ended("t", code=1, shown=Figures(steps=34))
-    core.spawned("t")
+    if saved:
+        found = OwnCheckpoint("/w/34.pt", 34, core.now_s - 60.0)
+        core.give(CheckpointsFound(core.now_s, "t", core.token("t"), found, ()))
+    else:
+        core.ended("t", code=1, shown=Figures(steps=34))
+        core.spawned("t")
     core.ended("t", code=0)
     assert core.told(facts.Exited)[-1].cause == "left"
     assert core.told(facts.Exited)[-1].why.endswith("exit code 0 at step 34 of 100")
