@@ -39,7 +39,6 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
     Among equal priorities, interrupted programs come first: a reboot must not give their slots to programs that waited.
     Example, two slots: Pong runs, Breakout died and is due in 4 s (it keeps its slot), Qbert is queued: nothing starts.
     If Breakout's breaker were open (next trial in 30 min), Qbert would start now. The same if Breakout's GPU is lost.
-
     `staggered`: after a change of level, starts from the queue wait for each other. To build 256 environments eight times
     at once would take every core of this box for a minute.
     """
@@ -372,8 +371,7 @@ def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:
 def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course, int | None]:
     """(What is known about an attempt at its end, beside its exit status; its last step, if it is known).
 
-    An attempt that shows no step has that of the attempts before it, or of the newest checkpoint: 0 alone does not say that
-    it has come farther.
+    An attempt that shows no step has that of those before it, or of the newest checkpoint: 0 alone does not say more.
     """
     program, attempt = context.present(name)
     spec, watch = context.settings.program(name), context.memory.watch(name, attempt.token)

@@ -496,4 +496,3 @@ def test_the_thread_reads_what_is_written_and_the_last_line_when_all_is_over(sce
     assert scene.reader.last("mine", TOKEN, 0.0, None).steps == 120
     scene.reader.forget("mine", TOKEN)
     assert scene.reader.newest("mine", TOKEN) is None
-    assert scene.reader.last("mine", TOKEN, 0.0, (begin, 0)).steps == 120, "also if no daemon has watched it"

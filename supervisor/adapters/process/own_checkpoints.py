@@ -444,9 +444,8 @@ class Result(Record):
 def parent_below(base: str, path: str, *, make: bool = False) -> tuple[int, str]:
     """The descriptor of the directory below `base` that holds `path`, and the name there. Follows no links in `path`.
 
-    `make`: create missing directories on the way.
-
-    Raises ValueError for a path that leads out of `base`; OSError, also if a link is on the way.
+    `make`: create missing directories on the way. Raises ValueError for a path that leads out of `base`; OSError, also if
+    a link is on the way.
     """
     *parents, name = contract.checked_path(path).split("/")
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

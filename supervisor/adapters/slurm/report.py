@@ -79,10 +79,8 @@ def of_file(path: str) -> NodeReport | None:
 class SlurmControls(Controls):
     """Control records of jobs, on the shared file system. Each node copies its own from there.
 
-    Closes each record after every write, because other hosts see the new content only then.
-
-    `leave_by_s` is a stamp of this host's clock and has no meaning on another host, so it is not written. A signal asks a
-    job to leave.
+    Closes each record after every write, because other hosts see the new content only then. `leave_by_s` is a stamp of this
+    host's clock and has no meaning on another host, so it is not written: a signal asks a job to leave.
     """
 
     def write(self, command: SetControl) -> None:
