@@ -356,29 +356,24 @@ def entry(change: Change) -> str:
 
 def report(mutants: list[Mutant]) -> int:
     """The table and the survivors that nobody has judged; the exit status."""
-    known, unjudged = judged(), []
+    known = judged()
+    changes = {mutant.name: change_of(mutant) for mutant in mutants if mutant.status in ("survived", "no tests")}
+    unjudged = {name: each for name, each in changes.items() if each not in known and not only_spelled_otherwise(each)}
     print("part       mutants  killed  timeout  survived  judged  not run   noticed")
     for part in [*PARTS, "all"]:
         those = [mutant for mutant in mutants if part in (mutant.part, "all")]
         count = Counter(mutant.status for mutant in those)
-        if not those:
-            continue
-        gone = count["not checked"] + count["check was interrupted by user"]
-        alive = [mutant for mutant in those if mutant.status in ("survived", "no tests")]
-        ran, late, fine = len(those) - gone, count["timeout"], 0
-        if part != "all":
-            changes = [change_of(mutant) for mutant in alive]
-            asked = [change for change in changes if change not in known and not only_spelled_otherwise(change)]
-            unjudged += asked
-            fine = len(changes) - len(asked)
-        else:
-            fine = len(alive) - len(unjudged)
-        share = f"{100 * (ran - len(alive)) / ran:.1f} %" if ran else "?"
-        killed = ran - late - len(alive)
-        print(f"{part:<9} {len(those):>8} {killed:>7} {late:>8} {len(alive):>9} {fine:>7} {gone:>8} {share:>9}")
+        ran, late = len(those) - count["not checked"] - count["check was interrupted by user"], count["timeout"]
+        alive = [mutant.name for mutant in those if mutant.name in changes]
+        fine = len([name for name in alive if name not in unjudged])
+        if ran:
+            print(
+                f"{part:<9} {len(those):>8} {ran - late - len(alive):>7} {late:>8} {len(alive):>9} {fine:>7}"
+                f" {len(those) - ran:>8} {(ran - len(alive)) / ran:>9.1%}"
+            )
     if unjudged:
         print(f"\n{len(unjudged)} survivors are not judged: write the missing assertion, or a reason into {JUDGED.name}:\n")
-        print("\n".join(entry(change) for change in unjudged))
+        print("\n".join(entry(change) for change in unjudged.values()))
     return int(bool(unjudged))
 
 
@@ -388,7 +383,6 @@ def main() -> int:
     parser.add_argument("--sample", type=int, metavar="N", help="that many mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="of the sample (default: by the time)")
     parser.add_argument("--again", action="store_true", help="only those that survived last time")
-    parser.add_argument("--show", action="store_true", help="run nothing, report what is known")
     parser.add_argument("--minutes", type=float, default=1e6, help="stop after so many; call again to go on")
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
@@ -398,10 +392,9 @@ def main() -> int:
             parser.error(f"{part} is not a part; there are {', '.join(PARTS)}")
     until_s = time.monotonic() + 60.0 * args.minutes
     resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_FILE_BYTES, MOST_FILE_BYTES))  # of everything that it starts, too
-    if not args.show:
-        for part in parts:
-            if time.monotonic() < until_s:
-                prepare(part, args.processes)
+    for part in parts:
+        if time.monotonic() < until_s:
+            prepare(part, args.processes)
     mutants = [mutant for part in parts for mutant in statuses(part)]
     if args.sample is not None:
         print(f"a sample of {args.sample} of {len(mutants)} mutants, --seed {args.seed}", flush=True)
@@ -409,10 +402,9 @@ def main() -> int:
     elif args.again:
         mutants = [mutant for mutant in mutants if mutant.status in ("survived", "no tests")]
     names = {mutant.name for mutant in mutants}
-    if not args.show:
-        for part in parts:
-            wanted = [each.name for each in mutants if each.part == part and (args.again or each.status == "not checked")]
-            check(part, wanted, args.processes, until_s)
+    for part in parts:
+        wanted = [each.name for each in mutants if each.part == part and (args.again or each.status == "not checked")]
+        check(part, wanted, args.processes, until_s)
     return report([mutant for part in parts for mutant in statuses(part) if mutant.name in names])
 
 
