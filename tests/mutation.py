@@ -196,16 +196,15 @@ def copy_tree(part: str) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)  # with the time of now: mutmut makes anew what is newer than its mutants
     for base in (where, where / "mutants"):
-        for found in (path for top in ("supervisor", "workers", "tests") for path in (base / top).rglob("*.py")):
-            if str(found.relative_to(base)) not in tree:
-                found.unlink()
-    (where / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + settings(part))
-    for base in (where, where / "mutants"):
         base.mkdir(exist_ok=True)
         (base / "sitecustomize.py").write_text(CHILD)
         (base / "mutants_plugin.py").write_text(PLUGIN)
         if not (base / ".venv").is_symlink():
             (base / ".venv").symlink_to(ROOT / ".venv")
+        for found in (path for top in ("supervisor", "workers", "tests") for path in (base / top).rglob("*.py")):
+            if str(found.relative_to(base)) not in tree:
+                found.unlink()
+    (where / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + settings(part))
     for part_of_mutmut in Path(mutmut.__file__).parents[1].glob("mutmut*"):  # for a Python without site-packages
         if not (where / "mutants" / part_of_mutmut.name).is_symlink():
             (where / "mutants" / part_of_mutmut.name).symlink_to(part_of_mutmut)
@@ -328,7 +327,7 @@ def change_of(mutant: Mutant) -> Change:
 
 
 def judged() -> dict[Change, str]:
-    entries = tomllib.loads(JUDGED.read_text()).get("survivor", []) if JUDGED.exists() else []
+    entries = tomllib.loads(JUDGED.read_text())["survivor"]
     return {Change(each["file"], each["function"], each["was"], each["now"]): each["reason"] for each in entries}
 
 

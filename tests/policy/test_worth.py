@@ -13,16 +13,10 @@ SEED = Costs(downtime_s=210.0, interval_s=300.0)
 @pytest.mark.parametrize(
     ("mtbf_h", "penalty_min", "share"),
     [
-        (0.3, 0, 0.726),
-        (1, 0, 0.906),
-        (3, 0, 0.967),
-        (0.3, 5, 0.494),
-        (3, 5, 0.940),
-        (0.3, 10, 0.261),
-        (3, 10, 0.913),
+        (0.3, 0, 0.726), (1, 0, 0.906), (3, 0, 0.967), (0.3, 5, 0.494), (3, 5, 0.940), (0.3, 10, 0.261), (3, 10, 0.913),
         (24, 10, 0.989),
     ],
-)
+)  # fmt: skip
 def test_the_kept_share_of_the_worked_table(mtbf_h, penalty_min, share):
     assert kept(1 / (mtbf_h * HOUR_S), SEED, penalty_min * 60) == pytest.approx(share, abs=0.001)
 
