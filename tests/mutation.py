@@ -212,12 +212,12 @@ def copy_tree(part: str) -> Path:
 
 
 def settings(part: str) -> str:
-    """The [tool.mutmut] of a part. Tests may take five times as long as they did, and twenty seconds more."""
+    """The [tool.mutmut] of a part. Tests may take five times as long as they did, and 20 s more; without a mutant, an hour each."""
     paths = sorted({path.split("/")[0] for path in sources(part)})
     also = [*{"supervisor", "workers"} - {*paths}, "README.md", "CHANGELOG.md", "bench", "deploy", "docs", "units"]
     values = {
         "source_paths": paths, "only_mutate": sources(part), "also_copy": also,
-        "pytest_add_cli_args": ["-m", ORDINARY, "-p", "no:cacheprovider", "--hypothesis-profile=mutants"],
+        "pytest_add_cli_args": ["-m", ORDINARY, "-p", "no:cacheprovider", "--hypothesis-profile=mutants", "-o", "timeout=3600"],
         "pytest_add_cli_args_test_selection": expanded(PARTS[part][1]), "timeout_multiplier": 5.0, "timeout_constant": 4.0,
         "use_git_change_detection": False, "on_dependency_change": "ignore", "process_isolation": "forkserver",
     }  # fmt: skip
