@@ -80,6 +80,8 @@ def test_without_a_beat_the_newest_step_of_its_own_output_is_in_an_ending(world)
         ending = world.inbox.expect(Ended).ending
         assert ending == Ending(fate="its end could not be read: RuntimeError: odd"), "it is one all the same"
         assert launcher.attempt(world.tokens[-1]) is None
+        found = launcher.survey({"Pong": (2, world.tokens[-1])}, reads=False)["Pong"]
+        assert found.survival is Survival.ENDED, "after a reboot no start waits for the output of those that it ended"
 
 
 TRAINS = """

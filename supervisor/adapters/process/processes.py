@@ -668,8 +668,8 @@ class LocalLauncher:
         self._tasks.begin(f"lock-{program}", self._settle, live, attempt)
         self._watch_shim(live)
 
-    def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
-        until_s = time.monotonic() + _READ_S
+    def survey(self, expected: dict[str, tuple[int, str]], *, reads: bool = True) -> dict[str, Survivor]:
+        until_s = time.monotonic() + (_READ_S if reads else 0.0)
         return {name: self._survey(name, *each, reads=time.monotonic() < until_s) for name, each in sorted(expected.items())}
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:

@@ -220,7 +220,7 @@ class SlurmLauncher(Launcher):
         except OSError as error:
             log.warning("run_directory_not_restored", program=program, error=str(error))
 
-    def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
+    def survey(self, expected: dict[str, tuple[int, str]], *, reads: bool = True) -> dict[str, Survivor]:  # noqa: ARG002
         """Find out the state of attempts.
 
         An attempt whose state is unknown counts as alive until `poll` learns more. May block.
