@@ -29,8 +29,6 @@ def usable_memory_mb(root: Path = ROOT) -> int | None:
 
 def _quotas(root: Path) -> Iterator[float]:
     for folder in folders("cpu", root):
-        words = text(folder / "cpu.max").split() or [
-            text(folder / "cpu.cfs_quota_us"), text(folder / "cpu.cfs_period_us")
-        ]  # fmt: skip
+        words = text(folder / "cpu.max").split() or [text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
         if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]):  # else "max" or -1: no quota
             yield int(words[0]) / int(words[1])

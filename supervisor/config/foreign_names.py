@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from supervisor.keys import declared
+from supervisor.model.settings import SECTIONS
 from workers.options import nearest
 
 _INSTEAD: Final = {
     "autorestart restartpolicy respawn autoheal": 'set restart = "always", "failed" or "never"',
-    "environment environ envs envvars environmentvariables passenvironment": 'set env = { NAME = "value" }',
+    "environment environ env envs envvars environmentvariables passenvironment": 'set env = { NAME = "value" } of a program',
     "envfile environmentfile dotenv": "set env, or let a shell read the file: shell = true, command = '. ./FILE; exec ...'",
     "cwd chdir workingdir workingdirectory workdir": "set directory",
     "stopasgroup killmode": "set stop_signal_to; by default every process of its tree is asked",
@@ -27,6 +29,7 @@ _INSTEAD: Final = {
     "timeoutstartsec listentimeout": "set start_timeout_s",
     "watchdogsec watchdogtimeout hangtimeout": "set stall_timeout_s",
     "checkpoint checkpointdir checkpointpath resume resumefrom autoresume": "set checkpoint_glob, and {resume} in command",
+    "savedir savepath": "set checkpoint_glob to what it saves there",
     "totaltimesteps": "set target_steps",
     "stopsignal killsignal": "set stop_signal",
     "stdoutlogfile outfile stdout stdoutfile standardoutput logfile logpath log output": "set stdout_log",
@@ -52,7 +55,15 @@ _INSTEAD: Final = {
     "unixhttpserver": "the control socket lies in [daemon] runtime_dir",
     "inethttpserver": "set listen in [http]",
     "compile": "remove it: cuda_graphs, which is on, does more for a GPU",
-    "programs services service apps jobs job": "write one section a program, [program.NAME]",
+    "programs apps app jobs job tasks task workers worker": "write one section a program, [program.NAME]",
+    "services service": 'write [program.NAME] with kind = "service"',
+    "group groups": 'set group = "NAME" in each of its programs',
+    "defaults default programdefaults": "[training] has defaults, of built-in games only; a command repeats its keys",
+    "timeout": "set stall_timeout_s (no progress), start_timeout_s (no first step) or stop_grace_s (at a stop)",
+    "heartbeat": 'set progress = "beat" for a script that reports as in docs/contract.md',
+    "regex": "set log_regex, the pattern of the steps in its output",
+    "volumes volume mounts": "extralife makes no container; mount it in command, with `docker run -v`",
+    "loglevel": "log_level is a key of [daemon], for extralife's own log; a script's own is set in command or env",
     "eventlistener": "`supervisorctl import FILE` translates it into a program",
 }  # fmt: skip
 _PROGRAM: Final = "set notice.command to the provider's program in deploy/notices/ (docs/offsite.md)"
@@ -66,5 +77,7 @@ _BY_NAME: Final = {name: instead for names, instead in _INSTEAD.items() for name
 
 def hint(key: str, known: Iterable[str], otherwise: str = "docs/config.md lists them all") -> str:
     """The end of a sentence about an unknown key: what to set instead, or our nearest name, or `otherwise`."""
-    instead = _BY_NAME.get(re.sub("[^a-z]", "", key.lower().removesuffix("_s")))
+    plain = re.sub("[^a-z]", "", key.lower().removesuffix("_s"))
+    sections = [name for name, section in SECTIONS.items() if key in declared(section)]
+    instead = _BY_NAME.get(plain) or (f"{key} is a key of [{sections[0]}]" if len(sections) == 1 else "")
     return f"; {instead}" if instead else nearest(key, known) or f"; {otherwise}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from dataclasses import replace
 
 from supervisor.config import secrets
+from supervisor.config.tables import check_command
 from supervisor.config.validation import Section, Validation, shown
 from supervisor.policy.upkeep.notices import NoticeSettings
 
@@ -23,7 +23,4 @@ def _check_command(section: Section, command: str) -> None:
     except ValueError as error:
         section.refuse("command", f", {shown(command)}, cannot be split into words ({error}); no shell reads it")
         return
-    if not words:
-        section.refuse("command", 'names no program; write it such as "/usr/local/bin/is-this-the-end --short"')
-    elif shutil.which(words[0]) is None:
-        section.warn("command", f"{words[0]!r:.80} is not found, or not executable (yet)")
+    check_command(section, words or [""], '"/usr/local/bin/is-this-the-end --short"', section.validation.warn)

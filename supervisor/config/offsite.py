@@ -72,25 +72,22 @@ def complete(validation: Validation, made: OffsiteSettings, _: object) -> Offsit
         validation.error(section.at(), "offsite.keep_* are all 0, so no copy would stay; set one of them to 1 or more")
     if why := unfit():
         validation.warn(section.at(), f"{why}; until then nothing is copied off this box")
-    files = {
-        key: secrets.beside(validation, getattr(made, key)) for key in ("password_file", "env_file") if getattr(made, key)
-    }
+    given = {key: getattr(made, key) for key in ("password_file", "env_file")}
+    files = {key: secrets.beside(validation, path) if path else "" for key, path in given.items()}
     if validation.look:
         _check_files(section, files)
-    return replace(
-        made, password_file=files.get("password_file", ""), env_file=files.get("env_file", "")
-    )  # fmt: skip
+    return replace(made, password_file=files["password_file"], env_file=files["env_file"])
 
 
 def _check_files(section: Section, files: dict[str, str]) -> None:
     problems, gently = list[str](), section.validation.starting
-    if path := files.get("password_file"):
+    if path := files["password_file"]:
         password = secrets.text(problems.append, path, "the repository's password")
         if not password.strip() and not problems:
             problems.append(f"{path} is empty; write the repository's password into it")
     for what in problems:
         section.reporter("password_file", gently=gently)(what)
-    if path := files.get("env_file"):
+    if path := files["env_file"]:
         report = section.reporter("env_file", gently=gently)
         for number, line in secrets.lines_in(secrets.text(report, path, "one NAME=VALUE per line")):
             name = line.partition("=")[0]

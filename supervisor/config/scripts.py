@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.config import shell_syntax
+from supervisor.config import background, shell_syntax
 from supervisor.config.tables import Setting, given
 from supervisor.config.validation import Origin, Section, shown
 from supervisor.keys import Declaration
@@ -66,6 +66,7 @@ def words(value: object, example: str = _EXAMPLE) -> tuple[str, ...]:
 def command(section: Section, *, shell: bool) -> Command:
     """The command of a section. A command without words is wrong, and the validation has the error."""
     value = section.body["command"]
+    leaves = background.mistake(value)
     try:
         if shell and not isinstance(value, str):
             example = '"python train.py | tee log"'
@@ -76,8 +77,10 @@ def command(section: Section, *, shell: bool) -> Command:
             runs = (_BASH, "-o", "pipefail", "-c") if Path(_BASH).exists() else ("/bin/sh", "-c")
         found = Command((*runs, value), (), True) if shell else _command(section, value)
     except ValueError as error:
-        section.refuse("command", str(error))
+        section.refuse("command", "; ".join(filter(None, (str(error), leaves))))
         return Command()
+    if leaves:
+        section.warn("command", leaves)
     return found if _fits(section, found) else Command()
 
 

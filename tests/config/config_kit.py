@@ -28,13 +28,7 @@ class Place:
         }  # fmt: skip
 
     def load(
-        self,
-        text: str,
-        environ: dict[str, str] | None = None,
-        *,
-        look: bool = True,
-        starting: bool = False,
-        **flags: object,
+        self, text: str, environ: dict[str, str] | None = None, *, look: bool = True, starting: bool = False, **flags: object
     ) -> config.Loaded:
         self.file.write_text(text)
         return config.load(str(self.file), {**self.environ, **(environ or {})}, flags, look=look, starting=starting)

@@ -181,10 +181,7 @@ ABROAD = [
         {"RL_GAME": "Pong"},
         'environment variable RL_GAME: one game for every program makes no sense; set game = "NAME" in [program.NAME]',
     ),
-    (
-        {"RL_DEVICE": "::"},
-        "environment variable RL_DEVICE: device must be auto, cpu, cuda or cuda:N, not '::'",
-    ),
+    ({"RL_DEVICE": "::"}, "environment variable RL_DEVICE: device must be auto, cpu, cuda or cuda:N, not '::'"),
     (
         {"RL_BATCH_SIZE": "33"},
         "environment variable RL_BATCH_SIZE: batch_size 33 does not divide by 8; the nearest that do are 32 and 40",

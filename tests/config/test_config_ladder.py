@@ -39,9 +39,7 @@ def shapes(settings: Settings) -> list[tuple[str, str]]:
 
 def test_a_level_takes_over_what_the_one_before_says(place: Place) -> None:
     settings = place.settings(LADDER)
-    assert shapes(settings) == [
-        ("light", "1 x 8, batch 64"), ("wide", "2 x 8, batch 64"), ("heavy", "2 x 16, batch 128"),
-    ]  # fmt: skip
+    assert shapes(settings) == [("light", "1 x 8, batch 64"), ("wide", "2 x 8, batch 64"), ("heavy", "2 x 16, batch 128")]
     assert settings.climbs
     assert settings.level.name == settings.start == "light"
     assert "climbs 3 levels up to heavy" in config.summary(settings)
@@ -187,15 +185,9 @@ def test_how_much_memory_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             '[load]\nmode = "climb"\n[level]\n',
             'FILE, line 3: level: one fixed level makes no sense with mode = "climb" in [load]; remove one of the two',
         ),
-        (
-            '[load]\nstart = "lite"\n[levels.light]\n',
-            "FILE, line 2: load.start 'lite' is not a level; did you mean light?",
-        ),
+        ('[load]\nstart = "lite"\n[levels.light]\n', "FILE, line 2: load.start 'lite' is not a level; did you mean light?"),
         ('[load]\nstart = "zzz"\n[levels.light]\n', "FILE, line 2: load.start 'zzz' is not a level; there are light"),
-        (
-            '[load]\nstart = "light"\n',
-            "FILE, line 2: load.start names a level of [levels], and there is none; remove it",
-        ),
+        ('[load]\nstart = "light"\n', "FILE, line 2: load.start names a level of [levels], and there is none; remove it"),
         (
             "[levels.a]\nnum_envs = 32\nbatch_size = 9\n",
             "FILE, line 3: batch_size 9 does not divide by 8; the nearest that do are 8 and 16",

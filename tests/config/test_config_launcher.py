@@ -270,10 +270,7 @@ def test_a_limit_on_progress_is_longer_than_the_way_of_a_beat(tmp_path):
             "gpu = 0",
             "line 8: program.mine.gpu: Slurm chooses the GPUs of a job; set launcher.gpus or launcher.gres, and remove it",
         ),
-        (
-            "min_free_mb = 0",
-            "line 8: program.mine.min_free_mb: no job waits for the memory of this host's GPUs; remove it",
-        ),
+        ("min_free_mb = 0", "line 8: program.mine.min_free_mb: no job waits for the memory of this host's GPUs; remove it"),
         (
             "cpu_weight = 50",
             "line 8: program.mine.cpu_weight: Slurm gives each job its processors; set launcher.cpus, and remove it",

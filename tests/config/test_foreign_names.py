@@ -26,6 +26,23 @@ def test_what_is_advised_exists(names: str, instead: str) -> None:
     assert foreign_names.hint(names.split(maxsplit=1)[0], KEYS) == f"; {instead}"
 
 
-@pytest.mark.parametrize("name", ["autorestart", "auto_restart", "Autorestart", "auto-restart"])
-def test_spelling_does_not_matter(name: str) -> None:
-    assert "set restart" in foreign_names.hint(name, KEYS)
+@pytest.mark.parametrize(
+    ("names", "instead"),
+    [
+        (("autorestart", "auto_restart", "Autorestart", "auto-restart"), "set restart"),
+        (("partition", "gres"), "is a key of [launcher]"),
+        (("loglevel", "log_level"), "is a key of [daemon]"),
+        (("save_dir",), "set checkpoint_glob"),
+        (("timeout", "timeout_s"), "set stall_timeout_s"),
+        (("heartbeat",), 'set progress = "beat"'),
+        (("regex",), "set log_regex"),
+        (("volumes",), "docker run -v"),
+        (("service",), 'kind = "service"'),
+        (("job", "worker"), "[program.NAME]"),
+        (("group",), "set group"),
+        (("env",), "set env"),
+        (("defaults",), "[training] has defaults"),
+    ],
+)
+def test_each_spelling_leads_to_a_name_of_ours_or_to_where_this_is_set(names: tuple[str, ...], instead: str) -> None:
+    assert not [name for name in names if instead not in foreign_names.hint(name, KEYS)]

@@ -1,4 +1,4 @@
-"""Makes the tables of docs/config.md again, from the fields that declare the keys: `python -m supervisor.config.docs`.
+"""Makes the tables of docs/config.md again, from the fields that declare the keys: `.venv/bin/python bench/config_page.py`.
 
 The words around the tables are the page's own. A test compares the page with what this makes of it.
 """
@@ -17,7 +17,7 @@ from supervisor.config.tables import OF_LEVEL, Setting, program_settings, settin
 from supervisor.model.settings import SECTIONS, Paths
 from workers.options import OPTIONS
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "config.md"
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "config.md"
 _TYPES: Final = {int: "integer", float: "number", bool: "true/false", str: "string"}
 
 

@@ -1,0 +1,72 @@
+"""Finds a command that returns at once while its work goes on elsewhere: `docker run -d`, `sbatch`, `python train.py &`.
+
+extralife would call such a program finished, or start it again beside itself. Only the last command of a shell counts:
+`docker run -d IMAGE; docker logs -f NAME` stays. Worked example: `docker run --gpus all -d IMAGE` is answered with `remove
+-d`, but in `docker run IMAGE serve -d` the option belongs to IMAGE.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Final
+
+from supervisor.config.shell_syntax import runs_shell
+
+_PREFIX: Final = re.compile(r".*=.*|-.*|[\d.]+[smhd]?|(.*/)?(env|exec|nice|ionice|nohup|sudo|time|timeout|stdbuf)")
+_AFTER: Final = ("echo", "disown")  # `python train.py & echo $! > pid`
+_SPLITS: Final = ";&|()<>\n"
+_DETACH: Final = r"(-[itPq]*d[itPq]*|--detach(=true)?) "
+_PLAIN: Final = (
+    r"-[itPq]+ |--(rm|init|interactive|tty|privileged|publish-all|quiet|read-only) |--\S+=\S* "  # no word follows
+)
+_OPTIONS: Final = r"(-\S+ ([^-]\S* )?)*?"
+_ROWS: Final = {  # beginning of a command, each word with a space -> what to do
+    rf"(docker|podman|nerdctl) {_OPTIONS}((container|compose) {_OPTIONS})?run "
+    rf"((?!{_DETACH})({_PLAIN}|(?!{_PLAIN})-\S+ \S+ ))*{_DETACH}": "remove -d",
+    rf"(docker|podman)[ -]compose (.* )?up (.* )?{_DETACH}": "remove -d",
+    r"(docker|podman) (container )?start (?!(.* )?(-[ai]+|--attach) )": "add --attach",
+    r"sbatch (?!(.* )?(-W|--wait) )": 'write srun in place of sbatch, or leave it to kind = "slurm" in [launcher]',
+    r"systemctl (-\S+ )*(start|restart) (?!(.* )?--wait )": "write the command of the unit itself (its ExecStart)",
+    r"systemd-run (?!(.* )?(--wait|--scope|--pty|--pipe|--shell|-[tPS]) )": "remove systemd-run, or add --scope",
+    r"tmux (.* )?new(-s\S*)? (.* )?-[AdDEPX]*d": "write its command without tmux",
+    r"screen (.* )?(-d\w*m|-md|-d -m|-m -d)": "write its command without screen",
+    r"setsid (?!(-\S+ )*(-\w*w\w*|--wait) )": "remove setsid",
+}
+
+
+def mistake(command: object) -> str:
+    """What is wrong with the string or the list of words of a command; empty: nothing is known to be."""
+    try:
+        parts = _parts(command) if isinstance(command, str) else [[each for each in command if isinstance(each, str)]]  # type: ignore[attr-defined]
+    except (ValueError, TypeError):
+        return ""  # reported elsewhere
+    while parts and (not parts[-1] or parts[-1][0] in _AFTER):
+        parts.pop()
+    words = parts[-1] if parts else []
+    why = "returns at once, so the program ends while its work goes on unsupervised"
+    if words[-1:] == ["&"]:
+        return f"with & at its end it {why}; remove the &, and nohup"
+    while words and _PREFIX.fullmatch(words[0]):
+        words = words[1:]
+    if runs_shell(words):
+        at = next(at for at, word in enumerate(words) if re.match("-[^-]*c", word))
+        return mistake("".join(words[at + 1 : at + 2]))
+    name = words[0].rpartition("/")[2] if words else ""
+    text = "".join(f"{word} " for word in (name, *words[1:]))
+    return next((f"{name} {why}; {instead}" for row, instead in _ROWS.items() if re.match(row, text)), "")
+
+
+def _parts(text: str) -> list[list[str]]:
+    """The commands of a shell's text; one in the background ends with `&`. Raises ValueError for an open quotation."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=_SPLITS)
+    lexer.whitespace, lexer.whitespace_split = " \t\r", True
+    parts: list[list[str]] = [[]]
+    for word in lexer:
+        if not set(word) <= set(_SPLITS) or set(word) & set("<>"):
+            parts[-1].append(word)
+            continue
+        if word.strip(";)\n") == "&":
+            parts[-1].append("&")
+        parts.append([])
+    return parts
