@@ -106,9 +106,7 @@ def on_tried(context: DecisionContext, item: AlertTried) -> None:
 
 def notice(queued: Queued, dropped: int = 0) -> Notice:
     """Convert a queued alert into the `Notice` that a target receives."""
-    return Notice(
-        queued.id, queued.kind, queued.severity, queued.text, queued.wall_s, queued.program, queued.more, dropped
-    )  # fmt: skip
+    return Notice(queued.id, queued.kind, queued.severity, queued.text, queued.wall_s, queued.program, queued.more, dropped)
 
 
 # --- which facts raise an alert ---------------------------------------------------------------------------------------
@@ -188,7 +186,7 @@ def _new_gaps(context: DecisionContext, fact: facts.OffsiteCopied) -> object:
 
 _ROWS: Final = (
     _Row(facts.Resumed, "checkpoint", CRITICAL, _starts_over),
-    _Row(facts.StartsFrom, "checkpoint", CRITICAL, _starts_over),
+    _Row(facts.StartsFrom, "checkpoint", CRITICAL, lambda context, fact: fact.stale or _starts_over(context, fact)),
     _Row(
         facts.SpawnFailed, "breaker", CRITICAL, _lacks_command,
         lambda _, fact: f"{fact.why}; it ran before, so it is tried again",

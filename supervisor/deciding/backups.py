@@ -50,9 +50,7 @@ def on_due(context: DecisionContext, item: BackupDue) -> None:
     """A time of the calendar has passed: make its backup unless there is one already."""
     known = context.state.backups.due_wall_s
     began_wall_s = context.state.daemon_since_wall_s
-    due = is_due(
-        item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s, now_wall_s=context.wall_s
-    )  # fmt: skip
+    due = is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s, now_wall_s=context.wall_s)
     if due and context.state.programs:
         names = tuple(sorted(context.state.programs))
         begin(context, rule.CALENDAR, "", names, why="due by the calendar", due_wall_s=item.due_wall_s)
@@ -64,6 +62,7 @@ def before_level(context: DecisionContext, level: str, trial: bool) -> str | Non
     Returns the backup's name; None: not due. A trial counts as the level's first until one of its backups is complete: after
     a failed backup, the next trial makes another. Later trials need none: twenty in a night would read every checkpoint
     twenty times, and their backups would displace the first one.
+
     Nothing waits for the backup: the copied checkpoints are complete, and those of the new level come later.
     """
     names = tuple(sorted(name for name, program in context.state.programs.items() if program.attempts))

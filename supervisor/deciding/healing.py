@@ -203,9 +203,7 @@ def _watch(before: Observation, sample: Sample) -> Observation:
     rates = before.rates
     if sample.phase == "training" and sample.steps_per_s is not None and before.slow_since_s is None:
         rates = (*rates, sample.steps_per_s)[-slowness.RATES_KEPT :]  # a slow period must not lower the usual rate
-    return replace(
-        before, sample=sample, progress_at_s=progress_at_s, moves=before.moves + 1, rates=rates
-    )  # fmt: skip
+    return replace(before, sample=sample, progress_at_s=progress_at_s, moves=before.moves + 1, rates=rates)
 
 
 def _become_ready(context: DecisionContext, name: str, sample: Sample) -> None:

@@ -34,10 +34,11 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
             why = f"begins again from nothing, although there was {there_was}; {why}"
     if item.left:
         why += f"; not set aside: {', '.join(item.left)}"
+    why += f"; {own.stale}" if own.stale else ""
     context.record(
         facts.StartsFrom(
             why, item.program, item.token, own.path, own.step, _past(context, own.saved_at_s), own.size_bytes, own.torn,
-            own.sure, item.left, own.error, own.spare,
+            own.sure, item.left, own.error, own.spare, own.stale,
         )
     )  # fmt: skip
 

@@ -96,6 +96,7 @@ def _judge_suspect(context: DecisionContext, program: Program) -> None:
             )
         )
     elif verdict is suspects.Verdict.PUT_BACK:
-        tried = ", ".join(program.tried)
-        why = f"{deaths} and with newer ones: no checkpoint is the cause, so {tried} is put back; see what it dies of"
+        why = f"{deaths}: no older one is whole, so it stays; see what it dies of"
+        if tried := ", ".join(program.tried):
+            why = f"{deaths} and with newer ones: no checkpoint is the cause, so {tried} is put back; see what it dies of"
         context.record(facts.CheckpointsPutBack(why, program.name, program.tried))

@@ -747,6 +747,7 @@ class StartsFrom(AttemptFact):
     left: tuple[str, ...] = ()  # paths that were not set aside
     error: str = ""  # why the look failed; the other fields are then meaningless
     spare: str = ""  # the newest whole one that is older
+    stale: str = ""  # a file of the script that names one that was set aside, and what to write into it
 
 
 class CheckpointSeen(AttemptFact):
@@ -791,7 +792,7 @@ class CheckpointQuarantined(ProgramFact):
 
 
 class CheckpointsPutBack(ProgramFact):
-    """The program dies whichever checkpoint it resumes from: those that were set aside on trial are put back."""
+    """The program dies whichever checkpoint it resumes from: those that were set aside on trial, if any, are put back."""
 
     paths: tuple[str, ...]
 
@@ -1006,7 +1007,7 @@ class BackedOff(ProgramFact):
 
 
 class Finished(ProgramFact):
-    """The program reached its target. `doubtful`: perhaps not, by the end of its output or by what it left behind."""
+    """The program reached its target. `doubtful`: its output ends with an exception."""
 
     doubtful: bool = False
 

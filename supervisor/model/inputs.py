@@ -18,7 +18,6 @@ from supervisor.policy.box.supervision import Failing
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.upkeep.notices import EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease
-from supervisor.policy.worker.figures import Figures
 from supervisor.policy.worker.no_room import Disk
 from supervisor.policy.worker.service_health import Checked
 from supervisor.records import Record, replace
@@ -55,6 +54,7 @@ class OwnCheckpoint(Record):
     error: str = ""  # why the look failed; the other fields are then meaningless
     spare: str = ""  # the newest whole one that is older, as a start's look finds it; empty: there is none
     put_back: bool = False  # it was torn or gone, and is the copy that extralife keeps
+    stale: str = ""  # a file of the script that names one that was set aside, and what to write into it; empty: none
 
 
 class CommandLeft(Record):
@@ -167,7 +167,7 @@ class Ending(Record):
     steps: int | None = None  # from the last beat
     target: int | None = None  # from the last beat, in steps
     decided: bool = False  # by the last beat, it left by itself before its target
-    shown: Figures = field(default_factory=Figures)  # its own output, read to the end: it may have come further
+    shown_steps: int | None = None  # the newest step in its own output: it may have come further
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None  # when that checkpoint was durable, in journal time
     reports: tuple[Report, ...] = ()

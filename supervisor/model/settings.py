@@ -58,10 +58,7 @@ A_NAME_OF_LEVEL: Final = "one word of up to 32 letters, digits, _ . -"
 class Level(Record):
     """One level of the load: how many programs run at once, and how heavy each is."""
 
-    name: str = key(
-        "light", "name of this load in status and history",
-        form=A_NAME_OF_LEVEL, pattern=NAME_OF_LEVEL,
-    )  # fmt: skip
+    name: str = key("light", "name of this load in status and history", form=A_NAME_OF_LEVEL, pattern=NAME_OF_LEVEL)
     slots: int = key(2, "programs that run at once; the others wait in order of priority", high=1024)
     num_envs: int = key(32, "parallel environments of each built-in program", high=4096)
     batch_size: int = key(512, "transitions per update of each built-in program; a multiple of 8", high=65_536)

@@ -528,6 +528,42 @@ def test_the_last_whole_one_is_never_set_aside(tmp_path: Path, daemon: Daemon) -
     assert (found.found.path, found.found.spare, found.left) == (path, "", (path,))
 
 
+@pytest.mark.parametrize(
+    ("pointer", "said", "names", "stale"),
+    [
+        (
+            "latest",
+            "global_step20",
+            ("global_step20", "global_step10"),
+            "global_step20, which was set aside; write into it: global_step10",
+        ),
+        (
+            "latest_checkpointed_iteration.txt",
+            "20\n",
+            ("iter_0000020", "iter_0000010"),
+            "20, which was set aside; write into it: 10",
+        ),
+        ("last", None, ("step20", "step10"), "step20, which was set aside; link it to step10"),
+        ("latest", "step10", ("step20", "step10"), ""),
+        ("seed", "20", ("step20", "step10"), ""),
+    ],
+)
+def test_the_file_that_still_names_what_was_set_aside_is_told(
+    tmp_path: Path, daemon: Daemon, pointer: str, said: str | None, names: tuple[str, str], stale: str
+) -> None:
+    newest, older = names
+    for name, age_s in ((older, OLD_S), (newest, OLD_S / 2)):
+        plain(tmp_path / name / "model.bin", age_s)
+    if said is None:
+        (tmp_path / pointer).symlink_to(newest)
+    else:
+        (tmp_path / pointer).write_text(said)
+    found = daemon.begins(to_start(spec(tmp_path, "*0"), "t", (f"{tmp_path}/{newest}",))).found
+    assert found.path == f"{tmp_path}/{older}"
+    assert found.stale == (f"{tmp_path}/{pointer} still names {stale}" if stale else "")
+    assert pointer in os.listdir(tmp_path), "a foreign file stays as it is"
+
+
 def test_what_was_set_aside_on_trial_is_put_back_under_its_name(tmp_path: Path, daemon: Daemon) -> None:
     for step in (100, 200, 300):
         saved(tmp_path / f"step={step}.pt")

@@ -336,6 +336,17 @@ def test_one_that_looks_whole_and_kills_at_once_is_set_aside_and_the_one_before_
     assert core.program("Pong").tried == (), "a new checkpoint confirms that the other one was the cause"
 
 
+def test_the_only_one_that_kills_each_start_stays_and_a_person_is_told_at_the_third_death_although_each_takes_long():
+    core = script()
+    for _ in range(9):
+        starts(core, own(20, core=core))
+        dies(core.later(600.0), code=1)
+    assert not core.told(facts.CheckpointQuarantined)
+    assert [alert.why for alert in core.told(facts.AlertRaised)] == [
+        "Pong: 3 deaths in a row with checkpoint /w/20.pt: no older one is whole, so it stays; see what it dies of"
+    ]
+
+
 @pytest.mark.parametrize(("steps", "spare", "back"), [((20, 10), "", (20,)), ((40, 30, 20), "/w/10.pt", (40, 30))])
 def test_if_it_dies_of_those_before_too_all_are_put_back_and_an_alert_says_so(steps, spare, back):
     core = script()
@@ -393,6 +404,17 @@ def test_a_start_from_nothing_after_there_was_something_is_a_critical_alert_befo
     dies(core, code=1)
     starts(core, OwnCheckpoint(note="nothing matches"))
     assert len(alerts(core)) == 1, "there is nothing left to lose"
+
+
+def test_a_file_that_still_names_one_that_was_set_aside_is_a_critical_alert():
+    core = script()
+    starts(core, own(10, core=core, stale="/w/latest still names 20.pt, which was set aside; write into it: 10.pt"))
+    assert [(alert.alert, alert.severity, alert.why) for alert in core.told(facts.AlertRaised)] == [
+        ("checkpoint", "critical", f"Pong: {core.told(facts.StartsFrom)[0].why}")
+    ]
+    assert core.told(facts.StartsFrom)[0].why.endswith(
+        "; /w/latest still names 20.pt, which was set aside; write into it: 10.pt"
+    )
 
 
 def test_one_that_may_be_cut_is_something():

@@ -147,12 +147,11 @@ def test_the_usual_gap(times: tuple[float, ...], gap_s: float | None) -> None:
         (0, True, True, 0, False, Verdict.KEEP),
         (2, True, True, 0, False, Verdict.KEEP),
         (3, True, True, 0, False, Verdict.SET_ASIDE),
-        (9, True, False, 0, False, Verdict.KEEP),  # no older one is whole
         (2, False, True, 0, False, Verdict.KEEP),
         (3, False, True, 0, False, Verdict.SET_ASIDE),
         (3, False, True, 1, False, Verdict.SET_ASIDE),
         (3, False, True, 2, False, Verdict.PUT_BACK),  # three in a row: the cause is not a checkpoint
-        (3, False, False, 0, False, Verdict.KEEP),
+        (3, False, False, 0, False, Verdict.PUT_BACK),  # no older one is whole: a person is told
         (3, False, False, 1, False, Verdict.PUT_BACK),  # all that there are
         (3, False, True, 0, True, Verdict.KEEP),
         (3, True, True, 0, True, Verdict.KEEP),

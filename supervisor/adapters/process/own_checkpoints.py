@@ -36,7 +36,7 @@ from supervisor.adapters import durable, hooks
 from supervisor.adapters.process import checkpoints, whole_files
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.threads import Tasks
-from supervisor.files import held
+from supervisor.files import held, text
 from supervisor.formats import span
 from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
@@ -67,6 +67,9 @@ _SAME_S: Final = 0.5
 _SAVING_S: Final = 60.0
 _MOST_SAID: Final = 200
 _ASIDE: Final = (contract.BAD_SUFFIX, contract.TMP_SUFFIX)
+_ASIDE_NAME: Final = re.compile(rf"\.(.+?)(\.\d+)?{re.escape(contract.BAD_SUFFIX)}")
+_OF_NEWEST: Final = re.compile("latest|last|newest|checkpoint|ckpt|iter|step", re.IGNORECASE)
+_LONGEST_NAME: Final = 256  # bytes
 _WILD: Final = re.compile(r"[*?\[]")
 
 
@@ -444,8 +447,9 @@ class Result(Record):
 def parent_below(base: str, path: str, *, make: bool = False) -> tuple[int, str]:
     """The descriptor of the directory below `base` that holds `path`, and the name there. Follows no links in `path`.
 
-    `make`: create missing directories on the way. Raises ValueError for a path that leads out of `base`; OSError, also if
-    a link is on the way.
+    `make`: create missing directories on the way.
+
+    Raises ValueError for a path that leads out of `base`; OSError, also if a link is on the way.
     """
     *parents, name = contract.checked_path(path).split("/")
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -484,6 +488,32 @@ def _asides(directory: int | str, name: str) -> list[str]:
     with os.scandir(directory) as entries:
         times = {each.name: each.stat(follow_symlinks=False).st_ctime_ns for each in entries if aside.fullmatch(each.name)}
     return sorted(times, key=times.__getitem__)
+
+
+def stale_name(path: str) -> str:
+    """The file or link beside this checkpoint that still names one that was set aside, and what to write; empty: none does.
+
+    Example: DeepSpeed resumes from the name in `latest`, and that says global_step20, which is now `.global_step20.bad`.
+    """
+    parent, name = os.path.split(path)
+    with os.scandir(parent) as found:
+        entries = {each.name: each for each in found}
+    asides = {match[1] for each in entries if (match := _ASIDE_NAME.fullmatch(each))} - entries.keys()
+    numbers = {_number(each): _number(name) for each in asides}  # Megatron's latest_checkpointed_iteration.txt says 20
+    for entry in entries.values() if asides else ():
+        link = entry.is_symlink()
+        said = str(Path(entry.path).readlink()) if link else text(entry.path, _LONGEST_NAME)
+        new = name if said in asides else numbers.get(said) if _OF_NEWEST.search(entry.name) else None
+        if new is not None:
+            do = "link it to" if link else "write into it:"
+            return f"{entry.path} still names {said}, which was set aside; {do} {new}"
+    return ""
+
+
+def _number(name: str) -> str:
+    """The last number in a name, as 20 in iter_0000020; without one, the name."""
+    found = re.search(r"\d+(?=\D*$)", name)
+    return str(int(found[0])) if found else name
 
 
 def newer_than(place: Place, path: str, budget: Budget) -> list[str]:
@@ -700,18 +730,14 @@ class OwnCheckpoints:
             log.exception("checkpoints_not_looked_at", base=watched.place.base)
             return OwnCheckpoint(sure=False, error=f"it stopped at a bug ({type(error).__name__}); see the daemon's log")
 
-    def before_start(
-        self, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]
-    ) -> None:  # fmt: skip
+    def before_start(self, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]) -> None:
         """Set aside, scan, then call `then` with the path of the newest whole one; empty: there is none; None: unknown.
 
         If a checkpoint cannot be put back, call `refuse` with the reason: the program would begin from scratch.
         """
         self._tasks.begin(f"start-{command.spec.name}", self._before_start, command, then, refuse)
 
-    def _before_start(
-        self, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]
-    ) -> None:  # fmt: skip
+    def _before_start(self, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]) -> None:
         watched = self._of(command.spec)
         if watched is None:
             then(None)
@@ -729,6 +755,8 @@ class OwnCheckpoints:
                     return
                 try:
                     found, left = self._prepare(watched, command)
+                    with contextlib.suppress(OSError):
+                        found = replace(found, stale=stale_name(found.path))
                     watched.reported = found
                     _note_start(watched.place, watched.scanner.doubtful(watched.result))
                     done.set_result((found, left))

@@ -9,8 +9,8 @@ was never written), each start dies of it. The rule:
    reboot counts.
 3. After `poison_deaths` such deaths since the program was last healthy, the suspect is set aside: renamed, not removed. The
    one before it is tried.
-4. Never if no older one is whole: the script would begin at step 0, which may be worse than waiting for a person who looks
-   in the morning.
+4. Never if no older one is whole: the script would begin at step 0, which may be worse than waiting for a person. A person
+   is told at once: an attempt that loads for ten minutes before it dies never has eight deaths in an hour (`restart.py`).
 5. A whole one is set aside on trial. If the program dies of `MOST_TRIED` checkpoints, one after the other, or of all that
    there are, then the cause is not a checkpoint (a missing GPU, a mistake in the script). All of them are put back, which
    is reported, and none is set aside again before the program was healthy. The same if a person starts it before that.
@@ -36,7 +36,7 @@ class Verdict(enum.Enum):
 
     KEEP = 0
     SET_ASIDE = 1
-    PUT_BACK = 2  # it and those that were tried before it
+    PUT_BACK = 2  # those that were tried before it, if any; a person is told
 
 
 def judge(most_deaths: int, *, deaths: int, torn: bool, older_is_whole: bool, tried: int, acquitted: bool) -> Verdict:
@@ -48,4 +48,4 @@ def judge(most_deaths: int, *, deaths: int, torn: bool, older_is_whole: bool, tr
         return Verdict.KEEP
     if older_is_whole and (torn or tried + 1 < MOST_TRIED):
         return Verdict.SET_ASIDE
-    return Verdict.PUT_BACK if tried else Verdict.KEEP
+    return Verdict.PUT_BACK
