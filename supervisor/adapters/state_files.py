@@ -54,9 +54,7 @@ class StateFiles:
         with self.readable():
             return self._summaries.ask(close)
 
-    def incidents(
-        self, since_s: float, until_s: float, program: str | None, view: Callable[[Iterable[Incident]], T]
-    ) -> T:  # fmt: skip
+    def incidents(self, since_s: float, until_s: float, program: str | None, view: Callable[[Iterable[Incident]], T]) -> T:
         def question(digest: Digest, rows: Facts) -> Later[T]:
             found = digest.incidents(since_s, until_s, program, rows)
             return lambda: view(found())

@@ -12,14 +12,7 @@ import recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.adapters.host.reboot_log import (
-    append,
-    clock_line,
-    config_line,
-    journal_line,
-    reboot_line,
-    service_line,
-)
+from supervisor.adapters.host.reboot_log import append, clock_line, config_line, journal_line, reboot_line, service_line
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.facts import HostRebooted, JournalSalvaged
 from supervisor.policy.worker.loss import ABOUT, AT_LEAST, UNKNOWN, Loss

@@ -83,9 +83,7 @@ def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
     poor(base)
     groups = Cgroups(OwnCgroup(str(base)), lambda _name: LIMITS, mkdir=poor, rmdir=fake_rmdir)
     groups.set_up()
-    assert groups.view() == {
-        "on": True, "why": "", "path": str(base), "controllers": ["cpu"], "lacking": ["memory", "pids"],
-    }  # fmt: skip
+    assert groups.view() == {"on": True, "why": "", "path": str(base), "controllers": ["cpu"], "lacking": ["memory", "pids"]}
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
     assert text(path, "cpu.weight").startswith("250")
     assert not read_note(str(tmp_path)).counts_oom

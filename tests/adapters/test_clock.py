@@ -86,9 +86,7 @@ def test_a_wall_clock_that_is_set_is_told_once_and_moves_no_deadline(step_s):
     moved = threading.Event()
     probes = SimpleNamespace(sample=dict, reports=tuple)
     dark = SimpleNamespace(newest=lambda: None)
-    sampler = Sampler(
-        probes, clock, SimpleNamespace(post=posted.append), 1.0, threading.Event(), moved.set, dark, dark
-    )  # fmt: skip
+    sampler = Sampler(probes, clock, SimpleNamespace(post=posted.append), 1.0, threading.Event(), moved.set, dark, dark)
     sampler.look()
     clock.advance(1)
     clock.step_wall(step_s)

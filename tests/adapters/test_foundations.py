@@ -13,15 +13,7 @@ from fakes import FakeClock
 from leaks import open_files
 
 from supervisor import files
-from supervisor.adapters.foundations import (
-    Foundations,
-    Identity,
-    Remembered,
-    Seen,
-    Watched,
-    check_row,
-    of_path,
-)
+from supervisor.adapters.foundations import Foundations, Identity, Remembered, Seen, Watched, check_row, of_path
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.box.foundations import Answer, Finding, Look, judge
@@ -304,18 +296,13 @@ def test_a_file_system_that_is_full_or_read_only_is_seen_without_a_write(tmp_pat
     if os.geteuid() != 0:
         pytest.skip("only root may mount")
     done = subprocess.run(
-        ["unshare", "--mount", sys.executable, "-c", _SEEN, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
+        ["unshare", "--mount", sys.executable, "-c", _SEEN, str(tmp_path)], capture_output=True, text=True, check=False
     )
     # In a chroot whose root is no mount point, unshare itself fails; in a container, mount(2) may be forbidden.
     if done.returncode != 0 and any(each in done.stderr for each in ("unshare: ", "not permitted", "denied")):
         pytest.skip(f"root may not mount in a namespace here: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "writable", "it is mounted read-only", "another finding", "writable", "it is full",
-    ]  # fmt: skip
+    assert done.stdout.splitlines() == ["writable", "it is mounted read-only", "another finding", "writable", "it is full"]
 
 
 def test_a_log_that_was_taken_away_under_its_worker_is_a_trouble_with_its_remedy(tmp_path):

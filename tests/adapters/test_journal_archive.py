@@ -300,10 +300,7 @@ def path(tmp_path: Path) -> Path:
 # --- where the cut is ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("before_wall_s", "cut"),
-    [(3.0, None), (3.5, 3), (6.0, 3), (6.5, 6), (99.0, 8)],
-)
+@pytest.mark.parametrize(("before_wall_s", "cut"), [(3.0, None), (3.5, 3), (6.0, 3), (6.5, 6), (99.0, 8)])
 def test_the_cut_is_at_the_newest_snapshot_that_is_older_than_asked(
     path: Path, before_wall_s: float, cut: int | None
 ) -> None:

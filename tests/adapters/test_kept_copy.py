@@ -231,9 +231,7 @@ def test_what_was_written_again_before_it_was_copied_is_not_kept(script: Script)
     script.starts(killed=False)
     path = saved(script.work / "last.pt")
     script.looks_until("last.pt")
-    scanned = own_checkpoints.Scanner().scan(
-        script.place, own_checkpoints.Budget(), now_wall_s=time.time(), running=False
-    )  # fmt: skip
+    scanned = own_checkpoints.Scanner().scan(script.place, own_checkpoints.Budget(), now_wall_s=time.time(), running=False)
     files = own_checkpoints.whole_files.files_of(str(path), lambda: None)
     path.write_bytes(TORN)
     with pytest.raises(kept_copy.own.Changed, match="written again"):

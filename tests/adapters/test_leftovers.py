@@ -119,9 +119,7 @@ def dead():
 def test_who_is_left_over(daemon, of, group, session, left_over):
     stat = procfs.read_stat(os.getpid())
     namespace, pid, began = map(int, dead().split(":"))
-    marks = {
-        "dead": dead(), "alive": f"{namespace}:{pid}:{stat.start_ticks}", "elsewhere": f"{namespace + 1}:{pid}:{began}",
-    }  # fmt: skip
+    marks = {"dead": dead(), "alive": f"{namespace}:{pid}:{stat.start_ticks}", "elsewhere": f"{namespace + 1}:{pid}:{began}"}
     other = stat._replace(pid=77, group=group, session=session)
     assert leftovers._is_left_over(other, marks[daemon] + of) is left_over
 

@@ -107,9 +107,7 @@ def test_each_file_of_a_copy(box: Box) -> None:
     directory = box.state / "offsite" / "work" / "copy"
     assert found == staging.Collected(directory, {"Pong": 100}, {})
     assert files(directory) == ALL
-    about = {
-        "version": 1, "wall_s": WALL_S, "programs": {"Pong": 100}, "missed": {}, "box": "ada", "generation": 4,
-    }  # fmt: skip
+    about = {"version": 1, "wall_s": WALL_S, "programs": {"Pong": 100}, "missed": {}, "box": "ada", "generation": 4}
     assert (directory / "copy.json").read_text() == json.dumps(about, indent=1, sort_keys=True), "people read it too"
     assert (words(directory / "journal.sqlite"), words(directory / "recording.sqlite")) == (["fact"], ["curve"])
     texts = {"journal-archive/1.gz": "older", "alive": "alive", "reboot_alerts.log": "alerts",
@@ -320,9 +318,7 @@ def test_each_file_of_a_restored_directory(tree: Tree, tmp_path: Path) -> None:
 
     about = about_of(tree)
     made = restore(tree, new, say=said.append, ready=ready)
-    assert made == Restored(
-        "abc", "ada", WALL_S, {"Pong": 100, "mine": 5}, new / "restored.toml", about, "copy-1800000000"
-    )  # fmt: skip
+    assert made == Restored("abc", "ada", WALL_S, {"Pong": 100, "mine": 5}, new / "restored.toml", about, "copy-1800000000")
     assert files(new) == RESTORED
     assert (words(new / "journal.sqlite"), words(new / "recording.sqlite")) == (["fact"], ["curve"])
     assert (new / "restored.toml").read_text() == "[program.Pong]\n"

@@ -99,9 +99,7 @@ def test_a_zip_whose_list_says_something_else(tmp_path: Path, field: str, form: 
             file.writestr(name, "x" * 100)
     data = bytearray(path.read_bytes())
     end, entry = data.rindex(b"PK\x05\x06"), data.rindex(b"PK\x01\x02")
-    at = {
-        "length": end + 12, "start": end + 16, "size of b": entry + 20, "place of b": entry + 42,
-    }[field]  # fmt: skip
+    at = {"length": end + 12, "start": end + 16, "size of b": entry + 20, "place of b": entry + 42}[field]
     struct.pack_into(form, data, at, struct.unpack_from(form, data, at)[0] + change)
     path.write_bytes(data)
     assert re.fullmatch(why, wrong(path) or "")

@@ -204,9 +204,7 @@ class FakeBackend:
     def page_backups(self, check: str | None) -> Json:
         if check is not None:
             return {"name": check, "error": "Pong: state.json does not match its digest" if check == "bad" else ""}
-        return {
-            "backups": self.backed_up, "making": [], "rollback": None, "progress": None, "ends": self.ends,
-        }  # fmt: skip
+        return {"backups": self.backed_up, "making": [], "rollback": None, "progress": None, "ends": self.ends}
 
     def reread(self) -> Json:
         return {"live": [], "sections": [], **self.changes}

@@ -115,9 +115,7 @@ def test_a_command_that_is_gone_is_given_up_where_another_one_has_run():
     assert [each.notice.kind for each in of(decision, commands.WriteAlert)] == ["fatal"]
 
 
-@pytest.mark.parametrize(
-    ("verb", "after"), [("stop", Phase.STOPPED), ("restart", Phase.STARTING)]
-)  # fmt: skip
+@pytest.mark.parametrize(("verb", "after"), [("stop", Phase.STOPPED), ("restart", Phase.STARTING)])
 def test_a_spawn_that_breaks_after_it_was_asked_to_stop(verb, after):
     core = Core(settings("Pong"))
     core.begin()

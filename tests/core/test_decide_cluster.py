@@ -6,16 +6,7 @@ import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
 from supervisor.model.fold import fold
-from supervisor.model.inputs import (
-    Ended,
-    Ending,
-    JobSight,
-    JobsSeen,
-    Sampled,
-    Survival,
-    Survivor,
-    Terminated,
-)
+from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, Sampled, Survival, Survivor, Terminated
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Level, Progress, Rung
 from supervisor.policy.box.readings import Gpus
@@ -319,15 +310,10 @@ class Climbing(Core):
 
     def __init__(self, **launcher):
         rungs = tuple(
-            Rung(
-                level,
-                tuple(spec(n, digest=f"{n}-{level.name}", own_digest=f"{n}-own", job=level.launcher) for n in FOUR),
-            )
+            Rung(level, tuple(spec(n, digest=f"{n}-{level.name}", own_digest=f"{n}-own", job=level.launcher) for n in FOUR))
             for level in LEVELS
         )
-        made = settings(
-            *rungs[0].programs, launcher=replace(ONE, **launcher), daemon=DaemonSettings(sample_period_s=3.0)
-        )  # fmt: skip
+        made = settings(*rungs[0].programs, launcher=replace(ONE, **launcher), daemon=DaemonSettings(sample_period_s=3.0))
         super().__init__(replace(made, level=rungs[0].level, ladder=rungs, load=RULE))
         self.steps, self.number, self.asked, self.nodes = {}, 0, [], {}
         self.begin()

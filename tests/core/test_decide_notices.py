@@ -328,9 +328,7 @@ def test_the_end_of_the_box_is_preempted_and_held_against_no_level(orderly):
     cause = "orderly" if orderly else "unclean"
     back = core.later(60.0).reboot("boot-2", cause=cause, last_sign_s=core.now_s - 60.0)
     (fact,) = of(back, facts.HostRebooted)
-    assert (fact.cause, fact.why) == (
-        "preempted", "the host ended as aws had announced (spot terminate), down 1m (test)"
-    )  # fmt: skip
+    assert (fact.cause, fact.why) == ("preempted", "the host ended as aws had announced (spot terminate), down 1m (test)")
     assert core.state.reboots_by_cause == {"preempted": 1}
     assert core.state.levels[core.state.level].reboots == 0
     assert [each.notice.severity for each in of(back, commands.WriteAlert) if each.notice.kind == "reboot"] == ["warning"]

@@ -48,9 +48,7 @@ KEPT = {  # what: (how many, the facts about number n, what is left of them in t
 @pytest.mark.parametrize("what", KEPT)
 def test_the_newest_are_kept_and_no_more(what):
     most, facts_about, left = KEPT[what]
-    stamped = [
-        Stamped(0, float(n), WALL_S + n, "boot", fact) for n in range(most + 3) for fact in facts_about(n)
-    ]  # fmt: skip
+    stamped = [Stamped(0, float(n), WALL_S + n, "boot", fact) for n in range(most + 3) for fact in facts_about(n)]
     assert left(fold_all(stamped)) == [*range(3, most + 3)]
 
 

@@ -146,13 +146,7 @@ def test_an_action_passes_with_its_body_and_is_the_callers_own(dashboard: Dashbo
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\0\r\n\r\n",
-        b"GET / HTTP/1.1\r\nA: " + b"x" * 20_000,
-    ],
-    ids=["nothing", "garbage", "too long"],
+    "data", [b"", b"\0\r\n\r\n", b"GET / HTTP/1.1\r\nA: " + b"x" * 20_000], ids=["nothing", "garbage", "too long"]
 )
 def test_what_is_no_request_is_closed_and_nothing_is_printed(dashboard: Dashboard, data: bytes) -> None:
     with dashboard.raw() as sock:

@@ -12,12 +12,7 @@ import pytest
 from patients import levels, with_settings, write
 from running import ctl
 
-from supervisor.ctl import (
-    checks,
-    checks_disk,
-    checks_training,
-    doctor,
-)
+from supervisor.ctl import checks, checks_disk, checks_training, doctor
 from supervisor.ctl.checks import Finding, Installation
 from supervisor.ctl.outcome import OK, Failed, Options
 from supervisor.ctl.session import Session

@@ -44,9 +44,7 @@ def test_rows_that_come_in_many_answers_come_once(
     options.socket = str(api)
     assert run(Session(options), ["export"]) == 0
     found = table(capsys.readouterr().out)
-    assert [(row["at_s"], row["program"]) for row in found] == [
-        (str(row.at_s), row.keys[0]) for row in recorded.rows
-    ]  # fmt: skip
+    assert [(row["at_s"], row["program"]) for row in found] == [(str(row.at_s), row.keys[0]) for row in recorded.rows]
 
 
 def test_a_file_as_a_whole(api: Path, recorded: FakeBackend, tmp_path: Path) -> None:

@@ -67,9 +67,7 @@ def box(backend: FakeBackend) -> FakeBackend:
     backend.add(program("Alien", "FATAL", why="exit code 78: bad config"))
     backend.journal = [Stamped(1, 0.0, NOW_S, "b" * 32, facts.LevelChosen("set", "light", 2))]
     told = {"env_steps": 1.0, "mean_return": 1.0}
-    backend.rows = [
-        Row(16.0 * n, NOW_S, ("Pong", "a"), (None,) * 3, {**told, "steps_per_s": float(n)}) for n in range(60)
-    ]  # fmt: skip
+    backend.rows = [Row(16.0 * n, NOW_S, ("Pong", "a"), (None,) * 3, {**told, "steps_per_s": float(n)}) for n in range(60)]
     return backend
 
 

@@ -30,10 +30,7 @@ def test_a_second_daemon_is_refused_and_names_the_first(box: Box) -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [
-        ("[program.Pong]\nbatch_siz = 32\n", "did you mean batch_size"),
-        ("[program.Pong\n", "line 1"),
-    ],
+    [("[program.Pong]\nbatch_siz = 32\n", "did you mean batch_size"), ("[program.Pong\n", "line 1")],
     ids=["key", "toml"],
 )
 def test_check_says_what_is_wrong_and_where(tmp_path: Path, text: str, says: str) -> None:

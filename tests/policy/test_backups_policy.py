@@ -7,14 +7,7 @@ import time
 
 import pytest
 
-from supervisor.policy.upkeep.backups import (
-    CALENDAR,
-    LEVEL,
-    OPERATOR,
-    Kept,
-    name_of,
-    superfluous,
-)
+from supervisor.policy.upkeep.backups import CALENDAR, LEVEL, OPERATOR, Kept, name_of, superfluous
 from supervisor.policy.upkeep.calendars import CALENDARS, is_due, last_due
 
 NOW_S, YEAR_S = 1_800_000_000.0, 365 * 86_400.0

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker.checkpointing import (
-    CheckpointSettings,
-    History,
-    choose,
-    daly_s,
-    hazard,
-    posterior_rate,
-)
+from supervisor.policy.worker.checkpointing import CheckpointSettings, History, choose, daly_s, hazard, posterior_rate
 
 DEFAULT = CheckpointSettings()
 WIDE = CheckpointSettings(min_s=0.001, max_s=1e9)

@@ -6,16 +6,7 @@ from statistics import fmean
 import pytest
 
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.policy.upkeep.cost import (
-    CAUSES,
-    bill,
-    blocks,
-    hours_to_finish,
-    rates,
-    spread_of,
-    usd_of,
-    usd_per_million,
-)
+from supervisor.policy.upkeep.cost import CAUSES, bill, blocks, hours_to_finish, rates, spread_of, usd_of, usd_per_million
 
 H = 3600.0
 

@@ -51,12 +51,7 @@ LOCK = Finding("lock", "/s/lock", Look.MISSING, restarts=True)
     ("finding", "may_restart", "answer", "why"),
     [
         (LOCK, True, Answer.RESTART, ": extralife restarts itself, which restores it; workers run on"),
-        (
-            LOCK,
-            False,
-            Answer.TROUBLE,
-            "; extralife has restarted itself 3 times within a minute, and waits for its end",
-        ),
+        (LOCK, False, Answer.TROUBLE, "; extralife has restarted itself 3 times within a minute, and waits for its end"),
         (replace(LOCK, error="busy"), True, Answer.TROUBLE, "; restoring it failed (busy) and is tried again"),
     ],
 )

@@ -2,18 +2,7 @@
 
 import pytest
 
-from supervisor.policy.upkeep.notices import (
-    END,
-    RISK,
-    EndNotice,
-    Plan,
-    Saving,
-    explains,
-    is_over,
-    is_same,
-    over_at_s,
-    plan,
-)
+from supervisor.policy.upkeep.notices import END, RISK, EndNotice, Plan, Saving, explains, is_over, is_same, over_at_s, plan
 
 PONG, QBERT = Saving("Pong", unsaved_s=300.0, save_s=3.0), Saving("Qbert", unsaved_s=30.0, save_s=1.0)
 

@@ -10,13 +10,7 @@ from supervisor.policy.worker import unsaved
 @pytest.mark.parametrize(
     ("age_s", "interval_s", "steps", "saved", "says"),
     [
-        (
-            660.0,
-            10.0,
-            60_000,
-            9_000,
-            "no checkpoint for 11m since step 9,000 (due every 10s), now at step 60,000",
-        ),
+        (660.0, 10.0, 60_000, 9_000, "no checkpoint for 11m since step 9,000 (due every 10s), now at step 60,000"),
         (660.0, 300.0, 60_000, 9_000, ""),
         (901.0, 300.0, 60_000, 9_000, "no checkpoint for 15m 1s since step 9,000 (due every 5m), now at step 60,000"),
         (900.0, 300.0, 60_000, 9_000, ""),

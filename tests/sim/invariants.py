@@ -70,9 +70,7 @@ def the_journal_gives_the_state(world, step):
 def the_same_again_is_decided_the_same(world, step):
     if step.number % ASKED_TWICE_EVERY:
         return None
-    again = decide(
-        step.settings, step.before, step.memory, step.item, wall_s=step.wall_s, boot_id=world.core.boot_id
-    )  # fmt: skip
+    again = decide(step.settings, step.before, step.memory, step.item, wall_s=step.wall_s, boot_id=world.core.boot_id)
     return None if again == step.decision else f"{type(step.item).__name__} was decided in two ways"
 
 
@@ -184,9 +182,7 @@ def _staggered(step):
 
 
 def _holds_slot(program):
-    return (
-        program.retry_at_s is not None and not program.slow and program.retry_at_s - program.since_s <= HOLDS_SLOT_S
-    )  # fmt: skip
+    return program.retry_at_s is not None and not program.slow and program.retry_at_s - program.since_s <= HOLDS_SLOT_S
 
 
 def no_deadline_in_the_past(_, step):

@@ -134,9 +134,7 @@ class SimSlurm:
                 self.zombies.remove(run)
 
     def _begin(self, job):
-        others = job.alone and [
-            each for each in self.live() if each.row.name == job.row.name and each.row.id < job.row.id
-        ]  # fmt: skip
+        others = job.alone and [each for each in self.live() if each.row.name == job.row.name and each.row.id < job.row.id]
         if others or self.chance.random() < 0.7:
             return
         job.row = replace(

@@ -148,9 +148,7 @@ def awaited(where: Path, job: Path) -> bool:
 def attend(job: Path) -> int:
     """Its script, from its start to its wait status."""
     row = read(job)
-    environ = {
-        **os.environ, "SLURM_JOB_ID": job.name, "SLURM_RESTART_COUNT": row["RestartCnt"], "SLURMD_NODENAME": "n1",
-    }  # fmt: skip
+    environ = {**os.environ, "SLURM_JOB_ID": job.name, "SLURM_RESTART_COUNT": row["RestartCnt"], "SLURMD_NODENAME": "n1"}
     output = re.sub("%[%j]", lambda found: {"%%": "%", "%j": job.name}[found[0]], row["output"])
     with Path(output).open("ab") as out:
         script = subprocess.Popen(

@@ -96,9 +96,7 @@ StorageLoc=slurm_acct_db
 
     def _start(self, argv: list[str], name: str) -> None:
         with (self.where / f"{name}.out").open("ab") as out:
-            self._running.append(
-                subprocess.Popen(argv, env=self.environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-            )  # fmt: skip
+            self._running.append(subprocess.Popen(argv, env=self.environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
 
     def _until(self, port: int) -> None:
         ends_s = time.monotonic() + 120

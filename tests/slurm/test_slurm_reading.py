@@ -107,9 +107,7 @@ PAST = {
     "Account": "lab", "QOS": "night", "ExitCode": "3:0",
     "AllocTRES": "cpu=8,gres/gpu=2", "TimelimitRaw": "240",
 }  # fmt: skip
-CANCELLED = Job(
-    17, "a", "c", "CANCELLED", "", ("n1",), "a100", "lab", "night", None, 3, None, None, 2, 14_400.0
-)  # fmt: skip
+CANCELLED = Job(17, "a", "c", "CANCELLED", "", ("n1",), "a100", "lab", "night", None, 3, None, None, 2, 14_400.0)
 
 
 @pytest.mark.parametrize(

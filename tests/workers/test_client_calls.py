@@ -21,16 +21,7 @@ from leaks import open_files
 from supervised import OTHER, TOKEN, environment, eventually
 
 from workers import contract
-from workers.contract import (
-    NO_DEADLINE,
-    UNKNOWN,
-    Client,
-    Control,
-    ControlReader,
-    TargetKind,
-    WorkerPhase,
-    now_ns,
-)
+from workers.contract import NO_DEADLINE, UNKNOWN, Client, Control, ControlReader, TargetKind, WorkerPhase, now_ns
 from workers.daemon_side import ControlWriter, read_beat
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -217,9 +217,7 @@ def test_the_environments_are_built_once_and_play_whole_games_unclipped(monkeypa
 
     monkeypatch.setattr(envs, "make", counting)
     monkeypatch.setattr(envs, "MOST_GAME_FRAMES", 400)
-    args = settings(
-        "Breakout", num_envs=2, batch_size=8, threads=1, replay_size=1_000, resolution=44, num_test_episodes=3,
-    )  # fmt: skip
+    args = settings("Breakout", num_envs=2, batch_size=8, threads=1, replay_size=1_000, resolution=44, num_test_episodes=3)
     made = learner(args)
     trials = EvaluationGames(made, tmp_path)
     assert trials.run(Client({}), lambda: True) is not None
@@ -237,9 +235,7 @@ def test_what_a_test_plays_does_not_depend_on_the_tests_before_it(tmp_path, monk
     """The second test of a run, in environments that have played, and the first after a resume, in new ones."""
     monkeypatch.setattr(envs, "MOST_GAME_FRAMES", 300)
     monkeypatch.setattr(evaluate, "EPSILON", 0.5)  # so that every chance there is would show
-    args = settings(
-        "Breakout", num_envs=2, batch_size=8, threads=1, replay_size=1_000, resolution=44, num_test_episodes=3,
-    )  # fmt: skip
+    args = settings("Breakout", num_envs=2, batch_size=8, threads=1, replay_size=1_000, resolution=44, num_test_episodes=3)
     found = []
     for tests_at in ((500, 1000), (1000,)):
         (tmp_path / str(tests_at)).mkdir()

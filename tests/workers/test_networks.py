@@ -74,9 +74,7 @@ def test_what_is_no_action_is_never_the_best(actions, heads, dtype):
 def test_each_game_gets_the_network_that_it_can_feed():
     small, large = Spec("Pong", 6, 4, (59, 59), 4), Spec("Pong", 6, 4, (60, 60), 4)
     assert isinstance(build(Spec("Catch", 3, 1, (10, 5), 1), "nature"), ToyNetwork)
-    for spec, kind, channels in (
-        (small, "auto", 16), (large, "auto", 32), (small, "nature", 32), (large, "small", 16),
-    ):  # fmt: skip
+    for spec, kind, channels in ((small, "auto", 16), (large, "auto", 32), (small, "nature", 32), (large, "small", 16)):
         assert build(spec, kind).channels[0] == build(spec, kind, POLICY).channels[0] == channels
 
 

@@ -199,9 +199,7 @@ def test_alone_it_works_in_a_directory_of_its_own_and_resumes(monkeypatch, tmp_p
     assert (tmp_path / "runs" / "Catch" / contract.CHECKPOINTS_DIR).is_dir()
     assert alone(monkeypatch, tmp_path, steps=800) == contract.EXIT_DONE
     out = capfd.readouterr().out
-    assert out.splitlines()[2:4] == [
-        "no checkpoint: training begins at step 0", "building 8 environments",
-    ]  # fmt: skip
+    assert out.splitlines()[2:4] == ["no checkpoint: training begins at step 0", "building 8 environments"]
     assert "resumed at step 400" in out
     # A run that is done builds nothing, and touches no file whatever the settings are now.
     replay = (tmp_path / "runs" / "Catch" / contract.REPLAY_DIR / "frames.bin").read_bytes()

@@ -51,9 +51,7 @@ class Backups:
         doing, task = self._doing, self._task
         if not doing:
             return None
-        return {
-            "name": doing, "program": task.program, "done_bytes": task.done_bytes, "total_bytes": task.total_bytes,
-        }  # fmt: skip
+        return {"name": doing, "program": task.program, "done_bytes": task.done_bytes, "total_bytes": task.total_bytes}
 
     def _do(self, command: BackupCommand) -> None:
         over = self._task.over

@@ -207,8 +207,7 @@ class LocalEvidence:
             logs = endings.logs_of(self._paths, program, attempt.attempt, token)
             try:
                 evidence = take(
-                    program, token, attempt.pid, attempt.start_ticks,
-                    stacks=stacks, logs=logs, logs_from=attempt.logs_from,
+                    program, token, attempt.pid, attempt.start_ticks, stacks=stacks, logs=logs, logs_from=attempt.logs_from,
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001  healing waits for the outcome, whatever it is
                 evidence = {"process": f"could not be examined: {type(error).__name__}: {error}"}

@@ -103,8 +103,7 @@ class _Watched:
 class LocalProbes:
     def __init__(
         self, paths: Paths, clock: Clock, edges: NotifySockets, groups: cgroups.Cgroups = cgroups.NONE,
-        own: Callable[[str], OwnCheckpoint | None] = lambda _: None,
-        figures: FigureReader | None = None,
+        own: Callable[[str], OwnCheckpoint | None] = lambda _: None, figures: FigureReader | None = None,
     ) -> None:  # fmt: skip
         """`own` returns the newest known checkpoint that a program has written itself; it never blocks.
 
@@ -141,7 +140,7 @@ class LocalProbes:
             record = read_record(self._paths.shim_record(spec.name))
             known = record if record and record.token == token else None
             roots = tuple(each for each in (pid, 0 if known is None else known.shim_pid) if each)
-            self._figures.watch(spec, token, began_wall_s(ticks), None if known is None else known.logs_from, roots)
+            self._figures.watch(spec, token, began_wall_s(pid), None if known is None else known.logs_from, roots)
         with self._guard:
             self._watched[spec.name] = watched
 

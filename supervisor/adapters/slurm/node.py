@@ -172,8 +172,7 @@ def shim_order(run: Run, local: Path) -> dict[str, object]:
         contract.ENV_PROGRAM: order["program"], contract.ENV_TOKEN: run.token, contract.ENV_ATTEMPT: str(run.number),
         contract.ENV_RUN_DIR: str(run.run_dir), contract.ENV_BEAT: str(local / "beat"),
         contract.ENV_CONTROL: str(local / "control"), contract.ENV_BOOT_ID: boot_id(),
-        contract.ENV_LEAVE_BY: str(local / LEAVE_BY_FILE),
-        contract.ENV_STACKS: str(run.attempt_dir / "stacks.txt"),
+        contract.ENV_LEAVE_BY: str(local / LEAVE_BY_FILE), contract.ENV_STACKS: str(run.attempt_dir / "stacks.txt"),
     }  # fmt: skip
     return {
         "program": order["program"], "attempt": run.number, "token": run.token, "boot_id": boot_id(), "argv": order["argv"],
@@ -391,8 +390,7 @@ def record_failed_setup(run: Run, status: int, line: int, command: str) -> None:
     _say(text)
     record = ExitRecord(
         run.token, 0, contract.EXIT_CONFIG, None, core_dumped=False, ended_ns=contract.now_ns(), ended_wall_s=time.time(),
-        user_s=0.0, system_s=0.0, max_rss_bytes=0,
-        spawn_error=f"{text}; correct it, or add `|| true` if it may fail",
+        user_s=0.0, system_s=0.0, max_rss_bytes=0, spawn_error=f"{text}; correct it, or add `|| true` if it may fail",
     )  # fmt: skip
     aside = run.attempt_dir / f"{contract.EXIT_FILE}.new"
     aside.write_text(json.dumps(asdict(record)))

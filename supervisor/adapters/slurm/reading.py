@@ -69,8 +69,7 @@ def nodes_in(text: str) -> list[Node]:
         name, before = row["%N"], found.get(row["%N"])
         found[name] = Node(
             name=name, states=_node_states(row["%T"]), reason=_word(row["%E"]).replace("none", ""),
-            partitions=(*(before.partitions if before else ()), row["%R"]), cpus=_int(row["%c"]),
-            gpus=_gpus(row["%G"]),
+            partitions=(*(before.partitions if before else ()), row["%R"]), cpus=_int(row["%c"]), gpus=_gpus(row["%G"]),
         )  # fmt: skip
     return list(found.values())
 
