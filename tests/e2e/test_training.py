@@ -8,20 +8,7 @@ from pathlib import Path
 
 from box import Box, until
 
-CATCH = """
-[training]
-num_envs = 8
-batch_size = 32
-learning_starts = 200
-replay_size = 5000
-threads = 1
-[checkpoint]
-min_s = 1.0
-first_s = 1.0
-max_s = 2.0
-[program.Catch]
-steps = 100000000
-"""
+CATCH = Box.catch(1.0, 2.0)
 
 
 def checkpoints(box: Box, program: str = "Catch") -> list[Path]:
