@@ -19,7 +19,7 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
         return
     spec = context.settings.program(item.program)
     own = in_total(found[0], item.found, given=spec is not None and spec.takes_resume)
-    torn = f"; {own.note}" if own.torn else ""
+    torn = f"; {own.note}" if own.torn or (own.path and own.note and not own.sure) else ""
     if own.error:
         why = f"its checkpoints could not be looked at: {own.error}"
     elif own.path:

@@ -742,7 +742,7 @@ class StartsFrom(AttemptFact):
     step: int | None = None
     saved_at_s: float | None = None  # journal time
     size_bytes: int | None = None
-    torn: str = ""  # the newest torn one, if it is newer
+    torn: str = ""  # the newest torn one, if it is newer; `path` itself: none is whole, and it may be cut
     sure: bool = True  # no newer checkpoint may be whole
     left: tuple[str, ...] = ()  # paths that were not set aside
     error: str = ""  # why the look failed; the other fields are then meaningless

@@ -47,7 +47,7 @@ class OwnCheckpoint(Record):
     step: int | None = None
     saved_at_s: float | None = None  # journal time
     size_bytes: int | None = None
-    torn: str = ""  # the newest torn one, if it is newer
+    torn: str = ""  # the newest torn one, if it is newer; `path` itself: none is whole, and it may be cut
     sure: bool = True  # no newer checkpoint may be whole
     note: str = ""  # a problem with the checkpoints, as a clause; empty: none
     interval_s: float | None = None  # the usual time between two checkpoints

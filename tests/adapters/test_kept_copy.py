@@ -42,10 +42,10 @@ class Script:
     def starts(self, *aside: str, killed: bool = True, **more: object) -> OwnCheckpoint:
         """What the next attempt begins with, after a kill of the one before or an orderly end."""
         self.number += 1
-        doubt_s = time.time() - 5.0 if killed else None
+        more = {"doubt_from_wall_s": time.time() - 5.0 if killed else None, **more}
         paths = tuple(str(self.work / name) for name in aside)
         begun: list[str | None] = []
-        order = to_start(self.spec, f"t{self.number}", paths, doubt_from_wall_s=doubt_s, **more)  # type: ignore[arg-type]
+        order = to_start(self.spec, f"t{self.number}", paths, **more)  # type: ignore[arg-type]
         self.own.before_start(order, begun.append, pytest.fail)
         assert eventually(lambda: begun)
         return self.inbox.expect(CheckpointsFound).found
@@ -104,6 +104,7 @@ def test_one_of_an_unknown_format_that_was_written_just_before_a_kill_too(script
     plain(script.work / "last.pt", 1.0).write_bytes(b"half")
     assert script.starts().put_back
     assert (script.work / "last.pt").read_bytes() == b"some bytes"
+    assert script.starts(doubt_from_wall_s=time.time() - 60.0).put_back, "a copy is whole, whatever its time"
 
 
 def test_a_directory_that_is_written_over_and_kills_its_script_is_put_back(tmp_path: Path, quick: None) -> None:

@@ -439,18 +439,21 @@ def test_a_start_gets_the_newest_whole_one_and_sets_aside_first(tmp_path: Path, 
 
 
 def test_what_an_end_may_have_cut_stays_doubtful_until_it_is_written_again(tmp_path: Path, daemon: Daemon) -> None:
-    """Else a cut file is whole one attempt later, and as the only one it kills each start."""
+    """Else a cut file is whole one attempt later. As the only one it is used all the same: to begin from nothing costs more."""
     cut, age_s = plain(tmp_path / "last.pickle", 100.0), time.time() - 110.0
     found = daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t1", doubt_from_wall_s=age_s)).found
-    assert (found.path, found.torn, found.sure) == ("", "", False)
+    assert (found.path, found.torn, found.sure) == (str(cut), "", False)
     for again in (daemon, Daemon(tmp_path)):  # the next attempt ends before it saves; the daemon is started again
         assert look(spec(tmp_path, "*.pickle"), run_dir=daemon.run_dir, running=True).torn == str(cut)
         found = again.begins(to_start(spec(tmp_path, "*.pickle"), "t2", doubt_from_wall_s=time.time())).found
-        assert (again.path, found.torn) == ("", str(cut))
-        assert found.note.startswith("last.pickle is torn: it may be cut: an attempt ended while it was being written")
+        assert (again.path, found.torn, found.note) == (str(cut), str(cut), "none is whole, and last.pickle may be cut")
+    later = plain(tmp_path / "later.pickle", 50.0)
+    daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t3", doubt_from_wall_s=age_s))
+    found = daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t4", (str(later),))).found
+    assert (found.path, found.torn) == (str(cut), str(cut)), "of two the newer one is set aside"
     os.utime(plain(tmp_path / "whole"), ns=(cut.stat().st_mtime_ns,) * 2)
     (tmp_path / "whole").replace(cut)
-    assert daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t3")).found.path == str(cut), "a copy has the same times"
+    assert not daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t5")).found.torn, "a copy has the same times"
 
 
 def test_a_start_waits_for_a_check_that_takes_long(tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,8 +66,12 @@ def test_a_start_says_with_which_checkpoint_it_begins():
             OwnCheckpoint(torn="/w/1.pt", note="1.pt is torn: it is empty"),
             "begins again from nothing, although there was /w/1.pt; starts without a checkpoint; 1.pt is torn: it is empty",
         ),
+        (
+            OwnCheckpoint(sure=False, note="a: no answer"),
+            "begins again from nothing, although there was one that may be cut; starts without a checkpoint: a: no answer",
+        ),
         (OwnCheckpoint(error="no answer", sure=False), "its checkpoints could not be looked at: no answer"),
-        (OwnCheckpoint("/w/a", size_bytes=1), "starts with checkpoint /w/a (0.0 MB)"),
+        (OwnCheckpoint("/w/a", size_bytes=1, sure=False, note="cut"), "starts with checkpoint /w/a (0.0 MB); cut"),
         (
             OwnCheckpoint("/w/a", size_bytes=1, put_back=True),
             "starts with checkpoint /w/a (0.0 MB), which was torn or gone and is put back from its copy",
@@ -274,6 +278,13 @@ def test_without_an_older_whole_one_nothing_is_set_aside_and_health_forgives():
         dies(core, code=1)
     assert not core.told(facts.CheckpointQuarantined)
     assert len(alerts(core)) == 1, "that it begins from nothing is said once"
+    last = script()
+    for torn in ("", "/w/1000.pt", "/w/1000.pt"):
+        starts(last, own(1000, core=last, sure=torn != "", torn=torn))
+        dies(last, code=1)
+    assert last.told(facts.CheckpointsPutBack)[0].why.startswith(
+        "3 deaths in a row with checkpoint /w/1000.pt: no older one"
+    )
     well = script()
     for _ in range(2):
         starts(well, own(900, core=well, torn="/w/1000.pt"))
@@ -414,14 +425,6 @@ def test_a_file_that_still_names_one_that_was_set_aside_is_a_critical_alert():
     ]
     assert core.told(facts.StartsFrom)[0].why.endswith(
         "; /w/latest still names 20.pt, which was set aside; write into it: 10.pt"
-    )
-
-
-def test_one_that_may_be_cut_is_something():
-    core = script()
-    starts(core, OwnCheckpoint(sure=False, note="a.bin: it may be cut"))
-    assert core.told(facts.StartsFrom)[0].why == (
-        "begins again from nothing, although there was one that may be cut; starts without a checkpoint: a.bin: it may be cut"
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from supervisor.policy.worker import unsaved
 from supervisor.policy.worker.newest_whole import (
+    DOUBTED,
     DOUBTFUL,
     TORN,
     UNREADABLE,
@@ -19,6 +20,7 @@ from supervisor.policy.worker.newest_whole import (
     choose,
     doubt_from_wall_s,
     is_settled,
+    last_resort,
     order,
     usual_gap_s,
     with_stand_ins,
@@ -35,12 +37,11 @@ def found(step: int | None, verdict: str = WHOLE, written_s: float = 0.0) -> Can
     ("verdicts", "newest", "torn_at", "unsure"),
     [
         ((), None, None, None),
-        ((WHOLE,), 0, None, None),
         ((TORN, WHOLE), 1, 0, None),
         ((TORN, TORN, WHOLE), 2, 0, None),
         ((DOUBTFUL, WHOLE), 1, None, 0),
         ((UNREADABLE, TORN, DOUBTFUL, WHOLE), 3, 1, 0),
-        ((TORN, DOUBTFUL), None, 0, 1),
+        ((DOUBTED, DOUBTFUL), None, 0, 1),
         ((WHOLE, TORN, DOUBTFUL), 0, None, None),  # what is older than a whole one says nothing
     ],
 )
@@ -52,6 +53,11 @@ def test_the_newest_whole_one(
     assert choice.spare is None
     for place, each in ((newest, choice.newest), (torn_at, choice.torn), (unsure, choice.unsure)):
         assert each == (None if place is None else candidates[place])
+
+
+def test_if_none_is_whole_the_oldest_doubtful_one_is_the_last_resort() -> None:
+    candidates = [found(step, verdict) for step, verdict in enumerate((DOUBTFUL, DOUBTED, TORN))]
+    assert [last_resort(candidates[at:]) for at in (0, 2)] == [candidates[1], None]
 
 
 def test_a_spare_one_is_the_next_whole_one() -> None:

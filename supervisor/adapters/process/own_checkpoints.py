@@ -42,7 +42,7 @@ from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.policy.worker import newest_whole
-from supervisor.policy.worker.newest_whole import DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate
+from supervisor.policy.worker.newest_whole import DOUBTED, DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate
 from supervisor.policy.worker.step_in_name import StepRule, parsed
 from supervisor.ports import Clock, Inbox, ahead_s
 from supervisor.records import Record
@@ -107,8 +107,7 @@ def place_of(spec: ProgramSpec, run_dir: str) -> Place | None:
 
 def places_of(settings: Settings, paths: Paths, programs: Iterable[str]) -> dict[str, Place]:
     specs = [spec for name in programs if (spec := settings.program(name)) is not None]
-    found = {spec.name: place_of(spec, paths.run_dir(spec.name)) for spec in specs}
-    return {name: place for name, place in found.items() if place is not None}
+    return {spec.name: place for spec in specs if (place := place_of(spec, paths.run_dir(spec.name))) is not None}
 
 
 @dataclass(slots=True)
@@ -269,8 +268,7 @@ def _with_steps(place: Place, newest: list[_Row]) -> list[_Row]:
     for path, _, written_s in newest:
         step = None
         try:
-            fd = contract.open_below(place.base, f"{path}/{place.rule.file}")
-            os.close(fd)
+            os.close(contract.open_below(place.base, f"{path}/{place.rule.file}"))
             step = place.rule.of_json(whole_files.read_json(f"{place.base}/{path}/{place.rule.file}"))
         except (OSError, ValueError) as error:
             lack.check(error)
@@ -365,7 +363,7 @@ def _verdict(known: _Known, *, settled: bool, doubted: bool) -> tuple[str, str]:
     if known.defect:
         return TORN, known.defect
     if known.defect is None and doubted:
-        return TORN, "it may be cut: an attempt ended while it was being written, and its format does not tell"
+        return DOUBTED, "it may be cut: an attempt ended while it was being written, and its format does not tell"
     if known.defect is None and not settled:
         return DOUBTFUL, "it may be cut: it was being written, and its format does not tell"
     return WHOLE, ""
@@ -410,20 +408,20 @@ class Result(Record):
             return replace(choice, torn=None)
         return choice
 
-    def as_input(self, clock: Clock) -> OwnCheckpoint:
-        """The result in the form that the core accepts."""
+    def as_input(self, clock: Clock, *, resort: bool = False) -> OwnCheckpoint:
+        """The result in the form that the core accepts; `resort`: if none is whole, with one that may be cut."""
         choice, base = self.choice, self.place.base
         newest, torn = choice.newest, choice.torn
-        sure = choice.unsure is None and not self.unread
-        out = OwnCheckpoint(sure=sure, note=self._note(choice), interval_s=self.gap_s)
+        out = OwnCheckpoint(sure=choice.unsure is None and not self.unread, note=self._note(choice), interval_s=self.gap_s)
         if torn is not None:
             out = replace(out, torn=f"{base}/{torn.path}")
+        if newest is None and resort and (newest := newest_whole.last_resort(self.looked)) is not None:
+            out = replace(out, note=f"none is whole, and {newest.path} may be cut")
         if newest is None:
             return out
-        saved_at_s = newest.written_wall_s - ahead_s(clock)
         return replace(
-            out, path=f"{base}/{newest.path}", step=newest.step, saved_at_s=saved_at_s, size_bytes=newest.size_bytes,
-            spare=f"{base}/{choice.spare.path}" if choice.spare else "",
+            out, path=f"{base}/{newest.path}", step=newest.step, saved_at_s=newest.written_wall_s - ahead_s(clock),
+            size_bytes=newest.size_bytes, spare=f"{base}/{choice.spare.path}" if choice.spare else "",
         )  # fmt: skip
 
     def _note(self, choice: newest_whole.Choice) -> str:
@@ -447,9 +445,7 @@ class Result(Record):
 def parent_below(base: str, path: str, *, make: bool = False) -> tuple[int, str]:
     """The descriptor of the directory below `base` that holds `path`, and the name there. Follows no links in `path`.
 
-    `make`: create missing directories on the way.
-
-    Raises ValueError for a path that leads out of `base`; OSError, also if a link is on the way.
+    `make`: create missing ones. Raises ValueError for a path that leads out of `base`; OSError, also for a link on the way.
     """
     *parents, name = contract.checked_path(path).split("/")
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -579,11 +575,10 @@ class KeptCopy(Record):
     def is_of(self, path: str) -> bool:
         """Whether it is a copy of the files that are at this path now."""
         try:
-            files = whole_files.files_of(path, lambda: None)
+            return self.marks == marks_of(whole_files.files_of(path, lambda: None))
         except (OSError, whole_files.TooMany) as error:
             lack.check(error)
             return False
-        return self.marks == marks_of(files)
 
     def was_set_aside(self) -> bool:
         """Whether the checkpoint itself was set aside: then its copy is as bad."""
@@ -716,13 +711,13 @@ class OwnCheckpoints:
             watched.copy_due_s = time.monotonic() + (time.monotonic() - began_s) / _COPY_SHARE
             watched.copying.release()
 
-    def _look(self, watched: _Watched, *, running: bool, **more: Any) -> OwnCheckpoint:
+    def _look(self, watched: _Watched, *, running: bool, resort: bool = False, **more: Any) -> OwnCheckpoint:
         watched.result = None
         try:
             watched.result = watched.scanner.scan(
                 watched.place, Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
             )
-            return watched.result.as_input(self._clock)
+            return watched.result.as_input(self._clock, resort=resort)
         except Unanswered as error:
             return OwnCheckpoint(sure=False, error=str(error))
         except Exception as error:
@@ -755,6 +750,9 @@ class OwnCheckpoints:
                     return
                 try:
                     found, left = self._prepare(watched, command)
+                    if not found.path and watched.result is not None:
+                        resort = watched.result.as_input(self._clock, resort=True)
+                        found = resort if resort.path else found
                     with contextlib.suppress(OSError):
                         found = replace(found, stale=stale_name(found.path))
                     watched.reported = found
@@ -787,7 +785,7 @@ class OwnCheckpoints:
         _each_of(place, command.back, put_back)
         look = functools.partial(self._look, watched, running=False, doubt_from_wall_s=command.doubt_from_wall_s)
         spare = kept is not None and kept.path in left and not kept.is_of(kept.path)
-        if left and (spare or look(without=left).path):  # never the last whole one
+        if left and (spare or look(without=left, resort=True).path):  # never the last one
             left = _each_of(place, left, set_aside)
         if command.from_step is not None:
             try:
@@ -806,8 +804,7 @@ class OwnCheckpoints:
             return replace(found, note=f"{note}a copy of {kept.path} is kept in {kept.place}"), left
         if kept.was_set_aside() or (found.path and self._is_newer(place, found, kept)):
             return found, left
-        self._put_copy_back(watched, kept)
-        found = look(spare=True)
+        found = look(spare=True, doubt_from_wall_s=None) if self._put_copy_back(watched, kept) else look(spare=True)
         return replace(found, put_back=found.path == kept.path), left
 
     def _is_newer(self, place: Place, found: OwnCheckpoint, kept: KeptCopy) -> bool:
@@ -815,18 +812,20 @@ class OwnCheckpoints:
         order = functools.partial(newest_whole.order, starts_wall_s=starts)
         return order(found.step, written_s, found.path) > order(kept.step, kept.written_wall_s, kept.path)
 
-    def _put_copy_back(self, watched: _Watched, kept: KeptCopy) -> None:
-        """Put the copy back into its place; a failure is logged, and the start goes on without it."""
+    def _put_copy_back(self, watched: _Watched, kept: KeptCopy) -> bool:
+        """Put the copy back: then it is whole there. A failure is logged, and the start goes on without it."""
         watched.puts_back = True
         try:
             with watched.copying:
                 self._keeper.put_back(watched.place)
-            log.warning("checkpoint_put_back", path=kept.path)
         except (OSError, ValueError, Unanswered) as error:
             lack.check(error)
             log.warning("checkpoint_not_put_back", path=kept.path, error=str(error))
+            return False
         finally:
             watched.puts_back = False
+        log.warning("checkpoint_put_back", path=kept.path)
+        return True
 
     def close(self) -> None:
         self._tasks.close()

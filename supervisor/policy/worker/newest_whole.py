@@ -11,8 +11,9 @@ The rule:
 3. Any other file or directory is whole once it is settled. While the program runs: the same size at two looks, and not
    written for 5 s. After its end: last written 5 s before an end by a signal or an error, or 60 s before a reboot. After
    an orderly end no write was interrupted, so all of them are whole. Any other is *doubtful*, and from the second start on
-   torn until it is written again: time alone makes no cut file whole.
+   torn until it is written again (*doubted*): time alone makes no cut file whole.
 4. The next attempt resumes from the newest whole checkpoint. This is *sure* if nothing newer is doubtful or unreadable.
+   If none is whole, it resumes from the oldest doubtful or doubted one: most are whole, and to begin from nothing costs all.
 
 Worked example, newest first: `step=900.pt` torn, `step=800.pt` whole, `step=700.pt` not looked at. The newest whole one
 is 800, 900 is set aside if it kills often enough (`suspects.py`), and the next attempt surely begins at step 800.
@@ -34,7 +35,7 @@ from typing import Final
 
 from supervisor.records import Record
 
-WHOLE, TORN, DOUBTFUL, UNREADABLE = "whole", "torn", "doubtful", "unreadable"
+WHOLE, TORN, DOUBTFUL, DOUBTED, UNREADABLE = "whole", "torn", "doubtful", "doubted", "unreadable"
 _SETTLED_S: Final = 5.0
 _FLUSHED_S: Final = 60.0
 _ORDERLY: Final = {"stopped", "left", "done", "ended", "time_limit"}  # causes of an end after which every write is complete
@@ -54,15 +55,10 @@ class Candidate(Record):
 
 
 class Choice(Record):
-    """`torn`: the newest torn one that is newer than `newest`. `unsure`: the newest newer one that may be whole.
-
-    `spare`: the newest whole one that is older than `newest`, if it was looked for.
-    """
-
     newest: Candidate | None
-    torn: Candidate | None = None
-    unsure: Candidate | None = None
-    spare: Candidate | None = None
+    torn: Candidate | None = None  # the newest torn one that is newer
+    unsure: Candidate | None = None  # the newest newer one that may be whole
+    spare: Candidate | None = None  # the newest whole one that is older, if it was looked for
 
 
 def order(
@@ -94,11 +90,16 @@ def choose(newest_first: Sequence[Candidate]) -> Choice:
             return Choice(newest, torn, unsure, each)
         if each.verdict == WHOLE:
             newest = each
-        elif newest is None and each.verdict == TORN:
+        elif newest is None and each.verdict in (TORN, DOUBTED):
             torn = torn or each
         elif newest is None:
             unsure = unsure or each
     return Choice(newest, torn, unsure)
+
+
+def last_resort(newest_first: Sequence[Candidate]) -> Candidate | None:
+    """What to resume from if none is whole: the script saved again after it wrote the oldest one."""
+    return next((each for each in reversed(newest_first) if each.verdict in (DOUBTFUL, DOUBTED)), None)
 
 
 def is_settled(
@@ -127,9 +128,8 @@ def doubt_from_wall_s(
 
 
 def usual_gap_s(written_wall_s: Sequence[float]) -> float | None:
-    """The usual time between two saves, from the times of the newest saves; None: too few saves.
+    """The usual time between two saves; None: too few saves. A night in which the box was off does not change it much.
 
-    It is the median, so one long gap (a night in which the box was off) does not change it much.
     Example: written at 0, 300, 605, 9000 and 9301 s: gaps of 300, 305, 8395 and 301 s, usually 303 s.
     """
     ordered = sorted(written_wall_s)
