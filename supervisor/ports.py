@@ -131,8 +131,8 @@ class Launcher(Protocol):
         """Watch an attempt that an earlier daemon started. Its files that were removed are made again."""
         ...
 
-    def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
-        """The current condition of attempts (program -> (attempt, token)) that the journal has as running. May block."""
+    def survey(self, expected: dict[str, tuple[int, str]], *, reads: bool = True) -> dict[str, Survivor]:
+        """The condition of attempts (program -> (attempt, token)) that run by the journal; `reads` output. May block."""
         ...
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:

@@ -196,16 +196,15 @@ def copy_tree(part: str) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)  # with the time of now: mutmut makes anew what is newer than its mutants
     for base in (where, where / "mutants"):
-        for found in (path for top in ("supervisor", "workers", "tests") for path in (base / top).rglob("*.py")):
-            if str(found.relative_to(base)) not in tree:
-                found.unlink()
-    (where / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + settings(part))
-    for base in (where, where / "mutants"):
         base.mkdir(exist_ok=True)
         (base / "sitecustomize.py").write_text(CHILD)
         (base / "mutants_plugin.py").write_text(PLUGIN)
         if not (base / ".venv").is_symlink():
             (base / ".venv").symlink_to(ROOT / ".venv")
+        for found in (path for top in ("supervisor", "workers", "tests") for path in (base / top).rglob("*.py")):
+            if str(found.relative_to(base)) not in tree:
+                found.unlink()
+    (where / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + settings(part))
     for part_of_mutmut in Path(mutmut.__file__).parents[1].glob("mutmut*"):  # for a Python without site-packages
         if not (where / "mutants" / part_of_mutmut.name).is_symlink():
             (where / "mutants" / part_of_mutmut.name).symlink_to(part_of_mutmut)
@@ -213,12 +212,12 @@ def copy_tree(part: str) -> Path:
 
 
 def settings(part: str) -> str:
-    """The [tool.mutmut] of a part. Tests may take five times as long as they did, and twenty seconds more."""
+    """The [tool.mutmut] of a part. Tests may take five times as long as they did, and 20 s more; without a mutant, an hour each."""
     paths = sorted({path.split("/")[0] for path in sources(part)})
     also = [*{"supervisor", "workers"} - {*paths}, "README.md", "CHANGELOG.md", "bench", "deploy", "docs", "units"]
     values = {
         "source_paths": paths, "only_mutate": sources(part), "also_copy": also,
-        "pytest_add_cli_args": ["-m", ORDINARY, "-p", "no:cacheprovider", "--hypothesis-profile=mutants"],
+        "pytest_add_cli_args": ["-m", ORDINARY, "-p", "no:cacheprovider", "--hypothesis-profile=mutants", "-o", "timeout=3600"],
         "pytest_add_cli_args_test_selection": expanded(PARTS[part][1]), "timeout_multiplier": 5.0, "timeout_constant": 4.0,
         "use_git_change_detection": False, "on_dependency_change": "ignore", "process_isolation": "forkserver",
     }  # fmt: skip
@@ -328,7 +327,7 @@ def change_of(mutant: Mutant) -> Change:
 
 
 def judged() -> dict[Change, str]:
-    entries = tomllib.loads(JUDGED.read_text()).get("survivor", []) if JUDGED.exists() else []
+    entries = tomllib.loads(JUDGED.read_text())["survivor"]
     return {Change(each["file"], each["function"], each["was"], each["now"]): each["reason"] for each in entries}
 
 
@@ -356,29 +355,24 @@ def entry(change: Change) -> str:
 
 def report(mutants: list[Mutant]) -> int:
     """The table and the survivors that nobody has judged; the exit status."""
-    known, unjudged = judged(), []
+    known = judged()
+    changes = {mutant.name: change_of(mutant) for mutant in mutants if mutant.status in ("survived", "no tests")}
+    unjudged = {name: each for name, each in changes.items() if each not in known and not only_spelled_otherwise(each)}
     print("part       mutants  killed  timeout  survived  judged  not run   noticed")
     for part in [*PARTS, "all"]:
         those = [mutant for mutant in mutants if part in (mutant.part, "all")]
         count = Counter(mutant.status for mutant in those)
-        if not those:
-            continue
-        gone = count["not checked"] + count["check was interrupted by user"]
-        alive = [mutant for mutant in those if mutant.status in ("survived", "no tests")]
-        ran, late, fine = len(those) - gone, count["timeout"], 0
-        if part != "all":
-            changes = [change_of(mutant) for mutant in alive]
-            asked = [change for change in changes if change not in known and not only_spelled_otherwise(change)]
-            unjudged += asked
-            fine = len(changes) - len(asked)
-        else:
-            fine = len(alive) - len(unjudged)
-        share = f"{100 * (ran - len(alive)) / ran:.1f} %" if ran else "?"
-        killed = ran - late - len(alive)
-        print(f"{part:<9} {len(those):>8} {killed:>7} {late:>8} {len(alive):>9} {fine:>7} {gone:>8} {share:>9}")
+        ran, late = len(those) - count["not checked"] - count["check was interrupted by user"], count["timeout"]
+        alive = [mutant.name for mutant in those if mutant.name in changes]
+        fine = len([name for name in alive if name not in unjudged])
+        if ran:
+            print(
+                f"{part:<9} {len(those):>8} {ran - late - len(alive):>7} {late:>8} {len(alive):>9} {fine:>7}"
+                f" {len(those) - ran:>8} {(ran - len(alive)) / ran:>9.1%}"
+            )
     if unjudged:
         print(f"\n{len(unjudged)} survivors are not judged: write the missing assertion, or a reason into {JUDGED.name}:\n")
-        print("\n".join(entry(change) for change in unjudged))
+        print("\n".join(entry(change) for change in unjudged.values()))
     return int(bool(unjudged))
 
 
@@ -388,7 +382,6 @@ def main() -> int:
     parser.add_argument("--sample", type=int, metavar="N", help="that many mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="of the sample (default: by the time)")
     parser.add_argument("--again", action="store_true", help="only those that survived last time")
-    parser.add_argument("--show", action="store_true", help="run nothing, report what is known")
     parser.add_argument("--minutes", type=float, default=1e6, help="stop after so many; call again to go on")
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
@@ -398,10 +391,9 @@ def main() -> int:
             parser.error(f"{part} is not a part; there are {', '.join(PARTS)}")
     until_s = time.monotonic() + 60.0 * args.minutes
     resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_FILE_BYTES, MOST_FILE_BYTES))  # of everything that it starts, too
-    if not args.show:
-        for part in parts:
-            if time.monotonic() < until_s:
-                prepare(part, args.processes)
+    for part in parts:
+        if time.monotonic() < until_s:
+            prepare(part, args.processes)
     mutants = [mutant for part in parts for mutant in statuses(part)]
     if args.sample is not None:
         print(f"a sample of {args.sample} of {len(mutants)} mutants, --seed {args.seed}", flush=True)
@@ -409,10 +401,9 @@ def main() -> int:
     elif args.again:
         mutants = [mutant for mutant in mutants if mutant.status in ("survived", "no tests")]
     names = {mutant.name for mutant in mutants}
-    if not args.show:
-        for part in parts:
-            wanted = [each.name for each in mutants if each.part == part and (args.again or each.status == "not checked")]
-            check(part, wanted, args.processes, until_s)
+    for part in parts:
+        wanted = [each.name for each in mutants if each.part == part and (args.again or each.status == "not checked")]
+        check(part, wanted, args.processes, until_s)
     return report([mutant for part in parts for mutant in statuses(part) if mutant.name in names])
 
 

@@ -193,19 +193,6 @@ def test_thread():
 """
 
 
-def test_a_child_or_a_thread_that_hangs_ends_with_its_test(tmp_path):
-    """The exception of a limit waits for the threads of a pool: without a limit of its own each of these would wait for ever."""
-    file = tmp_path / "test_hanging.py"
-    file.write_text(HANGING)
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "conftest", "-c", ROOT / "pyproject.toml", file], cwd=ROOT, check=False, timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "EXTRALIFE_TEST_PATIENCE": "0.02"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert ended.returncode == 1
-    assert ended.stdout.endswith("F"), "the child is killed after half of the limit, and the test fails"
-    assert "most recent call first" in ended.stderr, "the process ends with the stacks of all threads"
-
-
 FORKING = """
 import os, pytest, signal, sys
 pytest.main(["--collect-only", *sys.argv[1:]])
@@ -216,11 +203,24 @@ sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
+def run_as_here(file, *command, **environment):
+    return subprocess.run(
+        [sys.executable, *command, "-p", "conftest", "-c", ROOT / "pyproject.toml", file], cwd=ROOT, check=False, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), **environment}, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_a_child_or_a_thread_that_hangs_ends_with_its_test(tmp_path):
+    """The exception of a limit waits for the threads of a pool: without a limit of its own each of these would wait for ever."""
+    file = tmp_path / "test_hanging.py"
+    file.write_text(HANGING)
+    ended = run_as_here(file, "-m", "pytest", EXTRALIFE_TEST_PATIENCE="0.02")
+    assert ended.returncode == 1
+    assert ended.stdout.endswith("F"), "the child is killed after half of the limit, and the test fails"
+    assert "most recent call first" in ended.stderr, "the process ends with the stacks of all threads"
+
+
 def test_mutmut_forks_a_process_that_has_collected_tests(tmp_path):
     file = tmp_path / "test_empty.py"
     file.write_text("def test(): pass")
-    ended = subprocess.run(
-        [sys.executable, "-c", FORKING, "-p", "conftest", "-c", ROOT / "pyproject.toml", file], cwd=ROOT, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "MUTANT_UNDER_TEST": "stats"}, timeout=60,
-    )  # fmt: skip
-    assert ended.returncode == 0
+    assert run_as_here(file, "-c", FORKING, MUTANT_UNDER_TEST="stats").returncode == 0

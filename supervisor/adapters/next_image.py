@@ -31,9 +31,8 @@ _PREFIX: Final = "supervisord: "
 def mistakes(argv: Sequence[str], timeout_s: float = _CHECK_S, *, fine: Collection[int] = (0,)) -> list[str]:
     """The reasons why the image of this command line would not start, one sentence each; empty: it would start.
 
-    `fine`: the exit codes of a check that found nothing.
-
-    Raises OSError if the check itself lacks descriptors, memory or threads: it may succeed later.
+    `fine`: the exit codes of a check that found nothing. Raises OSError if the check itself lacks descriptors, memory or
+    threads: it may succeed later.
     """
     environ = {key: value for key, value in os.environ.items() if key not in _OURS} | leftovers.mark()
     try:

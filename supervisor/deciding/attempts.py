@@ -39,7 +39,6 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
     Among equal priorities, interrupted programs come first: a reboot must not give their slots to programs that waited.
     Example, two slots: Pong runs, Breakout died and is due in 4 s (it keeps its slot), Qbert is queued: nothing starts.
     If Breakout's breaker were open (next trial in 30 min), Qbert would start now. The same if Breakout's GPU is lost.
-
     `staggered`: after a change of level, starts from the queue wait for each other. To build 256 environments eight times
     at once would take every core of this box for a minute.
     """
@@ -372,27 +371,29 @@ def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:
 def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course, int | None]:
     """(What is known about an attempt at its end, beside its exit status; its last step, if it is known).
 
-    An attempt that shows no step has the step of the attempts before it: 0 alone does not say that it has come farther.
+    An attempt that shows no step has that of those before it, or of the newest checkpoint: 0 alone does not say more.
     """
     program, attempt = context.present(name)
     spec, watch = context.settings.program(name), context.memory.watch(name, attempt.token)
     steps = ending.steps
     if steps is None:  # without a final beat it is the step of the last sample
         steps = None if watch is None else watch.sample.steps
-        steps = steps if ending.shown_steps is None else ending.shown_steps + attempt.steps_before
+        steps = steps if ending.shown.steps is None else ending.shown.steps + attempt.steps_before
         if attempt.resumed_step is not None or (steps is not None and not attempt.resume_unknown):
             steps = furthest(steps, program.steps)
     grace_s = _GRACE_S if spec is None else spec.stop_grace_s
     target = ending.target
     if target is None and spec is not None and ending.steps is None:
         target = spec.figures.target_steps
-        if watch is not None and watch.sample.target_kind == "env_steps":
+        if target is None and ending.shown.target is not None:
+            target = ending.shown.target + attempt.steps_before
+        elif watch is not None and watch.sample.target_kind == "env_steps":
             target = watch.sample.target
     signalled = watch is not None and context.now_s - watch.signal_at_s <= grace_s
-    shown = () if watch is None else watch.sample.first_steps
+    shown = ending.shown.first_steps
     course = Course(
-        program.steps if steps is None else steps, target, attempt.resumed_step, program.short_ends,
-        watch.signal if watch is not None and signalled else "",
+        furthest(program.steps, program.ckpt_step) if steps is None else steps,
+        target, attempt.resumed_step, program.short_ends, watch.signal if watch is not None and signalled else "",
         ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
         reason_line.unhandled(ending.last_lines),
         min(abs(after - before) for before, after in pairwise(shown)) if len(shown) == resume_step.FIRSTS else 0,

@@ -62,7 +62,6 @@ def before_level(context: DecisionContext, level: str, trial: bool) -> str | Non
     Returns the backup's name; None: not due. A trial counts as the level's first until one of its backups is complete: after
     a failed backup, the next trial makes another. Later trials need none: twenty in a night would read every checkpoint
     twenty times, and their backups would displace the first one.
-
     Nothing waits for the backup: the copied checkpoints are complete, and those of the new level come later.
     """
     names = tuple(sorted(name for name, program in context.state.programs.items() if program.attempts))

@@ -19,7 +19,6 @@ class Spawn(Command):
 
     `batch_size` is the largest batch allowed (None: as configured). `rollbacks` selects the random seed. `when_no_gpu`:
     what the worker does if it finds no GPU (`policy/box/lost_gpu.py`); empty: nothing is said.
-
     If the program writes its own checkpoints, those in `aside` and those from step `from_step` on are set aside first, and
     those in `back` are put back. Files of an unknown format that were written after `doubt_from_wall_s` may be cut.
     Outcome: CheckpointsFound, before the others.

@@ -1007,7 +1007,7 @@ class BackedOff(ProgramFact):
 
 
 class Finished(ProgramFact):
-    """The program reached its target. `doubtful`: its output ends with an exception."""
+    """The program reached its target. `doubtful`: perhaps not, by the end of its output or by what it left behind."""
 
     doubtful: bool = False
 

@@ -18,6 +18,7 @@ from supervisor.policy.box.supervision import Failing
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.upkeep.notices import EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease
+from supervisor.policy.worker.figures import Figures
 from supervisor.policy.worker.no_room import Disk
 from supervisor.policy.worker.service_health import Checked
 from supervisor.records import Record, replace
@@ -167,7 +168,7 @@ class Ending(Record):
     steps: int | None = None  # from the last beat
     target: int | None = None  # from the last beat, in steps
     decided: bool = False  # by the last beat, it left by itself before its target
-    shown_steps: int | None = None  # the newest step in its own output: it may have come further
+    shown: Figures = field(default_factory=Figures)  # its own output, read to the end: it may have come further
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None  # when that checkpoint was durable, in journal time
     reports: tuple[Report, ...] = ()

@@ -274,7 +274,7 @@ class Daemon:
             )  # fmt: skip
         else:
             local = self._local = LocalLauncher(
-                paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last_step
+                paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last
             )
             looks = LocalProbes(paths, system_clock, notify_sockets, groups, newest_own, figures)
             adapters = ProgramAdapters(
@@ -547,7 +547,7 @@ class Daemon:
             recorded = {name: program.ckpt_step for name, program in state.programs.items()}
             seen = {name: max(step, recorded.get(name) or step) for name, step in evidence.ckpt_steps.items()}
             evidence = replace(evidence, ckpt_steps={**seen, **newest})
-        survivors = self.launcher.survey(expected)
+        survivors = self.launcher.survey(expected, reads=not evidence.rebooted)
         found = self.launcher.unrecorded_workers(spec.name for spec in self._settings.programs)
         known = {token for _, token in expected.values()}
         unrecorded = {name: (number, each) for name, (number, each) in found.items() if each.token not in known}

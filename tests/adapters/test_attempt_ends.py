@@ -23,6 +23,7 @@ from supervisor.adapters import procfs, threads
 from supervisor.adapters.process import processes, shim_code
 from supervisor.adapters.process.processes import LocalLauncher
 from supervisor.model.inputs import Ended, Ending, Survival, Survivor
+from supervisor.policy.worker.figures import Figures
 
 
 def test_an_attempt_starts_runs_and_ends(world):
@@ -64,21 +65,23 @@ def test_an_ending_carries_the_last_beat_the_reports_and_the_exact_last_lines(wo
 
 
 def test_without_a_beat_the_newest_step_of_its_own_output_is_in_an_ending(world):
-    def last_step(program, token):
+    def shown(program, token, _since_wall_s, _logs_from):
         assert (program, token) == ("Pong", world.tokens[-1])
         if world.tokens[1:]:
             raise RuntimeError("odd")
-        return 7
+        return Figures(steps=7, target=9)
 
-    launcher = LocalLauncher(world.paths, BOOT, world.inbox, BootClock(), world.groups, last_step=last_step)
+    launcher = LocalLauncher(world.paths, BOOT, world.inbox, BootClock(), world.groups, shown=shown)
     with contextlib.closing(launcher):
         launcher.spawn(spec("Pong", ["true"]), 1, world.token())
         ending = world.inbox.expect(Ended).ending
-        assert (ending.steps, ending.shown_steps) == (None, 7)
+        assert (ending.steps, ending.shown.steps, ending.shown.target) == (None, 7, 9)
         launcher.spawn(spec("Pong", ["true"]), 2, world.token())
         ending = world.inbox.expect(Ended).ending
         assert ending == Ending(fate="its end could not be read: RuntimeError: odd"), "it is one all the same"
         assert launcher.attempt(world.tokens[-1]) is None
+        found = launcher.survey({"Pong": (2, world.tokens[-1])}, reads=False)["Pong"]
+        assert found.survival is Survival.ENDED, "after a reboot no start waits for the output of those that it ended"
 
 
 TRAINS = """

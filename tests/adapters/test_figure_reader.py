@@ -75,9 +75,12 @@ class Desk:
         self.specs["mine"] = spec = ProgramSpec("mine", ("x",), "d", figures=sources, **more)
         self.reader.watch(spec, token, 1.7e9, logs_from)
 
+    def last(self, program: str = "mine") -> int | None:
+        return self.reader.last(program, TOKEN, 1.7e9, (0, 0)).steps
+
     def look(self, *answers: dict[str, Any] | Exception) -> FigureReading:
         self.child.answers = list(answers)
-        self.reader.last_step("mine", TOKEN)
+        self.last()
         told = self.reader.newest("mine", TOKEN)
         assert told is not None
         return told
@@ -161,7 +164,7 @@ def test_rows_are_booked_at_their_own_time_but_never_later_than_now(desk: Desk) 
     assert (figures.values, figures.nan_count, told.looked_at_s) == ({"kl": 0.5}, 1, 1_000.0)
     assert desk.look({"rows": [[LOG, None, True, {"step": 8}]]}).figures.moved_at_s == 1_000.0
     assert desk.look({"rows": [[LOG, ahead_s + 1_070.0, True, {"step": 9}]]}).figures.moved_at_s == 1_000.0
-    assert desk.reader.last_step("mine", TOKEN) == 9
+    assert desk.last() == 9
 
 
 @pytest.mark.parametrize(
@@ -237,11 +240,11 @@ def test_a_look_that_is_under_way_is_waited_for_in_vain_only_so_long(desk: Desk,
     desk.watch(Sources((STEP,)))
     desk.look({"rows": [[LOG, None, True, {"step": 5}]]})
     with desk.reader._looking:
-        assert desk.reader.last_step("mine", TOKEN) == 5
+        assert desk.last() == 5
     assert len(desk.child.asked) == 1
-    assert desk.reader.last_step("mine", TOKEN) == 5
+    assert desk.last() == 5
     assert len(desk.child.asked) == 2, "and a look leaves the way free for the next"
-    assert desk.reader.last_step("mine", "another") is desk.reader.last_step("nobody", TOKEN) is None
+    assert desk.last("nobody") is None
     assert len(desk.child.asked) == 2
 
 

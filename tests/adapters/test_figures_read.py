@@ -11,7 +11,7 @@ import pytest
 from fakes import FakeClock
 from tensorboardX import SummaryWriter
 
-from supervisor.adapters import tfrecord
+from supervisor.adapters import procfs, tfrecord
 from supervisor.adapters.figures import reading, thread
 from supervisor.adapters.figures.reading import read_once
 from supervisor.adapters.figures.thread import FigureReader
@@ -458,7 +458,7 @@ class Scene:
 
     def watch(self, token=TOKEN, logs_from=(0, 0), **sources):
         self.specs["mine"] = spec = ProgramSpec("mine", ("x",), "d", figures=Sources(**sources))
-        self.reader.watch(spec, token, thread.began_wall_s(os.getpid()), logs_from)
+        self.reader.watch(spec, token, thread.began_wall_s(procfs.read_stat(os.getpid()).start_ticks), logs_from)
 
     def until(self, seen, token=TOKEN):
         deadline_s = time.monotonic() + 60
@@ -493,6 +493,6 @@ def test_the_thread_reads_what_is_written_and_the_last_line_when_all_is_over(sce
     assert scene.reader.newest("mine", "cd" * 16) is None
     with scene.log.open("a") as file:
         file.write("global_step=120, episodic_return=[20.]\n")
-    assert scene.reader.last_step("mine", TOKEN) == 120
+    assert scene.reader.last("mine", TOKEN, 0.0, None).steps == 120
     scene.reader.forget("mine", TOKEN)
-    assert scene.reader.newest("mine", TOKEN) is scene.reader.last_step("mine", TOKEN) is None
+    assert scene.reader.newest("mine", TOKEN) is None

@@ -658,7 +658,7 @@ def test_a_program_of_the_users_is_read_from_where_its_logs_began(scene):
     (spec, token, since_s, logs_from, roots), other, forgotten = scene.figures_asked
     assert (spec.name, token, logs_from) == ("Pong", TOKEN, (5, 6))
     assert roots == (scene.process.pid, read_record(scene.paths.shim_record("Pong")).shim_pid)
-    assert since_s == pytest.approx(began_wall_s(scene.process.pid), abs=2.0)
+    assert since_s == pytest.approx(began_wall_s(procfs.read_stat(scene.process.pid).start_ticks), abs=2.0)
     assert (other[1], *other[3:]) == (OTHER, None, (scene.process.pid,)), "that record is of another attempt"
     assert forgotten == ("Pong", TOKEN)
 

@@ -22,6 +22,7 @@ from supervisor.model.settings import LOG_NONE, Progress
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import JobResources
+from supervisor.policy.worker.figures import Figures
 from supervisor.policy.worker.placeholders import Template
 from workers import contract
 
@@ -204,13 +205,13 @@ def test_an_end_with_its_record_is_told_whole(world):
 def test_an_end_before_a_report_names_the_node_of_the_queue(world):
     world.launcher = SlurmLauncher(
         world.paths, lambda: world.settings, world.cluster, world.inbox, world.clock,
-        lambda *given: 700 if given == ("Pong", TOKEN) else None,
+        lambda *given: Figures(steps=700) if given[:2] == ("Pong", TOKEN) else Figures(),
     )  # fmt: skip
     world.spawn()
     (ended,) = ends(world, world.row(state="TIMEOUT", nodes=("n8", "n9"), reason="TimeLimit"))
     fate = "its job 17 ended before its program began (TIMEOUT)"
     assert ended.ending == Ending(
-        fate=fate, shown_steps=700, job=JobEnd("17", "TIMEOUT", "TimeLimit", "n8", False, "", False, "")
+        fate=fate, shown=Figures(steps=700), job=JobEnd("17", "TIMEOUT", "TimeLimit", "n8", False, "", False, "")
     )
 
 

@@ -3,10 +3,10 @@
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.model.inputs import CommandLeft, Survival
+from supervisor.model.inputs import CheckpointsFound, CommandLeft, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.worker.figures import Figures, Sources
 from supervisor.reports.incidents import incidents
 from supervisor.reports.view import program_views
 
@@ -29,7 +29,7 @@ def left(core, **more):
 def test_somebody_elses_sigterm_answered_with_0_far_below_the_target_is_a_death():
     core = running()
     core.later(5.0).look(t={"steps": 34, **TARGET})
-    core.ended("t", code=0, shown_steps=34)
+    core.ended("t", code=0, shown=Figures(steps=34))
     assert core.phase("t") is Phase.STARTING
     assert core.told(facts.Exited)[-1].cause == "left"
     core.spawned("t")
@@ -38,11 +38,11 @@ def test_somebody_elses_sigterm_answered_with_0_far_below_the_target_is_a_death(
     assert core.phase("t") is Phase.DONE
 
 
-@pytest.mark.parametrize("target", [{"figures": Sources(target_steps=100)}, {}])
-def test_the_target_is_the_configured_one_when_no_sample_names_it(target):
-    core = running(**target)
-    core.ended("t", code=0, shown_steps=34)
-    assert core.phase("t") is (Phase.STARTING if target else Phase.DONE)
+@pytest.mark.parametrize(("configured", "shown"), [(100, None), (None, 100), (None, None)])
+def test_the_target_is_the_configured_one_or_that_of_its_output_when_no_sample_names_it(configured, shown):
+    core = running(figures=Sources(target_steps=configured))
+    core.ended("t", code=0, shown=Figures(steps=34, target=shown))
+    assert core.phase("t") is (Phase.STARTING if configured or shown else Phase.DONE)
 
 
 def test_with_beats_the_target_of_the_last_beat_counts_and_a_client_that_decided_to_leave_is_believed():
@@ -59,21 +59,26 @@ def test_with_beats_the_target_of_the_last_beat_counts_and_a_client_that_decided
 def test_a_script_that_stops_early_is_done_at_its_third_end_without_getting_farther():
     core = running(figures=Sources(target_steps=100))
     for _ in range(2):
-        core.ended("t", code=0, shown_steps=60)
+        core.ended("t", code=0, shown=Figures(steps=60))
         core.to_wake() if core.phase("t") is Phase.BACKOFF else None
         core.spawned("t")
         core.look(core.report("t", "resumed", step=60), t=None)
     assert core.program("t").death_resumes == (None, None), "the checkpoint is not to blame"
-    core.ended("t", code=0, shown_steps=60)
+    core.ended("t", code=0, shown=Figures(steps=60))
     assert core.phase("t") is Phase.DONE
     core.ask("start", "t")
     assert core.program("t").short_ends == ()
 
 
-def test_one_that_shows_no_step_has_not_come_farther_than_those_before_it():
+@pytest.mark.parametrize("saved", [False, True])
+def test_one_that_shows_no_step_has_not_come_farther_than_those_before_it_or_its_checkpoint(saved):
     core = running(figures=Sources(target_steps=100))
-    core.ended("t", code=1, shown_steps=34)
-    core.spawned("t")
+    if saved:
+        found = OwnCheckpoint("/w/34.pt", 34, core.now_s - 60.0)
+        core.give(CheckpointsFound(core.now_s, "t", core.token("t"), found, ()))
+    else:
+        core.ended("t", code=1, shown=Figures(steps=34))
+        core.spawned("t")
     core.ended("t", code=0)
     assert core.told(facts.Exited)[-1].cause == "left"
     assert core.told(facts.Exited)[-1].why.endswith("exit code 0 at step 34 of 100")
@@ -95,7 +100,7 @@ def test_one_that_hangs_at_its_target_is_done_after_its_stall():
     core.evidence("t")
     core.watch(1, t=hangs)
     assert core.phase("t") is Phase.STOPPING
-    core.ended("t", signal=9, shown_steps=99_999)
+    core.ended("t", signal=9, shown=Figures(steps=99_999))
     assert core.phase("t") is Phase.DONE
     assert "hung at its exit" in core.program("t").why
 
@@ -179,6 +184,5 @@ def test_a_daemon_that_starts_in_the_grace_does_not_take_the_steps_that_it_reads
 
 def test_a_run_that_shows_epochs_0_to_4_of_5_has_finished_at_4():
     core = running(figures=Sources(target_steps=5))
-    core.look(t={"steps": 4, "first_steps": (0, 1, 2)})
-    core.ended("t", code=0, shown_steps=4)
+    core.ended("t", code=0, shown=Figures(steps=4, first_steps=(0, 1, 2)))
     assert core.phase("t") is Phase.DONE

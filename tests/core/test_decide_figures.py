@@ -8,7 +8,7 @@ from core_kit import Core, commands, facts, of, settings, spec
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.worker.figures import Figures, Sources
 from supervisor.policy.worker.placeholders import Template
 from supervisor.reports.view import program_view
 
@@ -209,7 +209,7 @@ def test_a_count_that_begins_anew_goes_on_from_its_checkpoint_after_each_kill_an
     core.begin(core.survivor("Pong", Survival.ALIVE))
     shows(core, 13_000, 2048, 4096, 6144, own=later["own"])
     assert page(core)["steps"] == 61_000
-    core.ended("Pong", signal=9, shown_steps=13_500)
+    core.ended("Pong", signal=9, shown=Figures(steps=13_500))
     assert core.told(facts.Exited)[-1].steps == 61_500
     assert core.told(facts.CheckpointSeen)[-1].step == 58_000
     if core.phase("Pong") is Phase.BACKOFF:

@@ -4,7 +4,6 @@ import pytest
 from test_cost_view import an_hour, told
 
 from supervisor.model.state import State
-from supervisor.policy.level.worth import Costs, kept, would_keep
 from supervisor.records import replace
 from supervisor.reports.cost_view import Games
 from supervisor.reports.ledger import Ledger, fold_accounts
@@ -40,11 +39,3 @@ def test_a_level_without_a_review_has_what_was_kept_there_and_else_nobody_knows(
     assert would_have(late, Games(told(), State()), [row("light")], 60.0)[0]["why"] == "its record is being read"
     early = row("light", steps_per_min=9.0, speed_error=0.0)
     assert would_have(short, Games(told(), State()), [early], 60.0)[0]["kept_steps"] is None, "it has not run since"
-
-
-@pytest.mark.parametrize("reboots", [0.0, 0.5, 3.0])
-def test_the_least_is_never_more_than_what_is_expected(reboots):
-    expected, least = would_keep(100.0, 0.0, reboots, 90_000.0, Costs(), 1000.0)
-    assert 0.0 < least <= expected <= 100.0 * 1000.0
-    assert would_keep(100.0, 0.2, reboots, 90_000.0, Costs(), 1000.0)[1] < least
-    assert kept(0.0, Costs(), 0.0) == 1.0

@@ -144,6 +144,13 @@ settle_s = 0.0
         grace_s = 3.0 if fault == "ignore-term" else LONG_S  # who leaves by itself is not killed on a busy machine
         return f'[program.{name}]\ncommand = {command}\nprogress = "beat"\nstop_grace_s = {grace_s}\n{keys}\n'
 
+    @staticmethod
+    def catch(least_s: float, most_s: float, more: str = "") -> str:
+        """A small built-in program that saves so often."""
+        training = "num_envs = 8\nbatch_size = 32\nlearning_starts = 200\nreplay_size = 2000\nthreads = 1"
+        times = f"min_s = {least_s}\nfirst_s = {least_s}\nmax_s = {most_s}"
+        return f"[training]\n{training}\n[checkpoint]\n{times}\n{more}\n[program.Catch]\nsteps = 100000000\n"
+
     def calm(self, step_s: float = 0.02) -> None:
         """Each step of a built-in game waits so long: a test that waits for something else leaves the cores to other tests."""
         none = self.directory / "orders"  # the hook of the chaos run finds no order to do more

@@ -15,20 +15,7 @@ from typing import Any
 import pytest
 from box import Box, until
 
-CATCH = """
-[training]
-num_envs = 8
-batch_size = 32
-learning_starts = 200
-replay_size = 2000
-threads = 1
-[checkpoint]
-min_s = 0.3
-first_s = 0.3
-max_s = 0.5
-[program.Catch]
-steps = 100000000
-"""
+CATCH = Box.catch(0.3, 0.5)
 DISK_BYTES = 32 << 20
 
 

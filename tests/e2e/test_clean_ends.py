@@ -96,6 +96,7 @@ def test_an_upload_left_behind_has_the_grace_and_is_named_if_it_is_ended(box: Bo
     else:
         assert exited["why"].startswith("exit code 0; ended after 2s: ")
         assert f"sleep {seconds}(" in exited["why"]
+        assert box.wait_fact("Finished")["doubtful"], "it showed no step, so that may have been the training"
 
 
 def test_a_job_that_runs_again_and_again_never_waits_long_for_its_clean_ends(box: Box) -> None:

@@ -10,20 +10,7 @@ from typing import Any
 
 from box import Box, until
 
-CATCH = """
-[training]
-num_envs = 8
-batch_size = 32
-learning_starts = 200
-replay_size = 2000
-threads = 1
-[checkpoint]
-min_s = 4.0
-first_s = 4.0
-max_s = 5.0
-[program.Catch]
-steps = 100000000
-"""
+CATCH = Box.catch(4.0, 5.0)
 
 
 def rows(box: Box) -> list[dict[str, str]]:

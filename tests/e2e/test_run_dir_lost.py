@@ -9,22 +9,7 @@ from typing import Any
 import pytest
 from box import Box, remove, until
 
-CATCH = """
-[training]
-num_envs = 8
-batch_size = 32
-learning_starts = 200
-replay_size = 2000
-threads = 1
-[checkpoint]
-min_s = 0.5
-first_s = 0.5
-max_s = 1.0
-[alerts]
-command = ["true"]
-[program.Catch]
-steps = 100000000
-"""
+CATCH = Box.catch(0.5, 1.0, '[alerts]\ncommand = ["true"]')
 
 
 def alerts(box: Box, kind: str) -> list[dict[str, Any]]:

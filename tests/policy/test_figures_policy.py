@@ -62,6 +62,8 @@ def test_a_number_goes_on_where_the_expression_ends_within_it(line, text):
 
 def test_a_group_with_text_behind_it_or_without_a_number_is_as_it_is_matched():
     assert matched(re.search(r"(?P<step>\d+),(?P<loss>\w+)", "1,500"), "step") == "1"
+    units = re.search(r"(?P<step>[\d.]+)k/(?P<total>[\d.]+)k? (?P<mem>\d+)M.", "14.9k/15.0k 512M.")
+    assert [matched(units, name) for name in ("step", "total", "mem")] == ["14.9k", "15.0k", "512"]
     assert matched(re.search(r"(?P<step>\w+)", "warm.5"), "step") == "warm"
     assert matched(re.search(r"a(?P<step>\d)?", "ab"), "step") is None
 

@@ -41,7 +41,8 @@ STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator)
         (DONE, Course(exception="ValueError: x"), "done",
          "finished, exit code 0, but its output ends with an exception (behind a pipe, set -o pipefail): ValueError: x"),
         (DONE, Course(signal="SIGTERM"), "left", "asked to leave from outside (SIGTERM): exit code 0"),
-        (DONE, Course(ended=("aws s3 sync(7)",), grace_s=30.0), "done", "exit code 0; ended after 30s: aws s3 sync(7)"),
+        (DONE, Course(ended=("aws s3 sync(7)",), grace_s=30.0), "done",
+         "exit code 0; ended after 30s: aws s3 sync(7); if that was the training, run it in the foreground: without &, nohup, setsid or tmux -d, and with exec in a shell script"),
         (DONE, Course(100, 100, ended=("a(7)", "b(8)"), grace_s=0.5), "done", "exit code 0 at step 100 of 100; ended after 500ms: a(7), b(8)"),
         (HANG, Course(99, 100), "done", "finished at step 99 of 100, but hung at its exit: ended after a stall (hang), killed by SIGKILL"),
         (HANG, Course(98, 100), "stalled", HANG.why),
@@ -55,6 +56,7 @@ def test_the_verdict_on_an_end(verdict, course, cause, why):
     found = course.judge(verdict)
     assert (found.cause, found.why) == (cause, why)
     assert found.counted is (cause not in {"done", "stopped"})
+    assert found.doubtful is ("that was the training" in why or why.startswith("finished, exit code 0, but"))
 
 
 def test_an_end_farther_than_the_earlier_ones_begins_a_new_row():

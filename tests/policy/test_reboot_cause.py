@@ -116,7 +116,7 @@ def test_a_watchdog_that_bit_tells_what_was_stuck_before():
 
 
 def test_its_words_are_few_and_short_and_the_panic_comes_first():
-    lines = [f"kernel BUG at mm/slub.c:{n}! {'x' * 300}" for n in range(9)]
+    lines = [f"BUG: unable to handle page fault {n} {'x' * 300}" for n in range(9)]
     found = judge(kernel(*lines, "Kernel panic - not syncing: Fatal exception"))
     assert found.why == "Kernel panic - not syncing: Fatal exception"
     assert len(found.words) == 5

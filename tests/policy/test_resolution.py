@@ -79,8 +79,8 @@ def test_a_window_of_any_length_has_600_to_1000_points_where_the_record_has_them
 @pytest.mark.parametrize(
     ("span_s", "points", "rows", "tier", "joined_s"),
     [
-        (720 * 60, 1000, 720, MINUTE, None), (720 * 60, 1000, 1001, MINUTE, 60), (1001 * 60, 1000, 0, MINUTE, 90),
-        (86_400, 1000, 0, MINUTE, 120), (720 * 3600, 240, 0, HOUR, 3 * 3600),
+        (720 * 60, 1000, 720, MINUTE, None), (720 * 60, 1000, 1001, MINUTE, 60), (60_000, 1000, 1000, MINUTE, None),
+        (1001 * 60, 1000, 0, MINUTE, 90), (86_400, 1000, 0, MINUTE, 120), (720 * 3600, 240, 0, HOUR, 3 * 3600),
     ],
 )  # fmt: skip
 def test_neighbours_and_many_attempts_of_a_period_become_one_point(span_s, points, rows, tier, joined_s):

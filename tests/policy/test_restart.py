@@ -7,6 +7,7 @@ import pytest
 from supervisor.policy.worker.restart import (
     MOST_DEATHS,
     RestartSettings,
+    after_clean_end,
     after_death,
     after_failed_start,
     is_poison,
@@ -105,6 +106,10 @@ def test_poison(resumes, newest, poison):
 def test_how_many_deaths_make_a_poison_is_a_setting():
     settings = dataclasses.replace(DEFAULT, poison_deaths=2)
     assert is_poison(settings, (5, 5), 5)
+
+
+def test_starts_after_clean_ends_are_five_seconds_apart():
+    assert [after_clean_end(lived_s) for lived_s in (0.0, 2.0, 5.0, 60.0)] == [5.0, 3.0, 0.0, 0.0]
 
 
 def test_starts_that_come_to_nothing_are_tried_for_as_long_as_it_takes():

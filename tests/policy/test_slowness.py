@@ -52,6 +52,7 @@ def pace_of(*at_s, first=0):
 )  # fmt: skip
 def test_steps_are_silent_after_five_times_their_largest_gap(at_s, limit_s):
     assert pace_of(*at_s).limit_s(DEFAULT, None) == limit_s
+    assert pace_of(0.0, 0.1, 0.2, 0.3).limit_s(StallSettings(floor_s=1.0), None) == 1.0
 
 
 def test_the_largest_gap_of_earlier_attempts_counts_and_the_daemons_absence_does_not():

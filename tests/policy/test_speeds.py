@@ -77,6 +77,7 @@ def test_before_any_reading_a_step_up_is_believed_to_gain_an_eighth():
     mean, error = pace.gain(pace.unread(6), 3, 2)
     assert (mean, error) == (pytest.approx(0.12), pytest.approx(0.12))
     assert pace.gain(pace.unread(6), 4, 2)[1] > error
+    assert not any(pace.unread(6).cov[-7:-1] + pace.unread(6).cov[6:-1:7]), "no level is slow because all are"
 
 
 def test_the_worked_example():

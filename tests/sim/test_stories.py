@@ -52,6 +52,7 @@ def test_a_worker_is_stopped_by_someone():
 
 
 @pytest.mark.fault("envpool-hang")
+@pytest.mark.fault("no-progress")
 def test_an_environment_never_returns():
     world = quiet_world()
     worker(world).stick(world.now_s)

@@ -23,22 +23,6 @@ def test_a_loop_holds_the_gil():
     ]
 
 
-@pytest.mark.fault("no-progress")
-def test_a_worker_beats_without_getting_on():
-    world = quiet_world()
-    worker(world).stick(world.now_s)
-    world.run(60.0)
-    assert told(world) == [
-        "0:10:31  P0   no progress for 31s while training (limit 30s): its other threads run, so a call in Python, the environment or CUDA never returned",
-        "0:10:32  P0   evidence taken before healing: stacks",
-        "0:10:33  P0   stops the stalled worker (hang)",
-        "0:10:36  P0   did not exit within 3s: SIGKILL to its whole process tree",
-        "0:10:36  P0   ended after a stall (hang), killed by SIGKILL; +0 s",
-        "0:10:42  P0   resumed at step 59,175 (last exit: stalled), 294 steps lost (3s, 0.5 % of the attempt)",
-        "0:10:42  P0   training began 5.9s after its start",
-    ]
-
-
 @pytest.mark.fault("beat-damaged")
 def test_a_beat_that_cannot_be_read_is_unknown_and_not_stalled():
     """Its log still grows; ten minutes later nothing of it moves any more."""

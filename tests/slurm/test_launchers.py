@@ -122,7 +122,7 @@ class Local(Launched):
     def make(self) -> None:
         make_dir(Path(self.paths.notify_socket("mine")).parent)
         self.edges = NotifySockets(self.paths.notify_socket, lambda: None)
-        self.launcher = LocalLauncher(self.paths, BOOT, self.inbox, self.clock, last_step=self.figures.last_step)
+        self.launcher = LocalLauncher(self.paths, BOOT, self.inbox, self.clock, shown=self.figures.last)
         self.probes = LocalProbes(self.paths, self.clock, self.edges, own=self.newest_own, figures=self.figures)
 
     def end_daemon(self) -> None:
@@ -147,7 +147,7 @@ class Cluster(Launched):
 
     def make(self) -> None:
         slurm = Slurm(directory=self.commands)
-        self.launcher = SlurmLauncher(self.paths, lambda: SETTINGS, slurm, self.inbox, self.clock, self.figures.last_step)
+        self.launcher = SlurmLauncher(self.paths, lambda: SETTINGS, slurm, self.inbox, self.clock, self.figures.last)
         self.probes = SlurmProbes(
             self.paths, self.clock, self.launcher.begun, self.newest_own, self.figures, self.launcher.suspended
         )  # fmt: skip
@@ -438,7 +438,23 @@ def test_figures_and_checkpoints_of_a_script_that_knows_nothing_are_read(launche
     (launched.root / "enough").touch()
     ending = launched.ended(token)
     assert (ending.code, ending.steps) == (0, None)
-    assert ending.shown_steps > 10_000, "the last line counts too"
+    assert ending.shown.steps > 10_000, "the last line counts too"
+
+
+def test_an_end_while_no_daemon_runs_shows_what_its_output_shows(launched):
+    code = (
+        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\nprint('10/20', '11/20', sep='\\n', flush=True)"
+    )
+    token = launched.begin(code, figures=Sources((r"(?P<step>\d+)/(?P<target>\d+)",)))
+    launched.begun(token)
+    launched.begin_daemon()
+    (launched.root / "go").touch()
+    launched.file(f"{launched.paths.attempt_dir('mine', 1, token)}/{contract.EXIT_FILE}")
+    found = launched.launcher.survey({"mine": (1, token)})["mine"]
+    if found.survival is Survival.ALIVE:  # a job ends once the cluster has said so
+        launched.launcher.adopt("mine", 1, found)
+    ending = found.ending or launched.ended(token)
+    assert (ending.code, ending.shown.steps, ending.shown.target) == (0, 11, 20)
 
 
 @pytest.mark.parametrize(

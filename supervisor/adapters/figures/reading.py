@@ -243,10 +243,7 @@ class _Reader:
                     self._events(path, data, whole=whole)
 
     def _search(self, kind: str, pattern: str) -> list[str]:
-        """The newest files that match, were written since the attempt began, and are this program's.
-
-        The first search records where each file ends.
-        """
+        """The newest own files that match and were written since the attempt began. The first search notes their ends."""
         found: list[tuple[int, str, owners.File]] = []
         base, since_ns = Path(self._request["base"]), self._request["since_wall_s"] * 1e9
         self._watchdog.left = GLOB_TICKS
@@ -399,11 +396,9 @@ class _Reader:
                 self._answer.rows.append((JSON_LINES, at_s, whole, found))
 
     def _csv(self, path: str, data: bytes, *, whole: bool) -> None:
-        """Parse rows below the names in the first line.
+        """Parse rows below the names in the first line, without empty cells: not every figure is logged at every step.
 
         A row without any number is a new line of names: the script has restarted.
-
-        Empty cells are ignored: not every figure is logged at every step.
         """
         first = b""
         with contextlib.suppress(OSError):
@@ -433,10 +428,7 @@ class _Reader:
         return found, at_s
 
     def _figure(self, key: str) -> str | None:
-        """The figure of a key: by the configuration, or else by the key's own name.
-
-        The name does not count if the configuration assigns another key to that figure.
-        """
+        """The figure of a key: by the configuration, or else by its own name, if no other key is given for that figure."""
         named: str | None = self._named.get(key)
         if named is not None:
             return named
@@ -458,10 +450,7 @@ class _Reader:
                 self._scalars(parsed.wall_s, parsed.step, parsed.scalars, whole=whole and not found.damaged)
 
     def _scalars(self, wall_s: float, step: int, scalars: Mapping[str, float], *, whole: bool) -> None:
-        """Add the scalars of one event, with the event's step.
-
-        If the configuration names a curve for `step`, only events with that curve give a step.
-        """
+        """Add the scalars of one event, with its step. If a curve is named for `step`, only events with it give a step."""
         figures = {
             figure: value for tag, value in scalars.items() if (figure := self._figure(tag)) not in (None, STEP, RESUMED)
         }

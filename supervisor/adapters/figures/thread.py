@@ -27,7 +27,6 @@ from typing import Any, Final
 import structlog
 
 from supervisor.adapters import leftovers
-from supervisor.adapters.procfs import read_stat
 from supervisor.adapters.threads import Lasting
 from supervisor.config.overlaps import may_meet
 from supervisor.formats import span
@@ -164,20 +163,25 @@ class FigureReader:
 
     def newest(self, program: str, token: str) -> FigureReading | None:
         """The newest known figures; None: nothing is known, or the program has no source."""
+        item = self._watches(program, token)
+        return None if item is None else item.reading
+
+    def _watches(self, program: str, token: str) -> _Watched | None:
         with self._guard:
             item = self._watched.get(program)
-        return item.reading if item is not None and item.token == token else None
+        return item if item is not None and item.token == token else None
 
-    def last_step(self, program: str, token: str) -> int | None:
-        """The newest step of an attempt that has ended, after a last look; None: it is unknown.
+    def last(self, program: str, token: str, since_wall_s: float, logs_from: tuple[int, int] | None) -> Figures:
+        """The figures of an attempt that has ended, after a last look. One that nobody watches is read as in `watch`.
 
         This takes at most `_LAST_STEP_S`, so the deciding thread must not call it. The program's next start waits for it.
         """
-        until_s = time.monotonic() + _LAST_STEP_S
-        with self._guard:
-            item = self._watched.get(program)
-        if item is None or item.token != token or not self._sources(item).read:
-            return None
+        until_s, spec = time.monotonic() + _LAST_STEP_S, self._spec_of(program)
+        if spec is not None and not spec.builtin and not self._watches(program, token):  # no daemon saw its end
+            self.watch(spec, token, since_wall_s, logs_from)
+        item = self._watches(program, token)
+        if item is None or not self._sources(item).read:
+            return Figures()
         if self._looking.acquire(timeout=_LAST_LOOK_S):
             try:
                 for _ in range(_MOST_LAST_LOOKS):
@@ -190,7 +194,7 @@ class FigureReader:
                         break
             finally:
                 self._looking.release()
-        return item.figures.steps
+        return item.figures
 
     def stop(self) -> None:
         self._over.set()
@@ -368,12 +372,11 @@ def _fault(item: _Watched, notes: list[str], now_s: float) -> str:
     return next(iter(notes), "")
 
 
-def began_wall_s(pid: int) -> float:
+def began_wall_s(start_ticks: int | None) -> float:
     """When a process of this machine began, by the current wall clock. If that is unknown, `LOOK_S` ago."""
-    stat = read_stat(pid)
-    if stat is None:
+    if start_ticks is None:
         return time.time() - LOOK_S
-    return time.time() - (contract.now_ns() / 1e9 - stat.start_ticks / _TICKS_PER_S) - 1.0 / _TICKS_PER_S
+    return time.time() - (contract.now_ns() / 1e9 - start_ticks / _TICKS_PER_S) - 1.0 / _TICKS_PER_S
 
 
 def _size(path: str) -> int:

@@ -25,9 +25,7 @@ def here() -> dict[str, Any]:
 
 
 def missing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The hardware of the earlier box that this box lacks, one clause each.
-
-    Values that are unknown for one of them are not compared.
+    """The hardware of the earlier box that this box lacks, one clause each. Unknown values are not compared.
 
     Example: 8 cores and an A100 before, 2 cores and none now: `2 cores instead of 8`, `no GPU instead of A100`.
     """

@@ -128,7 +128,6 @@ class Restic:
         """`interrupt_fd`: when it becomes readable, a running restic is ended (`ResticInterrupted`).
 
         `user`: run restic as this user, if we are root.
-
         `at_terminal`: restic stays in the caller's session, so that an SFTP client can prompt there.
         """
         self._rules, self._cache, self._interrupt_fd = rules, cache, interrupt_fd
@@ -158,12 +157,10 @@ class Restic:
         return sorted(found, key=lambda each: each.age_order)
 
     def copy(self, directory: Path, *, host: str, tags: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Back up a directory as one snapshot. Unchanged files are not read.
+        """Back up a directory as one snapshot. Returns restic's summary, and the reason for each path that it cannot read.
 
-        Returns restic's summary, and the reason for each path in the directory that could not be read.
-
-        A hard link changes a file's ctime, so a new ctime does not count as a change. Checkpoints are never changed in
-        place.
+        Unchanged files are not read. A hard link changes a file's ctime, so a new ctime does not count as a change:
+        checkpoints are never changed in place.
         """
         limit = ["--limit-upload", str(self._rules.upload_kib_s)] if self._rules.upload_kib_s else []
         marks = [word for tag in tags for word in ("--tag", tag)]

@@ -140,7 +140,7 @@ class LocalProbes:
             record = read_record(self._paths.shim_record(spec.name))
             known = record if record and record.token == token else None
             roots = tuple(each for each in (pid, 0 if known is None else known.shim_pid) if each)
-            self._figures.watch(spec, token, began_wall_s(pid), None if known is None else known.logs_from, roots)
+            self._figures.watch(spec, token, began_wall_s(ticks), None if known is None else known.logs_from, roots)
         with self._guard:
             self._watched[spec.name] = watched
 

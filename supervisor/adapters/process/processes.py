@@ -37,12 +37,14 @@ import structlog
 
 from supervisor import files, lack, users
 from supervisor.adapters import durable, procfs
+from supervisor.adapters.figures.thread import began_wall_s
 from supervisor.adapters.process import cgroups, checkpoints, endings, limits, marks, orphans
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Lasting, Tasks, Thread, worker_ended
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker import placeholders
+from supervisor.policy.worker.figures import Figures
 from supervisor.policy.worker.placeholders import RESUME
 from supervisor.ports import Clock, Inbox
 from supervisor.records import Record
@@ -58,6 +60,7 @@ _MOST_PATIENCE_S: Final = 30.0
 _LOCK_WAIT_S: Final = 5.0  # a predecessor that is just ending needs milliseconds; a running one keeps the lock
 _HOLDER_PATIENCE_S: Final = 8.0  # more than a shim waits for the lock
 _POLL_S: Final = 0.02
+_READ_S: Final = 15.0  # at a start, for the output of attempts that have ended: every training waits for it
 _REAP_PERIOD_S: Final = 10.0
 _STARTS_AT_ONCE: Final = 16
 _HUNG_START_S: Final = 5.0
@@ -277,10 +280,10 @@ class LocalLauncher:
     def __init__(
         self, paths: Paths, boot_id: str, inbox: Inbox, clock: Clock, groups: cgroups.Cgroups = cgroups.NONE,
         adopted_orphans: orphans.Orphans = orphans.NONE,
-        last_step: Callable[[str, str], int | None] = lambda _program, _token: None,
+        shown: Callable[[str, str, float, tuple[int, int]], Figures] = lambda *_: Figures(),
     ) -> None:  # fmt: skip
-        """`last_step` returns the newest step in an attempt's own output; it may block for some seconds."""
-        self._groups, self._orphans, self._last_step = groups, adopted_orphans, last_step
+        """`shown`: the figures in an attempt's own output (`FigureReader.last`); it may block for some seconds."""
+        self._groups, self._orphans, self._shown = groups, adopted_orphans, shown
         self._paths, self._boot_id, self._inbox, self._clock = paths, boot_id, inbox, clock
         self._guard = threading.Lock()  # protects `_live` and its pidfds; never held during I/O that can block
         self._live: dict[str, _Live] = {}
@@ -602,8 +605,7 @@ class LocalLauncher:
                 leftovers = self._kill_orphans(live.token, (attempt.shim_pid, attempt.shim_start_ticks), attempt.pid)
                 how = f" by signal {-status}" if status is not None and status < 0 else ""
                 ending = endings.without_record(*args, fate=f"its shim was killed{how}", leftovers=leftovers)
-            if ending.steps is None:
-                ending = replace(ending, shown_steps=self._last_step(live.program, live.token))
+            ending = self._with_figures(ending, live.program, live.token, attempt)
         except Exception as error:  # an end without a report would block the program for ever
             if lack.is_lack(error):  # the same reading succeeds once that has passed
                 raise
@@ -619,6 +621,13 @@ class LocalLauncher:
             return [*self._groups.members(token), *([] if shim is None else self._orphans.since(shim[1]))]
 
         return kill_attempt(token, shim, spare=worker, more=more)
+
+    def _with_figures(self, ending: Ending, program: str, token: str, known: RunningAttempt | None) -> Ending:
+        """The ending with the figures of the attempt's own output, if no beat has told its step."""
+        if ending.steps is not None:
+            return ending
+        begin = (None, (0, 0)) if known is None else (known.start_ticks, known.logs_from)
+        return replace(ending, shown=self._shown(program, token, began_wall_s(begin[0]), begin[1]))
 
     @staticmethod
     def _reap_orphan(shim_pid: int, start_ticks: int) -> None:
@@ -659,8 +668,9 @@ class LocalLauncher:
         self._tasks.begin(f"lock-{program}", self._settle, live, attempt)
         self._watch_shim(live)
 
-    def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
-        return {name: self._survey(name, *attempt) for name, attempt in sorted(expected.items())}
+    def survey(self, expected: dict[str, tuple[int, str]], *, reads: bool = True) -> dict[str, Survivor]:
+        until_s = time.monotonic() + (_READ_S if reads else 0.0)
+        return {name: self._survey(name, *each, reads=time.monotonic() < until_s) for name, each in sorted(expected.items())}
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """(attempt, Survivor) of each of these programs that runs although the journal does not record it.
@@ -682,7 +692,7 @@ class LocalLauncher:
             log.warning("unrecorded_attempt_ended", program=each.program, attempt=each.number, processes=ended)
         return found
 
-    def _survey(self, program: str, number: int, token: str) -> Survivor:
+    def _survey(self, program: str, number: int, token: str, *, reads: bool = True) -> Survivor:
         until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
         while True:
             alive = self._find_alive(program, token)
@@ -696,7 +706,7 @@ class LocalLauncher:
             ):
                 # No attempt holds the run directory, or another one does, or ours is over: it has no shim to adopt.
                 try:
-                    return self._post_mortem(program, number, token)
+                    return self._post_mortem(program, number, token, reads=reads)
                 finally:
                     if lock is not None:
                         os.close(lock)
@@ -711,8 +721,8 @@ class LocalLauncher:
             return Survivor(token, Survival.ALIVE, record.pid, record.start_ticks, record.shim_pid, record.shim_start_ticks)
         return next((each.survivor for each in marks.attempts(self._paths.programs) if each.token == token), None)
 
-    def _post_mortem(self, program: str, number: int, token: str) -> Survivor:
-        """The fate of an attempt that has no shim. Ends the processes that it left behind first."""
+    def _post_mortem(self, program: str, number: int, token: str, *, reads: bool) -> Survivor:
+        """The fate of an attempt that has no shim. Ends the processes that it left behind first, then `reads` its output."""
         paths = self._paths
         record = read_record(paths.shim_record(program))
         if record is None or record.token != token:
@@ -725,15 +735,16 @@ class LocalLauncher:
         self._groups.end(token)
         args = paths, program, number, token, record.logs_from if record else (0, 0), self._clock.from_boot_ns
         ending = endings.read_ending(*args)
-        if ending is not None:
-            began = ending.code is not None or ending.signal is not None
-            return Survivor(token, Survival.ENDED if began else Survival.NEVER, ending=ending)
+        if ending is not None and ending.code is None and ending.signal is None:
+            return Survivor(token, Survival.NEVER, ending=ending)
         # The fence names the last attempt that claimed the run directory.
-        if record is None and not leftovers and fence_of(paths, program) != token:
+        if ending is None and record is None and not leftovers and fence_of(paths, program) != token:
             self._close_attempt(program, number, token)
             return Survivor(token, Survival.NEVER)
+        survival = Survival.VANISHED if ending is None else Survival.ENDED
         fate = "its shim was killed" if this_boot or leftovers else "no exit record was left"
-        return Survivor(token, Survival.VANISHED, ending=endings.without_record(*args, fate=fate, leftovers=leftovers))
+        ending = ending or endings.without_record(*args, fate=fate, leftovers=leftovers)
+        return Survivor(token, survival, ending=self._with_figures(ending, program, token, record) if reads else ending)
 
     def _close_attempt(self, program: str, number: int, token: str) -> None:
         """Write an exit record that keeps a late shim from starting the worker after all."""

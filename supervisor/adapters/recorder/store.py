@@ -155,9 +155,7 @@ class RecordingReader:
         self._subjects = _Subjects.of_all(self._db)
 
     def rows(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str] = ()) -> Iterator[Row]:
-        """The rows from `since_s` to before `until_s`, oldest first.
-
-        `subjects`: the first keys of the wanted rows; empty: all.
+        """The rows from `since_s` to before `until_s`, oldest first; of the `subjects` with these first keys; empty: all.
 
         The newest periods are not folded in the file yet, so this folds them from the finer tiers. Raises OSError.
         """

@@ -16,6 +16,7 @@ from supervisor.model.inputs import Ending, JobSight
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job
+from supervisor.policy.worker.figures import Figures
 from supervisor.ports import Clock, ahead_s
 from supervisor.records import Record, replace
 from workers import contract
@@ -125,12 +126,12 @@ def row_of(queue: QueueState, mark: str, program: str, number: int, token: str) 
 
 
 def read_ending(
-    paths: Paths, clock: Clock, last_step: Callable[[str, str], int | None], attempt: JobAttempt, state: str,
-    node_report: NodeReport | None, *, requeued: bool, next_token: str,
+    paths: Paths, clock: Clock, shown: Callable[[str, str, float, tuple[int, int]], Figures], attempt: JobAttempt,
+    state: str, node_report: NodeReport | None, *, requeued: bool, next_token: str,
 ) -> Ending:  # fmt: skip
     """The end of an attempt whose job Slurm shows in this state; empty: Slurm no longer lists the job.
 
-    `last_step`: the newest step in an attempt's own output.
+    `shown`: the figures in an attempt's own output (`FigureReader.last`).
     """
     journal_s: Callable[[int], float] | None = None
     logs_from = (0, 0)
@@ -145,7 +146,8 @@ def read_ending(
             fate = f"its job {attempt.job} {what} ({state or 'Slurm no longer lists the job'})"
             ending = endings.without_record(*args, fate=fate)
         if ending.steps is None:
-            ending = replace(ending, shown_steps=last_step(attempt.program, attempt.token))
+            since_wall_s = clock.wall_s() if node_report is None else node_report.since_wall_s
+            ending = replace(ending, shown=shown(attempt.program, attempt.token, since_wall_s, logs_from))
     except Exception as error:  # noqa: BLE001  an end that is never posted would block the program for ever
         ending = Ending(fate=f"its end could not be read: {type(error).__name__}: {error}")
     row = attempt.row

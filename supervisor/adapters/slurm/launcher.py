@@ -58,6 +58,7 @@ from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.worker import placeholders
+from supervisor.policy.worker.figures import Figures
 from supervisor.ports import Clock, Inbox, Launcher
 from workers import contract
 from workers.exit_record import ExitRecord
@@ -101,9 +102,9 @@ class SlurmLauncher(Launcher):
 
     def __init__(
         self, paths: Paths, settings: Callable[[], LauncherSettings], cluster: Slurm, inbox: Inbox, clock: Clock,
-        last_step: Callable[[str, str], int | None] = lambda _program, _token: None,
+        shown: Callable[[str, str, float, tuple[int, int]], Figures] = lambda *_: Figures(),
     ) -> None:  # fmt: skip
-        """`paths` is the result of `remote_paths`. `last_step` returns the newest step in an attempt's own output."""
+        """`paths` is the result of `remote_paths`. `shown` returns the figures in an attempt's own output."""
         self._paths, self._settings, self._cluster = paths, settings, cluster
         self._inbox, self._clock = inbox, clock
         self.mark = mark_of(paths.state_dir)
@@ -114,7 +115,7 @@ class SlurmLauncher(Launcher):
         self._requests: list[SubmitRequest] = []
         self._tasks: deque[Callable[[], None]] = deque()
         self._files = JobFiles(paths, self.mark)
-        self._last_step = last_step
+        self._shown = shown
         self._due_s = 0.0
         self._errors, self._heard_s = 0, clock.now_s()
         self._last: dict[str, JobSight] = {}
@@ -219,7 +220,7 @@ class SlurmLauncher(Launcher):
         except OSError as error:
             log.warning("run_directory_not_restored", program=program, error=str(error))
 
-    def survey(self, expected: dict[str, tuple[int, str]]) -> dict[str, Survivor]:
+    def survey(self, expected: dict[str, tuple[int, str]], *, reads: bool = True) -> dict[str, Survivor]:  # noqa: ARG002
         """Find out the state of attempts.
 
         An attempt whose state is unknown counts as alive until `poll` learns more. May block.
@@ -581,7 +582,7 @@ class SlurmLauncher(Launcher):
                 )
         self._drop(attempt)
         ending = read_ending(
-            self._paths, self._clock, self._last_step, attempt, state, latest, requeued=requeued, next_token=next_token
+            self._paths, self._clock, self._shown, attempt, state, latest, requeued=requeued, next_token=next_token
         )
         if state in NODE_SUSPECT_STATES and not attempt.leaving and ending.job is not None:
             ending = replace(ending, job=self._with_node(ending.job))

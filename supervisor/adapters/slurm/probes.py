@@ -44,7 +44,6 @@ _SHARE: Final = 10.0  # looks take at most 1 / _SHARE of the time: a thousand jo
 _MOST_PAUSE_S: Final = 5.0  # ... but often enough for the shortest stall limit, also after one look that hung for minutes
 _LITTLE_S: Final = 0.1  # the sampler's period is not exact
 _MOST_REPORTS_EVER: Final = 1000
-_CLOCKS_S: Final = 5.0  # allowed difference of a node's clock and the file server's: `doctor` warns above it
 
 Reports = tuple[tuple[str, str, Report], ...]
 
@@ -149,7 +148,7 @@ class SlurmProbes(Probes):
                 if spec.progress is not Progress.FILES:
                     item.grown.began(found.logs_from)
                 if self._figures is not None and not spec.builtin:
-                    self._figures.watch(spec, item.token, found.began_wall_s - _CLOCKS_S, found.logs_from)
+                    self._figures.watch(spec, item.token, found.since_wall_s, found.logs_from)
             item.seen, item.seen_at_s = found, now_s
             beat = daemon_side.read_beat(self._paths.beat(spec.name, item.attempt))
             if beat is not None and beat.token == item.token:

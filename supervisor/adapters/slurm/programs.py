@@ -21,7 +21,7 @@ def program_adapters(
     newest_own: Callable[[str], OwnCheckpoint | None], figures: FigureReader,
 ) -> ProgramAdapters:  # fmt: skip
     there = remote_paths(paths)
-    launcher = SlurmLauncher(there, settings, Slurm(), inbox, clock, figures.last_step)
+    launcher = SlurmLauncher(there, settings, Slurm(), inbox, clock, figures.last)
     probes = SlurmProbes(there, clock, launcher.begun, newest_own, figures, launcher.suspended)
     evidence = SlurmEvidence(there, launcher.number, inbox, clock)
     return ProgramAdapters(there, launcher, probes, SlurmControls(there, clock), evidence.take)

@@ -17,6 +17,7 @@ from workers import contract
 
 _MOST_BYTES: Final = contract.RECORD_BYTES + 64 * 1024
 _SUM: Final = 8  # hex digits
+_CLOCKS_S: Final = 5.0  # allowed difference of a node's clock and the file server's: `doctor` warns above it
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")  # 100 on every current Linux, so also on each host of a cluster
 
 
@@ -41,9 +42,9 @@ class NodeReport(Record):
     io_bytes: int | None = None
 
     @property
-    def began_wall_s(self) -> float:
-        """When its worker began, by the node's wall clock."""
-        return self.wall_s - (self.at_ns / 1e9 - self.start_ticks / _TICKS_PER_S) - 1.0 / _TICKS_PER_S
+    def since_wall_s(self) -> float:
+        """When its worker began, at the earliest, by the file server's wall clock."""
+        return self.wall_s - (self.at_ns / 1e9 - self.start_ticks / _TICKS_PER_S) - 1.0 / _TICKS_PER_S - _CLOCKS_S
 
     @property
     def logs_from(self) -> tuple[int, int]:
@@ -78,10 +79,8 @@ def of_file(path: str) -> NodeReport | None:
 class SlurmControls(Controls):
     """Control records of jobs, on the shared file system. Each node copies its own from there.
 
-    Closes each record after every write, because other hosts see the new content only then.
-
-    `leave_by_s` is a stamp of this host's clock and has no meaning on another host, so it is not written. A signal asks a
-    job to leave.
+    Closes each record after every write, because other hosts see the new content only then. `leave_by_s` is a stamp of this
+    host's clock and has no meaning on another host, so it is not written: a signal asks a job to leave.
     """
 
     def write(self, command: SetControl) -> None:

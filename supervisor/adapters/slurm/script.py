@@ -64,10 +64,7 @@ class Tag(Record):
 
 
 def tag_of(comment: str) -> Tag | None:
-    """The tag in a comment; None for a job that is not ours.
-
-    A cluster's plugin may have added text to the comment.
-    """
+    """The tag in a comment; None for a job that is not ours. A cluster's plugin may have added text to the comment."""
     found = _COMMENT.search(comment)
     return None if found is None else Tag(found[1], found[2], int(found[3]), found[4])
 

@@ -87,10 +87,8 @@ class JobResources(Record):
     A level sets the number of jobs at once (`slots`), their size (`num_envs`, `batch_size`), and here their resources.
     Worked example: `[launcher]` has one GPU on partition a100, and heavy has `gpus = 2` and `cpus = 32`: its jobs request
     two GPUs and 32 processors on a100. GPUs are requested in one way only: `gres` of a level replaces `gpus` of [launcher],
-    and the other way round.
-
-    A program keeps the resources that it was started with. So a change of level that changes them asks the program to save
-    and leave, and submits it anew. A job that waits in the queue is deleted and submitted anew at once.
+    and the other way round. A program keeps the resources that it was started with. So a change of level that changes them
+    asks the program to save and leave, and submits it anew. A job that waits in the queue is submitted anew at once.
     """
 
     partition: str | None = None

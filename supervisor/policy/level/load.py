@@ -362,7 +362,7 @@ def _look_down(settings: LoadSettings, costs: Costs, state: LoadState, bar: floa
     if lower < 0 or state.known[lower].next_look_s > state.at_s:
         return _say(state, why)
     fastest = state.speeds.mean[lower] + pace.gain(state.speeds, lower, home)[1]
-    if fastest <= bar or fastest + _safe(settings, costs, state, lower) <= bar:
+    if fastest + _safe(settings, costs, state, lower) <= bar:
         return _say(state, why)
     state = _with(state, lower, state.known[lower]._replace(next_look_s=state.at_s + _LOOK_S))
     known = state.known[home]

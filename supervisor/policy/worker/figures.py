@@ -83,6 +83,7 @@ _AROUND: Final = " \t[](){},;%'\""
 _THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 _PLAIN: Final = re.compile(r"[+-]?\d[\d_]*(\.\d*)?")
 _REST: Final = re.compile(r"(,\d{3})*(?!,?\d)[\d_]*(\.\d+)?([eE][+-]?\d+)?[kKMGBT]?(?![\w.])")
+_UNIT: Final = re.compile(r"[kKMGBT](?![\w.])")
 _UNITS: Final = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _GAMES: Final = 100
@@ -238,12 +239,13 @@ def plain_text(line: str) -> str:
 def matched(match: re.Match[str], name: str) -> str | None:
     r"""The text of a group, with the rest of its number where the expression ends within it; None: the group is not in it.
 
-    Example: `step=(?P<step>\d+)` finds `1` in `step=1,500` and in `step=1.5k`, and the number is 1,500.
+    Example: `step=(?P<step>\d+)` finds `1` in `step=1,500` and in `step=1.5k`, and the number is 1,500. A count also has a
+    unit that the expression names behind it: in `14.9k/15.0k`, `(?P<step>[\d.]+)k?/` finds 14,900.
     """
-    text = match[name]
-    if text is None or match.end(name) != match.end() or not _PLAIN.fullmatch(text):
+    text, ends, figure = match[name], match.end(name) == match.end(), OTHER_NAMES.get(name, name)
+    if text is None or not (ends or figure == STEP or figure in COUNTS) or not _PLAIN.fullmatch(text):
         return text
-    rest = _REST.match(match.string, match.end())
+    rest = (_REST if ends else _UNIT).match(match.string, match.end(name))
     return text + rest[0] if rest and number(text + rest[0]) is not None else text
 
 

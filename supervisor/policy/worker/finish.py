@@ -22,17 +22,18 @@ The target is `target_steps`, or that of its beats or its output. The success co
 | the command had shown steps | the rest of its work: ended and named |
 | the command lived less than 1 s | its work, in the background |
 | less than 30 s, and one of them is detached (nohup, setsid, tmux -d, a double fork) | its work, in the background |
-| all others | the rest of its work: ended and named |
+| all others | the rest of its work: ended and named; doubtful if no step is known |
 
 While work in the background runs, its attempt lives: a stop, a shutdown and the next start act on it as on any attempt.
 The end of its last process is the end of the attempt, with the exit code of that process.
 
 Worked example, a target of 100,000: somebody's SIGTERM arrives at step 34; the script saves and exits with 0. It starts
 again, resumes at 34, and exits with 0 at 100,000: finished. It leaves `aws s3 sync` behind, which needs 90 s: ended after
-20 s, and named. Another script, `nohup python train.py &`, leaves after 0.02 s: its trainer trains on, reported. A script
-that stops early at step 60,000 resumes there and exits at once, twice: finished at the third end. `train.py | tee log` dies
-at step 29 of a CUDA error, and the shell exits with 0, the code of `tee`: a crash, however often. A script that
-shows epochs 0 to 4 of 5, or each 20th step of 100 up to 80, is finished at its last one, unless an operator's signal came
+20 s, and named. Another script, `nohup python train.py &`, leaves after 0.02 s: its trainer trains on, reported. If it
+first unpacks data for a minute, its trainer is ended, and an alert says to run it in the foreground. A script that
+stops early at step 60,000 resumes there and exits at once, twice: finished at the third end. `train.py | tee log` dies
+at step 29 of a CUDA error, and the shell exits with 0, the code of `tee`: a crash, however often. A script that shows
+epochs 0 to 4 of 5, or each 20th step of 100 up to 80, is finished at its last one, unless an operator's signal came
 just before.
 
 Why not believe 0 alone: most trainers save and exit with 0 on SIGTERM, so somebody's `pkill` would end a night at its first
@@ -101,7 +102,9 @@ class Course(Record):
         elif self.signal and not where:
             return Diagnosis("left", counted=True, why=f"asked to leave from outside ({self.signal}): {how}")
         if self.ended:
-            return replace(verdict, why=f"{how}{where}; ended after {span(self.grace_s)}: {', '.join(self.ended)}")
+            why = f"{how}{where}; ended after {span(self.grace_s)}: {', '.join(self.ended)}"
+            unseen = self.steps is None  # nothing shows that the command has trained
+            return replace(verdict, why=f"{why}; if that was the training, {REMEDY}" if unseen else why, doubtful=unseen)
         if self.steps is not None and (self.decided or self.target is None):
             more = ", by its own decision" if self.decided else "; its target is not known (target_steps)"
             verdict = replace(verdict, why=f"{verdict.why}{where or f' at step {self.steps:,}'}{more}")

@@ -81,9 +81,8 @@ def lost_share(lost_steps: int, steps: int, began_step: int | None) -> float | N
     """The share of an attempt's computed steps that was lost; None: unknown.
 
     The attempt began at `began_step` and ended at `steps`. A rollback to before its beginning loses all of its steps, and
-    steps of earlier attempts. The share is relative to this attempt only, so never more than 1.
-
-    Example: it had resumed at step 4,000, was at 10,000 when it died, and the next resumed at 9,700: 300 of 6,000, 5 %.
+    steps of earlier attempts. The share is relative to this attempt only, so never more than 1. Example: it had resumed at
+    step 4,000, was at 10,000 when it died, and the next resumed at 9,700: 300 of 6,000, 5 %.
     """
     if began_step is None:
         return None

@@ -126,9 +126,7 @@ def is_poison(settings: RestartSettings, resumed_steps: tuple[int | None, ...], 
 
     True when the last `poison_deaths` counted deaths all came after resuming from one and the same checkpoint, and that is
     still the newest. A death before the restore does not count against a checkpoint: otherwise a missing GPU would set
-    aside every good one.
-
-    Worked example: three attempts resumed from step 80,000 and died; the newest checkpoint is still 80,000: poison.
+    aside every good one. Example: three attempts resumed from step 80,000 and died, and it is still the newest: poison.
     """
     last = resumed_steps[-settings.poison_deaths :]
     return newest_step is not None and len(last) == settings.poison_deaths and all(step == newest_step for step in last)
