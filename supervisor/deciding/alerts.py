@@ -169,6 +169,12 @@ def _lacks_command(context: DecisionContext, fact: facts.SpawnFailed) -> bool:
     return program is not None and program.has_run and program.spawn_failures + 1 == _STARTS_BEFORE_ALERT
 
 
+def _dies_again_and_again(context: DecisionContext, fact: facts.BackedOff) -> bool:
+    """The breaker is open, or it never opens, because each attempt takes ten minutes to die: then at every eighth death."""
+    streak = context.state.programs[fact.program].streak if fact.program in context.state.programs else 0
+    return fact.slow or (streak > 0 and streak % context.settings.restart.window_deaths == 0)
+
+
 def _is_new_damage(context: DecisionContext, _: facts.DaemonStarted) -> bool:
     damage, ever_s = context.before.damage, context.before.daemon_since_wall_s
     return damage is not None and (ever_s is None or damage.wall_s > ever_s)
@@ -193,7 +199,7 @@ _ROWS: Final = (
     ),
     _Row(facts.GaveUp, "fatal", CRITICAL),
     _Row(facts.NotRestarted, "fatal", CRITICAL),
-    _Row(facts.BackedOff, "breaker", CRITICAL, lambda _, fact: fact.slow),
+    _Row(facts.BackedOff, "breaker", CRITICAL, _dies_again_and_again),
     _Row(facts.Stalled, "unhealthy", WARNING, lambda _, fact: fact.stall == service_health.UNHEALTHY),
     _Row(facts.Slowed, "still", WARNING, lambda _, fact: fact.step is not None),
     _Row(facts.CommandGone, "background", WARNING, lambda _, fact: fact.background),

@@ -251,15 +251,9 @@ def on_spawn_broke(context: DecisionContext, item: SpawnBroke) -> None:
 
 
 def stop(
-    context: DecisionContext,
-    program: Program,
-    attempt: Attempt,
-    *,
-    reason: str,
-    by: str,
-    why: str,
+    context: DecisionContext, program: Program, attempt: Attempt, *, reason: str, by: str, why: str,
     grace_s: float | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Ask an attempt to save and exit; `on_deadlines` kills it when the grace time is over."""
     name = program.name
     if attempt.stop is not None and attempt.stop.reason == reason:
@@ -492,12 +486,9 @@ def _after_death(context: DecisionContext, name: str, verdict: Diagnosis, attemp
         context.record(facts.BackedOff(why, name, context.now_s + delay_s, delay_s, slow=False))
         return
     after = restart.after_death(
-        context.settings.restart,
-        now_s=context.now_s,
-        deaths_s=program.deaths_s,
-        streak=program.streak,
+        context.settings.restart, now_s=context.now_s, deaths_s=program.deaths_s, streak=program.streak,
         openings=program.openings,
-    )
+    )  # fmt: skip
     why = f"{verdict.why}; {after.why}"
     context.record(facts.BackedOff(why, name, context.now_s + after.delay_s, after.delay_s, after.slow))
 

@@ -81,17 +81,17 @@ def test_without_a_target_it_goes_to_systemds_journal_alone():
     assert told(decision) == [("fatal", "critical")]
 
 
-def test_the_breaker():
+@pytest.mark.parametrize(("lives_s", "slow"), [(10.0, True), (590.0, False)])
+def test_eight_deaths_without_health_are_told_also_if_they_never_fall_into_an_hour(lives_s: float, slow: bool) -> None:
     core = core_of().running("Pong")
-    while not core.program("Pong").slow:
-        core.later(10.0).ended("Pong", signal=9)
-        if core.phase("Pong") is Phase.BACKOFF and not core.program("Pong").slow:
+    for death in range(1, 9):
+        core.later(lives_s).ended("Pong", signal=9)
+        assert (("breaker", "critical") in told(core.last), core.program("Pong").slow) == (death == 8, slow and death == 8)
+        while death < 8 and core.phase("Pong") is Phase.BACKOFF:
             core.to_wake()
-            while core.phase("Pong") is Phase.BACKOFF:
-                core.to_wake()
+        if death < 8:
             core.spawned("Pong")
             core.look(Pong=None)
-    assert ("breaker", "critical") in told(core.last)
 
 
 def test_a_checkpoint_that_cannot_be_written():

@@ -349,7 +349,7 @@ def test_one_that_looks_whole_and_kills_at_once_is_set_aside_and_the_one_before_
 
 def test_the_only_one_that_kills_each_start_stays_and_a_person_is_told_at_the_third_death_although_each_takes_long():
     core = script()
-    for _ in range(9):
+    for _ in range(7):
         starts(core, own(20, core=core))
         dies(core.later(600.0), code=1)
     assert not core.told(facts.CheckpointQuarantined)
