@@ -136,19 +136,11 @@ class Api:
             ("/mainlogtail", self._rpc.main_log_tail),
         ]
         post: list[tuple[str, Handler]] = [
-            ("/api/v1/ask", self.ask),
-            ("/api/v1/backup", self.backup),
-            ("/api/v1/rollback", self.rollback),
-            ("/api/v1/offsite", self.offsite),
-            ("/api/v1/when-done", self.when_done),
-            ("/api/v1/reread", self.reread),
-            ("/api/v1/update", self.update),
-            ("/api/v1/remove", self.remove),
-            ("/api/v1/stdin", self.send_stdin),
-            ("/api/v1/level", self.pin),
-            ("/RPC2", self._rpc.post),
-            ("/RPC2/", self._rpc.post),
-        ]
+            ("/api/v1/ask", self.ask), ("/api/v1/backup", self.backup), ("/api/v1/rollback", self.rollback),
+            ("/api/v1/offsite", self.offsite), ("/api/v1/when-done", self.when_done), ("/api/v1/reread", self.reread),
+            ("/api/v1/update", self.update), ("/api/v1/remove", self.remove), ("/api/v1/stdin", self.send_stdin),
+            ("/api/v1/level", self.pin), ("/RPC2", self._rpc.post), ("/RPC2/", self._rpc.post),
+        ]  # fmt: skip
         routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
         routes += [Route(f"/api/v1/{name}", _guarded(self._page(name)), methods=["GET"], middleware=_GZIP) for name in PAGES]
         routes += [Route("/api/v1/stream", _guarded(self._stream.answer), methods=["GET"], middleware=_GZIP_STREAM)]

@@ -56,17 +56,18 @@ class Server:
         self.tcp = TcpPort(passwords, self._uvicorn.accept, self._uvicorn.close_listener)
         self._uvicorn.then = self.tcp.start
         self._ending = False
+        self._lack: BaseException | None = None
         self._thread = Lasting("api", self._serve, lambda: self._ending, vital=True)
 
     def start(self) -> None:
-        """Start the thread; return once requests are served. Raises RuntimeError when the server could not start."""
+        """Start the thread; return once requests are served. Raises RuntimeError or the lack if the server cannot start."""
         logger = logging.getLogger("uvicorn")
         logger.handlers = [_ToStructlog()]
         logger.propagate = False
         self._thread.start()
         if not self._uvicorn.ready.wait(_START_S) or not self._uvicorn.started:
             self._ending = True
-            raise RuntimeError("the API did not start; the log says why")
+            raise self._lack or RuntimeError("the API did not start; the log says why")
 
     def stop(self) -> None:
         """Finish the running requests within a time limit, close the connections and end the thread."""
@@ -80,6 +81,9 @@ class Server:
         try:
             # uvicorn closes the sockets that it serves, but the listener must stay open.
             self._uvicorn.run(sockets=[_LongQueueSocket(fileno=os.dup(self._listener.sock.fileno()))])
+        except BaseException as error:
+            self._lack = error if is_lack(error) else None
+            raise
         finally:
             self._uvicorn.ready.set()
         if not self._ending:

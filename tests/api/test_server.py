@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.client import RemoteDisconnected
 from pathlib import Path
+from socket import socket
 
 import pytest
 from fake_backend import FakeBackend
@@ -24,15 +25,23 @@ from supervisor.api.server import Server
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_server_that_cannot_begin_is_told(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "raised", "told"),
+    [(ValueError(), r"^the API did not start; the log says why$", 1), (OSError(24, "lack"), r"^\[Errno 24\] lack$", 0)],
+)
+def test_a_server_that_cannot_begin_is_told_and_a_lack_as_one_that_passes(
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: str, told: int
 ) -> None:
-    monkeypatch.setattr(server._Uvicorn, "run", lambda _self, sockets: [sock.close() for sock in sockets] and 1 // 0)
+    def fails(_self: object, sockets: list[socket]) -> None:
+        sockets[0].close()
+        raise error
+
+    monkeypatch.setattr(server._Uvicorn, "run", fails)
     listener = listen(str(socket_path))
-    with capture_logs() as logged, pytest.raises(RuntimeError, match=r"^the API did not start; the log says why$"):
+    with capture_logs() as logged, pytest.raises((RuntimeError, OSError), match=raised):
         Server(backend, listener, lambda: 1000.0).start()
     listener.close()
-    assert [entry["event"] for entry in logged] == ["thread_failed"]
+    assert [entry["event"] for entry in logged] == ["thread_failed"] * told
 
 
 def asked_again(path: Path) -> int:
