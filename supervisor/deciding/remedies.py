@@ -89,7 +89,7 @@ def _judge_suspect(context: DecisionContext, program: Program) -> None:
     deaths = f"{program.suspect_deaths} deaths in a row with checkpoint {suspect}"
     if verdict is suspects.Verdict.SET_ASIDE:
         why = f"{deaths}, which is torn" if torn else f"{deaths}, and no new one"
-        step = None if torn else program.ckpt_step
+        step = program.ckpt_step if suspect == program.ckpt_path else None
         context.record(
             facts.CheckpointQuarantined(
                 f"{why}: it is set aside, and the one before it is used", program.name, suspect, step, not torn

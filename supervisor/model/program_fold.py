@@ -265,8 +265,8 @@ def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> 
     )  # fmt: skip
     return replace(
         program, attempt=attempt, ckpt_path=fact.path, ckpt_step=fact.step, ckpt_at_s=fact.saved_at_s,
-        ckpt_bytes=fact.size_bytes, condemned=fact.left, put_back=(), roll_from=None, torn_path=fact.torn, suspect=suspect,
-        suspect_deaths=program.suspect_deaths if suspect == program.suspect else 0,
+        ckpt_bytes=fact.size_bytes, condemned=fact.left, put_back=(), roll_from=None, suspect=suspect,
+        suspect_deaths=program.suspect_deaths if suspect == program.suspect else 0, torn_path=fact.torn if fact.sure else "",
     )  # fmt: skip
 
 

@@ -116,7 +116,7 @@ class Program:
     ckpt_stall_s: float | None = None
     ckpt_path: str = ""  # path of the newest whole checkpoint that it wrote itself
     ckpt_bytes: int | None = None
-    torn_path: str = ""  # a torn checkpoint that was newer than that one at the newest start
+    torn_path: str = ""  # a surely torn checkpoint that was newer than that one at the newest start
     suspect: str = ""  # the suspect of the newest attempt ...
     suspect_deaths: int = 0  # ... the deaths that count against it ...
     suspect_spare: bool = False  # ... and whether an older checkpoint is whole

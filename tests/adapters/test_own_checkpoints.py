@@ -449,8 +449,9 @@ def test_what_an_end_may_have_cut_stays_doubtful_until_it_is_written_again(tmp_p
         assert (again.path, found.torn, found.note) == (str(cut), str(cut), "none is whole, and last.pickle may be cut")
     later = plain(tmp_path / "later.pickle", 50.0)
     daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t3", doubt_from_wall_s=age_s))
-    found = daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t4", (str(later),))).found
-    assert (found.path, found.torn) == (str(cut), str(cut)), "of two the newer one is set aside"
+    for aside, back, torn in (((str(later),), (), cut), ((), (str(later),), later), ((str(later),), (), cut)):
+        found = daemon.begins(replace(to_start(spec(tmp_path, "*.pickle"), "t4", aside), back=back)).found
+        assert (found.path, found.torn, found.sure) == (str(cut), str(torn), False), "set aside and put back, it is doubted"
     os.utime(plain(tmp_path / "whole"), ns=(cut.stat().st_mtime_ns,) * 2)
     (tmp_path / "whole").replace(cut)
     assert not daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t5")).found.torn, "a copy has the same times"

@@ -278,13 +278,6 @@ def test_without_an_older_whole_one_nothing_is_set_aside_and_health_forgives():
         dies(core, code=1)
     assert not core.told(facts.CheckpointQuarantined)
     assert len(alerts(core)) == 1, "that it begins from nothing is said once"
-    last = script()
-    for torn in ("", "/w/1000.pt", "/w/1000.pt"):
-        starts(last, own(1000, core=last, sure=torn != "", torn=torn))
-        dies(last, code=1)
-    assert last.told(facts.CheckpointsPutBack)[0].why.startswith(
-        "3 deaths in a row with checkpoint /w/1000.pt: no older one"
-    )
     well = script()
     for _ in range(2):
         starts(well, own(900, core=well, torn="/w/1000.pt"))
@@ -356,6 +349,15 @@ def test_the_only_one_that_kills_each_start_stays_and_a_person_is_told_at_the_th
     assert [alert.why for alert in core.told(facts.AlertRaised)] == [
         "Pong: 3 deaths in a row with checkpoint /w/20.pt: no older one is whole, so it stays; see what it dies of"
     ]
+
+
+def test_a_newer_one_that_may_be_whole_is_set_aside_on_trial():
+    core = script()
+    for torn in (20, 20, 20, 10, 10, 10):
+        starts(core, own(10, core=core, torn=f"/w/{torn}.pt", sure=False))
+        dies(core, code=1)
+    assert [(fact.path, fact.step) for fact in core.told(facts.CheckpointQuarantined)] == [("/w/20.pt", None)]
+    assert core.told(facts.CheckpointsPutBack)[0].paths == ("/w/20.pt",)
 
 
 @pytest.mark.parametrize(("steps", "spare", "back"), [((20, 10), "", (20,)), ((40, 30, 20), "/w/10.pt", (40, 30))])

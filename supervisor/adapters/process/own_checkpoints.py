@@ -244,12 +244,12 @@ def _state_of(files: Iterable[whole_files.File]) -> list[list[int]]:
 def _note_start(place: Place, doubtful: dict[str, Any]) -> None:
     """Record that an attempt begins now. Without this record, the steps decide which checkpoint is the newest."""
     path = Path(place.run_dir, _STARTS_FILE)
-    doubts = {each: at_s for each, at_s in _doubts_of(place).items() if os.path.lexists(f"{place.base}/{each}")}
+    doubts = [*(_doubts_of(place) | doubtful).items()][-_MOST_STARTS:]  # also one that is set aside, and may come back
     try:
         make_dir(path.parent)  # the first start comes before its run directory
         os.utime(path.parent)
         starts = [*starts_of(place), path.parent.stat().st_mtime][-_MOST_STARTS:]
-        body = json.dumps({"starts": starts, "doubts": doubts | doubtful}).encode()
+        body = json.dumps({"starts": starts, "doubts": dict(doubts)}).encode()
         durable.replace(path, body, aside=path.with_suffix(contract.TMP_SUFFIX))
     except OSError as error:
         log.warning("start_not_noted", path=str(path), error=str(error))
@@ -431,7 +431,7 @@ class Result(Record):
             linked = f" but {self.links} links, which are not followed" if self.links else ""
             return f"nothing matches checkpoint_glob {self.place.base}/{'/'.join(self.place.parts)}{linked}"
         if choice.torn is not None:
-            return f"{choice.torn.path} is torn: {choice.torn.why}"
+            return f"{choice.torn.path}{' is torn' if choice.torn.verdict == TORN else ''}: {choice.torn.why}"
         if choice.unsure is not None and (choice.newest is None or choice.unsure.verdict == UNREADABLE):
             return f"{choice.unsure.path}: {choice.unsure.why}"
         if choice.newest is not None and choice.newest.step is None and (self.place.rule.pattern or self.place.rule.file):

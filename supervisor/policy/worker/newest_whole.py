@@ -12,7 +12,7 @@ The rule:
    written for 5 s. After its end: last written 5 s before an end by a signal or an error, or 60 s before a reboot. After
    an orderly end no write was interrupted, so all of them are whole. Any other is *doubtful*, and from the second start on
    torn until it is written again (*doubted*): time alone makes no cut file whole.
-4. The next attempt resumes from the newest whole checkpoint. This is *sure* if nothing newer is doubtful or unreadable.
+4. The next attempt resumes from the newest whole checkpoint: *surely* if nothing newer is doubtful, doubted or unreadable.
    If none is whole, it resumes from the oldest doubtful or doubted one: most are whole, and to begin from nothing costs all.
 
 Worked example, newest first: `step=900.pt` torn, `step=800.pt` whole, `step=700.pt` not looked at. The newest whole one
@@ -56,7 +56,7 @@ class Candidate(Record):
 
 class Choice(Record):
     newest: Candidate | None
-    torn: Candidate | None = None  # the newest torn one that is newer
+    torn: Candidate | None = None  # the newest torn or doubted one that is newer
     unsure: Candidate | None = None  # the newest newer one that may be whole
     spare: Candidate | None = None  # the newest whole one that is older, if it was looked for
 
@@ -90,10 +90,9 @@ def choose(newest_first: Sequence[Candidate]) -> Choice:
             return Choice(newest, torn, unsure, each)
         if each.verdict == WHOLE:
             newest = each
-        elif newest is None and each.verdict in (TORN, DOUBTED):
-            torn = torn or each
         elif newest is None:
-            unsure = unsure or each
+            torn = torn or (each if each.verdict in (TORN, DOUBTED) else None)
+            unsure = unsure or (each if each.verdict != TORN else None)
     return Choice(newest, torn, unsure)
 
 

@@ -11,9 +11,9 @@ was never written), each start dies of it. The rule:
    one before it is tried.
 4. Never if no older one is whole: the script would begin at step 0, which may be worse than waiting for a person. A person
    is told at once: an attempt that loads for ten minutes before it dies never has eight deaths in an hour (`restart.py`).
-5. A whole one is set aside on trial. If the program dies of `MOST_TRIED` checkpoints, one after the other, or of all that
-   there are, then the cause is not a checkpoint (a missing GPU, a mistake in the script). All of them are put back, which
-   is reported, and none is set aside again before the program was healthy. The same if a person starts it before that.
+5. One that may be whole is set aside on trial. If the program dies of `MOST_TRIED` checkpoints, one after the other, or of
+   all that there are, then the cause is not a checkpoint (a missing GPU, a mistake in the script). All of them are put back,
+   which is reported, and none is set aside again before the program was healthy. The same if a person starts it before that.
 6. The trial is over once the program writes a checkpoint or is healthy: what was set aside stays so.
 
 Worked example, three deaths: `global_step20` lacks a shard. Attempts 1, 2 and 3 begin with it, and die; before attempt 4 it
