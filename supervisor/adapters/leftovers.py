@@ -2,8 +2,7 @@
 
 A leftover restic would read a directory that the next daemon empties, and hold a lock. A user's hung command would stay for
 ever, one more after each kill. So each child that the daemon waits for carries a mark in its environment, which names the
-daemon. The next daemon first ends every marked child whose daemon is gone. Workers carry no mark: they must outlive the
-daemon.
+daemon. The next daemon first ends every marked child whose daemon is gone. Workers have no mark: they outlive the daemon.
 
 The mark consists of the PID namespace, the parent's pid and start ticks, and for a user's command its session. In that
 case only the command itself is ended: a process that it put into the background, in its own session, was meant to stay.

@@ -1,8 +1,7 @@
 """Ensures one daemon per state directory, with a lock that the kernel releases when the process ends, however it ends.
 
 The daemon takes the lock before it opens the journal. A second daemon on the same state directory would start every program
-a second time. A pid file is not enough: it would refuse a start after each power cut, or accept a second daemon once the pid
-was reused.
+a second time. A pid file is not enough: it would refuse starts after power cuts, or accept a second once the pid was reused.
 
 A lock on a file can be lost with the file: after somebody removes `lock`, or the whole state directory, a second daemon can
 lock a new file. So there is a second witness that nobody can remove: a name in the kernel's table of abstract Unix sockets.

@@ -261,7 +261,7 @@ def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> 
     suspect = fact.torn or fact.path
     attempt = replace(
         attempt, from_path=fact.path, from_step=fact.step, from_sure=fact.sure, suspect=suspect,
-        spare=fact.path not in ("", fact.torn) if fact.torn else fact.spare != "",
+        spare=fact.spare != "" or (fact.torn != "" and fact.path not in ("", fact.torn)),
     )  # fmt: skip
     return replace(
         program, attempt=attempt, ckpt_path=fact.path, ckpt_step=fact.step, ckpt_at_s=fact.saved_at_s,

@@ -58,6 +58,9 @@ def test_the_newest_whole_one(
 def test_if_none_is_whole_the_oldest_doubtful_one_is_the_last_resort() -> None:
     candidates = [found(step, verdict) for step, verdict in enumerate((DOUBTFUL, DOUBTED, TORN))]
     assert [last_resort(candidates[at:]) for at in (0, 2)] == [candidates[1], None]
+    last = found(900, DOUBTFUL, 1000.0)
+    chosen = [last_resort([last, found(100, WHOLE, written_s), candidates[0]]) for written_s in (399.0, 401.0)]
+    assert chosen == [last, None], "nor does a best.pt of hours ago take the place of the last one"
 
 
 def test_a_spare_one_is_the_next_whole_one() -> None:

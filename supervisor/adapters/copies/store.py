@@ -9,8 +9,7 @@ A backup is made like a checkpoint: write everything under `<name>.tmp`, sync, r
 (FICLONE) where the file system supports it, else linked, else copied. With each method, every byte in the backup is read
 and must match the digest in the checkpoint's manifest. Checkpoints never change in place, so a link protects as well as a
 copy against everything except a failure of the disk itself. If a program's checkpoints cannot be copied, the backup leaves
-that program out and names it: the files of one program must not cost the others their backup. A full disk fails the whole
-backup.
+that program out and names it: one program's files cost no other its backup. A full disk fails the whole backup.
 
 A rollback may be killed at any point. It must leave either the old state or the wanted state:
 

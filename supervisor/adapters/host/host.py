@@ -1,8 +1,7 @@
 """The host's memory, swap, pressure, cores, their use and disk, read from the kernel's files in a separate thread.
 
 If a container's own limit is lower than the host's memory, the limit counts: the rest of the host's memory is not
-available. A value that cannot be read is unknown. If a disk hangs, all values become unknown after a while, but no reader
-blocks.
+available. A value that cannot be read is unknown. If a disk hangs, all become unknown after a while, but no reader blocks.
 """
 
 from __future__ import annotations

@@ -409,19 +409,20 @@ class Result(Record):
         return choice
 
     def as_input(self, clock: Clock, *, resort: bool = False) -> OwnCheckpoint:
-        """The result in the form that the core accepts; `resort`: if none is whole, with one that may be cut."""
+        """The result in the form that the core accepts; `resort`: with `last_resort`, if there is one."""
         choice, base = self.choice, self.place.base
         newest, torn = choice.newest, choice.torn
         out = OwnCheckpoint(sure=choice.unsure is None and not self.unread, note=self._note(choice), interval_s=self.gap_s)
         if torn is not None:
             out = replace(out, torn=f"{base}/{torn.path}")
-        if newest is None and resort and (newest := newest_whole.last_resort(self.looked)) is not None:
-            out = replace(out, note=f"none is whole, and {newest.path} may be cut")
+        spare = choice.spare
+        if resort and (last := newest_whole.last_resort(self.looked)) is not None:
+            newest, spare, out = last, newest, replace(out, note=f"{last.path} may be cut, but no whole one is as new")
         if newest is None:
             return out
         return replace(
             out, path=f"{base}/{newest.path}", step=newest.step, saved_at_s=newest.written_wall_s - ahead_s(clock),
-            size_bytes=newest.size_bytes, spare=f"{base}/{choice.spare.path}" if choice.spare else "",
+            size_bytes=newest.size_bytes, spare=f"{base}/{spare.path}" if spare else "",
         )  # fmt: skip
 
     def _note(self, choice: newest_whole.Choice) -> str:
@@ -750,9 +751,8 @@ class OwnCheckpoints:
                     return
                 try:
                     found, left = self._prepare(watched, command)
-                    if not found.path and watched.result is not None:
-                        resort = watched.result.as_input(self._clock, resort=True)
-                        found = resort if resort.path else found
+                    if watched.result is not None and newest_whole.last_resort(watched.result.looked) is not None:
+                        found = watched.result.as_input(self._clock, resort=True)
                     with contextlib.suppress(OSError):
                         found = replace(found, stale=stale_name(found.path))
                     watched.reported = found

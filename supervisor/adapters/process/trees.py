@@ -7,8 +7,7 @@ tree is its shim, which is the sub-reaper of all processes that the worker start
 
 Witnesses of progress (`policy/worker/witness.py`) are read only for programs that send neither beats nor notifications. The
 first is the CPU time, which is in the scan. If the tree uses little CPU, the bytes that it reads and writes are next. If it
-does neither, the files below its directory are last. The directory may be on a file system that hangs, so a separate thread
-reads it.
+does neither, the files below its directory are last. Its file system may hang, so a thread reads it.
 """
 
 from __future__ import annotations

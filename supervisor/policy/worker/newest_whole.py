@@ -13,7 +13,8 @@ The rule:
    an orderly end no write was interrupted, so all of them are whole. Any other is *doubtful*, and from the second start on
    torn until it is written again (*doubted*): time alone makes no cut file whole.
 4. The next attempt resumes from the newest whole checkpoint: *surely* if nothing newer is doubtful, doubted or unreadable.
-   If none is whole, it resumes from the oldest doubtful or doubted one: most are whole, and to begin from nothing costs all.
+   If none is whole, or it is ten minutes older, the oldest doubtful or doubted one that is newer takes its place: most are
+   whole, and three starts that die of a cut one (`suspects.py`) cost less.
 
 Worked example, newest first: `step=900.pt` torn, `step=800.pt` whole, `step=700.pt` not looked at. The newest whole one
 is 800, 900 is set aside if it kills often enough (`suspects.py`), and the next attempt surely begins at step 800.
@@ -38,6 +39,7 @@ from supervisor.records import Record
 WHOLE, TORN, DOUBTFUL, DOUBTED, UNREADABLE = "whole", "torn", "doubtful", "doubted", "unreadable"
 _SETTLED_S: Final = 5.0
 _FLUSHED_S: Final = 60.0
+_FAR_S: Final = 600.0
 _ORDERLY: Final = {"stopped", "left", "done", "ended", "time_limit"}  # causes of an end after which every write is complete
 _LEAST_GAPS: Final = 2
 _NUMBERS: Final = re.compile(r"\d+")
@@ -97,8 +99,12 @@ def choose(newest_first: Sequence[Candidate]) -> Choice:
 
 
 def last_resort(newest_first: Sequence[Candidate]) -> Candidate | None:
-    """What to resume from if none is whole: the script saved again after it wrote the oldest one."""
-    return next((each for each in reversed(newest_first) if each.verdict in (DOUBTFUL, DOUBTED)), None)
+    """What to resume from in place of the newest whole one, if any: the script saved again after it wrote the oldest one."""
+    whole = choose(newest_first).newest
+    newer = newest_first if whole is None else newest_first[: newest_first.index(whole)]
+    oldest = next((each for each in reversed(newer) if each.verdict in (DOUBTFUL, DOUBTED)), None)
+    near = whole is not None and oldest is not None and oldest.written_wall_s - whole.written_wall_s <= _FAR_S
+    return None if near else oldest
 
 
 def is_settled(
@@ -115,8 +121,7 @@ def doubt_from_wall_s(
 ) -> float | None:
     """From which time of writing on a file may be cut by the end of its attempt; None: no file is cut.
 
-    `cause` is the cause of the end (`diagnosis.py`). `by_itself`: it ended with an exit code, so not by a signal.
-    `last_sign_wall_s` is the box's last sign of life before its newest reboot.
+    `cause`: of the end (`diagnosis.py`). `by_itself`: with an exit code. `last_sign_wall_s`: before the box's newest reboot.
     """
     if not cause or (cause in _ORDERLY and by_itself):
         return None

@@ -5,10 +5,8 @@ was never written), each start dies of it. The rule:
 
 1. The suspect of an attempt is the newest checkpoint when it began: the torn one that is newer than every whole one, else
    the whole one that it resumes from. Once the attempt has written a checkpoint it has no suspect.
-2. A death counts against the suspect if it is a crash or a stall (`BLAMED`). Nobody's SIGKILL, no lack of memory and no
-   reboot counts.
-3. After `poison_deaths` such deaths since the program was last healthy, the suspect is set aside: renamed, not removed. The
-   one before it is tried.
+2. A crash or a stall counts against the suspect (`BLAMED`). Nobody's SIGKILL, no lack of memory and no reboot counts.
+3. After `poison_deaths` of them since it was healthy, the suspect is set aside (renamed), and the one before it is tried.
 4. Never if no older one is whole: the script would begin at step 0, which may be worse than waiting for a person. A person
    is told at once: an attempt that loads for ten minutes before it dies never has eight deaths in an hour (`restart.py`).
 5. One that may be whole is set aside on trial. If the program dies of `MOST_TRIED` checkpoints, one after the other, or of

@@ -45,10 +45,7 @@ def overdue(age_s: float, interval_s: float, steps: int | None, saved_step: int 
 
 
 def overdue_unasked(age_s: float, interval_s: float | None, *, steps: int | None, saved_step: int | None, note: str) -> str:
-    """As `overdue`, for a program that decides by itself when to save.
-
-    `steps` is None for a program that reports no steps; `note` is a possible reason, as a clause.
-    """
+    """As `overdue`, for a program that decides by itself when to save; `note`: a possible reason, as a clause."""
     if age_s <= (_UNKNOWN_S if interval_s is None else limit_s(interval_s)):
         return ""
     if steps is not None and saved_step is not None and steps <= saved_step:
