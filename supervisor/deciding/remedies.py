@@ -24,7 +24,7 @@ def remedy(context: DecisionContext, name: str, attempt: Attempt, ending: Ending
     program, settings = context.state.programs[name], context.settings.restart
     if verdict.cause in out_of_memory.CAUSES:
         _lower_batch(context, name, ending)
-    elif program.suspect:
+    elif program.suspect or program.tried:
         _judge_suspect(context, program)
     elif not program.quarantined_since_ckpt and restart.is_poison(settings, program.death_resumes, program.ckpt_step):
         why = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}"
@@ -86,13 +86,13 @@ def _judge_suspect(context: DecisionContext, program: Program) -> None:
         context.settings.restart.poison_deaths, deaths=program.suspect_deaths, torn=torn,
         older_is_whole=program.suspect_spare, tried=len(program.tried), acquitted=program.acquitted,
     )  # fmt: skip
-    deaths = f"{program.suspect_deaths} deaths in a row with checkpoint {suspect}"
+    deaths = f"{program.suspect_deaths} deaths in a row {f'with checkpoint {suspect}' if suspect else 'from nothing'}"
     if verdict is suspects.Verdict.SET_ASIDE:
         why = f"{deaths}, which is torn" if torn else f"{deaths}, and no new one"
         step = program.ckpt_step if suspect == program.ckpt_path else None
         context.record(
             facts.CheckpointQuarantined(
-                f"{why}: it is set aside, and the one before it is used", program.name, suspect, step, not torn
+                f"{why}: it is set aside, and the next start goes without it", program.name, suspect, step, not torn
             )
         )
     elif verdict is suspects.Verdict.PUT_BACK:

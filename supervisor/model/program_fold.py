@@ -261,7 +261,7 @@ def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> 
     suspect = fact.torn or fact.path
     attempt = replace(
         attempt, from_path=fact.path, from_step=fact.step, from_sure=fact.sure, suspect=suspect,
-        spare=fact.spare != "" or (fact.torn != "" and fact.path not in ("", fact.torn)),
+        spare=fact.spare != "" or "" not in (fact.torn, fact.path),
     )  # fmt: skip
     return replace(
         program, attempt=attempt, ckpt_path=fact.path, ckpt_step=fact.step, ckpt_at_s=fact.saved_at_s,
@@ -348,7 +348,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         program = replace(program, ckpt_at_s=fact.checkpoint_at_s)  # it was recorded some time after it was durable
     if not fact.counted:
         return program
-    blamed = attempt.suspect != "" and fact.cause in BLAMED
+    blamed = bool(attempt.suspect or program.tried) and fact.cause in BLAMED
     return replace(
         program,
         died_after_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None,

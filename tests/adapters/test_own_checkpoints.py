@@ -446,16 +446,17 @@ def test_what_an_end_may_have_cut_stays_doubtful_until_it_is_written_again(tmp_p
     for again in (daemon, Daemon(tmp_path)):  # the next attempt ends before it saves; the daemon is started again
         assert look(spec(tmp_path, "*.pickle"), run_dir=daemon.run_dir, running=True).torn == str(cut)
         found = again.begins(to_start(spec(tmp_path, "*.pickle"), "t2", doubt_from_wall_s=time.time())).found
-        assert (again.path, found.torn, found.note) == (
-            str(cut),
-            str(cut),
-            "last.pickle may be cut, but no whole one is as new",
-        )
+        note = "last.pickle may be cut, but no whole one is as new"
+        assert (again.path, found.torn, found.note) == (str(cut), str(cut), note)
     later = plain(tmp_path / "later.pickle", 50.0)
     daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t3", doubt_from_wall_s=age_s))
     for aside, back, torn in (((str(later),), (), cut), ((), (str(later),), later), ((str(later),), (), cut)):
         found = daemon.begins(replace(to_start(spec(tmp_path, "*.pickle"), "t4", aside), back=back)).found
         assert (found.path, found.torn, found.sure) == (str(cut), str(torn), False), "set aside and put back, it is doubted"
+    assert not daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t4", (str(cut),))).found.path, (
+        "nothing whole goes with it"
+    )
+    daemon.begins(replace(to_start(spec(tmp_path, "*.pickle"), "t4"), back=(str(cut),)))
     best = plain(tmp_path / "best.pickle", 990.0)
     found = daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t5")).found
     assert (found.path, found.spare, found.sure) == (str(cut), str(best), False)

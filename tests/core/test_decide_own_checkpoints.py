@@ -353,11 +353,14 @@ def test_the_only_one_that_kills_each_start_stays_and_a_person_is_told_at_the_th
 
 def test_a_newer_one_that_may_be_whole_is_set_aside_on_trial():
     core = script()
-    for torn in (20, 20, 20, 10, 10, 10):
-        starts(core, own(10, core=core, torn=f"/w/{torn}.pt", sure=False))
+    for torn in (20, 20, 20, 10, 10, 10, None, None, None):
+        starts(core, own(10, core=core, torn=f"/w/{torn}.pt", sure=False) if torn else OwnCheckpoint())
         dies(core, code=1)
-    assert [(fact.path, fact.step) for fact in core.told(facts.CheckpointQuarantined)] == [("/w/20.pt", None)]
-    assert core.told(facts.CheckpointsPutBack)[0].paths == ("/w/20.pt",)
+    paths = [(fact.path, fact.step) for fact in core.told(facts.CheckpointQuarantined)]
+    assert paths == [("/w/20.pt", None), ("/w/10.pt", 10)], (
+        "also the last one, which only may be cut: it costs the whole night"
+    )
+    assert core.told(facts.CheckpointsPutBack)[0].paths == ("/w/20.pt", "/w/10.pt"), "nor did it live without them"
 
 
 @pytest.mark.parametrize(("steps", "spare", "back"), [((20, 10), "", (20,)), ((40, 30, 20), "/w/10.pt", (40, 30))])

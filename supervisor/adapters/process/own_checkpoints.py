@@ -712,13 +712,13 @@ class OwnCheckpoints:
             watched.copy_due_s = time.monotonic() + (time.monotonic() - began_s) / _COPY_SHARE
             watched.copying.release()
 
-    def _look(self, watched: _Watched, *, running: bool, resort: bool = False, **more: Any) -> OwnCheckpoint:
+    def _look(self, watched: _Watched, *, running: bool, **more: Any) -> OwnCheckpoint:
         watched.result = None
         try:
             watched.result = watched.scanner.scan(
                 watched.place, Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
             )
-            return watched.result.as_input(self._clock, resort=resort)
+            return watched.result.as_input(self._clock)
         except Unanswered as error:
             return OwnCheckpoint(sure=False, error=str(error))
         except Exception as error:
@@ -785,7 +785,7 @@ class OwnCheckpoints:
         _each_of(place, command.back, put_back)
         look = functools.partial(self._look, watched, running=False, doubt_from_wall_s=command.doubt_from_wall_s)
         spare = kept is not None and kept.path in left and not kept.is_of(kept.path)
-        if left and (spare or look(without=left, resort=True).path):  # never the last one
+        if left and (spare or look(without=left).path or not look().path):  # never the last whole one
             left = _each_of(place, left, set_aside)
         if command.from_step is not None:
             try:
