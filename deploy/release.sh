@@ -139,8 +139,12 @@ release_name() {
 
 # Makes the program and its environment. It writes .complete last: without that file the release counts as incomplete.
 make_release() {
-    local release=$1 python=$2
-    rm -rf "$release"
+    local release=$1 python=$2 old
+    if [[ -e $release ]]; then # a process that still runs from it may write into it meanwhile
+        old=$(mktemp -d "$release.XXXX")
+        mv "$release" "$old"
+        rm -rf "$old" || true
+    fi
     mkdir -p "$release"
     sources | xargs -d '\n' cp --parents -t "$release"
     if ((${#packages[@]})); then
