@@ -26,11 +26,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    ("error", "raised", "told"),
+    ("error", "raised", "failures"),
     [(ValueError(), r"^the API did not start; the log says why$", 1), (OSError(24, "lack"), r"^\[Errno 24\] lack$", 0)],
 )
 def test_a_server_that_cannot_begin_is_told_and_a_lack_as_one_that_passes(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: str, told: int
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: str, failures: int
 ) -> None:
     def fails(_self: object, sockets: list[socket]) -> None:
         sockets[0].close()
@@ -41,7 +41,7 @@ def test_a_server_that_cannot_begin_is_told_and_a_lack_as_one_that_passes(
     with capture_logs() as logged, pytest.raises((RuntimeError, OSError), match=raised):
         Server(backend, listener, lambda: 1000.0).start()
     listener.close()
-    assert [entry["event"] for entry in logged] == ["thread_failed"] * told
+    assert [entry["event"] for entry in logged] == ["thread_failed"] * failures
 
 
 def asked_again(path: Path) -> int:

@@ -360,7 +360,7 @@ def test_a_newer_one_that_may_be_whole_is_set_aside_on_trial():
     assert paths == [("/w/20.pt", None), ("/w/10.pt", 10)], (
         "also the last one, which only may be cut: it costs the whole night"
     )
-    assert core.told(facts.CheckpointsPutBack)[0].paths == ("/w/20.pt", "/w/10.pt"), "nor did it live without them"
+    assert core.told(facts.CheckpointsPutBack)[0].paths == ("/w/20.pt", "/w/10.pt"), "it died without them too"
 
 
 @pytest.mark.parametrize(("steps", "spare", "back"), [((20, 10), "", (20,)), ((40, 30, 20), "/w/10.pt", (40, 30))])

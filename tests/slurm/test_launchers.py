@@ -442,9 +442,9 @@ def test_figures_and_checkpoints_of_a_script_that_knows_nothing_are_read(launche
 
 
 def test_an_end_while_no_daemon_runs_shows_what_its_output_shows(launched):
-    code = (
-        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\nprint('10/20', '11/20', sep='\\n', flush=True)"
-    )
+    # No pipe reaches the process of a job, so it looks for a file, for a minute at most.
+    waits = "import os, time\nfor _ in range(1200): os.path.exists('go') or time.sleep(0.05)\n"
+    code = f"{waits}print('10/20', '11/20', sep='\\n', flush=True)"
     token = launched.begin(code, figures=Sources((r"(?P<step>\d+)/(?P<target>\d+)",)))
     launched.begun(token)
     launched.begin_daemon()

@@ -623,7 +623,7 @@ class LocalLauncher:
         return kill_attempt(token, shim, spare=worker, more=more)
 
     def _with_figures(self, ending: Ending, program: str, token: str, known: RunningAttempt | None) -> Ending:
-        """The ending with the figures of the attempt's own output, if no beat has told its step."""
+        """The ending with the figures of the attempt's own output, if no beat has its step."""
         if ending.steps is not None:
             return ending
         begin = (None, (0, 0)) if known is None else (known.start_ticks, known.logs_from)

@@ -8,7 +8,7 @@ was never written), each start dies of it. The rule:
 2. A crash or a stall counts against the suspect (`BLAMED`). Nobody's SIGKILL, no lack of memory and no reboot counts.
 3. After `poison_deaths` of them since it was healthy, the suspect is set aside (renamed), and the one before it is tried.
 4. Never if no older one is whole: the script would begin at step 0, which may be worse than waiting for a person, who is
-   told at once. But one that an end may have cut (`newest_whole.py`) has then shown that it was: it goes, on trial.
+   told at once. But three deaths prove a cut in one that an end may have cut (`newest_whole.py`): it is set aside, on trial.
 5. One that may be whole is set aside on trial. If the program dies of `MOST_TRIED` checkpoints, one after the other, or of
    all that there are, then the cause is not a checkpoint (a missing GPU, a mistake in the script). All of them are put back,
    which is reported, and none is set aside again before the program was healthy. The same if a person starts it before that.
@@ -34,7 +34,7 @@ class Verdict(enum.Enum):
 
     KEEP = 0
     SET_ASIDE = 1
-    PUT_BACK = 2  # those that were tried before it, if any; a person is told
+    PUT_BACK = 2  # those that were tried before it, if any; an alert is sent
 
 
 def judge(most_deaths: int, *, deaths: int, torn: bool, older_is_whole: bool, tried: int, acquitted: bool) -> Verdict:
