@@ -10,15 +10,16 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
-from supervisor.config.tables import RESOURCES, given, refuse_unknown, settings_of
+from supervisor.config.tables import given, refuse_unknown, settings_of
 from supervisor.config.validation import DERIVED, Origin, Section, Validation, shown
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.policy.cluster.launcher import LEAST_PATIENCE_S, SLURM, JobResources, LauncherSettings
 from supervisor.policy.worker.stall import StallSettings
 
+RESOURCES: Final = {each.name: settings_of(LauncherSettings)[each.name] for each in fields(JobResources)}
 _OPTION: Final = re.compile(r"--[a-z][a-z-]*(=[^\s'\"\\`$;|&<>]*)?", re.ASCII)
 # The batch script sets these itself: another value would break what extralife relies on.
 _OURS: Final = (

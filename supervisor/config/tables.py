@@ -18,7 +18,6 @@ from supervisor import keys
 from supervisor.config.foreign_names import GONE
 from supervisor.config.validation import DEFAULT, Origin, Section, shown
 from supervisor.model.settings import SECTIONS, CommandKeys, Level, Paths, ProgramSpec
-from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
 from supervisor.policy.worker.figures import Sources
 from supervisor.records import Record
 from workers.options import Option, nearest
@@ -135,7 +134,6 @@ def _type(declared: keys.Declaration, hint: Any) -> str:
 
 FIGURE_KEYS: Final = tuple(settings_of(Sources))
 DIRECTORIES: Final = tuple(settings_of(Paths))
-RESOURCES: Final = {each.name: settings_of(LauncherSettings)[each.name] for each in fields(JobResources)}
 OF_LEVEL: Final = {name: each for name, each in settings_of(Level).items() if name != "name"}  # its section has the name
 
 

@@ -128,7 +128,7 @@ def directories(installation: Installation) -> Iterator[Finding]:
 
 def _state(state: Path, owner: int, installation: Installation) -> Iterator[Finding]:
     kind = kind_of(state, installation.root)
-    if why := unsafe(kind, cluster=installation.settings.launcher.remote):
+    if why := unsafe(kind, cluster=installation.settings.remote):
         yield Finding("state", "bad", f"{state} {why}", "choose a state_dir on a disk of this machine")
     elif os.statvfs(state).f_flag & os.ST_RDONLY:
         yield Finding("state", "bad", f"{state} lies on a read-only file system", "dmesg may say why; mount it writable")

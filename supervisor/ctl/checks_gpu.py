@@ -98,7 +98,7 @@ def driver(installation: Installation) -> Driver:
 
 def _needing(settings: Settings) -> list[str]:
     """The programs that wait without a GPU, by their settings and the journal (`policy/box/lost_gpu.py`)."""
-    if settings.launcher.remote:
+    if settings.remote:
         return []
     used = {name for name, program in _state(settings).programs.items() if program.gpus is not None}
     specs = [spec for spec in settings.programs if not settings.may_use_cpu(spec)]

@@ -23,7 +23,7 @@ def notices(installation: Installation) -> Iterator[Finding]:
     wall = SystemClock(wall_s() - boot_s())
     asked = {name: made for name in (COMMAND, FILE) if (made := source(name, rules, wall)) is not None}
     program = detect.command(BootFiles.of(os.environ))
-    if program and COMMAND not in asked and not installation.settings.launcher.remote:
+    if program and COMMAND not in asked and not installation.settings.remote:
         provider = program.rpartition("/")[2]
         what = f"this box is of {provider}, and nothing asks {provider} for notices of its end"
         yield Finding(_NOTICES, "warn", what, f'[notice] command = "{program}"')

@@ -63,7 +63,7 @@ def cluster(installation: Installation) -> Iterator[Finding]:
 
 
 def _rules(installation: Installation) -> LauncherSettings | None:
-    return installation.settings.launcher if installation.settings.launcher.remote else None
+    return installation.settings.launcher if installation.settings.remote else None
 
 
 def _dotted(version: tuple[int, int]) -> str:

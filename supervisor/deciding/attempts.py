@@ -131,7 +131,7 @@ def _waits_for_another(context: DecisionContext) -> bool:
     Cluster jobs are exempt: each builds its environments on its own node.
     """
     since_s, gap_s = context.state.climb.level_since_s, context.settings.load.stagger_s
-    if context.settings.launcher.remote or not context.settings.ladder or since_s is None:
+    if context.settings.remote or not context.settings.ladder or since_s is None:
         return False
     if context.now_s - since_s > _CHANGE_S:
         return False

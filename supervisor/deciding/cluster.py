@@ -124,7 +124,7 @@ def _terminated(context: DecisionContext, item: Terminated) -> bool:
 
     A signal after `shutdown` ends the daemon without waiting for them.
     """
-    if not context.settings.launcher.remote:
+    if not context.settings.remote:
         return False
     if context.state.stopping:
         _end_without_jobs(context, f"{item.by}: extralife does not wait for")

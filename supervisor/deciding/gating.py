@@ -24,7 +24,7 @@ _FIRST_LOOK_S: Final = 5.0  # the gate does not wait longer for a driver to show
 def waits_for_gpu(context: DecisionContext, program: Program, spec: ProgramSpec) -> bool:
     """Whether the program waits because its GPU is lost; then it takes no slot. Records why, once for each reason."""
     claim = _claim(context, program, spec)
-    if claim.why and not context.settings.launcher.remote and (gpus := _gpus(context)) is not None:
+    if claim.why and not context.settings.remote and (gpus := _gpus(context)) is not None:
         why = printable(lost_gpu.lost(claim, gpus, most_gpus=context.state.gpus.most))
         if why and (program.gpu_lost, program.why) != (lost_gpu.BY_BOX, why):
             context.record(facts.Gated(why, program.name, gpu_of(context, spec), 0, None, lost_gpu.BY_BOX))
@@ -70,7 +70,7 @@ def admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting
 
     A cluster gives each job the GPUs that it requests, so the GPUs of this host do not matter there.
     """
-    if context.settings.launcher.remote:
+    if context.settings.remote:
         return Verdict(Answer.START)
     wish, gpus = _wish(context, program, spec, waiting), _gpus(context)
     shared = wish.gpu is not None and gpus is not None and gpus.gpus

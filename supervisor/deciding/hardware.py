@@ -102,7 +102,7 @@ def gpu_of(context: DecisionContext, spec: ProgramSpec) -> int | None:
 def _note_gpus(context: DecisionContext) -> None:
     """Record on which GPUs an attempt holds memory: its next start needs them (`policy/box/lost_gpu.py`)."""
     seen = context.memory.gpus
-    known = () if seen is None or context.settings.launcher.remote else seen.gpus or ()
+    known = () if seen is None or context.settings.remote else seen.gpus or ()
     for name, program in sorted(context.state.live.items()):
         spec, (_, attempt) = context.settings.program(name), context.present(name)
         watch, pids = context.memory.watch(name, attempt.token), _pids(context, program)

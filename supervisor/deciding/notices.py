@@ -71,7 +71,7 @@ def pursue(context: DecisionContext) -> None:
             context.wake(rule.over_at_s(each.notice.until_s))
     standing = context.state.notices.standing
     context.memory = replace(context.memory, rescues={k: v for k, v in context.memory.rescues.items() if k in standing})
-    if context.settings.launcher.remote:
+    if context.settings.remote:
         return  # the end of this host ends no job: the next daemon adopts the jobs
     _update_end_files(context)
     if context.state.stopping or context.memory.ended:

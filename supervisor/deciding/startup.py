@@ -283,7 +283,7 @@ def _adopt(context: DecisionContext, program: Program, attempt: Attempt, survivo
     if attempt.stop is None:
         set_control(context, name, attempt.token)
     else:  # the daemon may have died between the fact and the signal
-        if context.settings.launcher.remote:
+        if context.settings.remote:
             # Or it ended while the cluster gave no answer: the job has its whole grace again.
             asked = attempt.stop
             why = f"asked to leave ({asked.reason}) by the daemon before, which ended first: asked again"

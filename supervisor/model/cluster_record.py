@@ -11,8 +11,6 @@ from supervisor.policy.cluster.job_end import PREEMPTED
 from supervisor.policy.cluster.nodes import KEPT, Stability, remembered
 from supervisor.records import Record, replace
 
-NO_ACCOUNT = "default"
-
 
 class JobRecord(Record):
     """The job of a program's attempt. Empty and None: the job has no node yet."""
@@ -135,7 +133,7 @@ def _ended(record: ClusterRecord, name: str, ended_at_s: float, *, preempted: bo
     job, after = record.jobs[name], _without(record, name)
     if job.begun_at_s is None:
         return after
-    ran_s, account = max(0.0, ended_at_s - job.begun_at_s), job.account or NO_ACCOUNT
+    ran_s, account = max(0.0, ended_at_s - job.begun_at_s), job.account or "default"
     usage = record.usage.get(account, Usage())
     nodes, partitions = dict(record.nodes), dict(record.partitions)
     for records, place in ((nodes, job.node), (partitions, job.partition)):

@@ -453,9 +453,14 @@ class Settings(Record):
         """Whether it may use the CPU if its GPU is lost (`policy/box/lost_gpu.py`)."""
         return (spec.when_no_gpu or self.gate.when_no_gpu) == CPU
 
+    @property
+    def remote(self) -> bool:
+        """Whether programs run as jobs on other hosts than the daemon."""
+        return self.launcher.remote
+
     def asks_gpu(self, spec: ProgramSpec) -> str:
         """The settings that ask for a GPU; empty: none."""
-        if self.launcher.remote:
+        if self.remote:
             job = spec.job.over(self.launcher)
             return f"launcher.gpus = {job.gpus}" if job.gpus else job.gres if "gpu" in job.gres else ""
         pinned, least_mb = "" if spec.gpu is None else f"gpu = {spec.gpu}", self.min_free_mb(spec)

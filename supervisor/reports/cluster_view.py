@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from supervisor.model.inputs import JobSight
 from supervisor.model.memory import Memory
-from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.cluster.nodes import WINDOW_S, Stability
 from supervisor.policy.level.worth import mtbf_bound_s
 from supervisor.reports.sources import Json, Sources
-
-
-def jobs_on(settings: Settings | None) -> bool:
-    """Whether the programs are jobs. Without a cluster, no page mentions jobs."""
-    return settings is not None and settings.launcher.remote
 
 
 def job_view(name: str, state: State, memory: Memory) -> Json | None:
@@ -35,10 +29,8 @@ def job_view(name: str, state: State, memory: Memory) -> Json | None:
     }
 
 
-def cluster_view(state: State, settings: Settings | None, *, now_s: float) -> Json | None:
-    """The cluster's part of `status`; None without a cluster. Only ended jobs count in the hours."""
-    if not jobs_on(settings):
-        return None
+def cluster_view(state: State, *, now_s: float) -> Json:
+    """The cluster's part of `status`. Only ended jobs count in the hours."""
     record = state.cluster
     return {
         "error": record.error,
@@ -66,7 +58,7 @@ def nodes(sources: Sources) -> Json:
     recent = {node: [at_s for at_s in times if now_s - at_s < WINDOW_S] for node, times in record.faults.items()}
     avoided = {node: record.excluded[node] - now_s for node in record.avoid(now_s)}
     return {
-        "says": "" if jobs_on(sources.settings) or by_node else NO_CLUSTER,
+        "says": "" if (sources.settings is not None and sources.settings.remote) or by_node else NO_CLUSTER,
         "nodes": [
             {
                 "name": name,

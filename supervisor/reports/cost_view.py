@@ -13,7 +13,6 @@ from dataclasses import asdict, field
 from math import fsum
 
 from supervisor.formats import span
-from supervisor.model.cluster_record import NO_ACCOUNT
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import ProgramSpec, Settings
@@ -23,7 +22,6 @@ from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import Record
 from supervisor.reports.accounts import Summary, level_stretches
 from supervisor.reports.accounts_view import summary_of
-from supervisor.reports.cluster_view import jobs_on
 from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline
 from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
@@ -82,6 +80,7 @@ def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, us
     bill = rule.bill(end_s - begin_s, found.slots.seconds, usd_per_hour)
     frames, blind = frames_in(closed, games, begin_s, end_s)
     left, left_out = games_left(games)
+    jobs = (games.settings is not None and games.settings.remote) or bool(closed.all_jobs())
     return {
         "since_s": begin_s,
         "until_s": end_s,
@@ -102,7 +101,7 @@ def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, us
         "left": [asdict(each) for each in left],
         "left_out": left_out,
         "levels": _levels(closed, games, left, found, usd_per_hour),
-        **({"jobs": jobs_by_account(closed, begin_s, end_s)} if jobs_on(games.settings) or closed.all_jobs() else {}),
+        **({"jobs": jobs_by_account(closed, begin_s, end_s)} if jobs else {}),
     }
 
 
@@ -115,7 +114,7 @@ def jobs_by_account(ledger: Ledger, from_s: float, to_s: float) -> list[Json]:
     for job in ledger.all_jobs():
         cut = job._replace(begin_s=max(job.begin_s, from_s), end_s=min(job.end_s, to_s))
         if cut.begin_s < cut.end_s:
-            sums.setdefault((job.account or NO_ACCOUNT, job.partition), []).append(cut)
+            sums.setdefault((job.account or "default", job.partition), []).append(cut)
     out = []
     for (account, partition), jobs in sorted(sums.items()):
         known = [(job.end_s - job.begin_s) * job.gpus for job in jobs if job.gpus is not None]

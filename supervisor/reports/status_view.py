@@ -11,7 +11,7 @@ from supervisor.model.state import State
 from supervisor.policy.box.foundations import Answer
 from supervisor.policy.box.readings import Gpus
 from supervisor.reports import climb_view
-from supervisor.reports.cluster_view import cluster_view, job_view, jobs_on
+from supervisor.reports.cluster_view import cluster_view, job_view
 from supervisor.reports.notices_view import notices_view
 from supervisor.reports.offsite_view import offsite_view, trouble
 from supervisor.reports.sources import Json, Sources
@@ -31,7 +31,7 @@ def status_view(sources: Sources) -> Json:
     state, now_s = sources.state, sources.now_s
     samples = {name: watch.sample for name, watch in sources.memory.watches.items()}
     programs = program_views(state, samples, sources.settings, now_s=now_s)
-    if jobs_on(sources.settings):
+    if sources.settings is not None and sources.settings.remote:  # else no page mentions jobs
         programs = tuple({**each, "job": job_view(each["name"], state, sources.memory)} for each in programs)
     return {
         "daemon": _daemon(sources, state, sources.settings, sources.memory),
@@ -83,7 +83,7 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         "when_done": end,
         "for_nothing": costs_for_nothing(state, settings, end, wall_s=sources.wall_s),
         "http": sources.http(),
-        **({"cluster": cluster_view(state, settings, now_s=now_s)} if jobs_on(settings) else {}),
+        **({"cluster": cluster_view(state, now_s=now_s)} if settings is not None and settings.remote else {}),
         "release": sources.release,
         **sources.last_sign(),
     }

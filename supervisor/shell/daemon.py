@@ -76,8 +76,8 @@ from supervisor.shell.service import Service, status_line
 
 if TYPE_CHECKING:
     from supervisor.adapters.housekeeping import Housekeeping
+    from supervisor.adapters.lease import DaemonLease
     from supervisor.adapters.main_log import MainLog
-    from supervisor.adapters.slurm.lease import DaemonLease
     from supervisor.api.server import Server
     from supervisor.api.tcp import TcpPort
 
@@ -196,9 +196,9 @@ class Daemon:
 
         Two containers may mount one network volume. Each of them sees only its own locks.
         """
-        if not (self._settings.launcher.remote or filesystems.shared(filesystems.kind_of(Path(self._paths.state_dir)))):
+        if not (self._settings.remote or filesystems.shared(filesystems.kind_of(Path(self._paths.state_dir)))):
             return None
-        from supervisor.adapters.slurm.lease import DaemonLease
+        from supervisor.adapters.lease import DaemonLease
 
         self._notifier.busy("waits for another host's daemon to be gone", _OPEN_S)
         lease = DaemonLease(self._paths.state_dir, boot.read_boot(BootFiles.of(os.environ)).boot_id)
@@ -266,7 +266,7 @@ class Daemon:
         def sessions() -> tuple[str, ...] | None:
             return logged_in() if loop.settings.when_done.hold_while_logged_in else None
 
-        if settings.launcher.remote:
+        if settings.remote:
             from supervisor.adapters.slurm.programs import program_adapters
 
             adapters = program_adapters(
@@ -334,11 +334,7 @@ class Daemon:
         recorder = Recorder(
             Path(paths.recording), backend.readings, lambda: loop.settings.recorder.max_mb, system_clock
         )  # fmt: skip
-        if (
-            not settings.notice.command
-            and not settings.launcher.remote
-            and (found := detect.command(BootFiles.of(os.environ)))
-        ):
+        if not settings.notice.command and not settings.remote and (found := detect.command(BootFiles.of(os.environ))):
             log.warning("no_notice_command", why=f'this box ends without notice; set [notice] command = "{found}"')
         self.boot, self.clock, self.inbox, self.replies, self.notify_sockets = (
             this_boot, system_clock, inbox, replies, notify_sockets,
@@ -535,7 +531,7 @@ class Daemon:
             wall_now_s=wall_now_s, boot_now_s=boot_now_s, journal_boot_id=state.boot_id, journal_at_s=state.at_s,
             lives=lambda: next(iter(marks.attempts(self._paths.programs)), None) is not None,
         )  # fmt: skip
-        if self._settings.launcher.remote:  # a reboot of this host ends no job, and shows nothing about any node
+        if self._settings.remote:  # a reboot of this host ends no job, and shows nothing about any node
             evidence = replace(evidence, rebooted=None if evidence.rebooted is None else False)
         else:
             evidence = replace(evidence, box=witnesses(BootFiles.of(os.environ)))

@@ -24,7 +24,7 @@ def errors(tmp_path, text, program=PROGRAM):
 def test_without_the_section_no_page_names_its_keys(tmp_path):
     loaded = load(tmp_path, "")
     assert not any(key.startswith("launcher.") for key in (*loaded.origins, *loaded.values))
-    assert not loaded.settings.launcher.remote
+    assert not loaded.settings.remote
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_settings_of_a_cluster_without_its_kind_are_a_mistake(tmp_path):
     told = 'line 4: [launcher] has settings of a cluster; add kind = "slurm", or remove them'
     assert errors(tmp_path, '[launcher]\npartition = "gpu"') == [told]
     assert errors(tmp_path, '[launcher]\nkind = "local"\npartition = "gpu"') == [told]
-    assert not load(tmp_path, '[launcher]\nkind = "local"').settings.launcher.remote
+    assert not load(tmp_path, '[launcher]\nkind = "local"').settings.remote
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_limit_on_progress_is_longer_than_the_way_of_a_beat(tmp_path):
         f"line 7: stall.floor_s must be at least 10 for jobs of a cluster, not 2: {why}",
         f"line 10: program.Pong.stall_timeout_s must be at least 10 for jobs of a cluster, not 9.5: {why}",
     ]
-    assert load(tmp_path, '[launcher]\nkind = "slurm"\n', "[program.Pong]\nstall_timeout_s = 10\n").settings.launcher.remote
+    assert load(tmp_path, '[launcher]\nkind = "slurm"\n', "[program.Pong]\nstall_timeout_s = 10\n").settings.remote
     assert load(tmp_path, "[stall]\nfloor_s = 2\n").settings.stall.floor_s == 2
     assert load(tmp_path, text.replace("= 2", "= 10")).settings.stall.floor_s == 10
     assert errors(tmp_path, '[launcher]\nkind = "slurm"\n', "[program.Pong]\nstall_timeout_s = 0\n") == [

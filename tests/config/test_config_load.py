@@ -51,7 +51,7 @@ def test_a_box_trains_the_ten_games_and_climbs(example: str) -> None:
 def test_the_example_for_a_cluster_trains_the_ten_games_as_jobs() -> None:
     settings = config.load(str(ROOT / "deploy" / "slurm" / "extralife.toml"), {}, look=False).settings
     assert sorted(spec.game for spec in settings.programs) == sorted(TEN)
-    assert (settings.launcher.remote, settings.launcher.gpus, settings.level.slots) == (True, 1, 4)
+    assert (settings.remote, settings.launcher.gpus, settings.level.slots) == (True, 1, 4)
 
 
 def test_the_service_begins_with_the_box_example() -> None:

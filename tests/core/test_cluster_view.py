@@ -10,7 +10,7 @@ from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen
 from supervisor.model.memory import Memory
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.reports.cluster_view import NO_CLUSTER, cluster_view, job_view, jobs_on, nodes
+from supervisor.reports.cluster_view import NO_CLUSTER, cluster_view, job_view, nodes
 from supervisor.reports.status_view import status_view
 
 ONE = LauncherSettings(kind="slurm", node_faults=1, node_exclude_s=3600.0)
@@ -70,7 +70,7 @@ def test_what_stands_out_of_a_cluster():
     core.give(Ended(core.now_s, "Pong", core.token("Pong"), Ending(job=JobEnd("17", "NODE_FAIL", node="a14"))))
     core.give(JobsSeen(core.now_s, {}, "no controller"))
     core.later(60.0)
-    found = cluster_view(core.state, core.settings, now_s=core.now_s)
+    found = cluster_view(core.state, now_s=core.now_s)
     assert found == {
         "error": "no controller", "unreachable_s": 60.0, "avoided": {"a14": 3540.0},
         "accounts": {"lab": {"jobs": 1, "hours": 2.0, "gpu_hours": 4.0, "hours_unknown": 0.0}},
@@ -84,9 +84,9 @@ def test_what_stands_out_of_a_cluster():
 def test_without_a_cluster_no_page_has_a_word_of_it():
     core = Core(settings("Pong"))
     core.begin()
-    assert not jobs_on(core.settings)
-    assert not jobs_on(None)
-    assert cluster_view(core.state, core.settings, now_s=0.0) is None
+    for settings_ in (core.settings, None):
+        page = status_view(FakeSources(core.state, settings=settings_, memory=core.memory, now_s=core.now_s))
+        assert ["cluster" in page["daemon"], *("job" in each for each in page["programs"])] == [False, False]
     assert shown.lines(None) == []
 
 
@@ -158,5 +158,5 @@ def test_hours_whose_gpus_are_not_known_are_said():
     see(core, state="RUNNING", node="a14", account="lab", runs=True)
     core.later(3600.0)
     core.give(Ended(core.now_s, "Pong", core.token("Pong"), Ending(job=JobEnd("17", "PREEMPTED"))))
-    view = cluster_view(core.state, core.settings, now_s=core.now_s)
+    view = cluster_view(core.state, now_s=core.now_s)
     assert view["accounts"] == {"lab": {"jobs": 1, "hours": 1.0, "gpu_hours": None, "hours_unknown": 1.0}}

@@ -6,9 +6,9 @@ import pytest
 from structlog.testing import capture_logs
 from tools import no_descriptors
 
+from supervisor.adapters import lease as leases
+from supervisor.adapters.lease import DaemonLease
 from supervisor.adapters.singleton import Taken
-from supervisor.adapters.slurm import lease as leases
-from supervisor.adapters.slurm.lease import DaemonLease
 
 
 def on(tmp_path, host, wait=lambda _: None):

@@ -37,7 +37,6 @@ import structlog
 from supervisor import files
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Taken, taken
-from supervisor.adapters.slurm.node import write_in_place
 from supervisor.adapters.threads import Lasting
 from supervisor.lack import is_lack
 from supervisor.records import Record
@@ -161,12 +160,18 @@ class DaemonLease:
     def _write(self) -> None:
         data = (json.dumps(asdict(self._mine)) + "\n").encode()
         try:
-            write_in_place(self._path, data)
+            self._write_in_place(data)
         except OSError as error:
             if self._fd < 0 or not is_lack(error):
                 raise
             os.pwrite(self._fd, data, 0)
             os.fsync(self._fd)
+
+    def _write_in_place(self, data: bytes) -> None:
+        """Overwrite the file. After a rename other hosts may keep the old name for a minute; after a close they see it."""
+        with files.held(files.open_regular(self._path, os.O_WRONLY | os.O_CREAT)) as fd:
+            os.pwrite(fd, data, 0)
+            os.ftruncate(fd, len(data))
 
     def _taken_by(self, other: DaemonClaim) -> Taken:
         return taken(f"pid {other.pid} on {other.host}", self._state_dir)
