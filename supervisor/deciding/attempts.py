@@ -189,10 +189,12 @@ def _spawn(context: DecisionContext, program: Program, spec: ProgramSpec, verdic
 
 def _with_own_checkpoints(context: DecisionContext, program: Program, order: commands.Spawn) -> commands.Spawn:
     """Add to the start command which of the program's own checkpoints to set aside and which to doubt before the start."""
-    ended_wall_s = None if program.ended_at_s is None else context.wall_s - (context.now_s - program.ended_at_s)
+    ended_s, cause = program.ended_at_s, program.exit_cause
+    since = [] if ended_s is None else [each for each in context.state.reboots if each.at_s >= ended_s]
+    cut = [each.sign_wall_s for each in since[:1] if cause == "reboot" or each.cause not in {"orderly", "operator"}]
     doubt_s = newest_whole.doubt_from_wall_s(
-        program.exit_cause, by_itself=program.exit_code is not None, ended_wall_s=ended_wall_s,
-        last_sign_wall_s=context.state.reboots[-1].sign_wall_s if context.state.reboots else None,
+        cause, by_itself=program.exit_code is not None, last_sign_wall_s=cut[0] if cut else None,
+        ended_wall_s=None if ended_s is None else context.wall_s - (context.now_s - ended_s),
     )  # fmt: skip
     from_step, aside = program.roll_from if program.ckpt_path else None, program.condemned
     if from_step is not None and program.steps_before:  # the steps in the names are those of single attempts
@@ -285,11 +287,9 @@ def send_away(
 
 
 def on_ended(context: DecisionContext, item: Ended) -> None:
-    found = context.live(item.program, item.token)
-    if found is None:
-        return
-    finish(context, found[0], found[1], item.ending)
-    fill_slots(context)
+    if (found := context.live(item.program, item.token)) is not None:
+        finish(context, *found, item.ending)
+        fill_slots(context)
 
 
 def finish(context: DecisionContext, program: Program, attempt: Attempt, ending: Ending) -> None:
@@ -611,9 +611,8 @@ _SAVED = frozenset({"stopped", "left", "done", "time_limit"})  # causes of exits
 def _saved_late(program: Program, step: int) -> bool:
     """Whether the program wrote its own checkpoint of this step after the request to exit."""
     asked_at_s, saved_at_s = program.asked_at_s, program.ckpt_at_s
-    if not program.ckpt_path or program.ckpt_step != step:
-        return False
-    return asked_at_s is not None and saved_at_s is not None and saved_at_s >= asked_at_s
+    is_it = bool(program.ckpt_path) and program.ckpt_step == step
+    return is_it and asked_at_s is not None and saved_at_s is not None and saved_at_s >= asked_at_s
 
 
 def _cost(cost: Loss) -> str:

@@ -331,7 +331,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         exact = program.steps_exact and attempt.resumed_step is None
     program = replace(
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
-        exposure_s=program.exposure_s + ran_s, ended_at_s=ended_at_s,
+        exposure_s=program.exposure_s + ran_s, ended_at_s=program.ended_at_s if attempt.pid is None else ended_at_s,
         asked_at_s=None if attempt.stop is None else attempt.stop.asked_at_s,
         steps=program.steps if fact.steps is None else fact.steps, steps_exact=exact,
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,

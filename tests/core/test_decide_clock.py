@@ -38,12 +38,16 @@ def test_the_times_of_the_boot_are_mended_once_it_is_set():
     decision = set_clock(core.later(60.0), right)
     assert kinds(decision) == ["ClockSet"]
     state = core.state
-    assert state.reboots[-1].wall_s == pytest.approx(right + rebooted_s)
+    assert state.reboots[-1].wall_s == pytest.approx(right + rebooted_s, abs=0.1)
     assert state.reboots[-1].down_s == pytest.approx(50.0)
-    assert state.programs["Pong"].started_wall_s == pytest.approx(right + rebooted_s)
-    assert state.daemon_since_wall_s == pytest.approx(right + rebooted_s)
+    assert state.programs["Pong"].started_wall_s == pytest.approx(right + rebooted_s, abs=0.1)
+    assert state.daemon_since_wall_s == pytest.approx(right + rebooted_s, abs=0.1)
     (told,) = of(decision, commands.AlertClock)
-    assert (told.number, told.reboot_wall_s, told.down_s) == (1, pytest.approx(right + rebooted_s), pytest.approx(50.0))
+    assert (told.number, told.reboot_wall_s, told.down_s) == (
+        1,
+        pytest.approx(right + rebooted_s, abs=0.1),
+        pytest.approx(50.0),
+    )
     assert all(wall_s > 1.7e9 for wall_s in times(state)), "no time of 1970 is left"
     assert fold_all(core.journal) == of_text(State, as_text(state)) == state
 
@@ -117,4 +121,4 @@ def test_windows_of_the_accounts_go_by_the_mended_clock():
     set_clock(core.later(60.0), right)
     clocks = fold_accounts(core.journal).clocks
     assert clocks
-    assert all(wall_s == pytest.approx(at_s + right) for at_s, wall_s in clocks)
+    assert all(wall_s == pytest.approx(at_s + right, abs=0.1) for at_s, wall_s in clocks)

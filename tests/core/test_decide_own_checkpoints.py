@@ -444,17 +444,35 @@ def test_a_divergence_sets_aside_from_that_step_on_before_the_next_start():
     assert core.program("Pong").roll_from is None
 
 
+def doubted_from_s(core):
+    wall_s = of(core.last, commands.Spawn)[0].doubt_from_wall_s
+    return None if wall_s is None else pytest.approx(wall_s - core.wall_offset_s)
+
+
 def test_what_may_be_cut_is_told_to_the_look_before_the_start():
     core = script()
     starts(core, OwnCheckpoint())
     trains(core)
-    spawn = dies(core, signal=9, ended_at_s=core.now_s - 20.0)
-    assert spawn.doubt_from_wall_s == pytest.approx(core.wall_offset_s + core.now_s - 25.0)
+    dies(core, signal=9, ended_at_s=core.now_s - 20.0)
+    assert doubted_from_s(core) == core.now_s - 25.0
     starts(core, OwnCheckpoint())
     trains(core)
     core.reboot("boot-2", last_sign_wall_s=core.wall_offset_s + 7.0)
-    spawn = of(core.last, commands.Spawn)[0]
-    assert spawn.doubt_from_wall_s == pytest.approx(core.wall_offset_s + 7.0 - 60.0)
+    assert doubted_from_s(core) == 7.0 - 60.0
+    core.later(500.0).reboot("boot-3", last_sign_wall_s=core.wall_offset_s + 400.0)
+    assert doubted_from_s(core) == 7.0 - 60.0, "no attempt began in between"
+
+
+@pytest.mark.parametrize(("cause", "doubt_s"), [("orderly", None), ("unclean", 100.0 - 60.0)])
+def test_the_first_reboot_after_an_end_decides_what_had_not_reached_the_disk(cause, doubt_s):
+    core = script()
+    starts(core, OwnCheckpoint())
+    core.ask("stop", "Pong")
+    core.ended("Pong", code=0)
+    for boot, how, sign_s in (("boot-2", cause, 100.0), ("boot-3", "unclean", 600.0)):
+        core.later(500.0).reboot(boot, cause=how, last_sign_wall_s=core.wall_offset_s + sign_s)
+    core.ask("start", "Pong")
+    assert doubted_from_s(core) == doubt_s
 
 
 # --- age --------------------------------------------------------------------------------------------------------------

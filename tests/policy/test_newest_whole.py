@@ -122,7 +122,8 @@ def test_a_format_that_does_not_tell_is_settled_by_time(
         ("stopped", True, 1000.0, None, None),
         ("stopped", False, 1000.0, None, 995.0),  # SIGKILL after its grace
         ("crash", True, 1000.0, None, 995.0),  # a full disk ends a save with an exit code
-        ("killed", False, 1000.0, 500.0, 995.0),
+        ("killed", False, 1000.0, 1005.0, 945.0),  # its last save had not reached the disk at the power cut
+        ("stopped", True, 1000.0, 7000.0, 6940.0),
         ("killed", False, None, None, None),
         ("reboot", False, 1100.0, 1000.0, 940.0),
         ("reboot", False, 1100.0, None, 1040.0),

@@ -9,9 +9,9 @@ The rule:
 2. A checkpoint of a known format is *whole* or *torn*, whatever its age (`adapters/process/whole_files.py`). The
    program's own `checkpoint_check` decides in the same way.
 3. Any other file or directory is whole once it is settled. While the program runs: the same size at two looks, and not
-   written for 5 s. After its end: last written 5 s before an end by a signal or an error, or 60 s before a reboot. After
-   an orderly end no write was interrupted, so all of them are whole. Any other is *doubtful*, and from the second start on
-   torn until it is written again (*doubted*): time alone makes no cut file whole.
+   written for 5 s. After its end: last written 5 s before an end by a signal or an error, or 60 s before the first reboot
+   since. An orderly end interrupts no write. Any other is *doubtful*, and from the second start on torn until it is
+   written again (*doubted*): time alone makes no cut file whole.
 4. The next attempt resumes from the newest whole checkpoint: *surely* if nothing newer is doubtful, doubted or unreadable.
    If none is whole, or it is ten minutes older, the oldest doubtful or doubted one that is newer takes its place: most are
    whole, and three starts that die of a cut one (`suspects.py`) cost less.
@@ -119,16 +119,16 @@ def is_settled(
 def doubt_from_wall_s(
     cause: str, *, by_itself: bool, ended_wall_s: float | None, last_sign_wall_s: float | None
 ) -> float | None:
-    """From which time of writing on a file may be cut by the end of its attempt; None: no file is cut.
+    """From which time of writing on a file may be cut by the end (`cause`) of its attempt; None: no file is cut.
 
-    `cause`: of the end (`diagnosis.py`). `by_itself`: with an exit code. `last_sign_wall_s`: before the box's newest reboot.
+    `by_itself`: with an exit code. `last_sign_wall_s`: before the reboot that was this end, or a later unclean one.
     """
-    if not cause or (cause in _ORDERLY and by_itself):
-        return None
-    if cause == "reboot":
-        at_s = ended_wall_s if last_sign_wall_s is None else last_sign_wall_s
-        return None if at_s is None else at_s - _FLUSHED_S
-    return None if ended_wall_s is None else ended_wall_s - _SETTLED_S
+    cuts_s = [] if last_sign_wall_s is None else [last_sign_wall_s - _FLUSHED_S]
+    if ended_wall_s is not None and cause == "reboot":
+        cuts_s = cuts_s or [ended_wall_s - _FLUSHED_S]
+    elif ended_wall_s is not None and not (cause in _ORDERLY and by_itself):
+        cuts_s.append(ended_wall_s - _SETTLED_S)
+    return min(cuts_s, default=None)
 
 
 def usual_gap_s(written_wall_s: Sequence[float]) -> float | None:
