@@ -95,6 +95,7 @@ def test_the_worked_example_of_the_rule():
 
 def test_every_wait_has_its_name():
     story = Story("P", slots=1).at(10, facts.GaveUp("bad config", "P")).at(20, facts.Requeued("update", "P"))
+    story.at(22, facts.Gated("GPU 0 is full", "P", 0, 8, 4))
     story.start(25, trains=30).dies(40, until=60).at(61, facts.Requeued("no slot", "P")).start(70)
     story.at(75, facts.SpawnFailed("fork", "P", story.token, "fork"), facts.BackedOff("wait", "P", 90.0, 15.0, slow=False))
     assert story.booked(100) == {
@@ -265,6 +266,11 @@ def test_one_long_outage_of_three_deaths():
     assert (sheet.failures, sheet.mttr_s) == (3, 20.0)
     level = story.summary(200).levels["light"]
     assert (level.failures, level.program_mtbf_s, level.host_mtbf_s) == (3, (90.0 + 80.0) / 3, None)
+    story.at(200, facts.LevelChosen("climbs", "heavy", 1))
+    assert {name: each.host_up_s for name, each in story.summary(300, until=150).levels.items()} == {
+        "light": 150.0,
+        "heavy": 0.0,
+    }
 
 
 def test_nobody_waits_for_what_the_operator_stopped():

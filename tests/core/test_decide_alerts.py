@@ -60,6 +60,7 @@ def test_a_program_that_is_given_up_is_told_in_the_transaction_of_that_fact():
     (deliver,) = of(decision, commands.Deliver)
     assert (deliver.target, deliver.notice.id, deliver.notice.text) == ("command", raised.id, raised.why)
     assert told(decision) == [("fatal", "critical")]
+    assert [each.notice.wall_s for each in of(decision, commands.WriteAlert)] == [core.wall_offset_s + core.now_s]
 
 
 def test_a_resume_that_finds_nothing_where_there_was_a_checkpoint_is_told():

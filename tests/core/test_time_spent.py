@@ -95,8 +95,9 @@ def test_one_that_is_asked_to_leave_tells_what_it_did_until_then():
     (told,) = tallied(core)
     assert told.seconds == {"training": 10.0, "saving": 1.0}
     go_on(core, 5.0)
+    core.later(60.0)
     core.ended("Pong", code=75)
-    assert len(tallied(core)) == 1
+    assert len(tallied(core)) == 1, "its way out is not its own time"
 
 
 def test_slow_time_is_told_as_such():

@@ -12,6 +12,7 @@ from supervisor.model.inputs import Halted, OwnCheckpoint, Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Level, Progress
+from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.reports.status_view import box_view, status_view, troubles
 from supervisor.reports.view import eta_s, program_view, program_views, spec_view
@@ -202,7 +203,7 @@ def test_the_box():
 
 
 def test_the_header_of_a_daemon_that_runs_that_ends_and_that_is_dead():
-    core = Core(settings("Pong")).running("Pong")
+    core = Core(settings("Pong", cost=CostSettings(2.5))).running("Pong")
 
     def header(state=core.state, memory=core.memory, **known):
         return status_view(FakeSources(state, core.settings, memory, now_s=core.now_s + 5.0, **known))["daemon"]
@@ -219,7 +220,7 @@ def test_the_header_of_a_daemon_that_runs_that_ends_and_that_is_dead():
         "pinned": False,
     }
     assert {key: running["level"][key] for key in level} == level
-    assert (running["config_file"], running["main_log"]) == (None, "/state/extralife.log")
+    assert (running["config_file"], running["main_log"], running["usd_per_hour"]) == (None, "/state/extralife.log", 2.5)
     assert header(replace(core.state, stopping=True))["state"] == "stopping"
     assert header(memory=replace(core.memory, ended=True))["state"] == "reloading"
     dead = header(memory=Memory(), alive=False, version=None)
