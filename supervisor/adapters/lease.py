@@ -99,10 +99,7 @@ class DaemonLease:
         Lasting("lease", partial(self._keep, lost), self._over.is_set, vital=True).start()
 
     def renew(self) -> bool:
-        """Renew the lease. False: another daemon owns it.
-
-        Writes a missing file again, and an unreadable one at the second look.
-        """
+        """Renew the lease: a missing file again, an unreadable one at the second look. False: another daemon owns it."""
         found = read(self._path)
         if isinstance(found, DaemonClaim) and found.token != self._mine.token:
             log.critical("lease_lost", to=found.host, pid=found.pid)
@@ -160,18 +157,15 @@ class DaemonLease:
     def _write(self) -> None:
         data = (json.dumps(asdict(self._mine)) + "\n").encode()
         try:
-            self._write_in_place(data)
+            # In place: after a rename, other hosts may keep the old name for a minute.
+            with files.held(files.open_regular(self._path, os.O_WRONLY | os.O_CREAT)) as fd:
+                os.pwrite(fd, data, 0)
+                os.ftruncate(fd, len(data))
         except OSError as error:
             if self._fd < 0 or not is_lack(error):
                 raise
             os.pwrite(self._fd, data, 0)
             os.fsync(self._fd)
-
-    def _write_in_place(self, data: bytes) -> None:
-        """Overwrite the file. After a rename other hosts may keep the old name for a minute; after a close they see it."""
-        with files.held(files.open_regular(self._path, os.O_WRONLY | os.O_CREAT)) as fd:
-            os.pwrite(fd, data, 0)
-            os.ftruncate(fd, len(data))
 
     def _taken_by(self, other: DaemonClaim) -> Taken:
         return taken(f"pid {other.pid} on {other.host}", self._state_dir)

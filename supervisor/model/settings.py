@@ -433,10 +433,8 @@ class Settings(Record):
 
     def logs(self, program: str) -> tuple[str, ...]:
         """The paths of a program's logs; for a program that left the configuration, the default paths."""
-        spec = self.program(program)
-        of = [
-            self.paths.log(program, each) if spec is None else self.paths.log_of(spec, each) for each in ("stdout", "stderr")
-        ]
+        spec, paths = self.program(program), self.paths
+        of = (paths.log(program, each) if spec is None else paths.log_of(spec, each) for each in ("stdout", "stderr"))
         return tuple(path for path in of if path is not None)
 
     def log_max_bytes(self, spec: ProgramSpec) -> int:
@@ -455,7 +453,6 @@ class Settings(Record):
 
     @property
     def remote(self) -> bool:
-        """Whether programs run as jobs on other hosts than the daemon."""
         return self.launcher.remote
 
     def asks_gpu(self, spec: ProgramSpec) -> str:

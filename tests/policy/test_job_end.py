@@ -87,11 +87,6 @@ def test_a_node_without_a_name_is_left_out_of_the_sentence():
     assert found.why == "job 17 ended with its node (NODE_FAIL)"
 
 
-def test_only_a_cluster_is_remote():
-    assert not LauncherSettings().remote
-    assert LauncherSettings(kind="slurm").remote
-
-
 WEEK = {"now_s": 7 * DAY_S, "faults": 2, "exclude_s": DAY_S, "avoided": 0, "used": 9}
 
 
