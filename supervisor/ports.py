@@ -132,7 +132,7 @@ class Launcher(Protocol):
         ...
 
     def survey(self, expected: dict[str, tuple[int, str]], *, reads: bool = True) -> dict[str, Survivor]:
-        """The condition of attempts (program -> (attempt, token)) that run by the journal; `reads` output. May block."""
+        """The condition of attempts (program -> (attempt, token)) that run by the journal; `reads` all output. May block."""
         ...
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:

@@ -306,16 +306,11 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
         ending = replace(ending, code=ending.rest[0], signal=ending.rest[1])
     beat = spec is not None and spec.progress is Progress.AUTO and ending.steps is not None
     verdict = diagnose(
-        code=ending.code,
-        signal=ending.signal,
-        stop_reason=attempt.stop.reason if attempt.stop is not None else None,
-        stall=attempt.stall,
-        done_codes=spec.done_codes if spec is not None else (0,),
-        contract=spec is None or spec.progress is Progress.BEAT or beat,
-        last_lines=ending.last_lines,
-        fate=ending.fate,
+        code=ending.code, signal=ending.signal, stop_reason=attempt.stop.reason if attempt.stop is not None else None,
+        stall=attempt.stall, done_codes=spec.done_codes if spec is not None else (0,),
+        contract=spec is None or spec.progress is Progress.BEAT or beat, last_lines=ending.last_lines, fate=ending.fate,
         oom_kill=oom_kill,
-    )
+    )  # fmt: skip
     if attempt.stop is None:
         for judge in context.hooks("verdict"):
             verdict = judge(ending, spec.done_codes if spec is not None else (0,), verdict)
@@ -350,6 +345,14 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     context.memory = context.memory.forget(name)
     context.command(commands.Forget(name, attempt.token))
     _follow(context, name, attempt, ending, verdict)
+
+
+def had_finished(context: DecisionContext, name: str, ending: Ending, *, sudden: bool) -> bool:
+    """Whether an attempt that the reboot seems to have ended had finished before it (`policy/worker/finish.py`)."""
+    (_, attempt), spec = context.present(name), context.settings.program(name)
+    if spec is None or attempt.stop is not None or attempt.rest == BACKGROUND or ending.code not in spec.done_codes:
+        return False
+    return _course(context, name, ending)[0].had_finished(by_contract=spec.progress is Progress.BEAT, sudden=sudden)
 
 
 def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:

@@ -7,7 +7,7 @@ program that ran goes back to the queue and resumes from its newest valid checkp
 from __future__ import annotations
 
 from supervisor.deciding import clocks, levels
-from supervisor.deciding.attempts import fill_slots, finish, set_control, stop
+from supervisor.deciding.attempts import fill_slots, finish, had_finished, set_control, stop
 from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.reconcile import reconcile
 from supervisor.formats import span
@@ -17,7 +17,7 @@ from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.memory import Away
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.box import box_identity
-from supervisor.policy.box.reboot_cause import CONTAINER, WORDS
+from supervisor.policy.box.reboot_cause import CONTAINER, SUDDEN, WORDS
 from supervisor.policy.worker.loss import ABOUT, furthest, loss
 from supervisor.records import replace
 
@@ -46,7 +46,7 @@ def on_began(context: DecisionContext, item: Began) -> None:
     why = _why(clean=clean, rebooted=restart, adopted=adopted)
     context.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted, last_sign_s))
     for name in sorted(context.state.live):
-        _settle_attempt(context, *context.present(name), item.survivors.get(name), rebooted=restart, last_sign_s=last_sign_s)
+        _settle_attempt(context, name, item, rebooted=restart, last_sign_s=last_sign_s)
     for program in sorted(context.state.programs.values(), key=lambda each: each.name):
         _fill_hole(context, program)
         # The previous daemon may have died between the record of a rollback and the rollback. To repeat it does no harm.
@@ -144,23 +144,13 @@ def _rebooted(context: DecisionContext, boot: BootEvidence, identity: box_identi
             cause = "moved"
         else:
             why += f"; {notice.source} had announced the end of the other one: {notice.what}"
+    evidence = f"{identity.why} changed" if identity.another else boot.evidence
     fact = facts.HostRebooted(
-        why=why,
-        old_boot_id=old_boot_id,
-        new_boot_id=boot.boot_id,
-        cause=cause,
-        evidence=f"{identity.why} changed" if identity.another else boot.evidence,
-        down_s=boot.down_s,
-        up_s=boot.up_s,
-        level=context.state.level,
-        programs=running,
-        steps=_still_true(context, boot),
-        last_sign_wall_s=boot.last_sign_wall_s,
-        boot_wall_s=boot.boot_wall_s,
-        last_sign_s=boot.last_sign_s,
-        end=kind,
+        why=why, old_boot_id=old_boot_id, new_boot_id=boot.boot_id, cause=cause, evidence=evidence, down_s=boot.down_s,
+        up_s=boot.up_s, level=context.state.level, programs=running, steps=_still_true(context, boot),
+        last_sign_wall_s=boot.last_sign_wall_s, boot_wall_s=boot.boot_wall_s, last_sign_s=boot.last_sign_s, end=kind,
         last_words=words,
-    )
+    )  # fmt: skip
     context.record(fact)
     return fact
 
@@ -190,6 +180,8 @@ def _alert(context: DecisionContext, fact: facts.HostRebooted, ckpt_steps: dict[
     losses = {}
     for name in fact.programs:
         program = context.state.programs.get(name)
+        if program is not None and program.phase is Phase.DONE:
+            continue
         steps, recorded, began_step, rate = fact.steps.get(name), None, None, None
         if program is not None:
             steps = furthest(steps, program.steps, program.ckpt_step)
@@ -208,20 +200,18 @@ def _alert(context: DecisionContext, fact: facts.HostRebooted, ckpt_steps: dict[
 
 
 def _settle_attempt(
-    context: DecisionContext,
-    program: Program,
-    attempt: Attempt,
-    survivor: Survivor | None,
-    *,
-    rebooted: str,
-    last_sign_s: float | None,
-) -> None:
+    context: DecisionContext, name: str, item: Began, *, rebooted: str, last_sign_s: float | None
+) -> None:  # fmt: skip
     """Adopt or close one attempt whose end is not in the journal."""
-    name = program.name
+    (program, attempt), survivor = context.present(name), item.survivors.get(name)
     survival, ending = (survivor.survival, survivor.ending) if survivor is not None else (Survival.NEVER, None)
     if rebooted:
         why = f"ended by {rebooted}"
         ended_at_s = context.state.at_s if last_sign_s is None else last_sign_s
+        sudden = item.boot.kind in SUDDEN and item.boot.cause != "orderly"
+        if ending is not None and had_finished(context, name, ending, sudden=sudden):
+            finish(context, program, attempt, replace(ending, ended_at_s=ended_at_s))
+            return
         context.record(
             facts.Exited(
                 why, name, attempt.token, "reboot", None, None, program.steps, None, ended_at_s=ended_at_s, at_least=True

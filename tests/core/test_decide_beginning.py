@@ -7,6 +7,8 @@ from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold
 from supervisor.model.inputs import Survival
 from supervisor.model.lifecycle import Phase
+from supervisor.model.settings import Progress
+from supervisor.policy.worker.figures import Figures
 from supervisor.policy.worker.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
 from supervisor.reports.incidents import incidents
 from supervisor.reports.status_view import box_view
@@ -116,6 +118,30 @@ def test_a_reboot_is_nobodys_fault_and_everything_that_ran_resumes():
     assert core.state.boots == 2
     assert core.told(facts.DaemonStarted)[-1].why == "started after a host reboot"
     assert core.told(facts.DaemonStarted)[-1].adopted == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "ending", "evidence", "done"),
+    [
+        ({}, {"code": 0}, {"kind": "power"}, True),
+        ({}, {"code": 0}, {"kind": "container", "cause": "orderly"}, False),  # its shutdown may have asked it to leave
+        ({}, {"code": 0}, {}, False),
+        ({}, {"code": 0, "shown": Figures(steps=99, target=100)}, {}, True),
+        ({}, {"code": 0, "shown": Figures(steps=60, target=100)}, {"kind": "power"}, False),
+        ({"progress": Progress.BEAT}, {"code": 0}, {}, True),
+        ({"progress": Progress.BEAT}, {"code": 75}, {"kind": "power"}, False),
+    ],
+)  # fmt: skip
+def test_what_finished_before_a_reboot_is_not_started_again(keys, ending, evidence, done):
+    core = Core(settings(spec("t", **{"progress": Progress.AUTO, **keys}))).running("t")
+    found = core.survivor("t", Survival.ENDED, **ending)
+    core.later(60.0)
+    decision = core.begin(found, boot="boot-2", rebooted=True, steps={"t": 9}, last_sign_s=core.now_s - 30.0, **evidence)
+    assert core.phase("t") is (Phase.DONE if done else Phase.STARTING)
+    exited = core.told(facts.Exited)[-1]
+    assert (exited.cause, exited.counted, exited.ended_at_s) == ("done" if done else "reboot", False, core.now_s - 30.0)
+    (alert,) = of(decision, commands.AlertReboot)
+    assert list(alert.losses) == ([] if done else ["t"])
 
 
 def test_a_container_that_was_started_again_is_told_as_that():

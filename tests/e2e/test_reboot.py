@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 
-from box import Box, until
+from box import LONG_S, Box, until
 
 from supervisor.adapters import procfs
 
@@ -82,6 +82,19 @@ def test_a_copied_box_begins_its_own_record_and_trains_on(box: Box) -> None:
     assert "the box changed" in box.ctl("status").stdout
     assert "this is another box than alpha" in box.ctl("history").stdout
     assert " MOVED cause=moved " in (box.state / "reboot_alerts.log").read_text()
+
+
+def test_what_finished_while_no_daemon_ran_is_not_started_again_after_a_power_cut(box: Box) -> None:
+    script = "for i in 1 2 3 4 5; do echo step=$i of 5; sleep 0.6; done"
+    box.config(f"[program.t]\ncommand = 'sh -c \"{script}\"'\nlog_regex = 'step=(?P<step>\\d+) of (?P<target>\\d+)'\n")
+    box.start()
+    box.wait_fact("Spawned", "t")
+    box.kill_daemon()
+    until(lambda: not box.shims(), LONG_S, "the end of the script")
+    box.power_cut()
+    box.start()
+    assert box.program("t")["phase"] == "DONE"
+    assert len(box.facts("Spawned", "t")) == 1
 
 
 def test_a_worker_that_outlives_its_boot_id_and_its_record_blocks_no_start(box: Box) -> None:

@@ -34,18 +34,9 @@ def ailing(name: str, fault: str, *flags: str, keys: str = "") -> str:
 def real(name: str, fault: str, amount: int, *flags: str) -> str:
     """The real worker in surroundings that make it fail."""
     flags = (
-        "--program",
-        "Catch",
-        "--num-envs",
-        "8",
-        "--threads",
-        "1",
-        "--learning-starts",
-        "200",
-        "--steps",
-        "100000000",
+        "--program", "Catch", "--num-envs", "8", "--threads", "1", "--learning-starts", "200", "--steps", "100000000",
         *flags,
-    )
+    )  # fmt: skip
     command = json.dumps([sys.executable, str(PROGRAMS / "real_worker.py"), fault, str(amount), *flags])
     return f'[program.{name}]\ncommand = {command}\nprogress = "beat"\nstall_timeout_s = 60.0\n'
 

@@ -91,26 +91,9 @@ def record(magic: bytes, body: bytes, sequence: int = 2, live_ns: int = 5) -> by
 
 
 _beat = Beat(
-    WorkerPhase.TRAINING,
-    1,
-    os.getpid(),
-    BOOT,
-    TOKEN,
-    5,
-    10**9,
-    10**9,
-    10**9,
-    0,
-    10,
-    40,
-    3,
-    2,
-    0,
-    100,
-    TargetKind.ENV_STEPS,
-    1.5,
-    0.1,
-)
+    WorkerPhase.TRAINING, 1, os.getpid(), BOOT, TOKEN, 5, 10**9, 10**9, 10**9, 0, 10, 40, 3, 2, 0, 100,
+    TargetKind.ENV_STEPS, 1.5, 0.1,
+)  # fmt: skip
 BEAT_BODY = contract.pack_beat(_beat)
 beats = (
     damaged([BEAT_BODY]).map(lambda body: record(b"XLBEAT01", body[:4056]))
@@ -233,17 +216,9 @@ def check_exit(data: bytes) -> None:
         return
     json.dumps(asdict(ended), allow_nan=False)
     ended_fact = facts.Exited(
-        "x",
-        "Pong",
-        TOKEN,
-        "crash",
-        counted=True,
-        code=ended.code,
-        signal=ended.signal,
-        steps=None,
-        checkpoint_step=None,
-        leftovers=ended.leftovers,
-    )
+        "x", "Pong", TOKEN, "crash", counted=True, code=ended.code, signal=ended.signal, steps=None,
+        checkpoint_step=None, leftovers=ended.leftovers,
+    )  # fmt: skip
     assert codec.decode(*codec.encode(ended_fact)) == ended_fact
 
 

@@ -270,23 +270,12 @@ def a_stopped_child_is_continued_and_not_waited_for(world, step):
 
 
 RULES: tuple[Callable[..., str | None], ...] = (
-    the_journal_gives_the_state,
-    the_same_again_is_decided_the_same,
-    every_fact_says_why,
-    a_program_is_whole,
-    at_most_one_process_a_program,
-    every_process_is_known,
-    nothing_waits_for_ever,
-    a_free_slot_is_used,
-    no_deadline_in_the_past,
-    time_never_goes_back,
-    nothing_starts_while_all_ends,
-    no_reboot_is_charged_to_a_program,
-    each_reboot_is_told_once,
-    no_lower_checkpoint_over_a_higher,
-    who_works_is_never_ended_for_its_silence,
+    the_journal_gives_the_state, the_same_again_is_decided_the_same, every_fact_says_why, a_program_is_whole,
+    at_most_one_process_a_program, every_process_is_known, nothing_waits_for_ever, a_free_slot_is_used,
+    no_deadline_in_the_past, time_never_goes_back, nothing_starts_while_all_ends, no_reboot_is_charged_to_a_program,
+    each_reboot_is_told_once, no_lower_checkpoint_over_a_higher, who_works_is_never_ended_for_its_silence,
     a_stopped_child_is_continued_and_not_waited_for,
-)
+)  # fmt: skip
 
 
 def check(world, step):

@@ -28,8 +28,8 @@ def kinds(found):
 def test_a_reboot_that_counts_as_a_death(monkeypatch):
     settle = startup._settle_attempt
 
-    def broken(context, program, attempt, survivor, *, rebooted, last_sign_s):
-        settle(context, program, attempt, survivor, rebooted=False, last_sign_s=last_sign_s)
+    def broken(context, name, item, *, rebooted, last_sign_s):
+        settle(context, name, item, rebooted=False, last_sign_s=last_sign_s)
 
     monkeypatch.setattr(startup, "_settle_attempt", broken)
     found, _ = shortest()
@@ -42,13 +42,9 @@ def test_a_worker_that_is_not_adopted(monkeypatch):
     """It takes two: a daemon that is killed, and (here) that the attempt's fate is looked at."""
     settle = startup._settle_attempt
 
-    def broken(context, program, attempt, survivor, **more):
-        if survivor is not None:
-            attempt, survivor = (
-                dataclasses.replace(attempt, pid=None),
-                dataclasses.replace(survivor, survival=Survival.NEVER),
-            )
-        settle(context, program, attempt, survivor, **more)
+    def broken(context, name, item, **more):
+        never = {who: dataclasses.replace(found, survival=Survival.NEVER) for who, found in item.survivors.items()}
+        settle(context, name, dataclasses.replace(item, survivors=never), **more)
 
     monkeypatch.setattr(startup, "_settle_attempt", broken)
     found, before = shortest()

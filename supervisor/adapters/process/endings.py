@@ -135,19 +135,14 @@ def read_ending(
     lines = () if record.spawn_error else rest.last_lines
     confined = cgroups.read_note(paths.attempt_dir(program, attempt, token))
     return replace(
-        rest,
-        code=record.code,
-        signal=record.signal,
-        rest=record.rest,
-        last_lines=lines,
+        rest, code=record.code, signal=record.signal, rest=record.rest, last_lines=lines,
         disks=_disks(paths) if no_room.suspected(record.signal, lines) else (),
-        max_rss_bytes=record.max_rss_bytes or None,
-        oom_kills=record.oom_kills,
+        max_rss_bytes=record.max_rss_bytes or None, oom_kills=record.oom_kills,
         oom_own=confined is not None and confined.counts_oom,
         memory_max_bytes=None if confined is None else confined.limits.memory_max_bytes,
         oom_line=_KERNEL_LOG.oom_kill_of(record.pid) if record.signal == signal.SIGKILL and not procfs.contained() else "",
         ended_at_s=None if journal_s is None else journal_s(record.ended_ns),
-    )
+    )  # fmt: skip
 
 
 def _disks(paths: Paths) -> tuple[Disk, ...]:
@@ -175,14 +170,10 @@ def without_record(
         last["decided"] = early and beat.phase is contract.WorkerPhase.LEAVING  # by itself, as an early stop does
     ckpt_ns = last.get("ckpt_ns")
     return Ending(
-        leftovers=leftovers,
-        last_lines=last_log_lines(logs_of(paths, program, attempt, token), from_bytes),
-        steps=last.get("env_steps"),
-        ckpt_step=last.get("ckpt_step"),
-        ckpt_at_s=None if ckpt_ns is None or journal_s is None else journal_s(ckpt_ns),
-        target=last.get("target"),
+        leftovers=leftovers, last_lines=last_log_lines(logs_of(paths, program, attempt, token), from_bytes),
+        steps=last.get("env_steps"), ckpt_step=last.get("ckpt_step"),
+        ckpt_at_s=None if ckpt_ns is None or journal_s is None else journal_s(ckpt_ns), target=last.get("target"),
         decided=last.get("decided", False),
         reports=read_reports(f"{paths.attempt_dir(program, attempt, token)}/{contract.REPORTS_FILE}"),
-        batch_size=last.get("batch_size"),
-        fate=fate,
-    )
+        batch_size=last.get("batch_size"), fate=fate,
+    )  # fmt: skip

@@ -30,6 +30,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -669,8 +670,8 @@ class LocalLauncher:
         self._watch_shim(live)
 
     def survey(self, expected: dict[str, tuple[int, str]], *, reads: bool = True) -> dict[str, Survivor]:
-        until_s = time.monotonic() + (_READ_S if reads else 0.0)
-        return {name: self._survey(name, *each, reads=time.monotonic() < until_s) for name, each in sorted(expected.items())}
+        until_s = time.monotonic() + _READ_S
+        return {name: self._survey(name, *each, reads=reads, until_s=until_s) for name, each in sorted(expected.items())}
 
     def unrecorded_workers(self, programs: Iterable[str]) -> dict[str, tuple[int, Survivor]]:
         """(attempt, Survivor) of each of these programs that runs although the journal does not record it.
@@ -692,8 +693,8 @@ class LocalLauncher:
             log.warning("unrecorded_attempt_ended", program=each.program, attempt=each.number, processes=ended)
         return found
 
-    def _survey(self, program: str, number: int, token: str, *, reads: bool = True) -> Survivor:
-        until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
+    def _survey(self, program: str, number: int, token: str, *, reads: bool = True, until_s: float = inf) -> Survivor:
+        patient_until_s = time.clock_gettime(time.CLOCK_BOOTTIME) + _HOLDER_PATIENCE_S
         while True:
             alive = self._find_alive(program, token)
             if alive is not None:
@@ -701,12 +702,12 @@ class LocalLauncher:
             lock = self._try_lock(program)
             if (
                 lock is not None
-                or time.clock_gettime(time.CLOCK_BOOTTIME) > until_s
+                or time.clock_gettime(time.CLOCK_BOOTTIME) > patient_until_s
                 or endings.read_exit(self._paths, program, number, token) is not None
             ):
                 # No attempt holds the run directory, or another one does, or ours is over: it has no shim to adopt.
                 try:
-                    return self._post_mortem(program, number, token, reads=reads)
+                    return self._post_mortem(program, number, token, reads=reads, until_s=until_s)
                 finally:
                     if lock is not None:
                         os.close(lock)
@@ -721,8 +722,8 @@ class LocalLauncher:
             return Survivor(token, Survival.ALIVE, record.pid, record.start_ticks, record.shim_pid, record.shim_start_ticks)
         return next((each.survivor for each in marks.attempts(self._paths.programs) if each.token == token), None)
 
-    def _post_mortem(self, program: str, number: int, token: str, *, reads: bool) -> Survivor:
-        """The fate of an attempt that has no shim. Ends the processes that it left behind first, then `reads` its output."""
+    def _post_mortem(self, program: str, number: int, token: str, *, reads: bool, until_s: float) -> Survivor:
+        """The fate of an attempt that has no shim. Ends the processes that it left behind, then reads its output."""
         paths = self._paths
         record = read_record(paths.shim_record(program))
         if record is None or record.token != token:
@@ -742,9 +743,10 @@ class LocalLauncher:
             self._close_attempt(program, number, token)
             return Survivor(token, Survival.NEVER)
         survival = Survival.VANISHED if ending is None else Survival.ENDED
+        skips = time.monotonic() > until_s or not (reads or ending is not None)
         fate = "its shim was killed" if this_boot or leftovers else "no exit record was left"
         ending = ending or endings.without_record(*args, fate=fate, leftovers=leftovers)
-        return Survivor(token, survival, ending=self._with_figures(ending, program, token, record) if reads else ending)
+        return Survivor(token, survival, ending=ending if skips else self._with_figures(ending, program, token, record))
 
     def _close_attempt(self, program: str, number: int, token: str) -> None:
         """Write an exit record that keeps a late shim from starting the worker after all."""

@@ -40,6 +40,7 @@ from supervisor.records import Record
 THERMAL, ORDERLY, PANIC, OOM = "thermal", "orderly", "panic", "oom"
 HUNG, GPU, WATCHDOG, HARDWARE, POWER, UNKNOWN = "hung", "gpu", "watchdog", "hardware", "power", ""
 CONTAINER: Final = "container"  # its host went on: known from the boot id, before any trace is read
+SUDDEN: Final = frozenset({PANIC, OOM, HUNG, GPU, WATCHDOG, HARDWARE, POWER, CONTAINER})  # unless `cause` is "orderly"
 WORDS: Final = {
     THERMAL: "it switched itself off because of heat", ORDERLY: "it was shut down in order", PANIC: "the kernel panicked",
     OOM: "its memory ran out", HUNG: "it hung", GPU: "its GPU failed", WATCHDOG: "its hardware watchdog reset it",

@@ -49,17 +49,9 @@ class Diagnosis(Record):
 
 
 def diagnose(
-    *,
-    code: int | None,
-    signal: int | None,
-    stop_reason: str | None,
-    stall: str | None,
-    done_codes: tuple[int, ...],
-    contract: bool,
-    last_lines: tuple[str, ...] = (),
-    fate: str = "",
-    oom_kill: str = "",
-) -> Diagnosis:
+    *, code: int | None, signal: int | None, stop_reason: str | None, stall: str | None, done_codes: tuple[int, ...],
+    contract: bool, last_lines: tuple[str, ...] = (), fate: str = "", oom_kill: str = "",
+) -> Diagnosis:  # fmt: skip
     """Diagnose one end. `stop_reason`: why extralife asked it to exit (None: it did not).
 
     `contract`: its exit codes follow workers/contract.py. `fate` is a clause for an end without a code or a signal.

@@ -45,14 +45,9 @@ class RollBack(Record):
 
 
 def after(
-    settings: DivergenceSettings,
-    *,
-    number: int,
-    newest_step: int | None,
-    fine_step: int | None,
-    resumed_step: int | None,
-    what: str = "diverged",
-) -> RollBack:
+    settings: DivergenceSettings, *, number: int, newest_step: int | None, fine_step: int | None,
+    resumed_step: int | None, what: str = "diverged",
+) -> RollBack:  # fmt: skip
     """The verdict after divergence `number` (>= 1) without a checkpoint beyond the first one's step.
 
     `newest_step` is the step of the newest checkpoint; up to `fine_step` no update was bad; `resumed_step` is the step at

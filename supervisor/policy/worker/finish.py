@@ -24,6 +24,9 @@ The target is `target_steps`, or that of its beats or its output. The success co
 | less than 30 s, and one of them is detached (nohup, setsid, tmux -d, a double fork) | its work, in the background |
 | all others | the rest of its work: ended and named; doubtful if no step is known |
 
+**A success code that the daemon finds only after a reboot** is believed if the reboot cannot have asked for it: by a worker
+of the contract, which leaves with another code on request; at 90 % of the target; or if the box ended without a shutdown.
+
 While work in the background runs, its attempt lives: a stop, a shutdown and the next start act on it as on any attempt.
 The end of its last process is the end of the attempt, with the exit code of that process.
 
@@ -79,6 +82,11 @@ class Course(Record):
     def _is_short(self, steps: int) -> bool:
         last = self.apart and not self.signal and self._has(steps + self.apart, 1.0)
         return not (self.decided or last or self._has(steps, _SHORT))
+
+    def had_finished(self, *, by_contract: bool, sudden: bool) -> bool:
+        """Whether a success code from before a reboot ends the program. `sudden`: no shutdown asked anything to leave."""
+        sure = by_contract or sudden or self._has(self.steps, _SHORT)
+        return sure and self.judge(Diagnosis("done", counted=False, why="finished")).cause == "done"
 
     def judge(self, verdict: Diagnosis) -> Diagnosis:
         """The verdict on the end, given the one from its exit status (`diagnosis.py`)."""
