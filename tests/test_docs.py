@@ -13,18 +13,10 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 ADRS = sorted((ROOT / "docs" / "adr").glob("*.md"))
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)(?:\s+\"([^\"]*)\")?\)")
 RULES = (
-    "deploy/health.py",
-    "deploy/container/",
-    "supervisor/policy/",
-    "supervisor/deciding/",
-    "supervisor/model/",
-    "supervisor/reports/",
-    "supervisor/adapters/",
-    "supervisor/shell/",
-    "supervisor/shim.py",
-    "supervisor/trust.py",
+    "deploy/health.py", "deploy/container/", "supervisor/policy/", "supervisor/deciding/", "supervisor/model/",
+    "supervisor/reports/", "supervisor/adapters/", "supervisor/shell/", "supervisor/shim.py", "supervisor/trust.py",
     "workers/",
-)
+)  # fmt: skip
 
 
 def prose(path):

@@ -1,20 +1,25 @@
 """Finds a command that returns at once while its work goes on elsewhere: `docker run -d`, `sbatch`, `python train.py &`.
 
-extralife would call such a program finished, or start it again beside itself. Only the last command of a shell counts:
-`docker run -d IMAGE; docker logs -f NAME` stays. Worked example: `docker run --gpus all -d IMAGE` is answered with `remove
--d`, but in `docker run IMAGE serve -d` the option belongs to IMAGE.
+extralife would call such a program finished, or start it again beside itself. Of a shell, and of a shell script that the
+command names, only the last command counts: `docker run -d IMAGE; docker logs -f NAME` stays. Worked example: `docker run
+--gpus all -d IMAGE` is answered with `remove -d`, but in `docker run IMAGE serve -d` the option belongs to IMAGE.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 from typing import Final
 
-from supervisor.config.shell_syntax import runs_shell
+from supervisor.config.shell_syntax import SHELLS, runs_shell
+from supervisor.files import read_bounded
 
-_PREFIX: Final = re.compile(r".*=.*|-.*|[\d.]+[smhd]?|(.*/)?(env|exec|nice|ionice|nohup|sudo|time|timeout|stdbuf)")
-_AFTER: Final = ("echo", "disown")  # `python train.py & echo $! > pid`
+_PREFIX: Final = re.compile(
+    r".*=.*|-.*|[\d.]+[smhd]?|do|then|else|\{|(.*/)?(env|exec|nice|ionice|nohup|sudo|time|timeout|stdbuf)"
+)
+_AFTER: Final = ("echo", "disown", "exit", "done", "fi", "}")  # `python train.py & echo $! > pid`
+_SCRIPT: Final = re.compile(rb"#!.*[/ ](ba|da|z|k)?sh\b")
 _SPLITS: Final = ";&|()<>\n"
 _DETACH: Final = r"(-[itPq]*d[itPq]*|--detach(=true)?) "
 _PLAIN: Final = (
@@ -31,8 +36,20 @@ _ROWS: Final = {  # beginning of a command, each word with a space -> what to do
     r"systemd-run (?!(.* )?(--wait|--scope|--pty|--pipe|--shell|-[tPS]) )": "remove systemd-run, or add --scope",
     r"tmux (.* )?new(-s\S*)? (.* )?-[AdDEPX]*d": "write its command without tmux",
     r"screen (.* )?(-d\w*m|-md|-d -m|-m -d)": "write its command without screen",
+    rf"kubectl {_OPTIONS}(apply|create|run (?!(.* )?(-\w*[it]|--attach)))": "let kubectl wait or kubectl logs -f follow",
+    r"ssh (-\S+ ([^-]\S* )?)*?-[46AaCgKkNnqTtvXxYy]*f": "remove -f",
+    r"pm2 (start|restart) (?!(.* )?--no-daemon )": "write its command without pm2",
     r"setsid (?!(-\S+ )*(-\w*w\w*|--wait) )": "remove setsid",
 }
+
+
+def in_script(words: list[str] | tuple[str, ...], directory: str) -> str:
+    """`mistake` in the shell script that a command without mistake names, if it can be read."""
+    at = 1 if len(words) > 1 and words[0].rpartition("/")[2] in SHELLS else 0
+    path = Path(directory, words[at])
+    text = read_bounded(str(path), 64 * 1024) if path.is_absolute() else b""
+    found = mistake(text.decode(errors="replace")) if at or _SCRIPT.match(text) else ""
+    return f"in {words[at]}, {found}" if found else ""
 
 
 def mistake(command: object) -> str:

@@ -29,7 +29,7 @@ _INSTEAD: Final = {
     "timeoutstartsec listentimeout": "set start_timeout_s",
     "watchdogsec watchdogtimeout hangtimeout": "set stall_timeout_s",
     "checkpoint checkpointdir checkpointpath resume resumefrom autoresume": "set checkpoint_glob, and {resume} in command",
-    "savedir savepath": "set checkpoint_glob to what it saves there",
+    "savedir savepath": "set checkpoint_glob of a program to what it saves there",
     "totaltimesteps": "set target_steps",
     "stopsignal killsignal": "set stop_signal",
     "stdoutlogfile outfile stdout stdoutfile standardoutput logfile logpath log output": "set stdout_log",

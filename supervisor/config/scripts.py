@@ -79,6 +79,9 @@ def command(section: Section, *, shell: bool) -> Command:
     except ValueError as error:
         section.refuse("command", "; ".join(filter(None, (str(error), leaves))))
         return Command()
+    directory = section.body.get("directory")
+    if not leaves and section.validation.look:
+        leaves = background.in_script(found.words, directory if isinstance(directory, str) else "")
     if leaves:
         section.warn("command", leaves)
     return found if _fits(section, found) else Command()
@@ -104,6 +107,7 @@ def _command(section: Section, value: object) -> Command:
         do = "set shell = true, or quote literal text"
     else:
         literal, do = shell_syntax.in_words(found[1:]), "set shell = true and write one string, if a shell is to read it"
+    literal = [word for word in literal if word != "&" or not background.mistake(value)]
     if literal:
         section.warn("command", f"no shell reads it, so {' '.join(literal[:5])} stays as it is; {do}")
     return Command(found, tuple(groups))

@@ -15,7 +15,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Final
 
 from supervisor import keys
-from supervisor.config.foreign_names import GONE
+from supervisor.config import foreign_names
 from supervisor.config.validation import DEFAULT, Origin, Section, shown
 from supervisor.model.settings import SECTIONS, CommandKeys, Level, Paths, ProgramSpec
 from supervisor.policy.worker.figures import Sources
@@ -145,8 +145,9 @@ def refuse_unknown(section: Section, known: Mapping[str, Any] | tuple[str, ...],
     otherwise = otherwise or f"[{section.label()}] has {', '.join(known)}"
     for key in section.body:
         if key not in known:
-            gone = GONE.get(section.label(key))
-            hint = f" any more; {gone}" if gone else nearest(key, known)
+            gone = foreign_names.GONE.get(section.label(key))
+            saves = foreign_names.hint(key, ()) if key == "save_dir" else ""  # the nearest name is another directory's
+            hint = f" any more; {gone}" if gone else saves or nearest(key, known)
             section.refuse(key, f"is not a setting{hint or f'; {otherwise}'}")
 
 

@@ -98,14 +98,9 @@ class Box:
 
 def copy(cause="period", *, limit_s=WAIT_S, **more) -> OffsiteCopy:
     return OffsiteCopy(
-        cause,
-        ("Never", "Pong", "Qbert"),
-        limit_s,
-        more.pop("token", ""),
-        more.pop("generation", 0),
-        more.pop("place", ""),
-        **more,
-    )
+        cause, ("Never", "Pong", "Qbert"), limit_s, more.pop("token", ""), more.pop("generation", 0),
+        more.pop("place", ""), **more,
+    )  # fmt: skip
 
 
 def whys(journal: Path) -> list[str]:

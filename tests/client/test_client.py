@@ -98,14 +98,9 @@ def save(run: Run, step: int, text: str = "weights") -> Path:
 def script(text: str, *args: str, cwd: Path, python: str = sys.executable, **environ: str) -> subprocess.CompletedProcess:
     env = {**os.environ, "PYTHONPATH": str(CLIENT), "PYTHONDONTWRITEBYTECODE": "1", **environ}
     return subprocess.run(
-        [python, "-W", "error", "-c", text, *args],
-        cwd=cwd,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
+        [python, "-W", "error", "-c", text, *args], cwd=cwd, env=env, capture_output=True, text=True, check=False,
         timeout=120,
-    )
+    )  # fmt: skip
 
 
 def pythons() -> list[str]:

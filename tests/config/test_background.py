@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from config_kit import Place
 
-from supervisor.config.background import mistake
+from supervisor.config.background import in_script, mistake
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,11 @@ from supervisor.config.background import mistake
         ("(cd x && python train.py &)\n", "&", "remove the &"),
         (["nohup", "python", "train.py", "&"], "&", "remove the &"),
         (["bash", "-lc", "source a && python train.py &"], "&", "remove the &"),
+        ("for s in 1 2; do python train.py --seed $s & done", "&", "remove the &"),
+        ("kubectl -n x apply -f job.yaml", "kubectl", "wait"),
+        ("kubectl run x --image=y", "kubectl", "wait"),
+        ("ssh -p 22 -nf host python train.py", "ssh", "remove -f"),
+        ("pm2 start train.py", "pm2", "without pm2"),
         (["sh", "-c", "cd x; CUDA_VISIBLE_DEVICES=0 docker run -d IMAGE"], "docker", "remove -d"),
     ],
 )
@@ -50,6 +58,10 @@ def test_a_command_that_returns_at_once(command: object, who: str, instead: str)
         "sbatch --wait train.sbatch",
         "systemd-run --scope python train.py",
         "setsid -w python train.py",
+        "kubectl run -it x --image=y",
+        "kubectl logs -f apply",
+        "ssh -p 22 host python train.py -f x",
+        "pm2 start train.py --no-daemon",
         "screen -DmS t python train.py",
         "tensorboard --logdir x & python train.py",
         "python a.py & python b.py & wait",
@@ -67,11 +79,29 @@ def test_a_command_that_stays(command: object) -> None:
     assert mistake(command) == ""
 
 
+@pytest.mark.parametrize("command", ["bash run", "./run", ["./run", "-x"]])
+def test_a_shell_script_that_the_command_names(place: Place, tmp_path: Path, command: object) -> None:
+    script = tmp_path / "run"
+    for text, leaves in (
+        ("python train.py \\\n  --x &\n", True),
+        ("python train.py &\nwait\n", False),
+        ("it's 'open", False),
+    ):
+        script.write_text(f"#!/usr/bin/env bash\n# a 'comment\n{text}")
+        script.chmod(0o755)
+        told = place.load(f'[program.x]\ncommand = {json.dumps(command)}\ndirectory = "{tmp_path}"\n').warnings
+        assert [f"{script.name}, with & at its end" in each for each in told] == [True] * leaves
+    script.write_text("#!/usr/bin/env python3\nx &\n")
+    assert in_script(["./run"], str(tmp_path)) == ""
+
+
 def test_it_is_a_warning_and_part_of_the_advice_to_set_a_shell(place: Place) -> None:
     (warning,) = place.load('[program.x]\ncommand = "setsid sh"\n').warnings
     assert warning.endswith(
         "program.x.command: setsid returns at once, so the program ends while its work goes on unsupervised; remove setsid"
     )
+    (warning,) = place.load('[program.x]\ncommand = ["sh", "x", "&"]\n').warnings
+    assert warning.endswith("remove the &, and nohup"), "one piece of advice"
     (error,) = place.errors('[program.x]\ncommand = "nohup sh &"\n')
     assert error.endswith(
         "; with & at its end it returns at once, so the program ends while its work goes on unsupervised; remove the &, and nohup"

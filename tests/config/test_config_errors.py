@@ -39,6 +39,7 @@ MISTAKES = {
     ),
     "level = 3\n" + PONG: "FILE, line 1: level must be a section, [level], not 3",
     "program = 3\n": "FILE, line 1: program must be a section, [program], not 3",
+    PONG + "[daemon]\nsave_dir = 'x'\n": "FILE, line 3: daemon.save_dir is not a setting; set checkpoint_glob of a program to what it saves there",
     PONG + "[level]\nslot = 1\n": "FILE, line 3: level.slot is not a setting; did you mean slots?",
     PONG + "[stall]\nzzz = 1\n": (
         "FILE, line 3: stall.zzz is not a setting; [stall] has floor_s, coarse_floor_s, factor, live_s, start_s, importing_s, "

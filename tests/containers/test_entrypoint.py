@@ -167,13 +167,9 @@ def test_try_as_the_command_of_a_container_stays_in_the_foreground(box):
 def test_the_entrypoint_adds_less_than_five_seconds_to_a_start_from_the_volume(box):
     """A figure of docs/container.md: medians of three starts until the daemon serves."""
     plain = (
-        "/workspace/extralife/current/.venv/bin/python",
-        "-P",
-        "-m",
-        "supervisor",
-        "-c",
+        "/workspace/extralife/current/.venv/bin/python", "-P", "-m", "supervisor", "-c",
         "/workspace/extralife/extralife.toml",
-    )
+    )  # fmt: skip
     (box.home / "current").symlink_to(next(box.home.glob("releases/*")))
 
     def start_s(command: tuple[str, ...]) -> float:

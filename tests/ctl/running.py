@@ -35,15 +35,9 @@ def ctl(
     ours, where = environment(**env), cwd or Path("/")
     if {"PYTHONPATH", "LANG"} & env.keys():  # what an interpreter looks at when it starts
         return subprocess.run(
-            [*CTL, *options, *args],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=ours,
-            cwd=where,
+            [*CTL, *options, *args], capture_output=True, text=True, timeout=60, check=False, env=ours, cwd=where,
             input=stdin,
-        )
+        )  # fmt: skip
     return forked.ctl([*options, *args], env=ours, cwd=where, stdin=stdin)
 
 

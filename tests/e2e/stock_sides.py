@@ -198,15 +198,11 @@ class Side:
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TZ": "UTC", "TERM": "dumb"}
 _CHANGING = (
-    (r"\bpid \d+", "pid N"),
-    (r"uptime (\d+ days?, )?\d+:\d\d:\d\d", "uptime H:MM:SS"),
-    (r"\b[A-Z][a-z]{2} \d\d \d\d:\d\d [AP]M", "MON DD HH:MM AM"),
-    (r"\b\d+\.\d+ s\b", "N s"),
-    (r"(?m)^(supervisor> )?[1-9]\d*$", r"\1N"),
-    (r"file: \S+ line: \d+", "file: FILE line: N"),
-    (r"\bline \d+:", "line N:"),
-    (r"\b\d+ known games", "N known games"),
-)
+    (r"\bpid \d+", "pid N"), (r"uptime (\d+ days?, )?\d+:\d\d:\d\d", "uptime H:MM:SS"),
+    (r"\b[A-Z][a-z]{2} \d\d \d\d:\d\d [AP]M", "MON DD HH:MM AM"), (r"\b\d+\.\d+ s\b", "N s"),
+    (r"(?m)^(supervisor> )?[1-9]\d*$", r"\1N"), (r"file: \S+ line: \d+", "file: FILE line: N"),
+    (r"\bline \d+:", "line N:"), (r"\b\d+ known games", "N known games"),
+)  # fmt: skip
 
 
 class _Connection(http.client.HTTPConnection):

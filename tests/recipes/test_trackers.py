@@ -26,14 +26,9 @@ pytestmark = [
 
 def run(script: str, directory: Path, **env: str) -> str:
     done = subprocess.run(
-        [PYTHON, "-c", script],
-        env={**os.environ, **env},
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=250,
+        [PYTHON, "-c", script], env={**os.environ, **env}, cwd=directory, capture_output=True, text=True, timeout=250,
         check=False,
-    )
+    )  # fmt: skip
     assert done.returncode == (-9 if script.endswith(KILLED) else 0), done.stderr
     return done.stdout
 

@@ -123,17 +123,9 @@ def _container(folder: Path | None) -> tuple[str, str]:
 
 
 def examine(
-    boot: Boot,
-    last: AliveMark | None,
-    *,
-    marker: Path,
-    clean: bool | None,
-    wall_now_s: float,
-    boot_now_s: float,
-    journal_boot_id: str = "",
-    journal_at_s: float = 0.0,
-    lives: Callable[[], bool] = lambda: False,
-) -> BootEvidence:
+    boot: Boot, last: AliveMark | None, *, marker: Path, clean: bool | None, wall_now_s: float, boot_now_s: float,
+    journal_boot_id: str = "", journal_at_s: float = 0.0, lives: Callable[[], bool] = lambda: False,
+) -> BootEvidence:  # fmt: skip
     """Whether the box restarted since the last sign of life, by which witnesses, and for how long it was down.
 
     `clean`: the last daemon ended in order (None: there was none). `journal_boot_id` is the boot of the journal's last fact.
@@ -168,20 +160,11 @@ def examine(
     down_s = boot_wall_s - last.wall_s
     possible = down_s >= -_CLOCK_SLACK_S and is_set(last.wall_s) and is_set(boot_wall_s)
     return BootEvidence(
-        boot_id=boot.boot_id,
-        rebooted=True,
-        evidence=", ".join(witnesses),
-        cause=cause,
-        kind=kind,
-        down_s=max(0.0, down_s) if possible else None,
-        up_s=last.boot_s - _began_at_s(last, last.boot_s),
-        steps=last.steps,
-        ckpt_steps=last.ckpt_steps,
-        last_sign_wall_s=last.wall_s,
-        boot_wall_s=boot_wall_s,
-        last_sign_s=last.at_s,
-        mark_at_s=mark_at_s,
-    )
+        boot_id=boot.boot_id, rebooted=True, evidence=", ".join(witnesses), cause=cause, kind=kind,
+        down_s=max(0.0, down_s) if possible else None, up_s=last.boot_s - _began_at_s(last, last.boot_s),
+        steps=last.steps, ckpt_steps=last.ckpt_steps, last_sign_wall_s=last.wall_s, boot_wall_s=boot_wall_s,
+        last_sign_s=last.at_s, mark_at_s=mark_at_s,
+    )  # fmt: skip
 
 
 def _witnesses(boot: Boot, last: AliveMark | None, journal_boot_id: str, boot_now_s: float) -> list[str]:

@@ -241,18 +241,11 @@ class LocalProbes:
             return sample
         if item.shown is None or item.shown[0] is not sample or seen != item.seen:
             shown = replace(
-                sample,
-                pids=tree.pids,
-                halted=tree.halted,
-                witness_at_s=tree.witness_at_s,
-                witness=tree.witness,
-                uses_cuda=tree.uses_cuda,
-                health=health,
-                own=own,
-                left=left,
+                sample, pids=tree.pids, halted=tree.halted, witness_at_s=tree.witness_at_s, witness=tree.witness,
+                uses_cuda=tree.uses_cuda, health=health, own=own, left=left,
                 pressure=() if load is None else load.pressure,
                 memory_bytes=None if load is None else load.memory_bytes,
-            )
+            )  # fmt: skip
             item.seen, item.shown = seen, (sample, shown)
         return item.shown[1]
 
@@ -310,14 +303,10 @@ class LocalProbes:
         if item.spec.progress is Progress.AUTO and notified is not None and notified.progress_ns is not None:
             moved_at_s = max(self._clock.from_boot_ns(notified.progress_ns), moved_at_s or 0.0)
         return Sample(
-            token=item.token,
-            proc_state=item.state,
-            progress_at_s=moved_at_s,
-            phase="training" if moved_at_s is not None else None,
-            ready=moved_at_s is not None,
-            steps=notified.steps if notified else None,
-            status=item.status,
-        )
+            token=item.token, proc_state=item.state, progress_at_s=moved_at_s,
+            phase="training" if moved_at_s is not None else None, ready=moved_at_s is not None,
+            steps=notified.steps if notified else None, status=item.status,
+        )  # fmt: skip
 
     def _left(self, item: _Watched) -> CommandLeft | None:
         """The end of the command, while processes that it left behind run on."""
@@ -412,19 +401,14 @@ class LocalProbes:
         at = self._clock.from_boot_ns
         phase = "leaving" if notified.stopping else "training" if notified.ready else None
         return Sample(
-            token=item.token,
-            proc_state=item.state,
-            progress_at_s=None if notified.progress_ns is None else at(notified.progress_ns),
-            phase=phase,
+            token=item.token, proc_state=item.state,
+            progress_at_s=None if notified.progress_ns is None else at(notified.progress_ns), phase=phase,
             phase_since_s=None if phase is None else item.since_s,
-            phase_deadline_s=None if notified.deadline_ns is None else at(notified.deadline_ns),
-            ready=notified.ready,
-            steps=notified.steps,
-            ckpt_step=notified.ckpt_step,
-            ckpt_at_s=None if notified.ckpt_ns is None else at(notified.ckpt_ns),
-            ckpt_count=notified.ckpt_count,
+            phase_deadline_s=None if notified.deadline_ns is None else at(notified.deadline_ns), ready=notified.ready,
+            steps=notified.steps, ckpt_step=notified.ckpt_step,
+            ckpt_at_s=None if notified.ckpt_ns is None else at(notified.ckpt_ns), ckpt_count=notified.ckpt_count,
             status=notified.status,
-        )
+        )  # fmt: skip
 
     def _logs(self, item: _Watched) -> growth.Seen:
         if item.grown.seen is None:
@@ -480,23 +464,14 @@ def beat_sample(
     # Figures with the script's own names. None may stand for a figure of the contract that is not known.
     fit = (name for name in beat.own if figure_of(name) is not None and name not in contract.FIGURES)
     return Sample(
-        token=beat.token,
-        proc_state=state,
-        live_at_s=at(beat.live_ns),
-        progress_at_s=at(beat.progress_ns),
-        phase=beat.phase.name.lower(),
-        phase_since_s=at(beat.phase_since_ns),
-        phase_deadline_s=deadline_s,
+        token=beat.token, proc_state=state, live_at_s=at(beat.live_ns), progress_at_s=at(beat.progress_ns),
+        phase=beat.phase.name.lower(), phase_since_s=at(beat.phase_since_ns), phase_deadline_s=deadline_s,
         ready=contract.WorkerPhase.TRAINING <= beat.phase < contract.WorkerPhase.LEAVING,
-        steps=figures.pop("env_steps", None),
-        target_kind=_TARGETS[beat.target_kind],
-        ckpt_at_s=at(beat.ckpt_ns),
+        steps=figures.pop("env_steps", None), target_kind=_TARGETS[beat.target_kind], ckpt_at_s=at(beat.ckpt_ns),
         ckpt_stall_s=beat.ckpt_stall_us / 1e6 if beat.ckpt_count else None,
-        ckpt_write_s=beat.ckpt_write_ms / 1e3 if beat.ckpt_count else None,
-        **own,
-        figures={**{name: beat.own[name] for name in islice(fit, contract.MOST_OWN)}, **figures},
-        status=status,
-    )
+        ckpt_write_s=beat.ckpt_write_ms / 1e3 if beat.ckpt_count else None, **own,
+        figures={**{name: beat.own[name] for name in islice(fit, contract.MOST_OWN)}, **figures}, status=status,
+    )  # fmt: skip
 
 
 def completed(sample: Sample, spec: ProgramSpec, reading: FigureReading | None) -> Sample:
