@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -295,12 +296,13 @@ def test_several_marks_are_found_in_one_scan(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("how", "detached"),
-    [({}, False), ({"start_new_session": True}, True), ({"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}, True)],
+    ("hangup", "alone", "detached"),
+    [(signal.SIG_DFL, False, False), (signal.SIG_DFL, True, True), (signal.SIG_IGN, False, True)],
     ids=["in its session", "in another one", "nohup"],
-)  # fmt: skip
-def test_who_is_to_outlive_its_parent(how, detached):
-    with subprocess.Popen(["sleep", "60"], **how) as process:
+)
+def test_who_is_to_outlive_its_parent(hangup, alone, detached):
+    before = partial(signal.signal, signal.SIGHUP, hangup)  # these tests may run under nohup themselves
+    with subprocess.Popen(["sleep", "60"], start_new_session=alone, preexec_fn=before) as process:  # noqa: PLW1509
         assert procfs.is_detached(process.pid, os.getsid(0)) is detached
         process.kill()
     assert procfs.is_detached(process.pid, os.getsid(0)) is False
