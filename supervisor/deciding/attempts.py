@@ -379,20 +379,24 @@ def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course
         if attempt.resumed_step is not None or (steps is not None and not attempt.resume_unknown):
             steps = furthest(steps, program.steps)
     grace_s = _GRACE_S if spec is None else spec.stop_grace_s
-    target = ending.target
+    at = furthest(program.steps, program.ckpt_step) if steps is None else steps
+    target, bar, resumed = ending.target, None, attempt.resumed_step
     if target is None and spec is not None and ending.steps is None:
         target = spec.figures.target_steps
-        if target is None and ending.shown.target is not None:
+        bar = ending.shown.bar if target is None else None
+        if bar is not None:  # a checkpoint may count all steps, and a bar those of an epoch
+            at, target = bar.step + attempt.steps_before, bar.target + attempt.steps_before
+            resumed = None if resumed is None else min(resumed, at)
+        elif target is None and ending.shown.target is not None:
             target = ending.shown.target + attempt.steps_before
         elif watch is not None and watch.sample.target_kind == "env_steps":
             target = watch.sample.target
     signalled = watch is not None and context.now_s - watch.signal_at_s <= grace_s
     shown = ending.shown.first_steps
     course = Course(
-        furthest(program.steps, program.ckpt_step) if steps is None else steps,
-        target, attempt.resumed_step, program.short_ends, watch.signal if watch is not None and signalled else "",
+        at, target, resumed, program.short_ends, watch.signal if watch is not None and signalled else "",
         ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
-        reason_line.unhandled(ending.last_lines),
+        reason_line.unhandled(ending.last_lines), bar,
         min(abs(after - before) for before, after in pairwise(shown)) if len(shown) == resume_step.FIRSTS else 0,
     )  # fmt: skip
     return course, steps

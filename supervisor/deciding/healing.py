@@ -333,22 +333,17 @@ def reading(context: DecisionContext, program: Program, attempt: Attempt, sample
     return stall.Reading(
         now_s=context.looked_s,
         spawned_at_s=absence.moved_on(max(attempt.intended_at_s, begun_s, context.state.daemon_since_s or 0.0), absences),
-        phase=sample.phase,
-        phase_deadline_s=sample.phase_deadline_s,
+        phase=sample.phase, phase_deadline_s=sample.phase_deadline_s,
         progress_at_s=absence.moved_on_if_known(_progress_at_s(context, spec), absences),
-        live_at_s=absence.moved_on_if_known(sample.live_at_s, absences),
-        proc_state=sample.proc_state,
+        live_at_s=absence.moved_on_if_known(sample.live_at_s, absences), proc_state=sample.proc_state,
         beats=source is Progress.BEAT and not sample.beat_lost,
-        num_envs=spec.num_envs if sample.num_envs is None else sample.num_envs,
-        largest_gap_s=program.gap_s("training"),
-        stall_timeout_s=spec.stall_timeout_s,
-        start_timeout_s=spec.start_timeout_s,
+        num_envs=spec.num_envs if sample.num_envs is None else sample.num_envs, largest_gap_s=program.gap_s("training"),
+        stall_timeout_s=spec.stall_timeout_s, start_timeout_s=spec.start_timeout_s,
         witnessed=context.asks_witnesses(program.name, sample),
         witness_at_s=absence.moved_on_if_known(_newest(watch.sample.witness_at_s, watch.gpu_at_s), absences),
-        witness=watch.sample.witness or GPU,
-        silences=program.silences,
+        witness=watch.sample.witness or GPU, silences=program.silences,
         held_child=next((str(each) for each in sample.halted if each.proc_state == "D"), ""),
-    )
+    )  # fmt: skip
 
 
 def _newest(*times_s: float | None) -> float | None:
@@ -603,13 +598,9 @@ def history(context: DecisionContext, program: Program, attempt: Attempt) -> che
     level, since_s = context.state.levels.get(context.state.level, LevelRecord()), context.state.climb.changed_at_s
     uptime_s = None if context.memory.boot_at_s is None else context.now_s - max(context.memory.boot_at_s, since_s or 0.0)
     return checkpointing.History(
-        program_failures=program.failures,
-        program_exposure_s=program.exposure_s + running_s,
-        reboots=level.reboots,
-        level_exposure_s=level.up_s + (uptime_s or 0.0),
-        uptimes_s=level.uptimes_s,
-        uptime_s=uptime_s,
-    )
+        program_failures=program.failures, program_exposure_s=program.exposure_s + running_s, reboots=level.reboots,
+        level_exposure_s=level.up_s + (uptime_s or 0.0), uptimes_s=level.uptimes_s, uptime_s=uptime_s,
+    )  # fmt: skip
 
 
 def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:

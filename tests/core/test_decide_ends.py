@@ -6,7 +6,7 @@ from core_kit import Core, commands, facts, of, settings, spec
 from supervisor.model.inputs import CheckpointsFound, CommandLeft, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Figures, Sources
+from supervisor.policy.worker.figures import Bar, Figures, Sources
 from supervisor.reports.incidents import incidents
 from supervisor.reports.view import program_views
 
@@ -90,6 +90,19 @@ def test_an_operators_signal_just_before_the_end_is_a_request_from_outside(signa
     core.ask("signal", "t", signal=signal)
     core.later(after_s).ended("t", code=0)
     assert core.phase("t") is phase
+
+
+def test_the_bar_of_an_epoch_is_not_compared_with_the_steps_of_the_whole_training():
+    core = running()
+    found = OwnCheckpoint("/w/1500.pt", 1500, core.now_s - 60.0)
+    core.give(CheckpointsFound(core.now_s, "t", core.token("t"), found, ()))
+    core.look(core.report("t", "resumed", step=1500), t=None)
+    shown = Figures(steps=25, target=50, bar=Bar(50, (), 25, core.now_s))
+    core.ended("t", code=0, shown=shown)
+    assert core.told(facts.Exited)[-1].why.endswith("exit code 0 at step 25 of 50")
+    core.spawned("t")
+    core.ended("t", code=1, shown=shown)
+    assert [fact.cause for fact in core.told(facts.Exited)] == ["left", "crash"]
 
 
 def test_one_that_hangs_at_its_target_is_done_after_its_stall():

@@ -235,6 +235,13 @@ def test_a_bar_that_is_drawn_for_longer_than_a_full_one_takes_its_place():
     assert (over.steps, over.target) == (500, 500)
 
 
+def test_a_bar_that_begins_again_shows_a_part_of_the_training():
+    once = drawn((0.0, 0, 50), (1.0, 50, 50), (2.0, 30, 50))
+    assert not once.bar.is_part, "two ranks may draw the same bar"
+    again = drawn((3.0, 1, 50), (4.0, 50, 50), before=once)
+    assert (again.bar.is_part, again.steps) == (True, 50)
+
+
 def test_an_abandoned_bar_is_left_after_half_an_hour():
     seen = drawn((0.0, 7, 25_000), (1800.0, 8, 500))
     assert seen.steps == 7

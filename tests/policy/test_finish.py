@@ -3,6 +3,7 @@
 import pytest
 
 from supervisor.policy.worker.diagnosis import Diagnosis
+from supervisor.policy.worker.figures import Bar
 from supervisor.policy.worker.finish import Course, is_background, short_ends
 
 DONE = Diagnosis("done", counted=False, why="finished, exit code 0")
@@ -46,6 +47,8 @@ STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator)
         (DONE, Course(100, 100, ended=("a(7)", "b(8)"), grace_s=0.5), "done", "exit code 0 at step 100 of 100; ended after 500ms: a(7), b(8)"),
         (HANG, Course(99, 100), "done", "finished at step 99 of 100, but hung at its exit: ended after a stall (hang), killed by SIGKILL"),
         (HANG, Course(98, 100), "stalled", HANG.why),
+        (HANG, Course(50, 50, bar=Bar(50, (), 50, 9.0)), "done", f"finished at step 50 of 50, but hung at its exit: {HANG.why}"),
+        (HANG, Course(50, 50, bar=Bar(50, (), 50, 9.0, is_part=True)), "stalled", HANG.why),
         (HANG, Course(98, 100, resumed_step=100), "stalled", HANG.why),
         (CRASH, Course(100, 100, resumed_step=100), "done", "finished at step 100 of 100, where it had resumed: exit code 1"),
         (CRASH, Course(100, 100, resumed_step=99), "crash", "exit code 1"),
@@ -56,7 +59,8 @@ def test_the_verdict_on_an_end(verdict, course, cause, why):
     found = course.judge(verdict)
     assert (found.cause, found.why) == (cause, why)
     assert found.counted is (cause not in {"done", "stopped"})
-    assert found.doubtful is ("that was the training" in why or why.startswith("finished, exit code 0, but"))
+    doubts = ("that was the training" in why, why.startswith("finished, exit code 0, but"), course.bar and cause == "done")
+    assert found.doubtful is any(doubts)
 
 
 def test_an_end_farther_than_the_earlier_ones_begins_a_new_row():

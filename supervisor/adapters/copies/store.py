@@ -149,17 +149,9 @@ class Task:
 
 
 def make(
-    root: Path,
-    name: str,
-    run_dirs: dict[str, Path],
-    *,
-    label: str,
-    cause: str,
-    wall_s: float,
-    task: Task,
-    every: bool = False,
-    places: Mapping[str, Place | Waiting] | None = None,
-) -> BackupInfo:
+    root: Path, name: str, run_dirs: dict[str, Path], *, label: str, cause: str, wall_s: float, task: Task,
+    every: bool = False, places: Mapping[str, Place | Waiting] | None = None,
+) -> BackupInfo:  # fmt: skip
     """Make a verified copy of each program's newest complete checkpoint (`every`: of all complete ones), all or nothing.
 
     `places` maps programs that write their own checkpoints to the place of these; the newest complete one of each is copied.
@@ -584,14 +576,9 @@ def _from_json(path: Path, body: dict[str, Any]) -> BackupInfo:
         programs.append(Saved(program, found, None if results is None else (int(results[0]), str(results[1])), written))
     missed = {str(program): str(why) for program, why in body.get("missed", {}).items()}
     return BackupInfo(
-        path,
-        str(body["label"]),
-        str(body["cause"]),
-        float(body["created_wall_s"]),
-        str(body["method"]),
-        tuple(programs),
-        missed,
-    )
+        path, str(body["label"]), str(body["cause"]), float(body["created_wall_s"]), str(body["method"]),
+        tuple(programs), missed,
+    )  # fmt: skip
 
 
 def _digest(body: object) -> str:

@@ -90,15 +90,10 @@ class NvmlGpu(Repeated):
     """Readings of the GPUs through this box's NVML library, taken by its own thread."""
 
     def __init__(
-        self,
-        *,
-        period_s: float = _PERIOD_S,
-        hang_s: float = 5.0,
-        retry_s: float = 5.0,
-        now_s: Callable[[], float] = time.monotonic,
-        doing: Callable[[], Mapping[int, tuple[str, int]]] = dict,
+        self, *, period_s: float = _PERIOD_S, hang_s: float = 5.0, retry_s: float = 5.0,
+        now_s: Callable[[], float] = time.monotonic, doing: Callable[[], Mapping[int, tuple[str, int]]] = dict,
         awaited: Callable[[], bool] = bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`doing` returns each worker's phase and its environment steps so far, by process id. It must not block.
 
         `awaited`: whether a program waits for a GPU that is missing.

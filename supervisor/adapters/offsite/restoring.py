@@ -80,17 +80,11 @@ def choose(snapshots: list[ResticSnapshot], wanted: str = "latest") -> ResticSna
 
 
 def restore(
-    restic: Restic,
-    snapshot: ResticSnapshot,
-    target: Path,
-    *,
-    take_over: bool,
-    box: str,
-    wall_s: float,
+    restic: Restic, snapshot: ResticSnapshot, target: Path, *, take_over: bool, box: str, wall_s: float,
     say: Callable[[str], object] = lambda _: None,
     ready: Callable[[Path | None, dict[str, Any]], object] = lambda _, __: None,
     known: list[ResticSnapshot] | None = None,
-) -> Restored:
+) -> Restored:  # fmt: skip
     """Make `target` a state directory with the content of that copy. Raises NotRestored, ResticError or OSError.
 
     `ready` is called when everything except the lease and the journal is in place. It gets the path of the copied

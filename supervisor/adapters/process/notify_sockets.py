@@ -87,18 +87,13 @@ def updated(state: NotifyState, message: dict[str, str], at_ns: int) -> NotifySt
     ready = state.ready or pinged or grew
     moves = grew or pinged or (ready and "STATUS" in message)
     return replace(
-        state,
-        ready=ready,
-        stopping=state.stopping or message.get("STOPPING") == "1",
+        state, ready=ready, stopping=state.stopping or message.get("STOPPING") == "1",
         status="".join(c for c in message.get("STATUS", state.status) if c.isprintable())[:_STATUS_CHARS],
-        progress_ns=at_ns if moves else state.progress_ns,
-        pings=min(2, state.pings + (grew or watched)),
+        progress_ns=at_ns if moves else state.progress_ns, pings=min(2, state.pings + (grew or watched)),
         deadline_ns=at_ns + extend_us * 1000 if extend_us is not None else state.deadline_ns,
-        steps=state.steps if steps is None else steps,
-        ckpt_step=state.ckpt_step if ckpt_step is None else ckpt_step,
-        ckpt_ns=state.ckpt_ns if ckpt_step is None else at_ns,
-        ckpt_count=state.ckpt_count + (ckpt_step is not None),
-    )
+        steps=state.steps if steps is None else steps, ckpt_step=state.ckpt_step if ckpt_step is None else ckpt_step,
+        ckpt_ns=state.ckpt_ns if ckpt_step is None else at_ns, ckpt_count=state.ckpt_count + (ckpt_step is not None),
+    )  # fmt: skip
 
 
 def _whole(text: str | None) -> int | None:

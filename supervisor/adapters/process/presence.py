@@ -25,16 +25,8 @@ GONE = "GONE"  # the record says that it runs, but it does not
 UNKNOWN = "UNKNOWN"
 _WAITING = {Phase.QUEUED, Phase.BACKOFF, Phase.GATED}
 _OF_A_PROCESS = (
-    "pid",
-    "uptime_s",
-    "worker_phase",
-    "steps_per_s",
-    "eta_s",
-    "proc_state",
-    "rss_bytes",
-    "memory_bytes",
-    "pressure",
-)
+    "pid", "uptime_s", "worker_phase", "steps_per_s", "eta_s", "proc_state", "rss_bytes", "memory_bytes", "pressure",
+)  # fmt: skip
 
 
 def corrected(view: Mapping[str, Any], attempt: Attempt | None, *, rebooted: bool | None) -> dict[str, Any]:

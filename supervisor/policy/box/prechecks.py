@@ -276,16 +276,9 @@ class Change(Record):
 
 
 def weigh(
-    settings: PrecheckSettings,
-    found: Sequence[Objection],
-    *,
-    present: int,
-    now_s: float,
-    vetoes: Mapping[str, int],
-    held: Mapping[str, StandingObjection],
-    unseen: Collection[str] = (),
-    blind: Collection[str] = (),
-) -> tuple[tuple[Change, ...], dict[str, StandingObjection]]:
+    settings: PrecheckSettings, found: Sequence[Objection], *, present: int, now_s: float, vetoes: Mapping[str, int],
+    held: Mapping[str, StandingObjection], unseen: Collection[str] = (), blind: Collection[str] = (),
+) -> tuple[tuple[Change, ...], dict[str, StandingObjection]]:  # fmt: skip
     """The result of a look: changes of the vetoes in force (rule -> cap), and the objections to keep until the next look.
 
     An objection counts at the level where it was seen: a change of level restarts its time. So heat that remains after a

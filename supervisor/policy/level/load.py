@@ -197,16 +197,9 @@ def reviewed(
 
 
 def rebooted(
-    settings: LoadSettings,
-    costs: Costs,
-    state: LoadState,
-    *,
-    at_s: float,
-    up_s: float,
-    weight: float,
-    charged: int | None = None,
-    cap: Cap | None = None,
-) -> Step:
+    settings: LoadSettings, costs: Costs, state: LoadState, *, at_s: float, up_s: float, weight: float,
+    charged: int | None = None, cap: Cap | None = None,
+) -> Step:  # fmt: skip
     """The level to continue at, after a reboot of the host.
 
     `weight` is the share of the reboot that counts against the load (`policy/level/attribution.py`). `charged` is the level

@@ -164,6 +164,7 @@ class Bar(Record):
     step: int
     at_s: float
     drawn_s: float = 0.0
+    is_part: bool = False  # it began again after it was full: it shows an epoch, not the training
 
     @property
     def is_full(self) -> bool:
@@ -300,7 +301,10 @@ class _Making:
         known = next((each for each in (bar, other) if each is not None and each.target == target), new)
         added_s = max(0.0, row.at_s - known.at_s) if self._now.drawn == target else 0.0
         firsts = _with_first(known.first_steps, step)
-        seen = replace(known, first_steps=firsts, step=step, at_s=row.at_s, drawn_s=known.drawn_s + added_s)
+        seen = replace(
+            known, first_steps=firsts, step=step, at_s=row.at_s, drawn_s=known.drawn_s + added_s,
+            is_part=known.is_part or known.step - step > target / 2,
+        )  # fmt: skip
         if bar is None or target == bar.target:
             self._now = replace(self._now, bar=seen, drawn=target)
             return True

@@ -4,7 +4,7 @@ The rule for an end that extralife did not ask for, first match wins:
 
 | observation | verdict |
 |---|---|
-| it hung at 99 % of its target or more | finished, and hung at its exit |
+| it hung at 99 % of its target or more (not that of a bar which began anew) | finished, and hung at its exit |
 | it died after it had resumed at its target | finished; the reason names the death |
 | a success code (`done_codes`), not known to be at 90 % of its target, after an exception | a crash behind a pipe |
 | a success code below 90 % of its target, and one more step was due | asked to leave from outside: a death |
@@ -50,6 +50,7 @@ from typing import Final
 from supervisor.formats import span
 from supervisor.policy.worker import out_of_memory
 from supervisor.policy.worker.diagnosis import Diagnosis
+from supervisor.policy.worker.figures import Bar
 from supervisor.records import Record, replace
 
 _AT: Final = 0.99  # share of the target: nothing is left to train
@@ -74,6 +75,7 @@ class Course(Record):
     grace_s: float = 0.0  # ... and this time
     decided: bool = False  # a client says that it leaves by itself before its target
     exception: str = ""  # the exception that its output ends with
+    bar: Bar | None = None  # the progress bar that alone shows the target
     apart: int = 0  # the least distance between its first three steps; 0: unknown
 
     def _has(self, step: int | None, share: float) -> bool:
@@ -91,8 +93,9 @@ class Course(Record):
     def judge(self, verdict: Diagnosis) -> Diagnosis:
         """The verdict on the end, given the one from its exit status (`diagnosis.py`)."""
         where = "" if self.steps is None or self.target is None else f" at step {self.steps:,} of {self.target:,}"
-        if verdict.cause == "stalled" and self._has(self.steps, _AT):
-            return Diagnosis("done", counted=False, why=f"finished{where}, but hung at its exit: {verdict.why}")
+        if verdict.cause == "stalled" and self._has(self.steps, _AT) and not (self.bar and self.bar.is_part):
+            why = f"finished{where}, but hung at its exit: {verdict.why}"
+            return Diagnosis("done", counted=False, why=why, doubtful=self.bar is not None)
         if verdict.counted and verdict.cause not in {"stalled", "diverged", "sick"} and self._has(self.resumed_step, 1.0):
             return Diagnosis("done", counted=False, why=f"finished{where}, where it had resumed: {verdict.why}")
         if verdict.cause != "done":
