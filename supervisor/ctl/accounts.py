@@ -171,16 +171,11 @@ _EXPENDABLE = ("MTTD", "AVAILABLE", "REBOOTS", "MTTR")  # what a narrow terminal
 def _figure_row(sheet: dict[str, Any]) -> tuple[str, ...]:
     unknown = f" +{sheet['lost_unknown']} unknown" if sheet["lost_unknown"] else ""
     return (
-        text.printable("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]),
-        text.percent(sheet["ettr"]),
-        text.percent(sheet["goodput"]),
-        text.percent(sheet["availability"]),
-        str(sheet["failures"]),
-        str(sheet["reboots"]),
-        text.UNKNOWN if sheet["mttd_s"] is None else span(sheet["mttd_s"]),
-        text.UNKNOWN if sheet["mttr_s"] is None else span(sheet["mttr_s"]),
-        f"{sheet['lost_steps']:,}{unknown}",
-    )
+        text.printable("ALL SLOTS" if sheet["name"] == "slots" else sheet["name"]), text.percent(sheet["ettr"]),
+        text.percent(sheet["goodput"]), text.percent(sheet["availability"]), str(sheet["failures"]),
+        str(sheet["reboots"]), text.UNKNOWN if sheet["mttd_s"] is None else span(sheet["mttd_s"]),
+        text.UNKNOWN if sheet["mttr_s"] is None else span(sheet["mttr_s"]), f"{sheet['lost_steps']:,}{unknown}",
+    )  # fmt: skip
 
 
 def _levels(levels: dict[str, dict[str, Any]]) -> list[str]:

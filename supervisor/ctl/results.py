@@ -50,15 +50,11 @@ def page(found: dict[str, Any]) -> list[str]:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     least, most = row["env_steps_min"], row["env_steps_max"]
     return (
-        text.printable(row["game"]),
-        text.printable(row["algo"] or text.UNKNOWN),
-        text.UNKNOWN if row["resolution"] is None else str(row["resolution"]),
-        str(row["seeds"]),
-        f"{least:,}" if least == most else f"{least:,}..{most:,}",
-        f"{row['test_games']:,}",
-        *(_number(row[f"return_{what}"]) for what in ("mean", "std", "min", "max")),
-        _number(row["hns_mean"]),
-    )
+        text.printable(row["game"]), text.printable(row["algo"] or text.UNKNOWN),
+        text.UNKNOWN if row["resolution"] is None else str(row["resolution"]), str(row["seeds"]),
+        f"{least:,}" if least == most else f"{least:,}..{most:,}", f"{row['test_games']:,}",
+        *(_number(row[f"return_{what}"]) for what in ("mean", "std", "min", "max")), _number(row["hns_mean"]),
+    )  # fmt: skip
 
 
 def _number(value: float | None) -> str:

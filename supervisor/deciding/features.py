@@ -8,15 +8,7 @@ from typing import Final
 from supervisor.deciding.context import Feature
 
 NAMES: Final = (
-    "foundations",
-    "supervision",
-    "clocks",
-    "own_checkpoints",
-    "backups",
-    "notices",
-    "when_done",
-    "offsite",
-    "cluster",
+    "foundations", "supervision", "clocks", "own_checkpoints", "backups", "notices", "when_done", "offsite", "cluster",
     "alerts",
-)
+)  # fmt: skip
 FEATURES: Final[tuple[Feature, ...]] = tuple(import_module(f"supervisor.deciding.{name}").FEATURE for name in NAMES)

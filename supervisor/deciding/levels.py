@@ -286,15 +286,9 @@ def on_reboot(context: DecisionContext, reboot: facts.HostRebooted, before: Runn
     charged = left if found.left and left is not None else place
     rule = replace(context.settings.load, names=names(context))
     after, verdict = load.rebooted(
-        rule,
-        costs(context.state),
-        remembered,
-        at_s=context.now_s,
-        up_s=up_s,
-        weight=found.weight,
-        charged=charged,
+        rule, costs(context.state), remembered, at_s=context.now_s, up_s=up_s, weight=found.weight, charged=charged,
         cap=cap(context),
-    )
+    )  # fmt: skip
     pin = context.state.climb.pin
     if pin is not None:
         after = load.placed(after, place)

@@ -98,12 +98,8 @@ def _move(context: DecisionContext, program: Program, spec: ProgramSpec, why: st
     context.record(_configured(spec, f"settings of {why}", level_only=True, moved=True))
     if program.attempt is not None:
         stop(
-            context,
-            program,
-            program.attempt,
-            reason="level",
-            by="extralife",
+            context, program, program.attempt, reason="level", by="extralife",
             why=f"moves to level {context.settings.level.name}",
-        )
+        )  # fmt: skip
     elif program.phase is Phase.FATAL and program.wanted and program.exit_cause in out_of_memory.CAUSES:
         context.record(facts.Requeued(f"level {context.settings.level.name} may need less memory", program.name))

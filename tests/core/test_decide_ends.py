@@ -84,6 +84,12 @@ def test_one_that_shows_no_step_has_not_come_farther_than_those_before_it_or_its
     assert core.told(facts.Exited)[-1].why.endswith("exit code 0 at step 34 of 100")
 
 
+def test_a_script_that_goes_on_after_its_training_was_killed_is_a_doubtful_finish():
+    core = running()
+    core.ended("t", code=0, last_lines=("run.sh: line 2:  7 Killed                  python3 train.py", "Done"))
+    assert core.told(facts.Finished)[-1].doubtful
+
+
 @pytest.mark.parametrize(("signal", "after_s", "phase"), [("SIGTERM", 5.0, Phase.STARTING), ("SIGTERM", 25.0, Phase.DONE), ("SIGUSR1", 5.0, Phase.DONE)])  # fmt: skip
 def test_an_operators_signal_just_before_the_end_is_a_request_from_outside(signal, after_s, phase):
     core = running()

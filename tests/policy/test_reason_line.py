@@ -70,4 +70,8 @@ def test_a_rank_that_runs_out_of_memory_is_no_crash():
 def test_an_exception_that_ended_a_program_is_one_that_nobody_handled(before, last, found):
     lines = (before, "Traceback (most recent call last):", "  File x", last)
     assert unhandled(lines) == unhandled((*lines, "wandb: synced")) == found
+    shell = "./run.sh: line 3:  9861 Killed                  python3 train.py"
+    assert unhandled((shell, *lines, "Done")) == (found or shell)
+    assert unhandled(("Segmentation fault (core dumped)", "Done")) == "Segmentation fault (core dumped)"
+    assert unhandled(("Killed 3 monsters", "./run.sh: line 9: 7 Terminated    tensorboard")) == ""
     assert unhandled(("ValueError: of a log", "bye")) == unhandled(()) == ""

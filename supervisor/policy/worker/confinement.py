@@ -55,8 +55,6 @@ def limits(settings: CgroupSettings, *, memory_mb: int | None, cpu_weight: int |
     """The limits of an attempt. `memory_mb` is the level's, `cpu_weight` the program's own; None: not configured."""
     high = None if memory_mb is None else memory_mb * _MB
     return Limits(
-        memory_high_bytes=high,
-        memory_max_bytes=None if high is None else int(high * (1 + settings.memory_slack)),
-        pids_max=settings.pids_max,
-        cpu_weight=settings.cpu_weight if cpu_weight is None else cpu_weight,
-    )
+        memory_high_bytes=high, memory_max_bytes=None if high is None else int(high * (1 + settings.memory_slack)),
+        pids_max=settings.pids_max, cpu_weight=settings.cpu_weight if cpu_weight is None else cpu_weight,
+    )  # fmt: skip

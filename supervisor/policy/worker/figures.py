@@ -92,8 +92,6 @@ _ABANDONED_S: Final = 1800.0
 _DRAWN_S: Final = 10.0
 _MOST: Final = 2.0**63
 _TRIALS: Final = frozenset({"eval", "test", "val", "valid", "validation"})
-
-
 A_PATTERN: Final = 'a pattern inside the directory, such as "runs/**/*.jsonl"'
 
 

@@ -6,8 +6,8 @@ The rule for an end that extralife did not ask for, first match wins:
 |---|---|
 | it hung at 99 % of its target or more (not that of a bar which began anew) | finished, and hung at its exit |
 | it died after it had resumed at its target | finished; the reason names the death |
-| a success code (`done_codes`), not known to be at 90 % of its target, after an exception | a crash behind a pipe |
-| a success code below 90 % of its target, and one more step was due | asked to leave from outside: a death |
+| a success code below 90 % of its target or at no known step, after an exception or `Killed` | a crash behind a pipe |
+| a success code (`done_codes`) below 90 % of its target, and one more step was due | asked to leave from outside: a death |
 | the same for the third time without getting farther | finished by its own account, as after an early stop |
 | a success code just after `supervisorctl signal`, target unknown | asked to leave from outside: a death |
 | any other success code | finished (an exception is told); with `restart = "always"` it [starts again](restart.py) |
@@ -39,8 +39,7 @@ at step 29 of a CUDA error, and the shell exits with 0, the code of `tee`: a cra
 epochs 0 to 4 of 5, or each 20th step of 100 up to 80, is finished at its last one, unless an operator's signal came
 just before.
 
-Why not believe 0 alone: most trainers save and exit with 0 on SIGTERM, so somebody's `pkill` would end a night at its first
-minute.
+Why not believe 0 alone: most trainers exit with 0 on SIGTERM, so somebody's `pkill` would end a night at its first minute.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Course(Record):
     ended: tuple[str, ...] = ()  # processes that had to be ended after its clean end ...
     grace_s: float = 0.0  # ... and this time
     decided: bool = False  # a client says that it leaves by itself before its target
-    exception: str = ""  # the exception that its output ends with
+    exception: str = ""  # the exception that its output ends with, or a shell's line of a killed command
     bar: Bar | None = None  # the progress bar that alone shows the target
     apart: int = 0  # the least distance between its first three steps; 0: unknown
 

@@ -34,6 +34,10 @@ _OF_A_LAUNCHER: Final = re.compile(r"(?:\w+\.)*(?:ChildFailedError|CalledProcess
 _ROOT_CAUSE: Final = "Root Cause"
 _ITS_RANK: Final = re.compile(r"\s*rank\s*:\s*(\d+)")
 _ITS_SIGNAL: Final = re.compile(r"\s*traceback\s*:\s*(Signal .*)")
+# What a shell prints of a command that was killed, before it goes on. `Terminated` is how scripts end their helpers.
+_KILLED: Final = re.compile(
+    r"(\S+: (line \d+: )? *\d+ )?(Killed|Segmentation fault|Aborted|Bus error)( \(core dumped\)| {2}.*)?"
+)
 _BAR: Final = re.compile(r"\d+%\|.*\| *\d")
 _WORD: Final = re.compile(r"\w")
 
@@ -47,9 +51,7 @@ def find(lines: Sequence[str]) -> str:
         next((match[1] for line in lines[at:] if (match := pattern.match(line))), None)
         for pattern in (_ITS_RANK, _ITS_SIGNAL)
     )
-    own = [line for rank, line in found if rank == first_rank is not None] or [
-        each for each in (signal,) if each is not None
-    ]
+    own = [line for rank, line in found if rank == first_rank is not None] or ([] if signal is None else [signal])
     others = [line for _, line in found if not _OF_A_LAUNCHER.match(line)]
     plain = [line.strip() for line in lines if line.strip()]
     spoken = [line for line in plain if _WORD.search(line) and not _BAR.search(line)]
@@ -57,12 +59,14 @@ def find(lines: Sequence[str]) -> str:
 
 
 def unhandled(lines: Sequence[str]) -> str:
-    """The exception of the last traceback; empty: none, or one that Python ignored, or Ctrl-C."""
+    """The exception of the last traceback, or a shell's line of a killed command; empty: none, one ignored, or Ctrl-C."""
     lines = [plain_text(line) for line in lines]
     at = max((place for place, line in enumerate(lines) if line.rstrip().endswith(_TRACEBACK)), default=len(lines))
     ignored = at and lines[at - 1].startswith(("Exception ignored", "Exception in thread"))
     line = next((line for _, line in exceptions(lines[at:])), "")
-    return "" if ignored or line.startswith("KeyboardInterrupt") else line
+    if line and not ignored and not line.startswith("KeyboardInterrupt"):
+        return line
+    return next((line.strip() for line in reversed(lines) if _KILLED.fullmatch(line.strip())), "")
 
 
 def exceptions(lines: Sequence[str]) -> list[tuple[str | None, str]]:
