@@ -138,21 +138,18 @@ class Watched(Record):
 
 def check_row(row: Watched) -> Finding | None:
     """Check one row once; None: it is as it should be. Never raises."""
-    finding = _unknown(row)
     try:
         expected = row.expected()
         wrong = row.check() if row.check is not None else ""
-        if expected is None:
-            return replace(finding, look=Look.DAMAGED, detail=wrong) if wrong else None
-        found = of_path(row.path)
+        found = None if expected is None else of_path(row.path)
     except OSError as error:
-        return replace(finding, detail=error.strerror or str(error))
-    if found is None:
-        return replace(finding, look=Look.MISSING)
-    if found != expected:
+        return _finding(row, Look.UNKNOWN, error.strerror or str(error))
+    if expected is not None and found != expected:
+        if found is None:
+            return _finding(row, Look.MISSING)
         how = "it is on another file system" if found.device != expected.device else f"by another {found.kind}"
-        return replace(finding, look=Look.REPLACED, detail=how if found.kind == expected.kind else f"by a {found.kind}")
-    return replace(finding, look=Look.DAMAGED, detail=wrong) if wrong else None
+        return _finding(row, Look.REPLACED, how if found.kind == expected.kind else f"by a {found.kind}")
+    return _finding(row, Look.DAMAGED, wrong) if wrong else None
 
 
 class Foundations(Repeated):
@@ -188,7 +185,7 @@ class Foundations(Repeated):
         newest = self._newest
         found, hung = self._rounds.of({name: partial(_look_at, row, newest.get(name)) for name, row in rows.items()})
         found |= {
-            name: _unknown(rows[name], f"its file system has not answered for {span(self._rounds.hang_s)}")
+            name: _finding(rows[name], Look.UNKNOWN, f"its file system has not answered for {span(self._rounds.hang_s)}")
             for name in hung & rows.keys()
         }
         with self._guard:  # a row that was forgotten meanwhile: its attempt has ended, and its files are removed
@@ -231,9 +228,9 @@ def _put_aside(rows: dict[str, Watched]) -> Iterator[Finding]:
         yield Finding(name, path, Look.REPLACED, f"by a {kind}, which is now {Path(kept).name}", restorable=True)
 
 
-def _unknown(row: Watched, detail: str = "") -> Finding:
+def _finding(row: Watched, look: Look, detail: str = "") -> Finding:
     return Finding(
-        row.name, row.path, Look.UNKNOWN, detail, row.consequence, row.remedy, row.by_others, row.restarts,
+        row.name, row.path, look, detail, row.consequence, row.remedy, row.by_others, row.restarts,
         holds_starts=row.holds_starts,
     )  # fmt: skip
 

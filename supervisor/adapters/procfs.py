@@ -196,8 +196,9 @@ def scan(before: ProcessTable | None = None, again: Container[int] = ()) -> Proc
         found = known.get(pid)
         if found is None or pid in again:
             found = read_stat(pid)
-        if found is not None and found.alive:
-            processes[pid] = found
+            if found is None or not found.alive:
+                continue
+        processes[pid] = found
     changed = None
     if before is not None:
         changed = frozenset(pid for pid, _ in processes.items() ^ known.items())
