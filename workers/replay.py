@@ -174,20 +174,10 @@ class Replay:
     """
 
     def __init__(
-        self,
-        capacity: int,
-        num_envs: int,
-        frame_shape: tuple[int, int] = (84, 84),
-        *,
-        stack: int = 4,
-        n_step: int = 3,
-        gamma: float = 0.99,
-        directory: Path | None = None,
-        identity: Mapping[str, Any] | None = None,
-        boot_id: str | None = None,
-        report: Callable[[str], None] = _print_note,
-        pin_memory: bool = False,
-    ) -> None:
+        self, capacity: int, num_envs: int, frame_shape: tuple[int, int] = (84, 84), *, stack: int = 4, n_step: int = 3,
+        gamma: float = 0.99, directory: Path | None = None, identity: Mapping[str, Any] | None = None,
+        boot_id: str | None = None, report: Callable[[str], None] = _print_note, pin_memory: bool = False,
+    ) -> None:  # fmt: skip
         least = (stack + n_step + 2) * num_envs
         if capacity < least:
             raise ReplayError(f"replay_size {capacity} is too small for {num_envs} environments: at least {least}")
@@ -232,14 +222,9 @@ class Replay:
         return self._size - self.num_envs
 
     def append(
-        self,
-        frames: ArrayLike,
-        actions: ArrayLike,
-        rewards: ArrayLike,
-        terminated: ArrayLike,
-        truncated: ArrayLike,
+        self, frames: ArrayLike, actions: ArrayLike, rewards: ArrayLike, terminated: ArrayLike, truncated: ArrayLike,
         starts: ArrayLike,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Store one vector step; call it after `step`, with the frames that the policy acted on.
 
         frames [N, H, W] uint8: the newest frame of each observation given to the policy; the others: [N], the results

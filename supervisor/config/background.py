@@ -1,8 +1,9 @@
-"""Finds a command that returns at once while its work goes on elsewhere: `docker run -d`, `sbatch`, `python train.py &`.
+"""Finds a command whose end is not that of its work: `docker run -d`, `sbatch`, `python train.py &`, or a loop in a shell.
 
 extralife would call such a program finished, or start it again beside itself. Of a shell, and of a shell script that the
 command names, only the last command counts: `docker run -d IMAGE; docker logs -f NAME` stays. Worked example: `docker run
---gpus all -d IMAGE` is answered with `remove -d`, but in `docker run IMAGE serve -d` the option belongs to IMAGE.
+--gpus all -d IMAGE` is answered with `remove -d`, but in `docker run IMAGE serve -d` the option belongs to IMAGE. A shell
+that loops until its training ends well shows no crash, and one that ends with `wait` or `echo` exits with 0 after a crash.
 """
 
 from __future__ import annotations
@@ -43,13 +44,32 @@ _ROWS: Final = {  # beginning of a command, each word with a space -> what to do
 }
 
 
-def in_script(words: list[str] | tuple[str, ...], directory: str) -> str:
-    """`mistake` in the shell script that a command without mistake names, if it can be read."""
+_RUNS: Final = r"\b(python[\d.]*|torchrun|accelerate|deepspeed) "
+_HIDES: Final = {  # in the text of a shell -> what its end does not show, and what to do
+    rf"\bwhile (true|:|1)\s*(;\s*)?do\b((?!\bdone\b)[\s\S])*{_RUNS}|\buntil [^;\n]*{_RUNS}":
+        "its loop starts the training again, so no crash is seen; remove the loop, because extralife restarts it",
+    r"&[\s\S]*\bwait\s*$": "wait ends with 0 although a training has crashed; write one program each, as with seeds",
+    rf"^(?![\s\S]*(\bset -\w*e|\bexit\b|&&|\|\||\$\?))[\s\S]*{_RUNS}.*[;\n]\s*(echo|date|touch|cp|mv|rm)\b[^;\n]*\s*$":
+        "its last command hides the exit code of the training; begin it with set -e",
+    r"\btrap [^\n]*\bkill (-\S+ )*(0|-\$\$)\W[^\n]*\bEXIT\b":
+        "its trap kills the shell, so a finished training looks killed; let the trap be for INT and TERM",
+}  # fmt: skip
+
+
+def in_shell(words: list[str] | tuple[str, ...], directory: str) -> str:
+    """What is wrong in the text of a shell: among the words of a command without `mistake`, or in the script it names."""
+    if runs_shell(words):
+        return hidden(words[-1])
     at = 1 if len(words) > 1 and words[0].rpartition("/")[2] in SHELLS else 0
     path = Path(directory, words[at])
-    text = read_bounded(str(path), 64 * 1024) if path.is_absolute() else b""
-    found = mistake(text.decode(errors="replace")) if at or _SCRIPT.match(text) else ""
+    script = read_bounded(str(path), 64 * 1024) if path.is_absolute() else b""
+    text = script.decode(errors="replace") if at or _SCRIPT.match(script) else ""
+    found = mistake(text) or hidden(text)
     return f"in {words[at]}, {found}" if found else ""
+
+
+def hidden(text: str) -> str:
+    return next((told for row, told in _HIDES.items() if re.search(row, text)), "")
 
 
 def mistake(command: object) -> str:

@@ -81,7 +81,7 @@ def command(section: Section, *, shell: bool) -> Command:
         return Command()
     directory = section.body.get("directory")
     if not leaves and section.validation.look:
-        leaves = background.in_script(found.words, directory if isinstance(directory, str) else "")
+        leaves = background.in_shell(found.words, directory if isinstance(directory, str) else "")
     if leaves:
         section.warn("command", leaves)
     return found if _fits(section, found) else Command()

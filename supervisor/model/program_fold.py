@@ -144,18 +144,9 @@ def _learned(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
 
 def _forgiven(program: Program) -> Program:
     return replace(
-        program,
-        streak=0,
-        openings=0,
-        silences=0,
-        died_after_s=None,
-        deaths_s=(),
-        death_resumes=(),
-        early_ends=0,
-        suspect_deaths=0,
-        tried=(),
-        acquitted=False,
-    )
+        program, streak=0, openings=0, silences=0, died_after_s=None, deaths_s=(), death_resumes=(), early_ends=0,
+        suspect_deaths=0, tried=(), acquitted=False,
+    )  # fmt: skip
 
 
 def _with_tried_back(program: Program) -> Program:
@@ -350,13 +341,9 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         return program
     blamed = bool(attempt.suspect or program.tried) and fact.cause in BLAMED
     return replace(
-        program,
-        died_after_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None,
+        program, died_after_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None,
         deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],
         death_resumes=(*program.death_resumes, attempt.resumed_step if fact.cause in BLAMED else None)[-MOST_DEATHS:],
-        streak=program.streak + 1,
-        suspect_deaths=program.suspect_deaths + blamed,
-        suspect_spare=attempt.spare,
-        failures=program.failures + 1,
-        restarts=program.restarts + 1,
-    )
+        streak=program.streak + 1, suspect_deaths=program.suspect_deaths + blamed, suspect_spare=attempt.spare,
+        failures=program.failures + 1, restarts=program.restarts + 1,
+    )  # fmt: skip

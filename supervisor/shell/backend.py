@@ -62,19 +62,11 @@ class Published(Record):
 
 class DaemonBackend:
     def __init__(
-        self,
-        inbox: Inbox,
-        replies: Replies,
-        clock: Clock,
-        loaded: config.Loaded,
-        reload: Callable[[], config.Loaded],
-        version: str,
-        shows: Mapping[str, Callable[[], Any]] | None = None,
-        acts: Mapping[str, Callable[[], Json]] | None = None,
-        cgroups: Callable[[], Json] = dict,
-        next_image: Callable[[], list[str]] = list,
-        keep_config: Callable[[config.Loaded], None] = lambda _: None,
-    ) -> None:
+        self, inbox: Inbox, replies: Replies, clock: Clock, loaded: config.Loaded, reload: Callable[[], config.Loaded],
+        version: str, shows: Mapping[str, Callable[[], Any]] | None = None,
+        acts: Mapping[str, Callable[[], Json]] | None = None, cgroups: Callable[[], Json] = dict,
+        next_image: Callable[[], list[str]] = list, keep_config: Callable[[config.Loaded], None] = lambda _: None,
+    ) -> None:  # fmt: skip
         """`reload` reads the configuration again, as at the start. It raises config.ConfigError.
 
         `next_image` returns the reasons why the image that a reload would start could not start. `keep_config` keeps a

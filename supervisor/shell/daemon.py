@@ -299,18 +299,11 @@ class Daemon:
         parts = make_parts(world)
         log_origin(Path(paths.state_dir))
         backend = DaemonBackend(
-            inbox,
-            replies,
-            system_clock,
-            self._loaded,
-            self._reload,
-            self._start.version,
+            inbox, replies, system_clock, self._loaded, self._reload, self._start.version,
             {name: show for part in parts for name, show in part.shows.items()},
-            {page: act for part in parts for page, act in part.acts.items()},
-            groups.view,
-            self._next_image,
+            {page: act for part in parts for page, act in part.acts.items()}, groups.view, self._next_image,
             self._keep_config,
-        )
+        )  # fmt: skip
         watched = Foundations(inbox, system_clock, self._restart_fails)
         performer = Performer(
             paths=adapters.paths, launcher=launcher, probes=probes, notify_sockets=notify_sockets,

@@ -22,16 +22,9 @@ _STEP_S: Final = 2.0  # a smaller change is a gradual correction of the wall clo
 
 class Sampler(Repeated):
     def __init__(
-        self,
-        probes: Probes,
-        clock: Clock,
-        inbox: Inbox,
-        period_s: float,
-        wake: threading.Event,
-        clock_moved: Callable[[], None],
-        gpu: NvmlGpu,
-        host: LocalHost,
-    ) -> None:
+        self, probes: Probes, clock: Clock, inbox: Inbox, period_s: float, wake: threading.Event,
+        clock_moved: Callable[[], None], gpu: NvmlGpu, host: LocalHost,
+    ) -> None:  # fmt: skip
         """Any thread may set `wake` to request a sample before the period is over.
 
         `clock_moved` is called when the wall clock was set, so that calendar jobs can be rescheduled.

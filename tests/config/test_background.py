@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from config_kit import Place
 
-from supervisor.config.background import in_script, mistake
+from supervisor.config.background import in_shell, mistake
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_shell_script_that_the_command_names(place: Place, tmp_path: Path, com
     script = tmp_path / "run"
     for text, leaves in (
         ("python train.py \\\n  --x &\n", True),
-        ("python train.py &\nwait\n", False),
+        ("python train.py &\ntail -f log\n", False),
         ("it's 'open", False),
     ):
         script.write_text(f"#!/usr/bin/env bash\n# a 'comment\n{text}")
@@ -92,7 +92,31 @@ def test_a_shell_script_that_the_command_names(place: Place, tmp_path: Path, com
         told = place.load(f'[program.x]\ncommand = {json.dumps(command)}\ndirectory = "{tmp_path}"\n').warnings
         assert [f"{script.name}, with & at its end" in each for each in told] == [True] * leaves
     script.write_text("#!/usr/bin/env python3\nx &\n")
-    assert in_script(["./run"], str(tmp_path)) == ""
+    assert in_shell(["./run"], str(tmp_path)) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("while true; do\n  python3 train.py\n  sleep 5\ndone", "its loop"),
+        ("until python train.py; do sleep 1; done", "its loop"),
+        ("until nc -z db 5432; do sleep 1; done; python train.py", ""),
+        ("while true; do nvidia-smi; sleep 60; done & python train.py", ""),
+        ("python a.py & python b.py & wait", "wait ends with 0"),
+        ("python train.py\necho Done\n", "its last command hides"),
+        ("set -euo pipefail\npython train.py\necho Done\n", ""),
+        ("python train.py && echo Done", ""),
+        ("echo begins; python train.py", ""),
+        ("trap 'trap - SIGTERM && kill -- -$$' EXIT\npython train.py", "its trap"),
+        ("trap 'kill 0' SIGINT SIGTERM EXIT; python train.py", "its trap"),
+        ("trap 'kill $(jobs -p)' EXIT; python train.py", ""),
+    ],
+)
+def test_a_shell_that_hides_how_its_training_ended(text: str, told: str) -> None:
+    for words in (["bash", "-c", text], ["/bin/bash", "-o", "pipefail", "-c", text]):
+        found = in_shell(words, "")
+        assert found.startswith(told)
+        assert bool(found) is bool(told)
 
 
 def test_it_is_a_warning_and_part_of_the_advice_to_set_a_shell(place: Place) -> None:
