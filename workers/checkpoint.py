@@ -68,14 +68,9 @@ class Checkpointer(Store):
     # saving
 
     def save(
-        self,
-        env_steps: int,
-        tensors: Mapping[str, torch.Tensor],
-        state: Mapping[str, Any],
-        *,
-        mean_return: float | None,
-        stall_s: float,
-    ) -> bool:
+        self, env_steps: int, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any], *,
+        mean_return: float | None, stall_s: float,
+    ) -> bool:  # fmt: skip
         """Begin to write a checkpoint; False when the previous one is still being written.
 
         `tensors` must be clones (on any device) that do not change any more; `state` is JSON. Raises TypeError for data

@@ -396,7 +396,7 @@ def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course
     course = Course(
         at, target, resumed, program.short_ends, watch.signal if watch is not None and signalled else "",
         ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
-        reason_line.unhandled(ending.last_lines), bar,
+        reason_line.unhandled(ending.last_lines), bar, ending.shown.laps,
         min(abs(after - before) for before, after in pairwise(shown)) if len(shown) == resume_step.FIRSTS else 0,
     )  # fmt: skip
     return course, steps

@@ -49,13 +49,10 @@ def _claim(context: DecisionContext, program: Program, spec: ProgramSpec) -> Cla
     if not asks and program.gpus is None and not as_others:
         return Claim()
     return Claim(
-        asks=asks,
-        used=program.gpus,
-        as_others=as_others,
-        gpu=gpu_of(context, spec),
+        asks=asks, used=program.gpus, as_others=as_others, gpu=gpu_of(context, spec),
         free_choice=spec.gpu is None and spec.visible is None,
         hides=spec.visible if hides_all(spec.visible, place, context.memory.gpus) else None,
-    )
+    )  # fmt: skip
 
 
 def _gpus(context: DecisionContext) -> Gpus | None:
@@ -90,18 +87,15 @@ def _wish(context: DecisionContext, program: Program, spec: ProgramSpec, waiting
     fallback = context.settings.gate.fallback_batch if spec.fallback_batch is None else spec.fallback_batch
     batch_size = program.batch_size(context.state.level) or spec.batch_size
     return Wish(
-        gpu=index,
-        pinned=spec.gpu is not None,
-        claimed=_claim(context, program, spec).why != "",
-        configured_bytes=context.settings.min_free_mb(spec) * MB,
-        learned_bytes=held.gpu_bytes,
+        gpu=index, pinned=spec.gpu is not None, claimed=_claim(context, program, spec).why != "",
+        configured_bytes=context.settings.min_free_mb(spec) * MB, learned_bytes=held.gpu_bytes,
         poll_s=settings.poll_s if spec.gate_poll_s is None else spec.gate_poll_s,
         timeout_s=settings.timeout_s if spec.gate_timeout_s is None else spec.gate_timeout_s,
         on_timeout=settings.on_timeout,
         fallback_batch=None if fallback is None or (batch_size is not None and fallback >= batch_size) else fallback,
         waited_s=context.now_s - program.since_s if program.phase is Phase.GATED and not program.gpu_lost else None,
         behind=waiting.get(index, ""),
-    )
+    )  # fmt: skip
 
 
 def _reserved_bytes(context: DecisionContext, but: str, gpu: int | None) -> int:

@@ -200,10 +200,9 @@ def _level_chosen(state: State, stamped: Stamped, fact: facts.LevelChosen) -> St
 
 
 def _climbed(
-    climb: Climb,
-    stamped: Stamped,
+    climb: Climb, stamped: Stamped,
     fact: facts.LadderLaid | facts.Reviewed | facts.RebootJudged | facts.NodeFaultJudged | facts.LevelSettled,
-) -> Climb:
+) -> Climb:  # fmt: skip
     match fact:
         case facts.LadderLaid():
             return replace(climb, load=fact.load, ladder=tuple(zip(fact.levels, fact.shapes, strict=False)))
@@ -233,10 +232,9 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
     unclean = fact.cause == "unclean"
     uptimes = record.uptimes_s + ((fact.up_s,) if unclean and fact.up_s is not None else ())
     record = LevelRecord(
-        up_s=record.up_s + (fact.up_s or 0.0),
-        reboots=record.reboots + (1 if unclean else 0),
+        up_s=record.up_s + (fact.up_s or 0.0), reboots=record.reboots + (1 if unclean else 0),
         uptimes_s=uptimes[-_UPTIMES_KEPT:],
-    )
+    )  # fmt: skip
     by_cause = state.reboots_by_cause
     if fact.cause != "moved":
         by_cause = {**by_cause, fact.cause: by_cause.get(fact.cause, 0) + 1}
@@ -245,15 +243,11 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
         steps = furthest(program.steps, fact.steps.get(name))  # of the last sign of life
         programs[name] = replace(program, steps=steps, counts=advanced(program.counts, program.steps, steps))
     return replace(
-        state,
-        levels={**state.levels, fact.level: record},
-        climb=climb,
-        reboots=(*state.reboots, reboot)[-_REBOOTS_KEPT:],
-        reboots_total=state.reboots_total + (fact.cause != "moved"),
-        reboots_by_cause=by_cause,
-        box=state.box and replace(state.box, outlived=state.box.outlived + 1),
+        state, levels={**state.levels, fact.level: record}, climb=climb,
+        reboots=(*state.reboots, reboot)[-_REBOOTS_KEPT:], reboots_total=state.reboots_total + (fact.cause != "moved"),
+        reboots_by_cause=by_cause, box=state.box and replace(state.box, outlived=state.box.outlived + 1),
         programs=programs,
-    )
+    )  # fmt: skip
 
 
 def _identified(state: State, stamped: Stamped, fact: facts.BoxIdentified) -> State:

@@ -84,6 +84,12 @@ def test_one_that_shows_no_step_has_not_come_farther_than_those_before_it_or_its
     assert core.told(facts.Exited)[-1].why.endswith("exit code 0 at step 34 of 100")
 
 
+def test_the_steps_of_an_epoch_are_not_compared_with_a_target_of_all():
+    core = running(figures=Sources(target_steps=240))
+    core.ended("t", code=0, shown=Figures(steps=59, laps=3))
+    assert core.told(facts.Finished)[-1].doubtful
+
+
 def test_a_script_that_goes_on_after_its_training_was_killed_is_a_doubtful_finish():
     core = running()
     core.ended("t", code=0, last_lines=("run.sh: line 2:  7 Killed                  python3 train.py", "Done"))

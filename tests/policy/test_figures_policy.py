@@ -239,7 +239,8 @@ def test_a_bar_that_begins_again_shows_a_part_of_the_training():
     once = drawn((0.0, 0, 50), (1.0, 50, 50), (2.0, 30, 50))
     assert not once.bar.is_part, "two ranks may draw the same bar"
     again = drawn((3.0, 1, 50), (4.0, 50, 50), before=once)
-    assert (again.bar.is_part, again.steps) == (True, 50)
+    assert (again.bar.is_part, again.steps, again.laps) == (True, 50, 1)
+    assert steps(0, 50, 26, 12, 50, 0, 3).laps == 2, "a rewind to more than half is none"
 
 
 def test_an_abandoned_bar_is_left_after_half_an_hour():

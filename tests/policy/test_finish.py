@@ -30,6 +30,9 @@ STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator)
         (DONE, Course(90_000, 100_000, signal="SIGTERM"), "done", "finished, exit code 0"),
         (DONE, Course(60, 100, short_ends=(60,)), "left", "asked to leave from outside (or an early stop): exit code 0 at step 60 of 100"),
         (DONE, Course(60, 100, short_ends=(60, 60)), "done", "finished, exit code 0 at step 60 of 100: it has ended there 3 times by itself"),
+        (DONE, Course(60, 100, laps=1), "left", "asked to leave from outside (or an early stop): exit code 0 at step 60 of 100"),
+        (DONE, Course(60, 100, laps=2, bar=Bar(100, (), 60, 9.0)), "left", "asked to leave from outside (or an early stop): exit code 0 at step 60 of 100"),
+        (DONE, Course(60, 100, laps=2), "done", "finished, exit code 0 at step 60 of 100, a step that begins anew in each epoch, so target_steps does not fit it"),
         (DONE, Course(61, 100, short_ends=(60, 60)), "left", "asked to leave from outside (or an early stop): exit code 0 at step 61 of 100"),
         (DONE, Course(29, 100, short_ends=(29, 29), exception="RuntimeError: CUDA error"), "crash",
          "exit code 0 at step 29 of 100, but its output ends with an exception (behind a pipe, set -o pipefail): RuntimeError: CUDA error"),
@@ -59,7 +62,12 @@ def test_the_verdict_on_an_end(verdict, course, cause, why):
     found = course.judge(verdict)
     assert (found.cause, found.why) == (cause, why)
     assert found.counted is (cause not in {"done", "stopped"})
-    doubts = ("that was the training" in why, why.startswith("finished, exit code 0, but"), course.bar and cause == "done")
+    doubts = (
+        "that was the training" in why,
+        why.startswith("finished, exit code 0, but"),
+        course.bar and cause == "done",
+        "begins anew" in why,
+    )
     assert found.doubtful is any(doubts)
 
 

@@ -153,14 +153,9 @@ class Learner(on_policy.Learner):
 
 
 def gae(
-    rewards: NDArray[np.float32],
-    values: NDArray[np.float32],
-    terminated: NDArray[np.bool_],
-    done: NDArray[np.bool_],
-    *,
-    gamma: float,
-    lambda_: float,
-) -> NDArray[np.float32]:
+    rewards: NDArray[np.float32], values: NDArray[np.float32], terminated: NDArray[np.bool_], done: NDArray[np.bool_],
+    *, gamma: float, lambda_: float,
+) -> NDArray[np.float32]:  # fmt: skip
     """Advantages [T, N]; the last row of `values` [T + 1, N] belongs to the observation after the last row.
 
     Worked example: one environment, gamma = lambda = 1, rewards 0, 0, 1, the third terminated, all values 0.5: the deltas

@@ -104,14 +104,9 @@ class Learner(on_policy.Learner):
 
 
 def lambda_returns(
-    rewards: NDArray[np.float32],
-    best: NDArray[np.float32],
-    terminated: NDArray[np.bool_],
-    done: NDArray[np.bool_],
-    *,
-    gamma: float,
-    lambda_: float,
-) -> NDArray[np.float32]:
+    rewards: NDArray[np.float32], best: NDArray[np.float32], terminated: NDArray[np.bool_], done: NDArray[np.bool_], *,
+    gamma: float, lambda_: float,
+) -> NDArray[np.float32]:  # fmt: skip
     """Returns [T, N]; `best` [T + 1, N] is max_a Q of each observation, including the one after the last row.
 
     Worked example: one environment, gamma = 1, lambda = 0.5, rewards 0, 1, best 0.2, 0.4, 0.6, nothing done:

@@ -182,6 +182,7 @@ class Figures(Record):
     values: Mapping[str, float] = field(default_factory=dict)
     bad: bool = False  # the newest loss was not finite
     rank: int | None = None  # of the source of its steps
+    laps: int = 0  # how often they fell to less than half: they begin anew in each epoch
     given_rate: float | None = None  # steps a second, as the script reports
     returns: tuple[float, ...] = ()  # of the newest episodes
     marks: tuple[tuple[float, int], ...] = ()  # (time, step) of the newest minute
@@ -323,7 +324,8 @@ class _Making:
         elif row.rank > rank or step == self._now.steps:
             return False
         elif row.rank != EVENTS or step > (self._now.steps or 0):
-            self._now = replace(self._now, steps=step, first_steps=_with_first(self._now.first_steps, step))
+            laps = self._now.laps + (step < (self._now.steps or 0) / 2)
+            self._now = replace(self._now, steps=step, first_steps=_with_first(self._now.first_steps, step), laps=laps)
         else:  # a curve over another axis: it does not move the step
             return True
         at_s = row.at_s

@@ -8,6 +8,7 @@ The rule for an end that extralife did not ask for, first match wins:
 | it died after it had resumed at its target | finished; the reason names the death |
 | a success code below 90 % of its target or at no known step, after an exception or `Killed` | a crash behind a pipe |
 | a success code (`done_codes`) below 90 % of its target, and one more step was due | asked to leave from outside: a death |
+| the same by a step that fell back twice, as one of an epoch does | finished; doubtful: `target_steps` does not fit it |
 | the same for the third time without getting farther | finished by its own account, as after an early stop |
 | a success code just after `supervisorctl signal`, target unknown | asked to leave from outside: a death |
 | any other success code | finished (an exception is told); with `restart = "always"` it [starts again](restart.py) |
@@ -55,6 +56,7 @@ from supervisor.records import Record, replace
 _AT: Final = 0.99  # share of the target: nothing is left to train
 _SHORT: Final = 0.9  # below this share, the missing steps are not only unprinted
 _MOST_SHORT_ENDS: Final = 3
+_MOST_LAPS: Final = 2  # one may be a rollback of its own
 _NO_WORK_S: Final = 1.0  # a command that leaves this soon has done nothing itself
 _LAUNCH_S: Final = 30.0  # a launcher may load modules and activate an environment first
 BACKGROUND, ENDED = "background", "ended"  # what remained after the grace of a clean end
@@ -75,6 +77,7 @@ class Course(Record):
     decided: bool = False  # a client says that it leaves by itself before its target
     exception: str = ""  # the exception that its output ends with, or a shell's line of a killed command
     bar: Bar | None = None  # the progress bar that alone shows the target
+    laps: int = 0  # how often its step fell to less than half: it counts the steps of an epoch
     apart: int = 0  # the least distance between its first three steps; 0: unknown
 
     def _has(self, step: int | None, share: float) -> bool:
@@ -105,6 +108,9 @@ class Course(Record):
             cause = out_of_memory.of_last_lines((self.exception,)) or "crash"
             return Diagnosis(cause, counted=True, why=f"{how}{where}{piped}")
         if where and self.steps is not None and self._is_short(self.steps):
+            if self.laps >= _MOST_LAPS and self.bar is None and not self.signal:
+                why = f"{verdict.why}{where}, a step that begins anew in each epoch, so target_steps does not fit it"
+                return replace(verdict, why=why, doubtful=True)
             if len(short_ends(self.short_ends, self.steps)) < _MOST_SHORT_ENDS:
                 by = self.signal or "or an early stop"
                 return Diagnosis("left", counted=True, why=f"asked to leave from outside ({by}): {how}{where}")
