@@ -201,13 +201,10 @@ def _parser() -> argparse.ArgumentParser:
         kind = {int: "N", float: "X", bool: "true|false", str: "NAME"}[option.kind]
         choices = ",".join(option.choices) if len(option.choices) in range(1, 9) else ""
         parser.add_argument(
-            option.flag,
-            dest=option.name,
-            metavar=f"{{{choices}}}" if choices else kind,
-            help=f"{option.help} (default: {_default(option)})".replace("%", "%%"),
-            nargs="?",
+            option.flag, dest=option.name, metavar=f"{{{choices}}}" if choices else kind,
+            help=f"{option.help} (default: {_default(option)})".replace("%", "%%"), nargs="?",
             const="true" if option.kind is bool else "",
-        )
+        )  # fmt: skip
     return parser
 
 

@@ -123,13 +123,9 @@ def make(spec: Spec, seeds: list[int], threads: int, *, learning: bool = True) -
         if not learning:
             options["noop_max"] = 1  # none: tests draw their own (`evaluate.py`)
     pool = envpool.make(
-        _task(spec.game),
-        env_type="gymnasium",
-        num_envs=len(seeds),
-        seed=seeds,
-        num_threads=min(threads, len(seeds)),
+        _task(spec.game), env_type="gymnasium", num_envs=len(seeds), seed=seeds, num_threads=min(threads, len(seeds)),
         **options,
-    )
+    )  # fmt: skip
     return Envs(pool, spec, len(seeds), clip=learning)
 
 

@@ -202,12 +202,9 @@ class Settings:
     # load
     num_envs: int = _option(None, "parallel environments; the level's when not given", low=1, high=4096)
     batch_size: int = _option(
-        None,
-        "transitions per update; the level's when not given; auto: at most that, and valid",
-        low=1,
-        high=65536,
+        None, "transitions per update; the level's when not given; auto: at most that, and valid", low=1, high=65536,
         words=(AUTO,),
-    )
+    )  # fmt: skip
     fallback_batch: int | None = _option(
         None, "batch after the first time out of memory; when not given the next that divides", low=1, high=65536
     )

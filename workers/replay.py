@@ -301,12 +301,10 @@ class Replay:
         torch.index_select(self._flat, 0, torch.from_numpy(index.reshape(-1)), out=frames)
         both = frames.view(2, batch_size, self.stack, *self._geometry.frame_shape)
         return Batch(
-            obs=both[0],
-            actions=torch.from_numpy(steps["action"].astype(np.int64)),
-            returns=torch.from_numpy(returns.astype(np.float32)),
-            next_obs=both[1],
+            obs=both[0], actions=torch.from_numpy(steps["action"].astype(np.int64)),
+            returns=torch.from_numpy(returns.astype(np.float32)), next_obs=both[1],
             discounts=torch.from_numpy(discounts.astype(np.float32)),
-        )
+        )  # fmt: skip
 
     def _draw(self, count: int, generator: np.random.Generator) -> tuple[NDArray[Any], ...]:
         low, population = self._oldest(), len(self)

@@ -317,8 +317,9 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(context.now_s, ending.ended_at_s))
     time_spent.record_end(context, *context.present(name), ending, ended_at_s)
     watch = context.memory.watch(name, attempt.token)
-    if watch is not None and watch.sample.own is not None:
-        own_checkpoints.note_last(context, name, watch.sample.own)
+    own = ending.own or (None if watch is None else watch.sample.own)
+    if own is not None:
+        own_checkpoints.note_last(context, name, own)
     accounted = context.state.oom_kills
     if not ending.oom_own:
         killed = verdict.cause == out_of_memory.OOM_KILLED

@@ -169,6 +169,7 @@ class Ending(Record):
     target: int | None = None  # from the last beat, in steps
     decided: bool = False  # by the last beat, it left by itself before its target
     shown: Figures = field(default_factory=Figures)  # its own output, read to the end: it may have come further
+    own: OwnCheckpoint | None = None  # its newest checkpoint after a success without a step; None: not looked at
     ckpt_step: int | None = None
     ckpt_at_s: float | None = None  # when that checkpoint was durable, in journal time
     reports: tuple[Report, ...] = ()

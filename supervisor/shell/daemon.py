@@ -48,6 +48,7 @@ from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orp
 from supervisor.adapters.process.cgroups import OwnCgroup
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.evidence import LocalEvidence
+from supervisor.adapters.process.last_checkpoint import last_checkpoint
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
@@ -274,8 +275,9 @@ class Daemon:
             )  # fmt: skip
         else:
             local = self._local = LocalLauncher(
-                paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last
-            )
+                paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last,
+                lambda name: last_checkpoint(loop.settings.program(name), paths.run_dir(name), system_clock),
+            )  # fmt: skip
             looks = LocalProbes(paths, system_clock, notify_sockets, groups, newest_own, figures)
             adapters = ProgramAdapters(
                 paths, local, looks, Controls(paths, system_clock),

@@ -128,13 +128,9 @@ def test_without_apprise_a_sentence_says_what_to_install():
     code = "import sys; sys.modules['apprise'] = None; import runpy; runpy.run_path(sys.argv[1], run_name='__main__')"
     asked = '{"url": "ntfy://x", "title": "t", "body": "b", "severity": "info", "timeout_s": 5}'
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code, alert_delivery._CHILD],
-        input=asked,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+        [sys.executable, "-P", "-c", code, alert_delivery._CHILD], input=asked, capture_output=True, text=True,
+        timeout=60, check=True,
+    )  # fmt: skip
     assert done.stdout == (
         '{"error": "the package apprise is not installed: pip install \'extralife[alerts]\' into extralife\'s environment"}\n'
     )

@@ -100,10 +100,8 @@ def test_azure_announces_events_of_this_machine_alone_and_a_freeze_is_none(servi
     azure = service("azure")
     assert printed(azure) == ""
     others = (
-        azure.event(id_="B2", machines=("train-2",)),
-        azure.event("Freeze", id_="C3"),
-        azure.event("Unheard", id_="E5"),
-    )
+        azure.event(id_="B2", machines=("train-2",)), azure.event("Freeze", id_="C3"), azure.event("Unheard", id_="E5"),
+    )  # fmt: skip
     azure.events(*others)
     assert printed(azure) == ""
     azure.events(*others, azure.event("Reboot", 900.0, id_="D4", machines=()), azure.event())

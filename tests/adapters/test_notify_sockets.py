@@ -103,12 +103,9 @@ def notify(ear, *arguments, program="Pong", token=TOKEN):
     env = {**os.environ, "NOTIFY_SOCKET": ear.path(program), ENV_TOKEN: token}
     # Through a shell: the credentials that it passes may be those of its parent.
     return subprocess.run(
-        ["sh", "-c", '"$@"; exit $?', "sh", command, *arguments],
-        env=env,
-        timeout=PATIENCE_S,
-        check=False,
+        ["sh", "-c", '"$@"; exit $?', "sh", command, *arguments], env=env, timeout=PATIENCE_S, check=False,
         capture_output=True,
-    )
+    )  # fmt: skip
 
 
 # --- the format ------------------------------------------------------------------------------------------------------------

@@ -759,12 +759,9 @@ def test_witnesses_are_read_while_a_program_is_silent(scene, scan):
 
 def test_what_workers_do_is_told_of_those_that_beat(scene):
     beats = (
-        ("Pong", Progress.BEAT),
-        ("Auto", Progress.AUTO),
-        ("Log", Progress.LOG),
-        ("Other", Progress.BEAT),
+        ("Pong", Progress.BEAT), ("Auto", Progress.AUTO), ("Log", Progress.LOG), ("Other", Progress.BEAT),
         ("None", Progress.BEAT),
-    )
+    )  # fmt: skip
     for number, (name, source) in enumerate(beats):
         scene.watch(source, name=name)
         if name != "None":

@@ -153,11 +153,9 @@ class Box:
     def trains(self, timeout_s: float = 60) -> dict[str, Any]:
         """Wait until the program makes progress under a live daemon."""
         return until(
-            lambda: (found := self.program()).get("steps") and found["phase"] == "RUNNING" and found,
-            timeout_s,
-            "training",
-            self.said,
-        )
+            lambda: (found := self.program()).get("steps") and found["phase"] == "RUNNING" and found, timeout_s,
+            "training", self.said,
+        )  # fmt: skip
 
     def acknowledged(self) -> int:
         """The newest step that the program has stored and reported; 0: none."""

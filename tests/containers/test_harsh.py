@@ -73,11 +73,9 @@ def test_a_full_dev_shm_stops_no_training(box):
     box.exec("sh", "-c", "cat /dev/zero >/dev/shm/filler", check=False)
     box.exec("sh", "-c", f"kill -9 {before['pid']}")
     until(
-        lambda: (found := box.program()).get("pid") not in {None, before["pid"]} and found["phase"] == "RUNNING",
-        60,
-        "a replacement",
-        box.said,
-    )
+        lambda: (found := box.program()).get("pid") not in {None, before["pid"]} and found["phase"] == "RUNNING", 60,
+        "a replacement", box.said,
+    )  # fmt: skip
     box.exec("sh", "-c", "kill -9 $(cd /workspace/extralife && ./ctl pid)")
     box.trains()
     stored = box.acknowledged()

@@ -84,6 +84,13 @@ def test_one_that_shows_no_step_has_not_come_farther_than_those_before_it_or_its
     assert core.told(facts.Exited)[-1].why.endswith("exit code 0 at step 34 of 100")
 
 
+def test_a_checkpoint_that_was_saved_after_the_last_look_shows_that_it_has_finished():
+    core = running(figures=Sources(target_steps=100))
+    core.look(t={"own": OwnCheckpoint("/w/50.pt", 50, core.now_s)})
+    core.ended("t", code=0, own=OwnCheckpoint("/w/100.pt", 100, core.now_s + 2.0))
+    assert (core.phase("t"), core.program("t").ckpt_path) == (Phase.DONE, "/w/100.pt")
+
+
 def test_the_steps_of_an_epoch_are_not_compared_with_a_target_of_all():
     core = running(figures=Sources(target_steps=240))
     core.ended("t", code=0, shown=Figures(steps=59, laps=3))

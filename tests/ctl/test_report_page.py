@@ -66,11 +66,9 @@ HOSTILE = "<script>alert(1)</script>|\x1b[31m\u202e`*_[x](y)"
 def hostile() -> dict[str, Any]:
     broke = [{"what": HOSTILE, "count": 3, "programs": [HOSTILE], "newest_wall_s": WALL_S - 60, "why": HOSTILE}]
     return found(
-        programs=[row(HOSTILE, phase=HOSTILE)],
-        broke=broke,
-        needs=[HOSTILE],
+        programs=[row(HOSTILE, phase=HOSTILE)], broke=broke, needs=[HOSTILE],
         levels=[level(HOSTILE, None, why="never measured")],
-    )
+    )  # fmt: skip
 
 
 def test_markdown_in_which_strangers_texts_are_text() -> None:

@@ -133,12 +133,9 @@ def test_a_tail_of_more_than_one_answer_is_whole(api: Path, log: Path, size: int
     written = b"".join(b"line %07d\n" % number for number in range(400_000))
     log.write_bytes(written)
     done = subprocess.run(
-        [*CTL, "-s", f"unix://{api}", "tail", f"-{size}", "Pong"],
-        capture_output=True,
-        check=True,
-        cwd=ROOT,
+        [*CTL, "-s", f"unix://{api}", "tail", f"-{size}", "Pong"], capture_output=True, check=True, cwd=ROOT,
         env=environment(),
-    )
+    )  # fmt: skip
     assert done.stdout == written[-size:]
 
 

@@ -219,3 +219,19 @@ def test_an_only_file_that_is_cut_while_it_is_written_over_is_put_back(box: Box)
     until(lambda: "begins at 20" in box.ctl("tail", "it").stdout, 60, "a resume from the copy")
     assert (work / ".last.pt.bad").exists(), "set aside, not removed"
     assert "is put back from its copy" in box.facts("StartsFrom", "it")[-1]["why"]
+
+
+def test_a_checkpoint_that_is_saved_just_before_the_end_shows_that_it_has_finished(box: Box) -> None:
+    (box.directory / "ck-50.pt").write_text("x")
+    save = "import time; time.sleep(1); open('ck-100.pt', 'w').write('x')"
+    box.config(f"""
+[program.t]
+command = {json.dumps([sys.executable, "-c", save])}
+directory = "{box.directory}"
+checkpoint_glob = "ck-*.pt"
+checkpoint_step = 'ck-(\\d+)'
+target_steps = 100
+""")
+    box.start()
+    exited = box.wait_fact("Exited", "t")
+    assert (exited["cause"], box.facts("CheckpointSeen", "t")[-1]["step"]) == ("done", 100)

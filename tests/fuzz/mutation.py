@@ -21,11 +21,9 @@ ODD_VALUES: list[Any] = [
 
 position = st.floats(0, 1, width=32)
 operation = st.tuples(
-    st.sampled_from(["flip", "insert", "delete", "double", "cut", "head", "replace"]),
-    position,
-    position,
+    st.sampled_from(["flip", "insert", "delete", "double", "cut", "head", "replace"]), position, position,
     st.sampled_from(ODD_BYTES) | st.binary(min_size=1, max_size=8),
-)
+)  # fmt: skip
 
 
 def _apply(data: bytes, step: tuple[str, float, float, bytes]) -> bytes:

@@ -11,11 +11,9 @@ from supervisor.policy.level.worth import Costs
 S, COSTS, TOP = LoadSettings(), Costs(), 5
 
 reviews = st.tuples(
-    st.just("review"),
-    st.floats(0.0, 1200.0),
-    st.one_of(st.none(), st.floats(0.1, 10.0)),
+    st.just("review"), st.floats(0.0, 1200.0), st.one_of(st.none(), st.floats(0.1, 10.0)),
     st.sampled_from([5, 5, 5, 5, 3, 1, 0]),
-)
+)  # fmt: skip
 reboots = st.tuples(st.just("reboot"), st.floats(0.0, 1200.0), st.sampled_from([0.0, 0.5, 1.0, 1.0]), st.just(5))
 runs = st.tuples(st.just("run"), st.integers(1, 12), st.floats(0.5, 3.0), st.just(5))  # reviews in a row, to get somewhere
 streams = st.lists(st.one_of(reviews, reboots, runs, runs), max_size=60)

@@ -7,19 +7,13 @@ from supervisor.policy.worker.out_of_memory import CUDA_OUT_OF_MEMORY
 from supervisor.policy.worker.reason_line import find, unhandled
 
 TORCHRUN = (
-    "E1127 failed (exitcode: 1) local_rank: 1",
-    "Traceback (most recent call last):",
-    "  File x",
-    "a.ChildFailedError: ",
-    "=====",
-)
+    "E1127 failed (exitcode: 1) local_rank: 1", "Traceback (most recent call last):", "  File x",
+    "a.ChildFailedError: ", "=====",
+)  # fmt: skip
 REPORT = (
-    "Root Cause (first observed failure):",
-    "[0]:",
-    "  rank      : 1 (local_rank: 1)",
-    "  exitcode  : 1 (pid: 7)",
+    "Root Cause (first observed failure):", "[0]:", "  rank      : 1 (local_rank: 1)", "  exitcode  : 1 (pid: 7)",
     "=====",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -49,11 +43,9 @@ def test_the_line_is_that_of_the_exception(lines, reason):
 
 def test_a_rank_that_runs_out_of_memory_is_no_crash():
     lines = (
-        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried",
-        "[rank0]: RuntimeError: closed",
-        *TORCHRUN,
+        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried", "[rank0]: RuntimeError: closed", *TORCHRUN,
         *REPORT,
-    )
+    )  # fmt: skip
     found = diagnose(code=1, signal=None, stop_reason=None, stall=None, done_codes=(0,), contract=False, last_lines=lines)
     assert found.cause == CUDA_OUT_OF_MEMORY
 

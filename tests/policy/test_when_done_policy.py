@@ -95,12 +95,9 @@ class End:
         self.dice = random.Random(self.seed)
         pick = self.dice.choice
         self.rules = WhenDoneSettings(
-            ("stop-me",),
-            tuple(self.dice.sample(CAUSES, pick([1, 2, 3]))),
-            pick([0.0, 60.0, 600.0]),
-            300.0,
+            ("stop-me",), tuple(self.dice.sample(CAUSES, pick([1, 2, 3]))), pick([0.0, 60.0, 600.0]), 300.0,
             pick([True, False]),
-        )
+        )  # fmt: skip
         self.offsite = pick([True, False])
         cost = CostSettings(1.2, pick([None, 0.5, 1.0]))
         programs = [spec("board", progress=Progress.NONE, service=True), *(["Pong", "Qbert"][: pick([1, 2])])]

@@ -154,11 +154,9 @@ class Box:
 
 
 DISK_ERRORS = (
-    OSError(errno.ENOSPC, "No space left on device"),
-    OSError(errno.EIO, "Input/output error"),
-    sqlite3.OperationalError("database or disk is full"),
-    sqlite3.OperationalError("database is locked"),
-)
+    OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EIO, "Input/output error"),
+    sqlite3.OperationalError("database or disk is full"), sqlite3.OperationalError("database is locked"),
+)  # fmt: skip
 
 
 class _Silence:

@@ -56,11 +56,9 @@ def send(request: dict[str, Any]) -> str:
             return "Apprise does not know this URL: compare it with Apprise's documentation of that service"
         most_chars = min(each.body_maxlen for each in service) - len(request["title"])
         sent = service.notify(
-            body=fitting(request["body"], most_chars),
-            title=request["title"],
-            notify_type=_TYPES[request["severity"]],
+            body=fitting(request["body"], most_chars), title=request["title"], notify_type=_TYPES[request["severity"]],
             body_format="text",
-        )
+        )  # fmt: skip
     except Exception as error:  # noqa: BLE001  a hundred third-party services: any exception means that it was not sent
         return _scrubbed(f"it failed with {type(error).__name__}: {error}", request["url"])
     return "" if sent else _scrubbed(last_warning.last or "the service did not accept the alert", request["url"])

@@ -40,13 +40,9 @@ def main(argv: list[str]) -> int:
 
 
 def tell(
-    text: str,
-    path: str | None,
-    environ: Mapping[str, str],
-    *,
-    pauses_s: tuple[float, ...] = _PAUSES_S,
+    text: str, path: str | None, environ: Mapping[str, str], *, pauses_s: tuple[float, ...] = _PAUSES_S,
     pause: Callable[[float], None] = time.sleep,
-) -> list[DeliveryResult]:
+) -> list[DeliveryResult]:  # fmt: skip
     """Send an alert of kind `service` to every target. Returns the last failure of each target that has not accepted it.
 
     Raises ConfigError if neither the file nor the last good configuration names the targets.

@@ -31,12 +31,10 @@ class Controls:
         if attempt is None:
             return
         control = Control(
-            token=command.token,
-            interval_ms=UNKNOWN if command.interval_s is None else int(command.interval_s * 1e3),
-            offset_ms=int(command.offset_s * 1e3),
-            save_now=command.save_now,
+            token=command.token, interval_ms=UNKNOWN if command.interval_s is None else int(command.interval_s * 1e3),
+            offset_ms=int(command.offset_s * 1e3), save_now=command.save_now,
             leave_by_ns=UNKNOWN if command.leave_by_s is None else self._clock.to_boot_ns(command.leave_by_s),
-        )
+        )  # fmt: skip
         path = Path(self._paths.control(command.program, attempt))
         try:
             if command.token not in self._writers:

@@ -42,7 +42,7 @@ from supervisor.adapters.figures.thread import began_wall_s
 from supervisor.adapters.process import cgroups, checkpoints, endings, limits, marks, orphans
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Lasting, Tasks, Thread, worker_ended
-from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
+from supervisor.model.inputs import Ended, Ending, OwnCheckpoint, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.figures import Figures
@@ -282,9 +282,11 @@ class LocalLauncher:
         self, paths: Paths, boot_id: str, inbox: Inbox, clock: Clock, groups: cgroups.Cgroups = cgroups.NONE,
         adopted_orphans: orphans.Orphans = orphans.NONE,
         shown: Callable[[str, str, float, tuple[int, int]], Figures] = lambda *_: Figures(),
+        own: Callable[[str], OwnCheckpoint | None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """`shown`: the figures in an attempt's own output (`FigureReader.last`); it may block for some seconds."""
+        """`shown`: the figures in an attempt's own output, `own`: its newest checkpoint; they may block for some seconds."""
         self._groups, self._orphans, self._shown = groups, adopted_orphans, shown
+        self._own = own
         self._paths, self._boot_id, self._inbox, self._clock = paths, boot_id, inbox, clock
         self._guard = threading.Lock()  # protects `_live` and its pidfds; never held during I/O that can block
         self._live: dict[str, _Live] = {}
@@ -628,7 +630,9 @@ class LocalLauncher:
         if ending.steps is not None:
             return ending
         begin = (None, (0, 0)) if known is None else (known.start_ticks, known.logs_from)
-        return replace(ending, shown=self._shown(program, token, began_wall_s(begin[0]), begin[1]))
+        shown = self._shown(program, token, began_wall_s(begin[0]), begin[1])
+        own = self._own(program) if ending.code == 0 and shown.steps is None else None
+        return replace(ending, shown=shown, own=own)
 
     @staticmethod
     def _reap_orphan(shim_pid: int, start_ticks: int) -> None:

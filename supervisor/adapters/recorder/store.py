@@ -388,14 +388,9 @@ def _folded_until(db: sqlite3.Connection, sheet: Sheet, tier: Tier, otherwise_s:
 
 
 def _read(
-    db: sqlite3.Connection,
-    subjects: _Subjects,
-    sheet: Sheet,
-    tier: Tier,
-    since_s: float,
-    until_s: float,
+    db: sqlite3.Connection, subjects: _Subjects, sheet: Sheet, tier: Tier, since_s: float, until_s: float,
     firsts: Sequence[str] = (),
-) -> Iterator[Row]:
+) -> Iterator[Row]:  # fmt: skip
     """`firsts`: the first keys of the wanted rows; empty: all rows."""
     names, ends, fixed = [series.name for series in sheet.series], _ends(sheet, tier), len(_FIXED)
     # Rows of one attempt, also those from before this column was kept.
