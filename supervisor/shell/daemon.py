@@ -284,7 +284,7 @@ class Daemon:
                 LocalEvidence(paths, local.attempt, inbox, system_clock).take,
             )  # fmt: skip
         launcher, probes = adapters.launcher, adapters.probes
-        own = OwnCheckpoints(adapters.paths, system_clock, inbox, KeptCopies(), put_back)
+        own = OwnCheckpoints(adapters.paths, system_clock, inbox, KeptCopies(), put_back, shared=settings.remote)
         gpu = NvmlGpu(
             doing=probes.doing, awaited=lambda: any(each.gpu_lost for each in loop.state.programs.values())
         )  # fmt: skip

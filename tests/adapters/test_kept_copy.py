@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +25,7 @@ from supervisor.adapters.process import own_checkpoints
 from supervisor.adapters.process.own_checkpoints import OwnCheckpoints, Place, place_of
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.policy.worker import newest_whole
 
 TORN = b"PK\x03\x04 begun"
 
@@ -73,7 +77,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_checkpoints, "_LOOK_S", 0.0)
     monkeypatch.setattr(own_checkpoints, "_LOOK_SHARE", 1e9)
     monkeypatch.setattr(own_checkpoints, "_COPY_SHARE", 1e9)
-    monkeypatch.setattr(own_checkpoints, "_SETTLED_S", 0.0)
+    monkeypatch.setattr(newest_whole, "_SETTLED_S", 0.0)
 
 
 @pytest.fixture
@@ -105,6 +109,45 @@ def test_one_of_an_unknown_format_that_was_written_just_before_a_kill_too(script
     assert script.starts().put_back
     assert (script.work / "last.pt").read_bytes() == b"some bytes"
     assert script.starts(doubt_from_wall_s=time.time() - 60.0).put_back, "a copy is whole, whatever its time"
+    newer = plain(script.work / "last.pt", -605.0)
+    found = script.starts()
+    assert (found.path, found.put_back, found.sure) == (str(newer), False, False), "most are whole, and ten minutes are much"
+
+
+OFTEN = """
+import os, sys, time
+for number in range(100, 1000):
+    with open(sys.argv[1], "wb", buffering=0) as file:
+        for _ in range(2):
+            file.write(b"%d" % number * 500)
+            time.sleep(float(sys.argv[2]))
+    os.rename(sys.argv[1], sys.argv[3])
+    time.sleep(1.0)
+"""
+
+
+@pytest.mark.parametrize(("aside", "pause_s"), [("aside", 0.1), ("last.pickle", 0.7)])
+def test_of_one_that_is_saved_every_second_each_copy_is_whole(
+    tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch, aside: str, pause_s: float
+) -> None:
+    monkeypatch.setattr(newest_whole, "_SETTLED_S", 5.0)
+    script, copies = Script(tmp_path, "last.pickle"), set[bytes]()
+    script.starts(killed=False)
+    writer = subprocess.Popen([sys.executable, "-c", OFTEN, aside, str(pause_s), "last.pickle"], cwd=script.work)
+
+    def three() -> bool:
+        script.looks(1)
+        with contextlib.suppress(OSError):  # the next one takes its place
+            copies.update(path.read_bytes() for path in (script.run_dir / "kept/own/files").iterdir())
+        return len(copies) == 3
+
+    try:
+        assert eventually(three)
+    finally:
+        writer.kill()
+        writer.wait(30.0)
+        script.own.close()
+    assert {each == each[:3] * 1000 for each in copies} == {True}
 
 
 def test_a_directory_that_is_written_over_and_kills_its_script_is_put_back(tmp_path: Path, quick: None) -> None:
@@ -235,7 +278,7 @@ def test_what_was_written_again_before_it_was_copied_is_not_kept(script: Script)
     scanned = own_checkpoints.Scanner().scan(script.place, own_checkpoints.Budget(), now_wall_s=time.time(), running=False)
     files = own_checkpoints.whole_files.files_of(str(path), lambda: None)
     path.write_bytes(TORN)
-    with pytest.raises(kept_copy.own.Changed, match="written again"):
+    with pytest.raises(kept_copy.own.Changed, match="differ from those"):
         KeptCopies().keep(script.place, scanned.looked[0], files, replaced=False)
     assert script.starts().put_back
 

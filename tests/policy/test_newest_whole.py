@@ -8,23 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker import unsaved
-from supervisor.policy.worker.newest_whole import (
-    DOUBTED,
-    DOUBTFUL,
-    TORN,
-    UNREADABLE,
-    WHOLE,
-    Candidate,
-    Choice,
-    choose,
-    doubt_from_wall_s,
-    is_settled,
-    last_resort,
-    order,
-    usual_gap_s,
-    with_stand_ins,
-)
+from supervisor.policy.worker import newest_whole, unsaved
+from supervisor.policy.worker.newest_whole import DOUBTED, DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate, Choice, choose
 from supervisor.policy.worker.step_in_name import parsed
 from supervisor.policy.worker.suspects import Verdict, judge
 
@@ -57,9 +42,9 @@ def test_the_newest_whole_one(
 
 def test_if_none_is_whole_the_oldest_doubtful_one_is_the_last_resort() -> None:
     candidates = [found(step, verdict) for step, verdict in enumerate((DOUBTFUL, DOUBTED, TORN))]
-    assert [last_resort(candidates[at:]) for at in (0, 2)] == [candidates[1], None]
+    assert [newest_whole.last_resort(candidates[at:]) for at in (0, 2)] == [candidates[1], None]
     last = found(900, DOUBTFUL, 1000.0)
-    chosen = [last_resort([last, found(100, WHOLE, written_s), candidates[0]]) for written_s in (399.0, 401.0)]
+    chosen = [newest_whole.last_resort([last, found(100, WHOLE, written_s), candidates[0]]) for written_s in (399.0, 401.0)]
     assert chosen == [last, None], "nor does a best.pt of hours ago take the place of the last one"
 
 
@@ -70,13 +55,13 @@ def test_a_spare_one_is_the_next_whole_one() -> None:
 
 def test_order_is_by_step_where_one_has_a_step_and_else_by_time() -> None:
     rows = [(None, 9.0, "last.pt"), (300, 1.0, "a"), (300, 2.0, "a"), (1000, 0.5, "b"), (None, 8.0, "best.pt")]
-    newest_first = sorted(rows, key=lambda row: order(*row), reverse=True)
+    newest_first = sorted(rows, key=lambda row: newest_whole.order(*row), reverse=True)
     assert newest_first == [rows[3], rows[2], rows[1], rows[0], rows[4]]
 
 
 def test_one_whose_step_file_is_torn_comes_after_the_one_written_before_it() -> None:
     rows = [("run", None, 300.0), ("c-120", 120, 100.0), ("c-240", None, 200.0), ("c-60", None, 50.0), ("c-180", 180, 150.0)]
-    assert with_stand_ins(rows) == [None, 120, 180, None, 180]
+    assert newest_whole.with_stand_ins(rows) == [None, 120, 180, None, 180]
 
 
 def test_the_newest_is_what_the_newest_attempt_wrote() -> None:
@@ -84,7 +69,7 @@ def test_the_newest_is_what_the_newest_attempt_wrote() -> None:
     first, second = (2300, 150.0, "step=2300.pt"), (700, 250.0, "step=700.pt")
     copied_back, best = (900, 260.0, "step=900.pt"), (None, 270.0, "best.pt")
     rows = [first, second, copied_back, best, (5000, 50.0, "from before.pt")]
-    newest_first = sorted(rows, key=lambda row: order(*row, [100.0, 200.0, 300.0]), reverse=True)
+    newest_first = sorted(rows, key=lambda row: newest_whole.order(*row, [100.0, 200.0, 300.0]), reverse=True)
     assert newest_first == [copied_back, second, best, first, rows[4]], "of one attempt the step decides"
 
 
@@ -92,26 +77,34 @@ def test_the_newest_is_what_the_newest_attempt_wrote() -> None:
 def test_after_a_clock_that_stepped_the_step_decides(starts: list[float]) -> None:
     """It was set back after the first start, or was an hour ahead at the second: both files count as of one attempt."""
     rows = [(900, 1005.0, "of the first"), (950, 1002.0, "of the second")]
-    assert max(rows, key=lambda row: order(*row, starts)) == rows[1]
+    assert max(rows, key=lambda row: newest_whole.order(*row, starts)) == rows[1]
 
 
 @pytest.mark.parametrize(
-    ("written_s", "running", "stable", "doubt_s", "settled"),
+    ("age_s", "running", "seen", "doubt_s", "settled"),
     [
-        (90.0, True, True, None, True),
-        (90.0, True, False, None, False),  # seen once
-        (96.0, True, True, None, False),  # written 4 s ago
-        (95.0, True, True, None, True),
-        (99.9, False, False, None, True),  # after an orderly end nobody was writing
-        (99.9, False, True, 95.0, False),
-        (95.0, False, True, 95.0, False),
-        (94.9, False, False, 95.0, True),
+        (10.0, True, "stable", None, True),
+        (4.0, True, "stable alone", None, False),
+        (5.0, True, "stable", None, True),
+        (10.0, True, "", None, False),  # seen once, while it was open
+        (0.5, True, "closed alone", None, True),
+        (0.4, True, "closed alone", None, False),
+        (4.9, True, "closed", None, False),  # the next file of the directory may not have begun
+        (5.0, True, "closed", None, True),
+        (0.1, False, "", None, True),  # after an orderly end nobody was writing
+        (0.1, False, "stable closed", 95.0, False),
+        (5.0, False, "stable", 95.0, False),
+        (5.1, False, "", 95.0, True),
     ],
 )
-def test_a_format_that_does_not_tell_is_settled_by_time(
-    written_s: float, running: bool, stable: bool, doubt_s: float | None, settled: bool
+def test_a_format_that_does_not_tell_is_settled_by_time_and_writers(
+    age_s: float, running: bool, seen: str, doubt_s: float | None, settled: bool
 ) -> None:
-    assert is_settled(written_s, now_wall_s=100.0, running=running, stable=stable, doubt_from_wall_s=doubt_s) is settled
+    evidence = {each: each in seen for each in ("stable", "closed", "alone")}
+    assert (
+        newest_whole.is_settled(100.0 - age_s, running=running, quiet_s=age_s, doubt_from_wall_s=doubt_s, **evidence)
+        is settled
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +126,7 @@ def test_a_format_that_does_not_tell_is_settled_by_time(
 def test_what_an_end_may_have_cut(
     cause: str, by_itself: bool, ended_s: float | None, sign_s: float | None, doubt_s: float | None
 ) -> None:
-    got = doubt_from_wall_s(cause, by_itself=by_itself, ended_wall_s=ended_s, last_sign_wall_s=sign_s)
+    got = newest_whole.doubt_from_wall_s(cause, by_itself=by_itself, ended_wall_s=ended_s, last_sign_wall_s=sign_s)
     assert got == doubt_s
 
 
@@ -142,7 +135,7 @@ def test_what_an_end_may_have_cut(
     [((), None), ((5.0,), None), ((0.0, 300.0), None), ((9301.0, 0.0, 300.0, 605.0, 9000.0), 303.0), ((7.0,) * 5, None)],
 )
 def test_the_usual_gap(times: tuple[float, ...], gap_s: float | None) -> None:
-    assert usual_gap_s(times) == gap_s
+    assert newest_whole.usual_gap_s(times) == gap_s
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,7 @@ class KeptCopies:
             return f"no copy of {newest.path} is kept, because only {free_mb:,.0f} MB are free in {place.run_dir}"
         shutil.rmtree(new, ignore_errors=True)
         try:
-            saved, _ = own.copy_checkpoint(place, newest.path, newest.step, new, lambda _: None, link=replaced)
-            if marks_of(saved.files) != marks_of(files):
-                raise own.Changed("it was written again before it was copied")
+            saved, _ = own.copy_checkpoint(place, newest, files, new, lambda _: None, link=replaced)
             durable.create(new / _LIST, json.dumps({"base": place.base, **saved.to_json()}).encode())
             durable.sync_directory(new)
         except BaseException:

@@ -23,7 +23,9 @@ from supervisor.adapters import durable
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process import own_checkpoints, whole_files
 from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, Unanswered
+from supervisor.adapters.process.whole_files import File
 from supervisor.files import held, open_regular
+from supervisor.policy.worker.newest_whole import Candidate
 from supervisor.records import Record
 from workers import contract
 
@@ -32,6 +34,7 @@ FILES: Final = f"{FOLDER}/files"
 _ALONE: Final = "checkpoint"  # name in FILES of a checkpoint that is a single file, not a directory
 _CHUNK_BYTES: Final = 1 << 20
 _TRIES: Final = 3
+_PAUSE_S: Final = 0.8
 REFLINK, LINK, COPY = durable.REFLINK, "link", "copy"
 _MOST_FILES: Final = 10_000
 
@@ -104,32 +107,30 @@ def save(place: Place | Waiting, target: Path, on_progress: ProgressCallback) ->
             except OSError:
                 shutil.copy2(place.directory / FILES / name, copy)
         return place.saved, {LINK}
-    why = ""
-    for _ in range(_TRIES):
-        scanner, budget = Scanner(), Budget()
+    scanner, newest, why = Scanner(), None, ""
+    for number in range(_TRIES):
+        time.sleep(_PAUSE_S if number else 0.0)  # then a script that saves all the time has closed its file
         try:
-            for _ in range(2):  # an unknown format counts as complete if a second look finds it unchanged
-                found = scanner.scan(place, budget, now_wall_s=time.time(), running=True)
+            found = scanner.scan(place, Budget(), now_wall_s=time.time(), running=True)
+            if not found.looked:
+                return None
+            if (newest := found.choice.newest) is not None:
+                return copy_checkpoint(place, newest, scanner.known[newest.path].files, target, on_progress)
+            why = f"{found.looked[0].path}: {found.looked[0].why}"
         except Unanswered as error:
             return str(error)
-        newest = found.choice.newest
-        if newest is None:
-            return f"{found.looked[0].path}: {found.looked[0].why}" if found.looked else None
-        try:
-            return copy_checkpoint(place, newest.path, newest.step, target, on_progress)
         except (FileNotFoundError, Changed, ValueError, whole_files.TooMany) as error:
-            why = f"{newest.path} changed while it was copied ({error})"
+            why = f"{newest.path if newest else place.base} changed while it was copied ({error})"
             shutil.rmtree(target, ignore_errors=True)
     return why
 
 
 def copy_checkpoint(
-    place: Place, path: str, step: int | None, target: Path, on_progress: ProgressCallback, *, link: bool = False
-) -> tuple[OwnSaved, set[str]]:
-    """Copy this checkpoint; `link`: its script replaces files, so links are safe. Raises OSError, ValueError, TooMany."""
-    copied, methods = [], set()
-    before = whole_files.files_of(f"{place.base}/{path}", lambda: None)
-    for file in before:
+    place: Place, newest: Candidate, files: tuple[File, ...], target: Path, on_progress: ProgressCallback, link: bool = False
+) -> tuple[OwnSaved, set[str]]:  # fmt: skip
+    """Copy it, whose files were whole; `link`: its script replaces them, so links are safe. OSError, ValueError, TooMany."""
+    path, copied, methods = newest.path, [], set()
+    for file in files:
         copy = target / FILES / (file.path or _ALONE)
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with held(contract.open_below(place.base, f"{path}/{file.path}" if file.path else path)) as fd:
@@ -137,11 +138,11 @@ def copy_checkpoint(
         os.utime(copy, ns=(file.written_ns, file.written_ns))
         copied.append(CopiedFile(file.path, size, digest, file.written_ns))
         methods.add(method)
-    if whole_files.files_of(f"{place.base}/{path}", lambda: None) != before:
+    if whole_files.files_of(f"{place.base}/{path}", lambda: None) != files:
         raise Changed("its files differ from those before the copy")
     for directory, _, _ in os.walk(target, topdown=False):
         sync_directory(Path(directory))
-    return OwnSaved(path, step, tuple(copied)), methods
+    return OwnSaved(path, newest.step, tuple(copied)), methods
 
 
 def copy_file(source: int, target: Path, on_progress: ProgressCallback, *, link: bool = False) -> tuple[int, str, str]:

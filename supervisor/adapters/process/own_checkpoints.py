@@ -5,9 +5,6 @@ time limit. A wildcard matches no link, because a link may lead to foreign files
 of the pattern without a wildcard was written by hand, so links in it are followed. Scans cost at most a fiftieth of a core.
 A `[` in a pattern begins a set of characters, and it also matches itself: names such as `run[1]` exist.
 
-The starts of a program's attempts are written to a file in its run directory, because the newest checkpoint is the one that
-the newest attempt wrote (`policy/worker/newest_whole.py`), and with them the checkpoints that were doubtful at a start.
-
 A checkpoint that is set aside becomes `.NAME.bad` in its directory: scripts look for `*.pt` or `checkpoint-*`, and neither
 finds that name.
 """
@@ -23,7 +20,7 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,7 +56,6 @@ _MOST_STARTS: Final = 64
 _STARTS_FILE: Final = "starts.json"
 KEPT: Final = "kept"  # the copy in a run directory
 _COPY_SHARE: Final = 0.05  # of the time: the next copy comes twenty times as long after the one before as that took
-_SETTLED_S: Final = 5.0  # of a directory: each of its files may be whole before all of them are there
 _MOST_PUT_BACK_S: Final = 600.0
 _START_WAIT_S: Final = 10.0  # how long a start waits for a scan
 _MOST_DEEP: Final = 16
@@ -88,9 +84,10 @@ class Place(Record):
     env: tuple[tuple[str, str], ...] = ()
     directory: str = ""
     run_dir: str = ""
+    shared: bool = False  # other machines write there
 
 
-def place_of(spec: ProgramSpec, run_dir: str) -> Place | None:
+def place_of(spec: ProgramSpec, run_dir: str, *, shared: bool = False) -> Place | None:
     """The place of a program's checkpoints; None: it has no `checkpoint_glob`."""
     if not spec.checkpoint_glob:
         return None
@@ -101,13 +98,14 @@ def place_of(spec: ProgramSpec, run_dir: str) -> Place | None:
         base = os.path.join(base, parts.pop(0))  # noqa: PTH118
     return Place(
         base, tuple(parts), parsed(spec.checkpoint_step), spec.checkpoint_check, spec.checkpoint_check_timeout_s,
-        spec.env, directory, run_dir,
+        spec.env, directory, run_dir, shared,
     )  # fmt: skip
 
 
 def places_of(settings: Settings, paths: Paths, programs: Iterable[str]) -> dict[str, Place]:
     specs = [spec for name in programs if (spec := settings.program(name)) is not None]
-    return {spec.name: place for spec in specs if (place := place_of(spec, paths.run_dir(spec.name))) is not None}
+    found = {spec.name: place_of(spec, paths.run_dir(spec.name), shared=settings.remote) for spec in specs}
+    return {name: place for name, place in found.items() if place is not None}
 
 
 @dataclass(slots=True)
@@ -183,17 +181,18 @@ def _entries(directory: str, budget: Budget, below: _Matches | None) -> Iterator
         below.unread = below.unread or directory
 
 
+_Files = tuple[whole_files.File, ...]
 _Row = tuple[str, int | None, float]  # path, step and time of writing
 
 
-def _newest_first(place: Place, paths: list[str], budget: Budget) -> list[_Row]:
+def _newest_first(place: Place, paths: list[str], budget: Budget, starts: Sequence[float]) -> list[_Row]:
     """The paths with their steps, if these are in the paths, and their times of writing."""
     rows: list[_Row] = []
     for path in paths:
         budget.spend()
         with contextlib.suppress(OSError):  # it vanished meanwhile
             rows.append((path, place.rule.of_path(path), _written_s(f"{place.base}/{path}")))
-    return _ordered(place, rows)
+    return _ordered(place, rows, starts)
 
 
 def _written_s(path: str) -> float:
@@ -205,50 +204,48 @@ def _written_s(path: str) -> float:
     return max(times, default=found.st_mtime_ns) / 1e9
 
 
-def _ordered(place: Place, rows: list[_Row]) -> list[_Row]:
-    starts = starts_of(place)
+def _ordered(place: Place, rows: list[_Row], starts: Sequence[float]) -> list[_Row]:
     steps = newest_whole.with_stand_ins(rows) if place.rule.file else [row[1] for row in rows]
     keyed = [(newest_whole.order(step, row[2], row[0], starts), row) for step, row in zip(steps, rows, strict=True)]
     return [row for _, row in sorted(keyed, key=lambda each: each[0], reverse=True)]
 
 
-def starts_of(place: Place) -> list[float]:
-    """When the program's newest attempts began, by the clock of its file system; empty: not known.
+class Noted(Record):
+    """What the starts of a program's newest attempts have left: their times, by the clock of its file system, and doubts.
+
+    `doubts`: the checkpoints that were doubtful when an attempt began, each with the inodes and times of its files then.
+    """
+
+    starts: tuple[float, ...] = ()
+    doubts: dict[str, Any] = field(default_factory=dict)
+
+
+def noted_of(place: Place) -> Noted:
+    """The record of the starts; it is empty if it cannot be read. Then the steps decide which checkpoint is the newest.
 
     A time in the future was taken before the clock was set right, as after a boot with a wrong hardware clock: it is left
     out. Otherwise all files of that attempt would count as older than it, and none would be copied.
     """
-    with contextlib.suppress(TypeError, ValueError):
-        starts, now_wall_s = _noted(place).get("starts", []), time.time()
-        return [float(each) for each in starts if float(each) <= now_wall_s]
-    return []
+    with contextlib.suppress(OSError, TypeError, ValueError):
+        body, now_wall_s = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}"), time.time()
+        starts, doubts = (body.get("starts"), body.get("doubts")) if isinstance(body, dict) else (body, {})
+        past = tuple(at_s for each in starts or () if (at_s := float(each)) <= now_wall_s)
+        return Noted(past, doubts if isinstance(doubts, dict) else {})
+    return Noted()
 
 
-def _noted(place: Place) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        noted = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}")
-        return noted if isinstance(noted, dict) else {"starts": noted}  # an earlier version wrote the starts alone
-    return {}
-
-
-def _doubts_of(place: Place) -> dict[str, Any]:
-    """The checkpoints that were doubtful when an attempt began, each with the inodes and times of its files then."""
-    doubts = _noted(place).get("doubts")
-    return doubts if isinstance(doubts, dict) else {}
-
-
-def _state_of(files: Iterable[whole_files.File]) -> list[list[int]]:
+def _state_of(files: _Files) -> list[list[int]]:
     return [[each.inode, each.written_ns] for each in files]
 
 
 def _note_start(place: Place, doubtful: dict[str, Any]) -> None:
-    """Record that an attempt begins now. Without this record, the steps decide which checkpoint is the newest."""
-    path = Path(place.run_dir, _STARTS_FILE)
-    doubts = [*(_doubts_of(place) | doubtful).items()][-_MOST_STARTS:]  # also one that is set aside, and may come back
+    """Record that an attempt begins now."""
+    path, noted = Path(place.run_dir, _STARTS_FILE), noted_of(place)
+    doubts = [*(noted.doubts | doubtful).items()][-_MOST_STARTS:]  # also one that is set aside, and may come back
     try:
         make_dir(path.parent)  # the first start comes before its run directory
         os.utime(path.parent)
-        starts = [*starts_of(place), path.parent.stat().st_mtime][-_MOST_STARTS:]
+        starts = [*noted.starts, path.parent.stat().st_mtime][-_MOST_STARTS:]
         body = json.dumps({"starts": starts, "doubts": dict(doubts)}).encode()
         durable.replace(path, body, aside=path.with_suffix(contract.TMP_SUFFIX))
     except OSError as error:
@@ -257,10 +254,11 @@ def _note_start(place: Place, doubtful: dict[str, Any]) -> None:
 
 def _all_newest_first(place: Place, budget: Budget) -> list[_Row]:
     """All checkpoints of the place: a script may keep thousands, and a rollback may go back behind all but one."""
-    return _with_steps(place, _newest_first(place, _find(place, budget).paths, budget))
+    starts = noted_of(place).starts
+    return _with_steps(place, _newest_first(place, _find(place, budget).paths, budget, starts), starts)
 
 
-def _with_steps(place: Place, newest: list[_Row]) -> list[_Row]:
+def _with_steps(place: Place, newest: list[_Row], starts: Sequence[float]) -> list[_Row]:
     """Add the steps that are stored in files, and sort by them."""
     if not place.rule.file:
         return newest
@@ -273,7 +271,7 @@ def _with_steps(place: Place, newest: list[_Row]) -> list[_Row]:
         except (OSError, ValueError) as error:
             lack.check(error)
         with_steps.append((path, step, written_s))
-    return _ordered(place, with_steps)
+    return _ordered(place, with_steps, starts)
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -283,11 +281,17 @@ def _with_steps(place: Place, newest: list[_Row]) -> list[_Row]:
 class _Known:
     """The findings about one path, valid as long as its files stay the same. `before`: its former files."""
 
-    files: tuple[whole_files.File, ...]
-    before: tuple[whole_files.File, ...] | None = None
+    files: _Files
+    before: _Files | None = None
     defect: str | None = None
     unreadable: str = ""
     looks: int = 0
+    seen_s: float = field(default_factory=time.monotonic)  # its time of writing may be in the future
+    settled: bool = False
+
+    @property
+    def is_alone(self) -> bool:
+        return [each.path for each in self.files] == [""]
 
 
 @dataclass(slots=True)
@@ -296,9 +300,8 @@ class Scanner:
 
     known: dict[str, _Known] = field(default_factory=dict)
 
-    def doubtful(self, found: Result | None) -> dict[str, Any]:
-        looked = () if found is None else found.looked
-        return {each.path: _state_of(self.known[each.path].files) for each in looked if each.verdict == DOUBTFUL}
+    def doubtful(self, found: Result) -> dict[str, Any]:
+        return {each.path: _state_of(self.known[each.path].files) for each in found.looked if each.verdict == DOUBTFUL}
 
     def scan(
         self, place: Place, budget: Budget, *, now_wall_s: float, running: bool, doubt_from_wall_s: float | None = None,
@@ -308,21 +311,21 @@ class Scanner:
         try:
             found = _find(place, budget)
             paths = [path for path in found.paths if f"{place.base}/{path}" not in without]
-            newest = _newest_first(place, paths, budget)[:_MOST_LOOKED_AT]
-            whole, looked, doubts = 0, list[Candidate](), _doubts_of(place)
-            for path, step, written_s in _with_steps(place, newest):
+            whole, looked, noted = 0, list[Candidate](), noted_of(place)
+            newest = _newest_first(place, paths, budget, noted.starts)[:_MOST_LOOKED_AT]
+            for path, step, written_s in _with_steps(place, newest, noted.starts):
                 known = self._of(place, path, budget)
                 if known is None:
                     continue
                 self.known[path] = known
-                times = [each.written_ns / 1e9 for each in known.files] or [written_s]
-                settled = newest_whole.is_settled(
-                    max(times), now_wall_s=now_wall_s, running=running, stable=known.looks > 1,
-                    doubt_from_wall_s=doubt_from_wall_s,
+                at_s = max((each.written_ns / 1e9 for each in known.files), default=written_s)
+                known.settled = newest_whole.is_settled(
+                    at_s, running=running, quiet_s=max(now_wall_s - at_s, time.monotonic() - known.seen_s),
+                    stable=known.looks > 1, alone=known.is_alone, doubt_from_wall_s=doubt_from_wall_s,
+                    closed=running and not place.shared and whole_files.are_closed(f"{place.base}/{path}", known.files),
                 )  # fmt: skip
-                size = sum(each.size_bytes for each in known.files)
-                verdict = _verdict(known, settled=settled, doubted=doubts.get(path) == _state_of(known.files))
-                looked.append(Candidate(path, step, max(times), size, *verdict))
+                verdict = _verdict(known, doubted=noted.doubts.get(path) == _state_of(known.files))
+                looked.append(Candidate(path, step, at_s, sum(each.size_bytes for each in known.files), *verdict))
                 whole += looked[-1].verdict == WHOLE
                 if whole > spare:
                     break
@@ -332,7 +335,7 @@ class Scanner:
         self.known = {path: known for path, known in self.known.items() if path in {row[0] for row in newest}}
         gap_s = newest_whole.usual_gap_s([each[2] for each in newest])
         saving_since_s = now_wall_s - _SAVING_S if running else None
-        return Result(place, tuple(looked), len(found.paths), found.links, found.unread, gap_s, saving_since_s)
+        return Result(place, tuple(looked), len(found.paths), found.links, found.unread, gap_s, saving_since_s, noted.starts)
 
     def _of(self, place: Place, path: str, budget: Budget) -> _Known | None:
         full = f"{place.base}/{path}"
@@ -357,14 +360,14 @@ class Scanner:
         return known
 
 
-def _verdict(known: _Known, *, settled: bool, doubted: bool) -> tuple[str, str]:
+def _verdict(known: _Known, *, doubted: bool) -> tuple[str, str]:
     if known.unreadable:
         return UNREADABLE, known.unreadable
     if known.defect:
         return TORN, known.defect
     if known.defect is None and doubted:
         return DOUBTED, "it may be cut: an attempt ended while it was being written, and its format does not tell"
-    if known.defect is None and not settled:
+    if known.defect is None and not known.settled:
         return DOUBTFUL, "it may be cut: it was being written, and its format does not tell"
     return WHOLE, ""
 
@@ -399,6 +402,10 @@ class Result(Record):
     unread: str = ""
     gap_s: float | None = None
     saving_since_wall_s: float | None = None  # a later file may be a save in progress; None: no program saves
+    starts: tuple[float, ...] = ()
+
+    def age(self, each: Candidate) -> Any:
+        return newest_whole.order(each.step, each.written_wall_s, each.path, self.starts)
 
     @property
     def choice(self) -> newest_whole.Choice:
@@ -408,16 +415,16 @@ class Result(Record):
             return replace(choice, torn=None)
         return choice
 
-    def as_input(self, clock: Clock, *, resort: bool = False) -> OwnCheckpoint:
-        """The result in the form that the core accepts; `resort`: with `last_resort`, if there is one."""
+    def as_input(self, clock: Clock, resort: Candidate | None = None) -> OwnCheckpoint:
+        """The result in the form that the core accepts; `resort`: what takes the place of the newest whole one."""
         choice, base = self.choice, self.place.base
         newest, torn = choice.newest, choice.torn
         out = OwnCheckpoint(sure=choice.unsure is None and not self.unread, note=self._note(choice), interval_s=self.gap_s)
         if torn is not None:
             out = replace(out, torn=f"{base}/{torn.path}")
         spare = choice.spare
-        if resort and (last := newest_whole.last_resort(self.looked)) is not None:
-            newest, spare, out = last, newest, replace(out, note=f"{last.path} may be cut, but no whole one is as new")
+        if resort is not None:
+            newest, spare, out = resort, newest, replace(out, note=f"{resort.path} may be cut, but no whole one is as new")
         if newest is None:
             return out
         return replace(
@@ -451,14 +458,11 @@ def parent_below(base: str, path: str, *, make: bool = False) -> tuple[int, str]
     *parents, name = contract.checked_path(path).split("/")
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for parent in parents:
-        try:
+        with held(fd):
             if make:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(parent, dir_fd=fd)
-            inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = inner
+            fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
     return fd, name
 
 
@@ -519,21 +523,14 @@ def newer_than(place: Place, path: str, budget: Budget) -> list[str]:
     return list(reversed(paths[: paths.index(path)])) if path in paths else []
 
 
-def relative(place: Place, path: str) -> str | None:
-    """A recorded path of this place, relative to the base of its pattern; None: it belongs to another place."""
-    prefix = f"{place.base}/"
-    return path[len(prefix) :] if path.startswith(prefix) else None
-
-
 def _each_of(place: Place, paths: tuple[str, ...], rename: Callable[[str, str], object]) -> tuple[str, ...]:
-    """Set these aside, or put them back; return those that the disk refused to rename."""
+    """Set those of this place aside, or put them back; return those that the disk refused to rename."""
     refused = []
     for path in paths:
-        below = relative(place, path)
-        if below is None:
+        if not path.startswith(f"{place.base}/"):
             continue
         try:
-            rename(place.base, below)
+            rename(place.base, path[len(place.base) + 1 :])
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
@@ -552,11 +549,7 @@ def _roll_back(place: Place, from_step: int, budget: Budget) -> None:
 # --- the copy of one that its script writes over ------------------------------------------------------------------------
 
 
-_Files = tuple[whole_files.File, ...]
-_Marks = tuple[tuple[str, int, int], ...]
-
-
-def marks_of(files: Iterable[Any]) -> _Marks:
+def marks_of(files: Iterable[Any]) -> tuple[tuple[str, int, int], ...]:
     """What tells a state of a checkpoint from its other states: path, size and time of its files, or of their copies."""
     return tuple((each.path, each.size_bytes, each.written_ns) for each in files)
 
@@ -566,7 +559,7 @@ class KeptCopy(Record):
 
     path: str
     step: int | None
-    marks: _Marks
+    marks: tuple[tuple[str, int, int], ...]
     place: str
 
     @property
@@ -617,19 +610,16 @@ class _Watched:
     no_copy: str = ""  # why no copy could be made
     puts_back: bool = False
 
-    def must_copy(self, newest: Candidate, kept: KeptCopy | None, now_wall_s: float) -> bool:
+    def must_copy(self, result: Result, newest: Candidate, kept: KeptCopy | None) -> bool:
         """Whether its script may write over the newest checkpoint, and nothing else would be left.
 
         That is: it is the only one, or its path had other content before. Once there is a copy, only what the running
         attempt has written takes its place: what lay there before may be what kills each start.
         """
-        known = self.scanner.known[newest.path]
-        by_earlier_attempt = newest.written_wall_s < max(starts_of(self.place)[-1:], default=0.0)
+        known, by_earlier_attempt = self.scanner.known[newest.path], newest.written_wall_s < max((0.0, *result.starts))
         if kept is not None and (by_earlier_attempt or kept.is_of(f"{self.place.base}/{newest.path}")):
             return False
-        single = [each.path for each in known.files] == [""]
-        settled = single or (known.looks > 1 and now_wall_s - newest.written_wall_s >= _SETTLED_S)
-        return settled and (known.before is not None or (self.result is not None and self.result.matches == 1))
+        return (known.before is not None or result.matches == 1) and (known.is_alone or known.settled)
 
 
 class OwnCheckpoints:
@@ -637,10 +627,11 @@ class OwnCheckpoints:
 
     def __init__(
         self, paths: Paths, clock: Clock, inbox: Inbox, keeper: Keeper,
-        put_back: Callable[[Paths, str, Place], None] = lambda *_: None,
+        put_back: Callable[[Paths, str, Place], None] = lambda *_: None, *, shared: bool = False,
     ) -> None:  # fmt: skip
         """`put_back` puts a program's checkpoint from a copy off the box into place; OSError: it is not in place yet."""
         self._paths, self._clock, self._inbox, self._keeper, self._put_back = paths, clock, inbox, keeper, put_back
+        self._shared = shared
         self._watched: dict[str, _Watched] = {}
         self._guard = threading.Lock()
         self._tasks = Tasks("checkpoints")
@@ -660,7 +651,7 @@ class OwnCheckpoints:
         return watched.reported
 
     def _of(self, spec: ProgramSpec) -> _Watched | None:
-        place = place_of(spec, self._paths.run_dir(spec.name))
+        place = place_of(spec, self._paths.run_dir(spec.name), shared=self._shared)
         if place is None:
             return None
         with self._guard:
@@ -677,11 +668,8 @@ class OwnCheckpoints:
                 self._copy_if_due(watched)
                 found = replace(found, note=found.note or watched.no_copy)
                 # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
-                if (
-                    before is None
-                    or abs((found.saved_at_s or 0.0) - (before.saved_at_s or 0.0)) >= _SAME_S
-                    or replace(found, saved_at_s=before.saved_at_s) != before
-                ):
+                moved_s = abs((found.saved_at_s or 0.0) - ((before and before.saved_at_s) or 0.0))
+                if before is None or moved_s >= _SAME_S or replace(found, saved_at_s=before.saved_at_s) != before:
                     watched.reported = found
         finally:
             took_s = time.monotonic() - began_s
@@ -690,13 +678,14 @@ class OwnCheckpoints:
 
     def _copy_if_due(self, watched: _Watched) -> None:
         """Begin to copy the newest checkpoint if that must be kept."""
-        newest = None if watched.result is None else watched.result.choice.newest
+        result = watched.result or Result(watched.place)
+        newest = result.choice.newest
         if newest is None or time.monotonic() < watched.copy_due_s or not watched.copying.acquire(blocking=False):
             return
-        if watched.must_copy(newest, self._keeper.of(watched.place), self._clock.wall_s()):
+        if watched.must_copy(result, newest, self._keeper.of(watched.place)):
             known = watched.scanner.known[newest.path]
-            inodes = {each.inode for each in known.files}
-            replaced = bool(known.before) and inodes.isdisjoint(each.inode for each in known.before or ())
+            before = {each.inode for each in known.before or ()}
+            replaced = bool(before) and before.isdisjoint(each.inode for each in known.files)
             self._tasks.begin("copy", self._copy, watched, newest, known.files, replaced)
         else:
             watched.copying.release()
@@ -751,12 +740,13 @@ class OwnCheckpoints:
                     return
                 try:
                     found, left = self._prepare(watched, command)
-                    if watched.result is not None and newest_whole.last_resort(watched.result.looked) is not None:
-                        found = watched.result.as_input(self._clock, resort=True)
+                    result = watched.result or Result(watched.place)
+                    if (last := newest_whole.last_resort(result.looked)) is not None:
+                        found = result.as_input(self._clock, last)
                     with contextlib.suppress(OSError):
                         found = replace(found, stale=stale_name(found.path))
                     watched.reported = found
-                    _note_start(watched.place, watched.scanner.doubtful(watched.result))
+                    _note_start(watched.place, watched.scanner.doubtful(result))
                     done.set_result((found, left))
                 except Exception as error:  # noqa: BLE001  it is raised below
                     done.set_exception(error)
@@ -802,15 +792,13 @@ class OwnCheckpoints:
         if not os.path.lexists(kept.path) and command.doubt_from_wall_s is None and kept.path not in command.aside:
             note = f"{found.note}; " if found.note else ""  # nothing interrupted it, so somebody has removed it
             return replace(found, note=f"{note}a copy of {kept.path} is kept in {kept.place}"), left
-        if kept.was_set_aside() or (found.path and self._is_newer(place, found, kept)):
+        result = watched.result or Result(place)
+        copy = Candidate(kept.path[len(place.base) + 1 :], kept.step, kept.written_wall_s, 0, WHOLE)
+        looked = sorted((copy, *result.looked), key=result.age, reverse=True)
+        if kept.was_set_aside() or newest_whole.last_resort(looked) or newest_whole.choose(looked).newest is not copy:
             return found, left
         found = look(spare=True, doubt_from_wall_s=None) if self._put_copy_back(watched, kept) else look(spare=True)
         return replace(found, put_back=found.path == kept.path), left
-
-    def _is_newer(self, place: Place, found: OwnCheckpoint, kept: KeptCopy) -> bool:
-        starts, written_s = starts_of(place), (found.saved_at_s or 0.0) + ahead_s(self._clock)
-        order = functools.partial(newest_whole.order, starts_wall_s=starts)
-        return order(found.step, written_s, found.path) > order(kept.step, kept.written_wall_s, kept.path)
 
     def _put_copy_back(self, watched: _Watched, kept: KeptCopy) -> bool:
         """Put the copy back: then it is whole there. A failure is logged, and the start goes on without it."""

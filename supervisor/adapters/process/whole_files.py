@@ -17,10 +17,12 @@ It does not find a flipped byte.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import json
 import os
 import re
+import signal
 import stat
 import struct
 import zipfile
@@ -81,6 +83,19 @@ def _collect(directory: str, below: str, out: list[File], went_on: Callable[[], 
                 out.append(File(f"{below}{entry.name}", found.st_size, found.st_mtime_ns, found.st_ino))
                 if len(out) > _MOST_FILES:
                     raise TooMany(f"it has more than {_MOST_FILES:,} files")
+
+
+def are_closed(path: str, files: tuple[File, ...]) -> bool:
+    """Whether they are as they were seen, and no process of this machine has one open for writing: then it gets no lease."""
+    try:
+        for each in files:
+            with held(open_regular(f"{path}/{each.path}" if each.path else path)) as fd:
+                fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # comes if it is opened meanwhile; SIGIO would end the daemon
+                fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return files_of(path, lambda: None) == files
+    except (OSError, TooMany):  # also of a file system without leases, or of another user's file
+        return False
 
 
 def defect(path: str, files: Iterable[File], needs: str = "") -> str | None:

@@ -8,10 +8,10 @@ The rule:
    directly after the one that was written before it, if their names differ in numbers only.
 2. A checkpoint of a known format is *whole* or *torn*, whatever its age (`adapters/process/whole_files.py`). The
    program's own `checkpoint_check` decides in the same way.
-3. Any other file or directory is whole once it is settled. While the program runs: the same size at two looks, and not
-   written for 5 s. After its end: last written 5 s before an end by a signal or an error, or 60 s before the first reboot
-   since. An orderly end interrupts no write. Any other is *doubtful*, and from the second start on torn until it is
-   written again (*doubted*): time alone makes no cut file whole.
+3. Any other file or directory is whole once it is settled. While the program runs: not written for 5 s, and the same at
+   two looks or open for writing in no process; a closed single file after half a second. After its end: last written 5 s
+   before an end by a signal or an error, or 60 s before the first reboot since. An orderly end interrupts no write. Any
+   other is *doubtful*, and from the second start on torn until it is written again (*doubted*).
 4. The next attempt resumes from the newest whole checkpoint: *surely* if nothing newer is doubtful, doubted or unreadable.
    If none is whole, or it is ten minutes older, the oldest doubtful or doubted one that is newer takes its place: most are
    whole, and three starts that die of a cut one (`suspects.py`) cost less.
@@ -38,6 +38,7 @@ from supervisor.records import Record
 
 WHOLE, TORN, DOUBTFUL, DOUBTED, UNREADABLE = "whole", "torn", "doubtful", "doubted", "unreadable"
 _SETTLED_S: Final = 5.0
+_CLOSED_S: Final = 0.5
 _FLUSHED_S: Final = 60.0
 _FAR_S: Final = 600.0
 _ORDERLY: Final = {"stopped", "left", "done", "ended", "time_limit"}  # causes of an end after which every write is complete
@@ -86,16 +87,12 @@ def with_stand_ins(rows: Sequence[tuple[str, int | None, float]]) -> list[int | 
 
 def choose(newest_first: Sequence[Candidate]) -> Choice:
     """The choice among the candidates that were looked at so far."""
-    newest = torn = unsure = None
-    for each in newest_first:
-        if each.verdict == WHOLE and newest is not None:
-            return Choice(newest, torn, unsure, each)
-        if each.verdict == WHOLE:
-            newest = each
-        elif newest is None:
-            torn = torn or (each if each.verdict in (TORN, DOUBTED) else None)
-            unsure = unsure or (each if each.verdict != TORN else None)
-    return Choice(newest, torn, unsure)
+    whole = [number for number, each in enumerate(newest_first) if each.verdict == WHOLE]
+    newer = newest_first[: whole[0]] if whole else newest_first
+    torn = next((each for each in newer if each.verdict in (TORN, DOUBTED)), None)
+    unsure = next((each for each in newer if each.verdict != TORN), None)
+    newest, spare = (*(newest_first[number] for number in whole[:2]), None, None)[:2]
+    return Choice(newest, torn, unsure, spare)
 
 
 def last_resort(newest_first: Sequence[Candidate]) -> Candidate | None:
@@ -108,20 +105,24 @@ def last_resort(newest_first: Sequence[Candidate]) -> Candidate | None:
 
 
 def is_settled(
-    written_wall_s: float, *, now_wall_s: float, running: bool, stable: bool, doubt_from_wall_s: float | None
-) -> bool:
-    """Whether a file of an unknown format counts as whole. `stable`: it had the same size at an earlier look."""
+    written_wall_s: float, *, running: bool, quiet_s: float, stable: bool, closed: bool, alone: bool,
+    doubt_from_wall_s: float | None,
+) -> bool:  # fmt: skip
+    """Whether one of an unknown format counts as whole. `quiet_s`: since it was written. `stable`: as at an earlier look.
+
+    `closed`: no process has it open for writing. `alone`: it is one file, after which no other is written.
+    """
     if running:
-        return stable and now_wall_s - written_wall_s >= _SETTLED_S
+        return (stable or closed) and quiet_s >= (_CLOSED_S if closed and alone else _SETTLED_S)
     return doubt_from_wall_s is None or written_wall_s < doubt_from_wall_s
 
 
 def doubt_from_wall_s(
     cause: str, *, by_itself: bool, ended_wall_s: float | None, last_sign_wall_s: float | None
 ) -> float | None:
-    """From which time of writing on a file may be cut by the end (`cause`) of its attempt; None: no file is cut.
+    """From which time of writing on a file may be cut by the end (`cause`, `by_itself`: with an exit code); None: none is.
 
-    `by_itself`: with an exit code. `last_sign_wall_s`: before the reboot that was this end, or a later unclean one.
+    `last_sign_wall_s`: before the reboot that was this end, or a later unclean one.
     """
     cuts_s = [] if last_sign_wall_s is None else [last_sign_wall_s - _FLUSHED_S]
     if ended_wall_s is not None and cause == "reboot":
@@ -136,6 +137,5 @@ def usual_gap_s(written_wall_s: Sequence[float]) -> float | None:
 
     Example: written at 0, 300, 605, 9000 and 9301 s: gaps of 300, 305, 8395 and 301 s, usually 303 s.
     """
-    ordered = sorted(written_wall_s)
-    gaps = [later - sooner for sooner, later in pairwise(ordered) if later > sooner]
+    gaps = [later - sooner for sooner, later in pairwise(sorted(written_wall_s)) if later > sooner]
     return median(gaps) if len(gaps) >= _LEAST_GAPS else None
