@@ -73,9 +73,8 @@ def main() -> None:
         if size < limit or "--all" in sys.argv:
             text = text.replace(
                 f'"{name}" = {limit:_}\n' if f'"{name}" = {limit:_}\n' in text else f'"{name}" = {limit}\n',
-                f'"{name}" = {size:_}\n',
-                1,
-            )
+                f'"{name}" = {size:_}\n', 1,
+            )  # fmt: skip
     BUDGET.write_text(text)
 
 

@@ -608,15 +608,9 @@ class Client:
     # reporting
 
     def progress(
-        self,
-        *,
-        env_steps: int | None = None,
-        frames: int | None = None,
-        updates: int | None = None,
-        episodes: int | None = None,
-        loss: float | None = None,
-        **counters: float | None,
-    ) -> None:
+        self, *, env_steps: int | None = None, frames: int | None = None, updates: int | None = None,
+        episodes: int | None = None, loss: float | None = None, **counters: float | None,
+    ) -> None:  # fmt: skip
         """Report progress of the training loop; `counters` are fields of `Beat` (totals, not differences).
 
         None leaves a field as it was. The five fields that change at each step are named parameters because that is

@@ -55,12 +55,9 @@ _is_forked_group = False  # torch's process group is that of the parent of this 
 
 
 def init(
-    total: int | None = None,
-    identity: Mapping[str, Any] | None = None,
-    save_every_s: float | None = None,
-    directory: str | os.PathLike[str] = "extralife-run",
-    silence_s: float = _SILENCE_S,
-) -> Run:
+    total: int | None = None, identity: Mapping[str, Any] | None = None, save_every_s: float | None = None,
+    directory: str | os.PathLike[str] = "extralife-run", silence_s: float = _SILENCE_S,
+) -> Run:  # fmt: skip
     """The training of this process; a second call returns the same one.
 
     total: the step at which the training is done. identity: what must match to resume a checkpoint, as JSON (game,
@@ -90,14 +87,9 @@ class Run:
     """See `init`. Steps are counted by the script: environment steps, batches, epochs, but always the same."""
 
     def __init__(
-        self,
-        total: int | None,
-        identity: Mapping[str, Any],
-        save_every_s: float | None,
-        directory: str | os.PathLike[str],
-        environ: MutableMapping[str, str],
-        silence_s: float = _SILENCE_S,
-    ) -> None:
+        self, total: int | None, identity: Mapping[str, Any], save_every_s: float | None,
+        directory: str | os.PathLike[str], environ: MutableMapping[str, str], silence_s: float = _SILENCE_S,
+    ) -> None:  # fmt: skip
         self.total, self.at = total, 0
         self._target = contract.UNKNOWN if total is None or not math.isfinite(total) else max(0, math.ceil(total))
         place = _place(environ)

@@ -44,32 +44,48 @@ _ROWS: Final = {  # beginning of a command, each word with a space -> what to do
 }
 
 
-_RUNS: Final = r"\b(python[\d.]*|torchrun|accelerate|deepspeed) "
-_HIDES: Final = {  # in the text of a shell -> what its end does not show, and what to do
-    rf"\bwhile (true|:|1)\s*(;\s*)?do\b((?!\bdone\b)[\s\S])*{_RUNS}|\buntil [^;\n]*{_RUNS}":
-        "its loop starts the training again, so no crash is seen; remove the loop, because extralife restarts it",
-    r"&[\s\S]*\bwait\s*$": "wait ends with 0 although a training has crashed; write one program each, as with seeds",
-    rf"^(?![\s\S]*(\bset -\w*e|\bexit\b|&&|\|\||\$\?))[\s\S]*{_RUNS}.*[;\n]\s*(echo|date|touch|cp|mv|rm)\b[^;\n]*\s*$":
-        "its last command hides the exit code of the training; begin it with set -e",
-    r"\btrap [^\n]*\bkill (-\S+ )*(0|-\$\$)\W[^\n]*\bEXIT\b":
-        "its trap kills the shell, so a finished training looks killed; let the trap be for INT and TERM",
-}  # fmt: skip
+_RUNS: Final = re.compile(r"\b(python[\d.]*|torchrun|accelerate|deepspeed) ")
+_CAREFUL: Final = re.compile(r"\bset -\w*e|\bexit\b|&&|\|\||\$\?")  # another look at an exit code
+_LASTS: Final = re.compile(r"(echo|date|touch|cp|mv|rm)\b")
+_KILLS: Final = re.compile(r"\bkill (-\S+ ){0,3}(0|-\$\$)\W")
+_CLIENT: Final = re.compile(r"\b(docker|nerdctl) (\S+ ){0,6}?run ")
 
 
 def in_shell(words: list[str] | tuple[str, ...], directory: str) -> str:
-    """What is wrong in the text of a shell: among the words of a command without `mistake`, or in the script it names."""
-    if runs_shell(words):
-        return hidden(words[-1])
+    """What is wrong in the words of a command without `mistake`, in the text that a shell reads, or the script it names."""
     at = 1 if len(words) > 1 and words[0].rpartition("/")[2] in SHELLS else 0
     path = Path(directory, words[at])
     script = read_bounded(str(path), 64 * 1024) if path.is_absolute() else b""
     text = script.decode(errors="replace") if at or _SCRIPT.match(script) else ""
     found = mistake(text) or hidden(text)
-    return f"in {words[at]}, {found}" if found else ""
+    return f"in {words[at]}, {found}" if found else hidden(words[-1] if runs_shell(words) else " ".join(words))
 
 
 def hidden(text: str) -> str:
-    return next((told for row, told in _HIDES.items() if re.search(row, text)), "")
+    """What the end of a shell's text does not show, and what to do."""
+    parts = [part for each in re.split(r"[;\n]", text) if (part := each.strip())]
+    loops, runs, last = "", "", parts[-1] if parts else ""  # loops: the head of a loop that goes on
+    for part in parts:
+        loops = part if re.match(r"(while|until|for)\b", part) else "" if part.startswith("done") else loops
+        if _RUNS.search(part):
+            runs = loops or part
+            if re.match(r"while (true|:|1|!)|until", loops):
+                return "its loop starts the training again, so no crash is seen; remove the loop: extralife restarts it"
+    if re.fullmatch(r"(.*&)? *wait", last) and "&" in text:
+        return "wait ends with 0 although a training has crashed; write one program each, as with seeds"
+    if runs and not _CAREFUL.search(text):
+        if _LASTS.match(last):
+            return "its last command hides the exit code of the training; begin it with set -e"
+        if last == "done" and runs.startswith("for"):
+            return (
+                "its loop goes on after a crash, with the exit code of its last run; write one program each, as with seeds"
+            )
+    if any("EXIT" in line and line.lstrip().startswith("trap ") and _KILLS.search(line) for line in text.splitlines()):
+        return "its trap kills the shell, so a finished training looks killed; let the trap be for INT and TERM"
+    if "--name" not in text and any(map(_CLIENT.search, parts)):
+        make = "write shell = true and docker rm -f NAME; exec docker run --init --name NAME ..."
+        return f"if its client is killed, the container works on, and the next start makes a second one; {make}"
+    return ""
 
 
 def mistake(command: object) -> str:

@@ -93,6 +93,7 @@ def test_a_shell_script_that_the_command_names(place: Place, tmp_path: Path, com
         assert [f"{script.name}, with & at its end" in each for each in told] == [True] * leaves
     script.write_text("#!/usr/bin/env python3\nx &\n")
     assert in_shell(["./run"], str(tmp_path)) == ""
+    assert in_shell(["docker", "--context", "x", "run", "IMAGE"], "").startswith("if its client")
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,7 @@ def test_a_shell_script_that_the_command_names(place: Place, tmp_path: Path, com
     [
         ("while true; do\n  python3 train.py\n  sleep 5\ndone", "its loop"),
         ("until python train.py; do sleep 1; done", "its loop"),
+        ("while ! python train.py; do sleep 1; done", "its loop starts"),
         ("until nc -z db 5432; do sleep 1; done; python train.py", ""),
         ("while true; do nvidia-smi; sleep 60; done & python train.py", ""),
         ("python a.py & python b.py & wait", "wait ends with 0"),
@@ -107,6 +109,11 @@ def test_a_shell_script_that_the_command_names(place: Place, tmp_path: Path, com
         ("set -euo pipefail\npython train.py\necho Done\n", ""),
         ("python train.py && echo Done", ""),
         ("echo begins; python train.py", ""),
+        ("for s in 1 2 3; do python train.py --seed $s; done", "its loop goes on after a crash"),
+        ("set -e; for s in 1 2 3; do python train.py --seed $s; done", ""),
+        ("for f in *.zip; do unzip $f; done; python train.py", ""),
+        ("cd x; docker run --rm --gpus all IMAGE python train.py", "if its client is killed"),
+        ("docker rm -f x; exec docker run --init --name x IMAGE", ""),
         ("trap 'trap - SIGTERM && kill -- -$$' EXIT\npython train.py", "its trap"),
         ("trap 'kill 0' SIGINT SIGTERM EXIT; python train.py", "its trap"),
         ("trap 'kill $(jobs -p)' EXIT; python train.py", ""),

@@ -32,10 +32,9 @@ def seen(core, name="Pong", **more):
 
 def runs(core, name="Pong", **more):
     seen(
-        core,
-        name,
+        core, name,
         **{"state": "RUNNING", "node": "a14", "partition": "gpu", "account": "lab", "gpus": 2, "runs": True, **more},
-    )
+    )  # fmt: skip
     core.spawned(name)
 
 

@@ -69,9 +69,8 @@ def test_a_dead_daemon_makes_no_backup(core):
 def test_backups():
     record = BackupRecord(
         making=(Making("b2", "", "operator", ("Pong",)),),
-        rollback=Rollback("b1", ("Pong",), "kept", "alice", begun=True),
-        ends=(BackupEnd("b1", ok=True, text="whole"),),
-    )
+        rollback=Rollback("b1", ("Pong",), "kept", "alice", begun=True), ends=(BackupEnd("b1", ok=True, text="whole"),),
+    )  # fmt: skip
     assert backups_view([{"name": "b1"}], record, {"name": "b2"}) == {
         "backups": [{"name": "b1"}], "making": ["b2"], "progress": {"name": "b2"},
         "rollback": {"backup": "b1", "kept_as": "kept", "begun": True, "programs": ["Pong"]},

@@ -15,10 +15,9 @@ from supervisor.ctl.wait_gpu import wait_gpu
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOW = (
-    sys.executable,
-    "-c",
+    sys.executable, "-c",
     "import os; print([os.environ.get(k) for k in ('CUDA_VISIBLE_DEVICES', 'EXTRALIFE_BATCH_SIZE')])",
-)
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -67,10 +67,9 @@ stop_grace_s = {LONG_S}
     )
     box.start()
     shown = until(
-        lambda: (p := box.program("theirs")).get("ckpt_step") and (p["steps"] or 0) > p["ckpt_step"] + 20 and p,
-        60,
+        lambda: (p := box.program("theirs")).get("ckpt_step") and (p["steps"] or 0) > p["ckpt_step"] + 20 and p, 60,
         "steps beyond",
-    )
+    )  # fmt: skip
     saves = (place / "extralife-run" / "checkpoints").glob("ckpt-*/state")
     with next(path for path in saves if path.parent.suffix != ".tmp").open() as saved:  # one that is complete
         assert os.fstat(saved.fileno()).st_uid == int(saved.read()) != 0

@@ -71,10 +71,9 @@ def test_any_script_is_watched_by_what_it_does(box: Box) -> None:
     box.wait_fact("Stalled", "saves")
 
     printed = until(
-        lambda: (text := box.ctl("tail", "-100000", "env").stdout).endswith("that is all\n") and text,
-        10,
+        lambda: (text := box.ctl("tail", "-100000", "env").stdout).endswith("that is all\n") and text, 10,
         "all to be printed",
-    )
+    )  # fmt: skip
     assert "WATCHDOG_USEC" not in printed
     assert "/nonexistent/systemd" not in printed
     assert "EXTRALIFE_TOKEN=" in printed

@@ -149,10 +149,9 @@ def test_what_was_killed_because_it_did_not_leave_is_explained(box: Box) -> None
 def test_a_worker_in_state_d_is_reported_once_keeps_its_slot_and_goes_on(box: Box) -> None:
     released = box.directory / "released"
     box.config(
-        astray("a", "state-d", str(released), keys="priority = 1") + box.trainer("b", keys="priority = 2"),
-        slots=1,
+        astray("a", "state-d", str(released), keys="priority = 1") + box.trainer("b", keys="priority = 2"), slots=1,
         floor_s=FLOOR_S,
-    )
+    )  # fmt: skip
     box.start()
     stalled = box.wait_fact("Stalled", "a")
     assert stalled["stall"] == "uninterruptible"

@@ -67,10 +67,9 @@ def entries(box: Installed, message_id: str) -> list[str]:
 
 def test_the_log_in_the_journal_is_text_with_severities(box: Installed) -> None:
     lines = until(
-        lambda: [line for line in log_of(box) if line["MESSAGE"].startswith("serving ")],
-        30,
+        lambda: [line for line in log_of(box) if line["MESSAGE"].startswith("serving ")], 30,
         "the daemon's log in the journal",
-    )
+    )  # fmt: skip
     assert {line["PRIORITY"] for line in lines} == {"6"}
     assert not any(line["MESSAGE"].startswith(("{", "<")) for line in log_of(box)), "neither JSON nor a prefix"
 

@@ -51,10 +51,9 @@ class Login:
 
     def runs(self) -> dict[str, Any]:
         found: dict[str, Any] = until(
-            lambda: (each := self.program()).get("phase") == "RUNNING" and each,
-            120,
+            lambda: (each := self.program()).get("phase") == "RUNNING" and each, 120,
             f"the program to run; {self.run('journalctl', '--user', '-n', '30', check=False)}",
-        )
+        )  # fmt: skip
         return found
 
     def job(self) -> str:

@@ -63,11 +63,9 @@ def test_the_verdict_on_an_end(verdict, course, cause, why):
     assert (found.cause, found.why) == (cause, why)
     assert found.counted is (cause not in {"done", "stopped"})
     doubts = (
-        "that was the training" in why,
-        why.startswith("finished, exit code 0, but"),
-        course.bar and cause == "done",
+        "that was the training" in why, why.startswith("finished, exit code 0, but"), course.bar and cause == "done",
         "begins anew" in why,
-    )
+    )  # fmt: skip
     assert found.doubtful is any(doubts)
 
 

@@ -78,10 +78,9 @@ names = st.sampled_from(NAMES)
 steps = st.integers(0, 10**6)
 maybe_time = st.none() | st.floats(-100.0, 5.0)
 reports = st.builds(
-    Report,
-    st.sampled_from(["resumed", "from_scratch", "checkpoint_bad", "save_failed"]),
+    Report, st.sampled_from(["resumed", "from_scratch", "checkpoint_bad", "save_failed"]),
     st.fixed_dictionaries({}, optional={"step": steps | st.text(max_size=2), "at_ns": steps, "path": st.text(max_size=2)}),
-)
+)  # fmt: skip
 endings = st.builds(
     Ending,
     code=st.none() | st.sampled_from([0, 1, 75, 77, 78, 255]), signal=st.none() | st.sampled_from([9, 11, 15, 99]),

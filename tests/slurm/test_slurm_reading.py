@@ -139,9 +139,8 @@ def sinfo(*rows: tuple[str, ...]) -> str:
 def test_a_node_has_one_record_with_all_its_partitions() -> None:
     text = sinfo(
         ("n1", "MIXED*+drain$", "a fan, loud", "main", "gpu:a100:2(S:0-1),gpu:v100:1", "32"),
-        ("n2", "idle", "none", "main", "(null)", "x"),
-        ("n1", "idle~", "none", "short", "gpu:4", "16"),
-    )
+        ("n2", "idle", "none", "main", "(null)", "x"), ("n1", "idle~", "none", "short", "gpu:4", "16"),
+    )  # fmt: skip
     assert reading.nodes_in(text) == [
         Node("n1", ("idle", "powered_down"), "", ("main", "short"), 16, 4),
         Node("n2", ("idle",), "", ("main",), None, None),

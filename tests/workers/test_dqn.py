@@ -17,11 +17,10 @@ def batch_of(made, size=16, seed=0):
     shape = (size, made.spec.stack, *made.spec.frame_shape)
     return Batch(
         obs=torch.randint(0, 256, shape, dtype=torch.uint8, generator=make),
-        actions=torch.randint(0, made.spec.actions, (size,), generator=make),
-        returns=torch.randn(size, generator=make),
+        actions=torch.randint(0, made.spec.actions, (size,), generator=make), returns=torch.randn(size, generator=make),
         next_obs=torch.randint(0, 256, shape, dtype=torch.uint8, generator=make),
         discounts=torch.where(torch.arange(size) % 4 == 0, 0.0, 0.97),
-    )
+    )  # fmt: skip
 
 
 def step_of(made, *, over=(), scores=0.0):

@@ -138,11 +138,10 @@ class Life:
 
 
 ops = st.one_of(
-    st.tuples(st.just("append"), st.integers(1, 12)),
-    st.tuples(st.just("commit"), st.just(0)),
+    st.tuples(st.just("append"), st.integers(1, 12)), st.tuples(st.just("commit"), st.just(0)),
     st.tuples(st.sampled_from(["close", "kill", "kill_in_mid_append", "cut_power"]), st.integers(1, MOST)),
     st.tuples(st.just("rewind"), st.integers(0, 8)),
-)
+)  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
