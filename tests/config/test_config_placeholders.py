@@ -279,7 +279,7 @@ def test_what_is_odd_is_a_warning(place, keys, sentence):
 QUIET = [
     "t 'a | b' \"x > y\" \\| \\$HOME '$HOME' '*.pt' \"*\"",
     "t --lr=1e-3 a>=2 x=y,z -- - user@host:path https://x/y",
-    "bash -c 'for s in 1 2; do python t.py $s ${HOME} > log; done'",
+    "bash -c 'for s in 1 2; do wc -l $s ${HOME} > log; done'",
     "/bin/sh -ec 'a | b'",
     "t --out={resume} x{resume} {name}",
 ]
