@@ -67,10 +67,20 @@ if os.environ.get("MUTANT_UNDER_TEST") == "stats":
 PLUGIN = """\
 # A plugin of pytest: the fastest test first, so that most mutants are killed within a second. mutmut prints nothing of a test
 # that fails without a mutant, so it is written down here.
+import contextlib
 import json
 import os
 
 import pytest
+from mutmut.core import MutmutCallStack
+
+
+def leave(token, reset=MutmutCallStack.reset):
+    with contextlib.suppress(LookupError):  # a finaliser that ran in between has left already
+        reset(token)
+
+
+MutmutCallStack.reset = leave
 
 
 @pytest.hookimpl(trylast=True)
