@@ -76,8 +76,8 @@ class Tree:
         self.await_image()
 
     def await_image(self) -> None:
-        image = Path(f"/proc/{self.worker}/cmdline")
-        until(lambda: image.read_bytes().startswith(b"sleep"), 10, "the worker's own image")
+        image, environ = (Path(f"/proc/{self.worker}/{file}") for file in ("cmdline", "environ"))  # set one after the other
+        until(lambda: image.read_bytes().startswith(b"sleep") and environ.read_bytes(), 10, "the worker's own image")
 
     def kill_shim(self) -> None:
         assert self.shim.stdin is not None
