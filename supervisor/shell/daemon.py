@@ -48,7 +48,6 @@ from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orp
 from supervisor.adapters.process.cgroups import OwnCgroup
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.evidence import LocalEvidence
-from supervisor.adapters.process.last_checkpoint import last_checkpoint
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
@@ -276,7 +275,7 @@ class Daemon:
         else:
             local = self._local = LocalLauncher(
                 paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last,
-                lambda name: last_checkpoint(loop.settings.program(name), paths.run_dir(name), system_clock),
+                lambda name: own.last(loop.settings.program(name)),
             )  # fmt: skip
             looks = LocalProbes(paths, system_clock, notify_sockets, groups, newest_own, figures)
             adapters = ProgramAdapters(

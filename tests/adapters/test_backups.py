@@ -504,9 +504,7 @@ def test_what_a_failed_rollback_has_copied_is_removed_again(box: Box, monkeypatc
 def test_a_file_that_was_written_just_now_may_still_be_written(box: Box) -> None:
     work = box.script("odd", "*", "")
     with plain(work / "now", 0.0).open("ab"):
-        assert refused(lambda: box.make("odd")) == (
-            "odd: its own checkpoints cannot be copied; now: it may be cut: it was being written, and its format does not tell"
-        )
+        assert refused(lambda: box.make("odd")).startswith("odd: its own checkpoints cannot be copied; now: it may be cut")
     plain(work / "now", 0.0)
     assert box.make("odd").programs[0].own.path == "now", "it is looked at again half a second later"
 

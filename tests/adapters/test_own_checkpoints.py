@@ -471,6 +471,17 @@ def test_a_script_that_counts_from_zero_again_goes_on_from_what_it_wrote_last(tm
     assert own_checkpoints.noted_of(starts).starts == (began_s,), "the clock was ahead at the other one"  # type: ignore[arg-type]
 
 
+def test_times_from_before_the_clock_was_set_back_neither_doubt_nor_win_for_long(tmp_path: Path, daemon: Daemon) -> None:
+    for name, age_s in (("a", 600.0), ("b", 300.0), ("c", 0.0)):
+        plain(tmp_path / name, age_s - 86_400.0)
+    found = daemon.begins(to_start(spec(tmp_path, "?", ""), "t1", doubt_from_wall_s=time.time() - 5.0)).found
+    assert (found.path, found.sure) == (f"{tmp_path}/b", False), "only the last one may have been cut"
+    plain(tmp_path / "9", 0.0)
+    for again in (daemon, Daemon(tmp_path)):
+        assert again.begins(to_start(spec(tmp_path, "?", ""), "t2")).found.path == f"{tmp_path}/9"
+    assert again.begins(to_start(spec(tmp_path, "[abc]", ""), "t3")).found.torn == f"{tmp_path}/c", "doubted as ever"
+
+
 def test_a_rollback_goes_by_the_steps_that_are_in_files(tmp_path: Path, daemon: Daemon) -> None:
     for step in (500, 1000, 1500):
         trainer(tmp_path, step)
@@ -518,6 +529,7 @@ def test_the_last_whole_one_is_never_set_aside(tmp_path: Path, daemon: Daemon) -
     [
         ("latest", "global_step20", ("global_step20", "global_step10"), "global_step20, {}; write into it: global_step10"),
         ("latest_checkpointed_iteration.txt", "20\n", ("iter_0000020", "iter_0000010"), "20, {}; write into it: 10"),
+        ("checkpoint", 'model_checkpoint_path: "/x/c-20"\n', ("c-20.index", "c-10.index"), "c-20, {}; write into it: {}"),
         ("last", None, ("step20", "step10"), "step20, {}; link it to step10"),
         ("latest", "step10", ("step20", "step10"), ""),
         ("seed", "20", ("step20", "step10"), ""),
@@ -533,9 +545,9 @@ def test_the_file_that_still_names_what_was_set_aside_is_told(
         (tmp_path / pointer).symlink_to(newest)
     else:
         (tmp_path / pointer).write_text(said)
-    found = daemon.begins(to_start(spec(tmp_path, "*0"), "t", (f"{tmp_path}/{newest}",))).found
+    found = daemon.begins(to_start(spec(tmp_path, "*0*"), "t", (f"{tmp_path}/{newest}",))).found
     assert found.path == f"{tmp_path}/{older}"
-    stale = stale.format("which was set aside")
+    stale = stale.format("which was set aside", 'model_checkpoint_path: "c-10"')
     assert found.stale == (f"{tmp_path}/{pointer} still names {stale}" if stale else "")
     assert pointer in os.listdir(tmp_path), "a foreign file stays as it is"
 

@@ -164,7 +164,6 @@ def test_a_script_that_saves_as_it_is_asked_to_leave_has_lost_nothing(late_s, as
             ),
         ),
         ({"path": "", "step": None}, {}, "did not report from which step"),
-        ({"path": "", "step": None, "error": "no answer"}, {}, "did not report from which step"),
     ],
 )
 def test_where_it_goes_on_is_unknown(found, sample, why):
@@ -267,13 +266,7 @@ def test_what_the_disk_refuses_to_rename_is_set_aside_before_the_next_start():
     assert dies(core, code=1).aside == ("/w/1000.pt",)
 
 
-def test_without_an_older_whole_one_nothing_is_set_aside_and_health_forgives():
-    core = script()
-    for _ in range(4):
-        starts(core, OwnCheckpoint(torn="/w/1000.pt", note="it is torn"))
-        dies(core, code=1)
-    assert not core.told(facts.CheckpointQuarantined)
-    assert len(alerts(core)) == 1, "that it begins from nothing is said once"
+def test_health_forgives_the_deaths_of_a_torn_one():
     well = script()
     for _ in range(2):
         starts(well, own(900, core=well, torn="/w/1000.pt"))

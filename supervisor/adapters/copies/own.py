@@ -102,10 +102,8 @@ def save(place: Place | Waiting, target: Path, on_progress: ProgressCallback) ->
             name = each.path or _ALONE
             copy = target / FILES / name
             copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            try:
-                os.link(place.directory / FILES / name, copy)
-            except OSError:
-                shutil.copy2(place.directory / FILES / name, copy)
+            with held(open_regular(place.directory / FILES / name)) as fd:
+                copy_file(fd, copy, on_progress, link=True)
         return place.saved, {LINK}
     scanner, newest, why = Scanner(), None, ""
     for number in range(_TRIES):

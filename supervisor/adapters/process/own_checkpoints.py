@@ -57,6 +57,7 @@ _STARTS_FILE: Final = "starts.json"
 KEPT: Final = "kept"  # the copy in a run directory
 _COPY_SHARE: Final = 0.05  # of the time: the next copy comes twenty times as long after the one before as that took
 _MOST_PUT_BACK_S: Final = 600.0
+_MOST_LAST_S: Final = 5.0
 _START_WAIT_S: Final = 10.0  # how long a start waits for a scan
 _MOST_DEEP: Final = 16
 _SAME_S: Final = 0.5
@@ -65,7 +66,9 @@ _MOST_SAID: Final = 200
 _ASIDE: Final = (contract.BAD_SUFFIX, contract.TMP_SUFFIX)
 _ASIDE_NAME: Final = re.compile(rf"\.(.+?)(\.\d+)?{re.escape(contract.BAD_SUFFIX)}")
 _OF_NEWEST: Final = re.compile("latest|last|newest|checkpoint|ckpt|iter|step", re.IGNORECASE)
-_LONGEST_NAME: Final = 256  # bytes
+_MOST_NAMING_BYTES: Final = 4096
+_OF_TENSORFLOW: Final = re.compile(r'model_checkpoint_path: "(?:.*/)?(.+)"')
+_PART: Final = re.compile(r"\.(index|data-\d+-of-\d+)$")  # of one checkpoint, which TensorFlow's file names without it
 _WILD: Final = re.compile(r"[*?\[]")
 
 
@@ -110,17 +113,16 @@ def places_of(settings: Settings, paths: Paths, programs: Iterable[str]) -> dict
 
 @dataclass(slots=True)
 class Budget:
-    """The time and directory entries that are left for one scan. `over` ends it from outside."""
+    """The time and directory entries that are left for one scan."""
 
     until_s: float = field(default_factory=lambda: time.monotonic() + _MOST_S)
     entries: int = _MOST_ENTRIES
-    over: Callable[[], bool] = lambda: False
 
     def spend(self) -> None:
         self.entries -= 1
         if self.entries < 0:
             raise Unanswered(f"its directory has more than {_MOST_ENTRIES:,} entries: use a narrower checkpoint_glob")
-        if self.entries % 256 == 0 and (time.monotonic() > self.until_s or self.over()):
+        if self.entries % 256 == 0 and time.monotonic() > self.until_s:
             raise Unanswered(f"its directory could not be read within {span(_MOST_S)}")
 
 
@@ -185,14 +187,21 @@ _Files = tuple[whole_files.File, ...]
 _Row = tuple[str, int | None, float]  # path, step and time of writing
 
 
-def _newest_first(place: Place, paths: list[str], budget: Budget, starts: Sequence[float]) -> list[_Row]:
-    """The paths with their steps, if these are in the paths, and their times of writing."""
+def _newest_first(place: Place, paths: list[str], budget: Budget, noted: Noted) -> list[_Row]:
+    """The paths with their steps, if these are in the paths, and their times of writing. Adds to `noted.ahead`."""
     rows: list[_Row] = []
     for path in paths:
         budget.spend()
         with contextlib.suppress(OSError):  # it vanished meanwhile
             rows.append((path, place.rule.of_path(path), _written_s(f"{place.base}/{path}")))
-    return _ordered(place, rows, starts)
+    now_s, newest_s = time.time(), max((at_s for _, _, at_s in rows), default=0.0)
+    for path, _, at_s in rows:
+        if noted.ahead.get(path, (at_s, 0.0))[0] != at_s:
+            del noted.ahead[path]
+        if at_s > now_s and path not in noted.ahead:
+            noted.ahead[path] = (at_s, now_s - (newest_s - at_s))
+    real = [(path, step, noted.ahead.get(path, (at_s, at_s))[1]) for path, step, at_s in rows]
+    return _ordered(place, real, noted.starts)
 
 
 def _written_s(path: str) -> float:
@@ -211,13 +220,16 @@ def _ordered(place: Place, rows: list[_Row], starts: Sequence[float]) -> list[_R
 
 
 class Noted(Record):
-    """What the starts of a program's newest attempts have left: their times, by the clock of its file system, and doubts.
+    """`starts` of a program's newest attempts, by the clock of its file system.
 
     `doubts`: the checkpoints that were doubtful when an attempt began, each with the inodes and times of its files then.
+    `ahead`: those with a time in the future, from before the clock was set back: that time, and when they were written if
+    the newest was written just before it was seen. Else they would be the newest, and might be cut, until that time.
     """
 
     starts: tuple[float, ...] = ()
     doubts: dict[str, Any] = field(default_factory=dict)
+    ahead: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def noted_of(place: Place) -> Noted:
@@ -226,11 +238,12 @@ def noted_of(place: Place) -> Noted:
     A time in the future was taken before the clock was set right, as after a boot with a wrong hardware clock: it is left
     out. Otherwise all files of that attempt would count as older than it, and none would be copied.
     """
-    with contextlib.suppress(OSError, TypeError, ValueError):
+    with contextlib.suppress(OSError, TypeError, ValueError, AttributeError):
         body, now_wall_s = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}"), time.time()
-        starts, doubts = (body.get("starts"), body.get("doubts")) if isinstance(body, dict) else (body, {})
-        past = tuple(at_s for each in starts or () if (at_s := float(each)) <= now_wall_s)
-        return Noted(past, doubts if isinstance(doubts, dict) else {})
+        body = body if isinstance(body, dict) else {"starts": body or ()}  # an earlier version wrote the starts alone
+        past = tuple(at_s for each in body["starts"] if (at_s := float(each)) <= now_wall_s)
+        ahead = {path: (float(at_s), float(real_s)) for path, (at_s, real_s) in body.get("ahead", {}).items()}
+        return Noted(past, dict(body.get("doubts", {})), ahead)
     return Noted()
 
 
@@ -238,15 +251,16 @@ def _state_of(files: _Files) -> list[list[int]]:
     return [[each.inode, each.written_ns] for each in files]
 
 
-def _note_start(place: Place, doubtful: dict[str, Any]) -> None:
+def _note_start(place: Place, doubtful: dict[str, Any], ahead: dict[str, tuple[float, float]]) -> None:
     """Record that an attempt begins now."""
     path, noted = Path(place.run_dir, _STARTS_FILE), noted_of(place)
     doubts = [*(noted.doubts | doubtful).items()][-_MOST_STARTS:]  # also one that is set aside, and may come back
+    newest = sorted(ahead.items(), key=lambda each: each[1])[-_MOST_STARTS:]
     try:
         make_dir(path.parent)  # the first start comes before its run directory
         os.utime(path.parent)
         starts = [*noted.starts, path.parent.stat().st_mtime][-_MOST_STARTS:]
-        body = json.dumps({"starts": starts, "doubts": dict(doubts)}).encode()
+        body = json.dumps({"starts": starts, "doubts": dict(doubts), "ahead": dict(newest)}).encode()
         durable.replace(path, body, aside=path.with_suffix(contract.TMP_SUFFIX))
     except OSError as error:
         log.warning("start_not_noted", path=str(path), error=str(error))
@@ -254,8 +268,8 @@ def _note_start(place: Place, doubtful: dict[str, Any]) -> None:
 
 def _all_newest_first(place: Place, budget: Budget) -> list[_Row]:
     """All checkpoints of the place: a script may keep thousands, and a rollback may go back behind all but one."""
-    starts = noted_of(place).starts
-    return _with_steps(place, _newest_first(place, _find(place, budget).paths, budget, starts), starts)
+    noted = noted_of(place)
+    return _with_steps(place, _newest_first(place, _find(place, budget).paths, budget, noted), noted.starts)
 
 
 def _with_steps(place: Place, newest: list[_Row], starts: Sequence[float]) -> list[_Row]:
@@ -299,6 +313,7 @@ class Scanner:
     """Repeated scans of one place: files that have not changed since an earlier scan are not read again."""
 
     known: dict[str, _Known] = field(default_factory=dict)
+    ahead: dict[str, tuple[float, float]] = field(default_factory=dict)  # as in `Noted`
 
     def doubtful(self, found: Result) -> dict[str, Any]:
         return {each.path: _state_of(self.known[each.path].files) for each in found.looked if each.verdict == DOUBTFUL}
@@ -312,13 +327,14 @@ class Scanner:
             found = _find(place, budget)
             paths = [path for path in found.paths if f"{place.base}/{path}" not in without]
             whole, looked, noted = 0, list[Candidate](), noted_of(place)
-            newest = _newest_first(place, paths, budget, noted.starts)[:_MOST_LOOKED_AT]
+            noted.ahead.update(self.ahead)
+            newest, self.ahead = _newest_first(place, paths, budget, noted)[:_MOST_LOOKED_AT], noted.ahead
             for path, step, written_s in _with_steps(place, newest, noted.starts):
                 known = self._of(place, path, budget)
                 if known is None:
                     continue
                 self.known[path] = known
-                at_s = max((each.written_ns / 1e9 for each in known.files), default=written_s)
+                at_s = max((each.written_ns / 1e9 for each in known.files if path not in self.ahead), default=written_s)
                 known.settled = newest_whole.is_settled(
                     at_s, running=running, quiet_s=max(now_wall_s - at_s, time.monotonic() - known.seen_s),
                     stable=known.looks > 1, alone=known.is_alone, doubt_from_wall_s=doubt_from_wall_s,
@@ -500,14 +516,17 @@ def stale_name(path: str) -> str:
     with os.scandir(parent) as found:
         entries = {each.name: each for each in found}
     asides = {match[1] for each in entries if (match := _ASIDE_NAME.fullmatch(each))} - entries.keys()
+    asides, name = {_PART.sub("", each) for each in asides}, _PART.sub("", name)
     numbers = {_number(each): _number(name) for each in asides}  # Megatron's latest_checkpointed_iteration.txt says 20
     for entry in entries.values() if asides else ():
         link = entry.is_symlink()
-        said = str(Path(entry.path).readlink()) if link else text(entry.path, _LONGEST_NAME)
+        said = str(Path(entry.path).readlink()) if link else text(entry.path, _MOST_NAMING_BYTES)
+        line = _OF_TENSORFLOW.match(said)
+        said, form = (line[1], 'model_checkpoint_path: "{}"') if line else (said, "{}")
         new = name if said in asides else numbers.get(said) if _OF_NEWEST.search(entry.name) else None
         if new is not None:
             do = "link it to" if link else "write into it:"
-            return f"{entry.path} still names {said}, which was set aside; {do} {new}"
+            return f"{entry.path} still names {said}, which was set aside; {do} {form.format(new)}"
     return ""
 
 
@@ -610,17 +629,6 @@ class _Watched:
     no_copy: str = ""  # why no copy could be made
     puts_back: bool = False
 
-    def must_copy(self, result: Result, newest: Candidate, kept: KeptCopy | None) -> bool:
-        """Whether its script may write over the newest checkpoint, and nothing else would be left.
-
-        That is: it is the only one, or its path had other content before. Once there is a copy, only what the running
-        attempt has written takes its place: what lay there before may be what kills each start.
-        """
-        known, by_earlier_attempt = self.scanner.known[newest.path], newest.written_wall_s < max((0.0, *result.starts))
-        if kept is not None and (by_earlier_attempt or kept.is_of(f"{self.place.base}/{newest.path}")):
-            return False
-        return (known.before is not None or result.matches == 1) and (known.is_alone or known.settled)
-
 
 class OwnCheckpoints:
     """Scans every program's own checkpoints. `newest` never blocks, and a start waits for some seconds at most."""
@@ -677,13 +685,19 @@ class OwnCheckpoints:
             watched.began_s = None
 
     def _copy_if_due(self, watched: _Watched) -> None:
-        """Begin to copy the newest checkpoint if that must be kept."""
+        """Begin to copy the newest checkpoint if its script may write over it, and nothing else would be left.
+
+        That is: it is the only one, or its path had other content before. Once there is a copy, only what the running
+        attempt has written takes its place: what lay there before may be what kills each start.
+        """
         result = watched.result or Result(watched.place)
         newest = result.choice.newest
         if newest is None or time.monotonic() < watched.copy_due_s or not watched.copying.acquire(blocking=False):
             return
-        if watched.must_copy(result, newest, self._keeper.of(watched.place)):
-            known = watched.scanner.known[newest.path]
+        known, kept = watched.scanner.known[newest.path], self._keeper.of(watched.place)
+        by_earlier_attempt = newest.written_wall_s < max((0.0, *result.starts))
+        stays = kept is not None and (by_earlier_attempt or kept.is_of(f"{watched.place.base}/{newest.path}"))
+        if not stays and (known.before is not None or result.matches == 1) and (known.is_alone or known.settled):
             before = {each.inode for each in known.before or ()}
             replaced = bool(before) and before.isdisjoint(each.inode for each in known.files)
             self._tasks.begin("copy", self._copy, watched, newest, known.files, replaced)
@@ -701,11 +715,22 @@ class OwnCheckpoints:
             watched.copy_due_s = time.monotonic() + (time.monotonic() - began_s) / _COPY_SHARE
             watched.copying.release()
 
-    def _look(self, watched: _Watched, *, running: bool, **more: Any) -> OwnCheckpoint:
+    def last(self, spec: ProgramSpec | None) -> OwnCheckpoint | None:
+        """The newest one of a script that has just ended, which may have saved since the last scan; None: not known.
+
+        It is not asked of the script's own check, which may take long: the next start waits for the answer.
+        """
+        watched = None if spec is None or spec.checkpoint_check else self._of(spec)
+        if watched is None:
+            return None
+        found = self._look(_Watched(watched.place), running=False, budget=Budget(time.monotonic() + _MOST_LAST_S))
+        return None if found.error else found
+
+    def _look(self, watched: _Watched, *, running: bool, budget: Budget | None = None, **more: Any) -> OwnCheckpoint:
         watched.result = None
         try:
             watched.result = watched.scanner.scan(
-                watched.place, Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
+                watched.place, budget or Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
             )
             return watched.result.as_input(self._clock)
         except Unanswered as error:
@@ -746,7 +771,7 @@ class OwnCheckpoints:
                     with contextlib.suppress(OSError):
                         found = replace(found, stale=stale_name(found.path))
                     watched.reported = found
-                    _note_start(watched.place, watched.scanner.doubtful(result))
+                    _note_start(watched.place, watched.scanner.doubtful(result), watched.scanner.ahead)
                     done.set_result((found, left))
                 except Exception as error:  # noqa: BLE001  it is raised below
                     done.set_exception(error)
@@ -793,7 +818,8 @@ class OwnCheckpoints:
             note = f"{found.note}; " if found.note else ""  # nothing interrupted it, so somebody has removed it
             return replace(found, note=f"{note}a copy of {kept.path} is kept in {kept.place}"), left
         result = watched.result or Result(place)
-        copy = Candidate(kept.path[len(place.base) + 1 :], kept.step, kept.written_wall_s, 0, WHOLE)
+        path, at_s = kept.path[len(place.base) + 1 :], kept.written_wall_s
+        copy = Candidate(path, kept.step, watched.scanner.ahead.get(path, (at_s, at_s))[1], 0, WHOLE)
         looked = sorted((copy, *result.looked), key=result.age, reverse=True)
         if kept.was_set_aside() or newest_whole.last_resort(looked) or newest_whole.choose(looked).newest is not copy:
             return found, left
