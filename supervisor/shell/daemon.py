@@ -230,12 +230,9 @@ class Daemon:
         mark = boot.read_mark(Path(paths.alive))
         boot_now_s, wall_now_s = clock.moment()
         offset_s = clock.journal_offset(
-            mark,
-            same_boot=mark is not None and mark.boot_id == this_boot.boot_id,
-            journal_at_s=state.at_s,
-            boot_now_s=boot_now_s,
-            wall_now_s=wall_now_s,
-        )
+            mark, same_boot=mark is not None and mark.boot_id == this_boot.boot_id, journal_at_s=state.at_s,
+            boot_now_s=boot_now_s, wall_now_s=wall_now_s,
+        )  # fmt: skip
         system_clock = clock.SystemClock(offset_s)
         inbox, replies = Inbox(), Replies()
         pool = threads.begun(4, "worker")
@@ -320,11 +317,9 @@ class Daemon:
         )  # fmt: skip
         reported = _reported_before(mark, state) if mark is not None and mark.boot_id == this_boot.boot_id else Reported()
         alive = AliveWriter(
-            Path(paths.alive),
-            lambda: self._mark(this_boot, system_clock, loop, journal.last_seq, reported),
-            settings.daemon.alive_period_s,
-            lambda error: log.error("sign_of_life_failed", error=error),
-        )
+            Path(paths.alive), lambda: self._mark(this_boot, system_clock, loop, journal.last_seq, reported),
+            settings.daemon.alive_period_s, lambda error: log.error("sign_of_life_failed", error=error),
+        )  # fmt: skip
         recorder = Recorder(
             Path(paths.recording), backend.readings, lambda: loop.settings.recorder.max_mb, system_clock
         )  # fmt: skip
@@ -455,11 +450,9 @@ class Daemon:
         from supervisor.api.server import Server
 
         self._housekeeping = housekeeping = Housekeeping(
-            lambda: self.loop.settings,
-            self.inbox,
-            self.clock,
+            lambda: self.loop.settings, self.inbox, self.clock,
             lambda: (work for part in self.features for work in part.calendar()),
-        )
+        )  # fmt: skip
         housekeeping.start()
         self.foundations.watch(foundations.journal_row(self._paths, lambda: housekeeping.journal_defect))
         server = Server(self.backend, listener, self.clock.now_s, self._settings.daemon.host_names.split())

@@ -30,6 +30,8 @@ STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator)
         (DONE, Course(90_000, 100_000, signal="SIGTERM"), "done", "finished, exit code 0"),
         (DONE, Course(60, 100, short_ends=(60,)), "left", "asked to leave from outside (or an early stop): exit code 0 at step 60 of 100"),
         (DONE, Course(60, 100, short_ends=(60, 60)), "done", "finished, exit code 0 at step 60 of 100: it has ended there 3 times by itself"),
+        (CRASH, Course(100, 100, exception="EOFError: EOF when reading a line"), "done", "finished at step 100 of 100, and asked for input: exit code 1"),
+        (CRASH, Course(99, 100, exception="EOFError: EOF when reading a line"), "crash", "exit code 1"),
         (DONE, Course(60, 100, laps=1), "left", "asked to leave from outside (or an early stop): exit code 0 at step 60 of 100"),
         (DONE, Course(60, 100, laps=2, bar=Bar(100, (), 60, 9.0)), "left", "asked to leave from outside (or an early stop): exit code 0 at step 60 of 100"),
         (DONE, Course(60, 100, laps=2), "done", "finished, exit code 0 at step 60 of 100, a step that begins anew in each epoch, so target_steps does not fit it"),

@@ -5,7 +5,7 @@ The rule for an end that extralife did not ask for, first match wins:
 | observation | verdict |
 |---|---|
 | it hung at 99 % of its target or more (not that of a bar which began anew) | finished, and hung at its exit |
-| it died after it had resumed at its target | finished; the reason names the death |
+| it died after it had resumed at its target, or there of `input()` without an answer | finished; the reason names it |
 | a success code below 90 % of its target or at no known step, after an exception or `Killed` | a crash behind a pipe |
 | a success code (`done_codes`) below 90 % of its target, and one more step was due | asked to leave from outside: a death |
 | the same by a step that fell back twice, as one of an epoch does | finished; doubtful: `target_steps` does not fit it |
@@ -56,6 +56,7 @@ from supervisor.records import Record, replace
 _AT: Final = 0.99  # share of the target: nothing is left to train
 _SHORT: Final = 0.9  # below this share, the missing steps are not only unprinted
 _MOST_SHORT_ENDS: Final = 3
+_ASKED: Final = "EOFError: EOF when reading a line"  # input("press Enter to exit")
 _MOST_LAPS: Final = 2  # one may be a rollback of its own
 _NO_WORK_S: Final = 1.0  # a command that leaves this soon has done nothing itself
 _LAUNCH_S: Final = 30.0  # a launcher may load modules and activate an environment first
@@ -87,6 +88,11 @@ class Course(Record):
         last = self.apart and not self.signal and self._has(steps + self.apart, 1.0)
         return not (self.decided or last or self._has(steps, _SHORT))
 
+    def _had_no_work_left(self) -> str:
+        if self._has(self.resumed_step, 1.0):
+            return "where it had resumed"
+        return "and asked for input" if self.exception.startswith(_ASKED) and self._has(self.steps, 1.0) else ""
+
     def had_finished(self, *, by_contract: bool, sudden: bool) -> bool:
         """Whether a success code from before a reboot ends the program. `sudden`: no shutdown asked anything to leave."""
         sure = by_contract or sudden or self._has(self.steps, _SHORT)
@@ -98,8 +104,8 @@ class Course(Record):
         if verdict.cause == "stalled" and self._has(self.steps, _AT) and not (self.bar and self.bar.is_part):
             why = f"finished{where}, but hung at its exit: {verdict.why}"
             return Diagnosis("done", counted=False, why=why, doubtful=self.bar is not None)
-        if verdict.counted and verdict.cause not in {"stalled", "diverged", "sick"} and self._has(self.resumed_step, 1.0):
-            return Diagnosis("done", counted=False, why=f"finished{where}, where it had resumed: {verdict.why}")
+        if verdict.counted and verdict.cause not in {"stalled", "diverged", "sick"} and self._had_no_work_left():
+            return Diagnosis("done", counted=False, why=f"finished{where}, {self._had_no_work_left()}: {verdict.why}")
         if verdict.cause != "done":
             return verdict
         how = verdict.why.removeprefix("finished, ")
