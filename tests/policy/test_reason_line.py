@@ -62,6 +62,8 @@ def test_a_rank_that_runs_out_of_memory_is_no_crash():
 def test_an_exception_that_ended_a_program_is_one_that_nobody_handled(before, last, found):
     lines = (before, "Traceback (most recent call last):", "  File x", last)
     assert unhandled(lines) == unhandled((*lines, "wandb: synced")) == found
+    boxed = "╭─── Traceback (most recent call last) ────╮", "│ /a.py:3 in main │", "│ ❱ 3 f() │", "╰────╯", last, "bye"
+    assert unhandled((before, *boxed)) == found
     shell = "./run.sh: line 3:  9861 Killed                  python3 train.py"
     assert unhandled((shell, *lines, "Done")) == (found or shell)
     assert unhandled(("Segmentation fault (core dumped)", "Done")) == "Segmentation fault (core dumped)"

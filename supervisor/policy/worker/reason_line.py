@@ -26,7 +26,7 @@ from typing import Final
 from supervisor.policy.worker.figures import plain_text
 
 _RANK: Final = re.compile(r"\[rank(\d+)\]: ?")
-_TRACEBACK: Final = "Traceback (most recent call last):"
+_TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)(:| ─+╮)$")  # of Python, or of `rich`, which draws a box
 _EXCEPTION: Final = re.compile(
     r"workers: out of memory|terminate called|(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt)(?:: |:?\s*$)"
 )
@@ -61,7 +61,7 @@ def find(lines: Sequence[str]) -> str:
 def unhandled(lines: Sequence[str]) -> str:
     """The exception of the last traceback, or a shell's line of a killed command; empty: none, one ignored, or Ctrl-C."""
     lines = [plain_text(line) for line in lines]
-    at = max((place for place, line in enumerate(lines) if line.rstrip().endswith(_TRACEBACK)), default=len(lines))
+    at = max((place for place, line in enumerate(lines) if _TRACEBACK.search(line.rstrip())), default=len(lines))
     ignored = at and lines[at - 1].startswith(("Exception ignored", "Exception in thread"))
     line = next((line for _, line in exceptions(lines[at:])), "")
     if line and not ignored and not line.startswith("KeyboardInterrupt"):
@@ -76,9 +76,9 @@ def exceptions(lines: Sequence[str]) -> list[tuple[str | None, str]]:
     for line in lines:
         head = _RANK.match(line)
         rank, text = (head[1], line[head.end() :]) if head else (None, line)
-        if text.rstrip().endswith(_TRACEBACK):
+        if _TRACEBACK.search(text.rstrip()):
             within.add(rank)
-        elif text.strip() and not text.startswith(" ") and (rank in within or _EXCEPTION.match(text)):
+        elif text.strip() and not text.startswith((" ", "│", "╰")) and (rank in within or _EXCEPTION.match(text)):
             within.discard(rank)
             found.append((rank, text.strip()))
     return found
