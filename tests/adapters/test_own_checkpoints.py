@@ -18,6 +18,7 @@ from leaks import open_files
 from structlog.testing import capture_logs
 from test_whole_files import saved, trainer
 
+from supervisor.adapters.copies import own
 from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints, whole_files
 from supervisor.adapters.process.own_checkpoints import Budget, OwnCheckpoints, Place, Scanner, Unanswered, place_of
@@ -69,9 +70,7 @@ def look(found: ProgramSpec, scanner: Scanner | None = None, run_dir: str = "/no
         ("a/b", {"a/b"}),
         ("[ab]", {"a"}),
         (".h*/*", {".hidden/step=6.pt"}),
-        ("nothing/*", set()),
         ("step=1.pt/*", set()),
-        ("*.txt", set()),
         ("run[1]/*.pt", {"run[1]/step=8.pt"}),  # a bracket also matches itself
         ("run[1]/step=[89].pt", {"run[1]/step=8.pt"}),
         ("ck[v2]_*", {"ck[v2]_9"}),
@@ -223,7 +222,8 @@ def test_an_unknown_format_is_whole_once_nobody_writes_it_or_at_the_second_look(
     now_s = plain(path, 60.0).stat().st_mtime
     for given, age_s in ((place, 60.0), (replace(place, shared=False), 0.4)):
         assert Scanner().scan(given, Budget(), now_wall_s=now_s + age_s, running=True).choice.newest is None
-    assert look(found, running=True, now_wall_s=now_s + 0.6).step == 1
+    assert look(found, scanner, running=True, now_wall_s=now_s + 0.6).step == 1
+    assert look(found, scanner, doubt_from_wall_s=0.0).step == 1, "a later end cuts nothing that was closed"
     for age_s, step in ((4.0, 1), (6.0, 2)):  # the next file of a directory may not be there yet
         plain(tmp_path / "step=2.pt" / "shard", age_s)
         assert look(found, running=True).step == step
@@ -279,7 +279,6 @@ def check(*code: str) -> tuple[str, ...]:
         (check("sys.stderr.write('x' * 300); sys.exit(2)"), True, "x" * 200),
         (check("os.write(1, b'\\xff bad'); sys.exit(2)"), True, "\ufffd bad"),
         (check("os._exit(126)"), False, "checkpoint_check ended with 126"),
-        (check("os._exit(127)"), False, "checkpoint_check ended with 127"),
         (check("os.kill(os.getpid(), 9)"), False, "checkpoint_check ended with -9"),
         (("/x/y",), False, "checkpoint_check cannot be started: [Errno 2] No such file or directory: '/x/y'"),
     ],
@@ -420,6 +419,8 @@ def test_a_start_gets_the_newest_whole_one_and_sets_aside_first(tmp_path: Path, 
 def test_what_an_end_may_have_cut_stays_doubtful_until_it_is_written_again(tmp_path: Path, daemon: Daemon) -> None:
     """Else a cut file is whole one attempt later. As the only one it is used all the same: to begin from nothing costs more."""
     cut, age_s = plain(tmp_path / "last.pickle", 100.0), time.time() - 110.0
+    place: Place = place_of(spec(tmp_path, "*.pickle"), daemon.run_dir)  # type: ignore[assignment]
+    backup, _ = own.save(place, tmp_path / "backup", lambda _: None)  # type: ignore[misc]
     found = daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t1", doubt_from_wall_s=age_s)).found
     assert (found.path, found.torn, found.sure) == (str(cut), "", False)
     for again in (daemon, Daemon(tmp_path)):  # the next attempt ends before it saves; the daemon is started again
@@ -436,11 +437,8 @@ def test_what_an_end_may_have_cut_stays_doubtful_until_it_is_written_again(tmp_p
         "nothing whole goes with it"
     )
     daemon.begins(replace(to_start(spec(tmp_path, "*.pickle"), "t4"), back=(str(cut),)))
-    best = plain(tmp_path / "best.pickle", 990.0)
-    found = daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t5")).found
-    assert (found.path, found.spare, found.sure) == (str(cut), str(best), False)
-    os.utime(plain(tmp_path / "whole"), ns=(cut.stat().st_mtime_ns,) * 2)
-    (tmp_path / "whole").replace(cut)
+    own.stage(tmp_path / "backup", backup, place, lambda _: None)
+    own.exchange(backup, place)
     assert not daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t5")).found.torn, "a copy has the same times"
 
 
@@ -477,9 +475,7 @@ def test_times_from_before_the_clock_was_set_back_neither_doubt_nor_win_for_long
     found = daemon.begins(to_start(spec(tmp_path, "?", ""), "t1", doubt_from_wall_s=time.time() - 5.0)).found
     assert (found.path, found.sure) == (f"{tmp_path}/b", False), "only the last one may have been cut"
     plain(tmp_path / "9", 0.0)
-    for again in (daemon, Daemon(tmp_path)):
-        assert again.begins(to_start(spec(tmp_path, "?", ""), "t2")).found.path == f"{tmp_path}/9"
-    assert again.begins(to_start(spec(tmp_path, "[abc]", ""), "t3")).found.torn == f"{tmp_path}/c", "doubted as ever"
+    assert Daemon(tmp_path).begins(to_start(spec(tmp_path, "?", ""), "t2")).found.path == f"{tmp_path}/9"
 
 
 def test_a_rollback_goes_by_the_steps_that_are_in_files(tmp_path: Path, daemon: Daemon) -> None:
@@ -494,9 +490,6 @@ def test_a_rollback_goes_back_behind_hundreds_of_checkpoints(tmp_path: Path, dae
     """A script may remove none of its checkpoints, as the callback of Stable-Baselines3 does."""
     for step in range(1, 302):
         plain(tmp_path / f"step={step}.pt")
-    place = place_of(spec(tmp_path), "")
-    assert place is not None
-    assert own_checkpoints.newer_than(place, "step=50.pt", Budget())[:2] == ["step=51.pt", "step=52.pt"]
     assert daemon.begins(to_start(spec(tmp_path), "t1", from_step=51)).found.step == 50
 
 

@@ -215,8 +215,8 @@ def stage(directory: Path, saved: OwnSaved, place: Place, on_progress: ProgressC
     with held(fd):
         aside = Path(f"/proc/self/fd/{fd}") / _aside(name)
         _remove(aside)
-        if _is_there(saved, place, on_progress):
-            return
+        if saved.path not in own_checkpoints.noted_of(place).doubts and _is_there(saved, place, on_progress):
+            return  # one in doubt would stay so: only another file in its place is whole
         for each in saved.files:
             copy = aside / each.path if each.path else aside
             copy.parent.mkdir(parents=True, exist_ok=True)

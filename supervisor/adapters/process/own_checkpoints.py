@@ -335,7 +335,7 @@ class Scanner:
                     continue
                 self.known[path] = known
                 at_s = max((each.written_ns / 1e9 for each in known.files if path not in self.ahead), default=written_s)
-                known.settled = newest_whole.is_settled(
+                known.settled = known.settled or newest_whole.is_settled(
                     at_s, running=running, quiet_s=max(now_wall_s - at_s, time.monotonic() - known.seen_s),
                     stable=known.looks > 1, alone=known.is_alone, doubt_from_wall_s=doubt_from_wall_s,
                     closed=running and not place.shared and whole_files.are_closed(f"{place.base}/{path}", known.files),
