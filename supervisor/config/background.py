@@ -46,6 +46,7 @@ _ROWS: Final = {  # beginning of a command, each word with a space -> what to do
 
 _RUNS: Final = re.compile(r"\b(python[\d.]*|torchrun|accelerate|deepspeed) ")
 _CAREFUL: Final = re.compile(r"\bset -\w*e|\bexit\b|&&|\|\||\$\?")  # another look at an exit code
+_PIPED: Final = re.compile(rf"{_RUNS.pattern}[^|]*\|(?!\|)")
 _LASTS: Final = re.compile(r"(echo|date|touch|cp|mv|rm)\b")
 _KILLS: Final = re.compile(r"\bkill (-\S+ ){0,3}(0|-\$\$)\W")
 _CLIENT: Final = re.compile(r"\b(docker|nerdctl) (\S+ ){0,6}?run ")
@@ -58,10 +59,12 @@ def in_shell(words: list[str] | tuple[str, ...], directory: str) -> str:
     script = read_bounded(str(path), 64 * 1024) if path.is_absolute() else b""
     text = script.decode(errors="replace") if at or _SCRIPT.match(script) else ""
     found = mistake(text) or hidden(text)
-    return f"in {words[at]}, {found}" if found else hidden(words[-1] if runs_shell(words) else " ".join(words))
+    if found or not runs_shell(words):
+        return f"in {words[at]}, {found}" if found else hidden(" ".join(words))
+    return hidden(words[-1], "pipefail" in words)
 
 
-def hidden(text: str) -> str:
+def hidden(text: str, pipefail: bool = False) -> str:
     """What the end of a shell's text does not show, and what to do."""
     parts = [part for each in re.split(r"[;\n]", text) if (part := each.strip())]
     loops, runs, last = "", "", parts[-1] if parts else ""  # loops: the head of a loop that goes on
@@ -73,6 +76,8 @@ def hidden(text: str) -> str:
                 return "its loop starts the training again, so no crash is seen; remove the loop: extralife restarts it"
     if re.fullmatch(r"(.*&)? *wait", last) and "&" in text:
         return "wait ends with 0 although a training has crashed; write one program each, as with seeds"
+    if not pipefail and "pipefail" not in text and any(map(_PIPED.search, parts)):
+        return "its pipe hides the exit code of the training; begin it with set -o pipefail"
     if runs and not _CAREFUL.search(text):
         if _LASTS.match(last):
             return "its last command hides the exit code of the training; begin it with set -e"

@@ -66,13 +66,12 @@ def diff(old: Settings, new: Settings) -> Changes:
         waiting |= {key for key in keys if key.startswith("launcher.")}
     moved = [f"daemon.{key}" for key in ("state_dir", "runtime_dir") if getattr(old.paths, key) != getattr(new.paths, key)]
     return Changes(
-        added=tuple(sorted(after.keys() - before.keys())),
-        changed=tuple(name for name in both if name not in same),
+        added=tuple(sorted(after.keys() - before.keys())), changed=tuple(name for name in both if name not in same),
         removed=tuple(sorted(before.keys() - after.keys())),
         live=tuple(name for name in same if before[name] != after[name]),
         settings=tuple(key for key in keys if key not in waiting),
         restart=tuple(moved + [key for key in keys if key in waiting]),
-    )
+    )  # fmt: skip
 
 
 def applicable(running: Settings, new: Settings) -> Settings:

@@ -397,10 +397,9 @@ def _digested(
     taken = {key: value for key, value in made.known.items() if key in used and key not in {"name", "run_dir", "gpu"}}
     own = {key: value for key, value in taken.items() if key not in made.of_level}
     return replace(
-        spec,
-        digest=_digest([*body, taken] if taken else body),
+        spec, digest=_digest([*body, taken] if taken else body),
         own_digest=_digest([*body, sorted(made.of_level), own]) if made.of_level else "",
-    )
+    )  # fmt: skip
 
 
 def _directory(section: Section, value: str) -> str:

@@ -39,11 +39,10 @@ class ConfigInput(Record):
     @classmethod
     def of(cls, validation: Validation, environ: Mapping[str, str], flags: Mapping[str, object]) -> Self:
         return cls(
-            validation.source.path,
-            validation.source.text,
+            validation.source.path, validation.source.text,
             {key: environ[key] for key in sorted(environ) if is_override(key)},
             {key: str(value) for key, value in flags.items() if value is not None},
-        )
+        )  # fmt: skip
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=True, sort_keys=True)

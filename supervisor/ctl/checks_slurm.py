@@ -204,11 +204,9 @@ def _clocks(paths: Paths, ahead_s: float) -> Iterator[Finding]:
     if off:
         what = f"clocks differ from the file server's: {', '.join(sorted(off))}"
         yield Finding(
-            "clocks",
-            "warn",
-            what,
+            "clocks", "warn", what,
             "times in history are wrong by this much; decisions are not affected; tell the cluster's support",
-        )
+        )  # fmt: skip
     else:
         nodes = f"this host and {seen} reports of nodes" if seen else "this host"
         yield Finding("clocks", "ok", f"{nodes}: within {span(_CLOCKS_S)} of the file server")

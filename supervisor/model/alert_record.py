@@ -100,11 +100,10 @@ class AlertRecord(Record):
                 took_s = max(0.0, stamped.at_s - sent.at_s)
                 delivery = Delivery(id_, sent.kind, sent.program, target, stamped.wall_s, took_s)
                 return replace(
-                    _without(self, (id_,), target),
-                    deliveries=(*self.deliveries, delivery)[-_DELIVERIES_KEPT:],
+                    _without(self, (id_,), target), deliveries=(*self.deliveries, delivery)[-_DELIVERIES_KEPT:],
                     failing={k: v for k, v in self.failing.items() if k != target},
                     dropped={k: v for k, v in self.dropped.items() if k != target},
-                )
+                )  # fmt: skip
             case facts.AlertsDropped(target=target, ids=ids):
                 dropped = {**self.dropped, target: self.dropped.get(target, 0) + len(ids)}
                 return replace(_without(self, ids, target), dropped=dropped)

@@ -122,10 +122,9 @@ def _cluster(record: ClusterRecord, at_s: float, fact: facts.Fact) -> ClusterRec
 
 def _without(record: ClusterRecord, name: str) -> ClusterRecord:
     return replace(
-        record,
-        jobs={key: value for key, value in record.jobs.items() if key != name},
+        record, jobs={key: value for key, value in record.jobs.items() if key != name},
         next_tokens={key: value for key, value in record.next_tokens.items() if key != name},
-    )
+    )  # fmt: skip
 
 
 def _ended(record: ClusterRecord, name: str, ended_at_s: float, *, preempted: bool) -> ClusterRecord:

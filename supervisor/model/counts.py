@@ -36,11 +36,9 @@ def counted(counts: Counts, before: int | None, after: int | None, fact: facts.P
             return counts
         lost = fact.lost_steps or 0
         return replace(
-            counts,
-            computed_steps=counts.computed_steps + max(0, fact.step + lost - before),
-            lost_steps=counts.lost_steps + lost,
-            lost_unknown=counts.lost_unknown + (fact.lost_steps is None),
-        )
+            counts, computed_steps=counts.computed_steps + max(0, fact.step + lost - before),
+            lost_steps=counts.lost_steps + lost, lost_unknown=counts.lost_unknown + (fact.lost_steps is None),
+        )  # fmt: skip
     if isinstance(fact, facts.Exited):
         counts = replace(counts, ends={**counts.ends, fact.cause: counts.ends.get(fact.cause, 0) + 1})
     return advanced(counts, before, after)

@@ -134,9 +134,8 @@ def _host(sources: Sources) -> Iterator[Family]:
 
 _MORE_OF_THE_HOST: Final[tuple[tuple[str, str, Callable[[Host], Number]], ...]] = (
     ("memory_bytes", "memory that this box may use", lambda host: host.memory_bytes),
-    ("swap_bytes", "swap", lambda host: host.swap_bytes),
-    ("cpu_cores", "processor cores", lambda host: host.cores),
-)
+    ("swap_bytes", "swap", lambda host: host.swap_bytes), ("cpu_cores", "processor cores", lambda host: host.cores),
+)  # fmt: skip
 
 
 def _base(name: str, unit: str) -> tuple[str, float]:

@@ -40,9 +40,8 @@ T = TypeVar("T")
 # A file is of another version if the code of the folds was another one: nobody has to remember to raise a number.
 _CODE: Final = (
     *(f"reports/{name}.py" for name in ("digest", "incidents", "kept", "lanes", "ledger")),
-    "policy/upkeep/accounting.py",
-    "adapters/journal/summaries.py",
-)
+    "policy/upkeep/accounting.py", "adapters/journal/summaries.py",
+)  # fmt: skip
 VERSION: Final = zlib.crc32(b"".join((Path(__file__).parents[2] / path).read_bytes() for path in _CODE))
 _TABLES: Final = (
     """
