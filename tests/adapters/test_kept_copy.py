@@ -99,6 +99,10 @@ def test_an_only_file_that_is_cut_in_the_middle_of_a_write_is_put_back_from_its_
     assert (script.work / ".last.pt.bad").read_bytes() == TORN
     assert sorted(path.name for path in script.run_dir.iterdir()) == ["kept", "starts.json"]
     assert not script.starts().put_back, "it is in its place now"
+    for number in range(5):
+        (script.work / "last.pt").write_bytes(TORN + b"%d" % number)
+        assert script.starts().put_back
+    assert {path.read_bytes() for path in script.work.glob(".*.bad")} == {TORN + b"%d" % number for number in (2, 3, 4)}
 
 
 def test_one_written_just_before_a_kill_too(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ class KeptCopies:
         found = _read(place)
         if found is not None:
             own.stage(*found, place, lambda _: None)
-            own.exchange(found[1], place)
+            own.exchange(found[1], place, most_aside=3)
 
     def drop(self, place: Place) -> None:
         """Remove the copy: the program goes back to an older checkpoint."""

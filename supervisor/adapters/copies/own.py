@@ -246,8 +246,11 @@ def _is_there(saved: OwnSaved, place: Place, on_progress: ProgressCallback) -> b
     )
 
 
-def exchange(saved: OwnSaved, place: Place) -> None:
-    """Move the copy into place, then set everything newer aside, the newest last. Raises OSError, Unanswered."""
+def exchange(saved: OwnSaved, place: Place, most_aside: int = 0) -> None:
+    """Move it into place, then set everything newer aside, the newest last. Raises OSError, Unanswered.
+
+    `most_aside`: so many of its name stay aside. A script that saves all the time leaves one at each kill.
+    """
     fd, name = own_checkpoints.parent_below(place.base, saved.path)
     with held(fd):
         aside = Path(f"/proc/self/fd/{fd}") / _aside(name)
@@ -256,6 +259,8 @@ def exchange(saved: OwnSaved, place: Place) -> None:
                 own_checkpoints.set_aside(place.base, saved.path)
             os.rename(_aside(name), name, src_dir_fd=fd, dst_dir_fd=fd)
             os.fsync(fd)
+            for old in own_checkpoints.asides_of(fd, name)[:-most_aside] if most_aside else ():
+                _remove(aside.with_name(old))
     for path in own_checkpoints.newer_than(place, saved.path, Budget()):
         own_checkpoints.set_aside(place.base, path)
 

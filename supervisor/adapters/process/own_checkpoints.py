@@ -223,8 +223,7 @@ class Noted(Record):
     """`starts` of a program's newest attempts, by the clock of its file system.
 
     `doubts`: the checkpoints that were doubtful when an attempt began, each with the inodes and times of its files then.
-    `ahead`: those with a time in the future, from before the clock was set back: that time, and when they were written if
-    the newest was written just before it was seen. Else they would be the newest, and might be cut, until that time.
+    `ahead`: those with a time in the future, from before the clock was set back: that time, and a likely one in the past.
     """
 
     starts: tuple[float, ...] = ()
@@ -235,8 +234,7 @@ class Noted(Record):
 def noted_of(place: Place) -> Noted:
     """The record of the starts; it is empty if it cannot be read. Then the steps decide which checkpoint is the newest.
 
-    A time in the future was taken before the clock was set right, as after a boot with a wrong hardware clock: it is left
-    out. Otherwise all files of that attempt would count as older than it, and none would be copied.
+    A start in the future was noted before the clock was set right: it is left out. Otherwise none of its files were copied.
     """
     with contextlib.suppress(OSError, TypeError, ValueError, AttributeError):
         body, now_wall_s = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}"), time.time()
@@ -493,13 +491,13 @@ def put_back(base: str, path: str) -> None:
     """Undo `set_aside`, unless there is a new one of that name. Raises OSError or ValueError."""
     fd, name = parent_below(base, path)
     with held(fd):
-        asides = _asides(fd, name)
+        asides = asides_of(fd, name)
         if asides and not os.path.lexists(f"{base}/{path}"):
             os.rename(asides[-1], name, src_dir_fd=fd, dst_dir_fd=fd)
             os.fsync(fd)
 
 
-def _asides(directory: int | str, name: str) -> list[str]:
+def asides_of(directory: int | str, name: str) -> list[str]:
     """The names in this directory under which this checkpoint was set aside, the newest last."""
     aside = re.compile(rf"\.{re.escape(name)}(\.\d+)?{re.escape(contract.BAD_SUFFIX)}")
     with os.scandir(directory) as entries:
@@ -597,7 +595,7 @@ class KeptCopy(Record):
         """Whether the checkpoint itself was set aside: then its copy is as bad."""
         parent, name = os.path.split(self.path)
         try:
-            return any(self.is_of(f"{parent}/{aside}") for aside in _asides(parent, name))
+            return any(self.is_of(f"{parent}/{aside}") for aside in asides_of(parent, name))
         except OSError as error:
             lack.check(error)
             return True  # the directory is gone
@@ -716,10 +714,7 @@ class OwnCheckpoints:
             watched.copying.release()
 
     def last(self, spec: ProgramSpec | None) -> OwnCheckpoint | None:
-        """The newest one of a script that has just ended, which may have saved since the last scan; None: not known.
-
-        It is not asked of the script's own check, which may take long: the next start waits for the answer.
-        """
+        """The newest one of a script that has just ended; None: not known, or its own check may take long."""
         watched = None if spec is None or spec.checkpoint_check else self._of(spec)
         if watched is None:
             return None
@@ -743,7 +738,7 @@ class OwnCheckpoints:
     def before_start(self, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]) -> None:
         """Set aside, scan, then call `then` with the path of the newest whole one; empty: there is none; None: unknown.
 
-        If a checkpoint cannot be put back, call `refuse` with the reason: the program would begin from scratch.
+        If one cannot be put back, call `refuse` with the reason: the program would begin from scratch.
         """
         self._tasks.begin(f"start-{command.spec.name}", self._before_start, command, then, refuse)
 
