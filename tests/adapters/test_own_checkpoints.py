@@ -25,7 +25,8 @@ from supervisor.adapters.process.own_checkpoints import Budget, OwnCheckpoints, 
 from supervisor.formats import span
 from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
-from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.model.settings import Paths, ProgramSpec, Settings
+from supervisor.policy.cluster.launcher import LauncherSettings
 
 OLD_S = 1_000.0  # before now
 
@@ -94,6 +95,8 @@ def test_relative_to_the_run_directory_and_absolute(tmp_path: Path) -> None:
     assert (place.base, place.parts) == (f"{tmp_path}/c", ("*.pt",))
     assert look(replace(found, checkpoint_glob=f"{tmp_path}/*/*.pt")).step == 5
     assert place_of(replace(found, checkpoint_glob=""), "/x") is None
+    cluster = Settings(Paths("/s", "/r"), programs=(found,), launcher=LauncherSettings("slurm"))
+    assert own_checkpoints.places_of(cluster, cluster.paths, ["Pong"])["Pong"].shared, "other machines write there"
 
 
 def test_links_are_followed_where_they_were_written_out_and_nowhere_else(tmp_path: Path) -> None:

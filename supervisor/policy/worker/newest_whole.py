@@ -10,8 +10,8 @@ The rule:
    program's own `checkpoint_check` decides in the same way.
 3. Any other file or directory is whole once it is settled. While the program runs: not written for 5 s, and the same at
    two looks or open for writing in no process; a closed single file after half a second. After its end: last written 5 s
-   before an end by a signal or an error, or 60 s before the first reboot since. An orderly end interrupts no write. Any
-   other is *doubtful*, and from the second start on torn until it is written again (*doubted*).
+   before an end by a signal or an error, or 60 s before the first reboot since; or it was whole at a look before a kill. An
+   orderly end interrupts no write. Any other is *doubtful*; from the second start on *doubted*, until it is written again.
 4. The next attempt resumes from the newest whole checkpoint: *surely* if nothing newer is doubtful, doubted or unreadable.
    If none is whole, or it is ten minutes older, the oldest doubtful or doubted one that is newer takes its place: most are
    whole, and three starts that die of a cut one (`suspects.py`) cost less.
