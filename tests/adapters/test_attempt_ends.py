@@ -88,11 +88,11 @@ def test_without_a_beat_the_newest_step_of_its_own_output_is_in_an_ending(world)
 
 TRAINS = """
 import time
-from workers.contract import Client, WorkerPhase
+from workers.contract import Client, TargetKind, WorkerPhase
 me = Client()
 me.phase(WorkerPhase.TRAINING, batch_size=512)
 me.committed(40, stall_s=0.0, write_s=0.1)
-me.progress(env_steps=44)
+me.progress(env_steps=44, target=9, target_kind=TargetKind.EPISODES)  # 9 episodes are no steps to reach
 print("up", flush=True)
 time.sleep(60)
 """
