@@ -116,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", type=int, nargs="+", default=[10, 200])
     parser.add_argument("--idle", type=float, default=60.0, help="seconds of idling that CPU is measured over")
-    parser.add_argument("--settle", type=float, default=10.0, help="seconds between the last start and the idling")
+    parser.add_argument("--settle", type=float, default=20.0, help="seconds between the last start and the idling")
     parser.add_argument("--repeat", type=int, default=20, help="calls of status")
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=list(SIDES))
     args = parser.parse_args()
