@@ -638,8 +638,8 @@ def available_memory_bytes() -> int | None:
 def _rows(steps: NDArray[Any], start: int, stop: int) -> list[tuple[int, int]]:
     """(first cell, cells) of each row in [start, stop), by the widths stored in the cells; a row that wraps counts as two.
 
-    `start` may lie within a row whose beginning is overwritten. Then the pieces of that width are not true rows, but any
-    division works for CRCs. From the next width on they are rows again.
+    `start` may lie within a row whose beginning is overwritten. Then the first piece is the rest of that row: all others
+    must be whole rows, because a rewind cuts between two rows.
     """
     size, found = len(steps), []
     if start >= stop:
@@ -648,12 +648,13 @@ def _rows(steps: NDArray[Any], start: int, stop: int) -> list[tuple[int, int]]:
     borders = [0, *(np.flatnonzero(np.diff(widths)) + 1).tolist(), stop - start]
     for begin, end in itertools.pairwise(borders):
         width = max(1, int(widths[begin]))
-        for cell in range(start + begin, start + end, width):
-            count = min(width, start + end - cell)
+        cell, count = start + begin, (end - begin) % width or width
+        while cell < start + end:
             before_end = min(count, size - cell % size)
             found.append((cell, before_end))
             if before_end < count:
                 found.append((cell + before_end, count - before_end))
+            cell, count = cell + count, width
     return found
 
 
