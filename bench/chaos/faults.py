@@ -352,6 +352,7 @@ def descriptors_refused(scene: Scene) -> None:
         return
     for name in (*scene.world.programs, SCRIPT):  # workers load the same library
         scene.board.cause(name, "descriptors refused to every process")
+        scene.board.exempt("steps", name, 45.0)  # nor can a worker save
     preload.no_opens(scene.world.directory, number)
     try:
         _refused(scene, resource.RLIMIT_NOFILE, lambda pid: resource.prlimit(pid, resource.RLIMIT_NOFILE)[0])
