@@ -82,7 +82,6 @@ def leave(token, reset=MutmutCallStack.reset):
 
 MutmutCallStack.reset = leave
 
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     try:

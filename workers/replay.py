@@ -613,8 +613,7 @@ def _refuse(geometry: Geometry, free_bytes: int | None, where: str) -> None:
     """Raises ReplayTooLarge. `free_bytes` None: unknown."""
     if free_bytes is None or geometry.size_bytes <= free_bytes * _KEEP_FREE:
         return
-    cells = geometry.cells
-    cell_bytes = (geometry.size_bytes - _HEADER_BYTES) // cells
+    cells, cell_bytes = geometry.cells, (geometry.size_bytes - _HEADER_BYTES) // geometry.cells
     fits = max(0, int(free_bytes * _KEEP_FREE - _HEADER_BYTES) // cell_bytes)
     raise ReplayTooLarge(
         f"a replay of {cells:,} transitions of {geometry.frame_shape[0]}x{geometry.frame_shape[1]} needs "
