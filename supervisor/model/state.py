@@ -18,6 +18,7 @@ from supervisor.model.notice_record import NoticeRecord
 from supervisor.model.offsite_record import OffsiteRecord
 from supervisor.policy.box.reboot_pattern import Struck, pattern
 from supervisor.policy.upkeep.when_done import EndRecord
+from supervisor.policy.worker.intervention import Intervention
 from supervisor.records import Record
 
 
@@ -154,6 +155,7 @@ class Program:
     has_run: bool = False  # a process of its present configuration has run
     short_ends: tuple[int, ...] = ()  # steps of ends below its target, none beyond the first (`policy/worker/finish.py`)
     early_ends: int = 0  # in a row: its `start_retries` counts them
+    interventions: tuple[Intervention, ...] = ()  # the newest of each kind whose effect was not seen yet
     counts: Counts = field(default_factory=Counts)
 
     @property
