@@ -24,7 +24,7 @@ MOST_FRUITLESS: Final = 2
 
 
 class Intervention(Record):
-    """The newest intervention of one kind. `step`: where the program was; `fruitless`: so many in a row, this one included."""
+    """The newest one of a kind. `step`: where the program was; `fruitless`: so many in a row, this one included."""
 
     kind: str
     at_s: float
