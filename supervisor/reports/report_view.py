@@ -16,6 +16,8 @@ from supervisor.policy.level.worth import would_keep
 from supervisor.policy.upkeep.accounting import COMPUTING
 from supervisor.policy.upkeep.cost import LEAST_S
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
+from supervisor.policy.worker.health import NO_LOSS
+from supervisor.policy.worker.intervention import SLOW, STILL, fruitless
 from supervisor.reports import climb_view
 from supervisor.reports.accounts import AccountSheet, Summary
 from supervisor.reports.accounts_view import summary_of
@@ -117,10 +119,10 @@ def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
     given_up = [f"{view['name']} was given up: {view['why']}" for view in status["programs"] if view["phase"] == "FATAL"]
     ended = [f"{view['name']} has ended: {view['why']}" for view in status["programs"] if view["phase"] == "EXITED"]
     slow = [f"{view['name']} fails again and again: {view['why']}" for view in status["programs"] if view["slow_retry"]]
-    unhelped = [
-        f"{name} is still slow after a restart for it: supervisorctl explain {name} shows what it was doing"
+    ailing = [
+        f"{name}: {why}; supervisorctl explain {name} shows more"
         for name, program in programs.items()
-        if _stays_slow(program)
+        if (why := _ailing(program))
     ]
     anew = [
         f"{name} began from nothing, because {why}: if you have a whole copy, stop {name}, put the copy there and start it"
@@ -131,18 +133,21 @@ def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
     reasons = dict.fromkeys(program.why for program in lost)
     without = [f"{', '.join(each.name for each in lost if each.why == why)}: {why}" for why in reasons]
     hidden = [f"{view['name']}: {view['why']}" for view in status["programs"] if view["trouble"] == "background"]
-    return [*refused, *troubles(status["daemon"]), *without, *given_up, *ended, *slow, *unhelped, *anew, *hidden]
+    return [*refused, *troubles(status["daemon"]), *without, *given_up, *ended, *slow, *ailing, *anew, *hidden]
 
 
-def _stays_slow(program: Program) -> bool:
-    """Whether an attempt after a restart for slowness is slow. It is restarted again at the earliest hours later."""
-    attempt, restarted_s = program.attempt, program.slow_restart_at_s
-    return (
-        attempt is not None
-        and attempt.slow_at_s is not None
-        and restarted_s is not None
-        and attempt.intended_at_s > restarted_s
-    )
+def _ailing(program: Program) -> str:
+    """Why a live attempt needs a person although it trains, as a clause; empty: it does not, or extralife still acts."""
+    attempt = program.attempt
+    if attempt is None:
+        return ""
+    if NO_LOSS in attempt.illnesses:
+        return "no loss was finite since its start"
+    slow = attempt.slow
+    if slow is not None and slow.anew:
+        return slow.words
+    unhelped = slow is not None and fruitless(program.interventions, SLOW if slow.step is None else STILL)
+    return "it is still slow after a restart for it" if unhelped else ""
 
 
 def _lacks_checkpoint(program: Program) -> str:

@@ -129,7 +129,7 @@ def test_a_worker_beats_on_with_nan():
     worker(world).bad_since_s = world.now_s
     world.run(120.0)
     assert told(world) == [
-        "0:11:01  P0   its losses were not finite in every sample for 1m (610 bad updates so far)",
+        "0:11:01  P0   none of its 610 losses of the last 1m was finite, and earlier ones were",
         "0:11:04  P0   ended because its losses were no longer finite, exit code 75",
         "0:11:04  P0   diverged at step 65,927: rollback 1 of 3: checkpoints from step 59,469 on are set aside; restarts with another random seed",
         "0:11:04  P0   ended because its losses were no longer finite, exit code 75; +0 s",
