@@ -196,10 +196,10 @@ def _with_own_checkpoints(context: DecisionContext, program: Program, order: com
         cause, by_itself=program.exit_code is not None, last_sign_wall_s=cut[0] if cut else None,
         ended_wall_s=None if ended_s is None else context.wall_s - (context.now_s - ended_s),
     )  # fmt: skip
-    from_step, aside = program.roll_from if program.ckpt_path else None, program.condemned
+    from_step, aside = program.roll_from if program.ckpt_path else None, program.suspicion.condemned
     if from_step is not None and program.steps_before:  # the steps in the names are those of single attempts
         from_step, aside = None, (*aside, program.ckpt_path)
-    return replace(order, aside=aside, back=program.put_back, from_step=from_step, doubt_from_wall_s=doubt_s)
+    return replace(order, aside=aside, back=program.suspicion.put_back, from_step=from_step, doubt_from_wall_s=doubt_s)
 
 
 def set_control(context: DecisionContext, name: str, token: str, *, leave_by_s: float | None = None) -> None:
@@ -339,6 +339,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, ending.steps is None and steps is not None,
             None if ending.ckpt_at_s is None else min(context.now_s, ending.ckpt_at_s), early,
             mean_return=None if watch is None else watch.sample.figures.get("mean_return"),
+            trained=len(ending.shown.first_steps) > 1 or (watch is not None and watch.pace.count > 0),
         )
     )  # fmt: skip
     for note in context.hooks("ended"):
