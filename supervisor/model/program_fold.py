@@ -9,7 +9,7 @@ from supervisor.model.counts import counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
 from supervisor.model.state import Attempt, MemoryPeak, Program, State, Stop
-from supervisor.policy.worker.finish import BACKGROUND, ENDED, short_ends
+from supervisor.policy.worker.finish import BACKGROUND, ENDED, is_at_exit, short_ends
 from supervisor.policy.worker.intervention import MOST_FRUITLESS, Intervention, helped, noted
 from supervisor.policy.worker.restart import MOST_DEATHS
 from supervisor.policy.worker.stall import SILENT
@@ -273,8 +273,8 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, resume_unknown=True)
         case facts.Stalled(stall=stall):
             return replace(attempt, stall=stall, stalled_at_s=at_s, examined=False)
-        case facts.Examined():
-            return replace(attempt, examined=True)
+        case facts.Examined(evidence=evidence):
+            return replace(attempt, examined=True, at_exit=is_at_exit(evidence))
         case facts.Revived():
             return replace(attempt, stall=None, stalled_at_s=None, examined=False)
         case facts.StopIntended(reason=reason, grace_s=grace_s):

@@ -56,6 +56,7 @@ class Attempt:
     stall: str | None = None
     stalled_at_s: float | None = None
     examined: bool = False
+    at_exit: bool = False  # its stacks showed the interpreter's exit
     quiet_at_s: float | None = None  # since then it works without a sign of progress
     reports: tuple[str, ...] = ()  # keys of the reports that are facts already
     fine_step: int | None = None  # last step before it diverged or became sick

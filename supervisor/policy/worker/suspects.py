@@ -70,10 +70,13 @@ class Suspicion(Record):
 
     def dies(self, how: str, *, trained: bool) -> Suspicion:
         """The attempt dies of a crash or a stall. `how` is the sentence about its end."""
-        how = _NUMBERS.sub("0", how)
         if not self.path and not self.tried:
-            return replace(self, born=how)
-        return replace(self, deaths=self.deaths + (not trained), innocent=self.innocent or how == self.born)
+            return replace(self, born=_kind(how))
+        return replace(self, deaths=self.deaths + (not trained), innocent=self.innocent or self.is_as_before(how))
+
+    def is_as_before(self, how: str) -> bool:
+        """Whether the attempt that wrote the checkpoint died in this way too, so that the checkpoint is not the cause."""
+        return self.path != "" and self.born == _kind(how)
 
     def condemn(self, path: str, *, on_trial: bool) -> Suspicion:
         own = (path,) if path else ()
@@ -84,6 +87,11 @@ class Suspicion(Record):
         """With the checkpoints that are set aside on trial to be put back before the next start."""
         condemned = tuple(path for path in self.condemned if path not in self.tried)
         return replace(self, condemned=condemned, put_back=(*self.put_back, *self.tried), tried=(), deaths=0)
+
+
+def _kind(how: str) -> str:
+    """The sentence about an end without what differs from one end to the next: numbers, and what was left behind."""
+    return _NUMBERS.sub("0", how.partition("; ")[0])
 
 
 class Verdict(enum.Enum):
