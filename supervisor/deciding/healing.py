@@ -631,7 +631,7 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     still, slow = _stands_still(watch), attempt.slow
     rate, settings = 0.0 if still else sample.steps_per_s, context.settings.stall
     own, known = slowness.usual(watch.rates), program.pace(context.settings.level.name)
-    usual = known or own
+    usual = max((each for each in (known, own) if each is not None), default=None)
     if still or (slow is not None and slow.step is not None):
         spec = context.settings.program(name)
         has_own_limit = spec is None or spec.stall_timeout_s is not None  # of the operator, for the longest healthy silence
@@ -650,10 +650,13 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
             if moves_again and after_s >= settings.slow_restart_s and fruitless(program.interventions, STILL):
                 context.record(facts.Helped("its steps came again by themselves", name, sample.token, STILL))
         elif own is not None and slowness.is_new_pace(own, known):
-            level = context.settings.level.name if program.takes_level else ""
-            context.record(facts.PaceLearned(f"its usual rate is {_pace(own)}", name, level, own))
+            _record_pace(context, program, own)
     elif since_s is None:
         since_s = context.now_s
+    elif slow is not None and slowness.becomes_usual(
+        settings, rate=rate, known=known, slow_s=context.now_s - slow.at_s, anew=slow.anew or context.beats(name, sample)
+    ):
+        _record_pace(context, program, rate)
     elif slow is None and context.now_s - since_s >= slowness.after_s(settings, anew=anew):
         _record_slowness(context, name, rate, usual, since_s=since_s, still=still, anew=anew)
         context.command(commands.TakeEvidence(name, sample.token))
@@ -661,6 +664,11 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     if (since_s, recorded) != (watch.slow_since_s, watch.slow_recorded):
         context.keep_observation(name, replace(watch, slow_since_s=since_s, slow_recorded=recorded))
     _end_slowness(context, name)
+
+
+def _record_pace(context: DecisionContext, program: Program, rate: float) -> None:
+    level = context.settings.level.name if program.takes_level else ""
+    context.record(facts.PaceLearned(f"its usual rate is {_pace(rate)}", program.name, level, rate))
 
 
 def _record_slowness(

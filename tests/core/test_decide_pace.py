@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, facts, settings, spec
 
-from supervisor.model.settings import Level
+from supervisor.model.settings import Level, Progress
 from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.policy.worker.figures import Sources
 from supervisor.reports.view import program_view
 
 ALERTS = AlertSettings(command=("page",))
@@ -64,6 +65,19 @@ def test_one_that_becomes_slow_later_is_no_alert():
     core.evidence("Pong", warning=WARNING)
     assert [fact.anew for fact in core.told(facts.Slowed)] == [False]
     assert not ailing(core)
+
+
+def test_a_rate_that_fell_when_it_began_to_learn_is_usual_for_later_attempts():
+    figures = Sources(log_regex=("step=(?P<step>.*)",))
+    more = {"progress": Progress.AUTO, "figures": figures}
+    core = Core(settings(spec("Pong", **more)), checks=1000).running("Pong")
+    said = {"source": "figures", "live_at_s": None, "progress_at_s": float, "witness_at_s": float}
+    core.watch(100, Pong={**said, "steps_per_s": 2000.0})
+    core.watch(1900, Pong={**said, "steps_per_s": 150.0})
+    assert core.attempt("Pong").slow is not None
+    assert [fact.rate for fact in core.told(facts.PaceLearned)] == [2000.0, 150.0]
+    restarted(core).watch(300, Pong={**said, "steps_per_s": 150.0})
+    assert len(core.told(facts.Slowed)) == 1
 
 
 def test_caches_may_fill_and_graphs_compile_first():

@@ -136,7 +136,7 @@ def test_a_program_that_trains_but_not_as_it_should_needs_somebody(core, ails, d
     [
         (OwnCheckpoint(note="nothing matches"), []),
         (OwnCheckpoint(torn="/w/a.pt"), ["/w/a.pt is torn"]),
-        (OwnCheckpoint(sure=False), ["its checkpoint may be cut"]),
+        (OwnCheckpoint(sure=False), ["its checkpoints cannot be read"]),
         (OwnCheckpoint("/w/b.pt", torn="/w/a.pt"), []),
     ],
 )

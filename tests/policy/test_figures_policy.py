@@ -236,7 +236,7 @@ def drawn(*bars, before=None):
 def test_a_bar_beside_that_of_the_training_is_progress_but_gives_no_step():
     seen = drawn((0.0, 10, 500), (5.0, 20, 500))
     seen = drawn(*((5.0 + number, number, 40) for number in range(1, 41)), before=seen)
-    assert (seen.steps, seen.target, seen.moved_at_s, seen.other_bar) == (20, 500, 45.0, None)
+    assert (seen.steps, seen.target, seen.moved_at_s, seen.other_bars) == (20, 500, 45.0, ())
     seen = drawn((46.0, 1, 1), (50.0, 30, 500), before=seen)
     assert (seen.steps, seen.target, seen.first_steps, seen.rate) == (30, 500, (), 20 / 50), "drawn for five seconds"
     assert drawn((60.0, 30, 500), (66.0, 40, 500), (69.0, 50, 500), before=seen).first_steps == (10, 20, 30)
@@ -253,6 +253,14 @@ def test_a_bar_that_is_drawn_for_longer_than_a_full_one_takes_its_place():
     assert (training.steps, training.target, training.bar.first_steps, training.rate) == (50, 500, (0, 30, 40), None)
     over = drawn((50.0, 500, 500), (50.0, 0, 1), (52.0, 1, 1), (52.0, 500, 500), before=training)
     assert (over.steps, over.target) == (500, 500)
+
+
+def test_evaluations_between_do_not_hide_how_long_a_bar_is_drawn():
+    """On a busy box the first bar is read over ten seconds, and an evaluation comes every five."""
+    seen = drawn((0.0, 0, 25_000), (10.0, 25_000, 25_000))
+    for at in range(12, 36, 6):
+        seen = drawn((at, at, 500), (at + 4.0, at + 4, 500), (at + 5.0, 8, 40), (at + 5.0, 40, 40), before=seen)
+    assert (seen.steps, seen.target) == (34, 500)
 
 
 def test_a_bar_that_begins_again_shows_a_part_of_the_training():

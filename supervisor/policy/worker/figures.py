@@ -89,8 +89,10 @@ _UNITS: Final = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _GAMES: Final = 100
 _PACE_S: Final = 60.0
+_END: Final = 0.99  # share of a target that is its end: a script may show its last step before it
 _ABANDONED_S: Final = 1800.0
 _DRAWN_S: Final = 10.0
+_BARS: Final = 4
 _MOST: Final = 2.0**63
 _TRIALS: Final = frozenset({"eval", "test", "val", "valid", "validation"})
 A_PATTERN: Final = 'a pattern inside the directory, such as "runs/**/*.jsonl"'
@@ -196,8 +198,13 @@ class Figures(Record):
     returns: tuple[float, ...] = ()  # of the newest episodes
     marks: tuple[tuple[float, int], ...] = ()  # (time, step) of the newest minute
     bar: Bar | None = None  # the one whose steps count
-    other_bar: Bar | None = None  # the newest other one
+    other_bars: tuple[Bar, ...] = ()  # the newest others that are not full: evaluations come between training rows
     drawn: int | None = None  # target of the bar that was drawn last
+
+    def is_at(self, target: int | None) -> bool:
+        """Whether the steps have come to the target, or to the one that the output itself shows."""
+        target = target or (self.target if self.bar is None else self.bar.target)
+        return self.steps is not None and target is not None and self.steps >= _END * target
 
     @property
     def newest_firsts(self) -> tuple[int, ...]:
@@ -320,8 +327,8 @@ class _Making:
     def _draw(self, row: FigureRow) -> bool:
         """Take a row of a progress bar; returns whether its steps count."""
         step, target = int(row.values[STEP]), int(row.values[TARGET])
-        bar, other, new = self._now.bar, self._now.other_bar, Bar(target, (step,) if row.whole else (), step, row.at_s)
-        known = next((each for each in (bar, other) if each is not None and each.target == target), new)
+        bar, others, new = self._now.bar, self._now.other_bars, Bar(target, (step,) if row.whole else (), step, row.at_s)
+        known = next((each for each in (bar, *others) if each is not None and each.target == target), new)
         added_s = max(0.0, row.at_s - known.at_s) if self._now.drawn == target else 0.0
         firsts = _with_first(known.first_steps, step)
         seen = replace(
@@ -333,10 +340,11 @@ class _Making:
             return True
         takes_over = seen.drawn_s > bar.drawn_s if bar.is_full else row.at_s - bar.at_s > _ABANDONED_S
         if not takes_over:
-            self._now = replace(self._now, other_bar=None if seen.is_full else seen, drawn=target)
+            kept = [each for each in (*others, seen) if each.target != target or (each is seen and not seen.is_full)]
+            self._now = replace(self._now, other_bars=tuple(kept[-_BARS:]), drawn=target)
             return False
         self._marks.clear()
-        self._now = replace(self._now, bar=seen, other_bar=None, drawn=target)
+        self._now = replace(self._now, bar=seen, other_bars=(), drawn=target)
         return True
 
     def _step(self, row: FigureRow, step: int) -> bool:

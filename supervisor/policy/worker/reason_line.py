@@ -40,7 +40,7 @@ _KILLED: Final = re.compile(
 )
 _BAR: Final = re.compile(r"\d+%\|.*\| *\d")
 _WORD: Final = re.compile(r"\w")
-_WARNING: Final = re.compile(r"(?i)warn|(?:fall\w*|fell) back|\b(?:no|not?) \w* ?(?:gpu|cuda|device)|(?:cuda|gpu)\b.* not\b")
+_WARNING: Final = re.compile(r"(?i)warn|falling back|\bnot? [\w ]*(?:cuda|gpu)|(?:cuda|gpu)\b.* not\b")
 _DEVICE: Final = re.compile(r"(?i)cuda|gpu|\bcpu\b|device|driver|tpu|rocm|float32")
 
 

@@ -100,6 +100,16 @@ def is_new_pace(rate: float, known: float | None) -> bool:
     return known is None or rate > _NEW_PACE * known or rate < known / _NEW_PACE
 
 
+def becomes_usual(settings: StallSettings, *, rate: float, known: float | None, slow_s: float, anew: bool) -> bool:
+    """Whether a rate that fell within an attempt is the usual one of later attempts. `anew`: it waits for somebody.
+
+    Example: an off-policy learner makes 2,000 steps/s until its first update, then 150. That is usual after
+    `slow_restart_s`, so an attempt that restores its replay and begins with 150 is not slow.
+    """
+    lasts = slow_s >= settings.slow_restart_s and rate > 0 and not anew
+    return lasts and known is not None and is_slow(settings, rate=rate, usual=known)
+
+
 def after_s(settings: StallSettings, *, anew: bool) -> float:
     """How long a program is below its usual rate until this is recorded. `anew`: the attempt was never faster."""
     return _ANEW * settings.slow_for_s if anew else settings.slow_for_s
