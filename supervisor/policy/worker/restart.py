@@ -9,7 +9,8 @@ The rule, for deaths that count (crash, stall, lost; never a host reboot, an ope
    lived, the program goes into slow retry: one trial start half an hour later, then an hour, two ... up to six hours. It
    stays there until a trial is healthy. It is never given up.
 4. **Progress**: an attempt that has written a checkpoint beyond the one it began with restarts at once, however often, and
-   closes the breaker: each start brings the training forward. Two starts are five seconds apart.
+   closes the breaker: each start brings the training forward. After the
+   second death two starts are five seconds apart.
 
 Worked example with the defaults, a program that dies as soon as it is started: deaths at 0, 0, 1, 3, 7, 15, 31 and 63 s,
 because restarts come after 0, 1, 2, 4, 8, 16 and 32 s; the eighth death inside the hour opens the breaker: next start in
@@ -84,7 +85,7 @@ def after_death(
     healthy, this one included (>= 1); `openings` is how often the breaker has opened in this streak. `saved`: the attempt
     has written a new checkpoint, and lived for `lived_s`.
     """
-    if saved:
+    if saved and streak > 1:
         delay_s = max(settings.first_delay_s, after_clean_end(lived_s))
         when = f"in {span(delay_s)}" if delay_s else "at once"
         return RestartVerdict(delay_s, slow=False, why=f"it has saved since its start: restarts {when}")
