@@ -29,6 +29,7 @@ _HOLDS_SLOT_S = 30.0  # a restart due within this time keeps its slot; during a 
 _CHANGE_S = 120.0  # starts are staggered for this long after a change of level
 _GRACE_S = 20.0  # of a program that is no longer in the config, so its own setting is unknown
 _LEAST_IMPORTANT = 10**9
+_LOOKS_S = 10.0  # so much later than it was printed a step may be read
 
 
 # --- slots -------------------------------------------------------------------------------------------------------------
@@ -318,9 +319,9 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(context.now_s, ending.ended_at_s))
     time_spent.record_end(context, *context.present(name), ending, ended_at_s)
     watch = context.memory.watch(name, attempt.token)
-    own = ending.own or (None if watch is None else watch.sample.own)
-    if own is not None:
-        own_checkpoints.note_last(context, name, own)
+    for own in (None if watch is None else watch.sample.own, ending.own):
+        if own is not None:
+            own_checkpoints.note_last(context, name, own)
     accounted = context.state.oom_kills
     if not ending.oom_own:
         killed = verdict.cause == out_of_memory.OOM_KILLED
@@ -402,27 +403,40 @@ def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagno
         ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
         reason_line.unhandled(ending.last_lines), bar, ending.shown.laps,
         min(abs(after - before) for before, after in pairwise(shown)) if len(shown) == resume_step.FIRSTS else 0,
-        _saved_end(context, name, target), in_save(ending.last_lines), attempt.at_exit,
-        program.suspicion.is_as_before(verdict.why) and not has_trained(context, name, ending),
+        _untrained(context, name, ending), _saved_end(context, name, target), in_save(ending.last_lines), attempt.at_exit,
+        program.suspicion.is_as_before(verdict.why) and not (
+            has_trained(context, name, ending) or _has_saved(context, name, ending)
+        ),
         says_done(ending.last_lines),
     )  # fmt: skip
     return course, steps
 
 
+def _untrained(context: DecisionContext, name: str, ending: Ending) -> str:
+    """The checkpoint with which a first attempt began that made no step and wrote none; empty: it is another one, or has."""
+    program, attempt = context.present(name)
+    idle = attempt.number == 1 and program.ckpt_path == attempt.from_path and not has_trained(context, name, ending)
+    return attempt.from_path or "" if idle else ""
+
+
 def _saved_end(context: DecisionContext, name: str, target: int | None) -> bool | None:
-    """Whether the newest checkpoint is of the target, or without a step newer than the start; None: there are none."""
+    """Whether the newest checkpoint is of the target, or without a step as new as the last step; None: there are none."""
     (program, attempt), spec = context.present(name), context.settings.program(name)
     if program.ckpt_step is not None:
         return target is not None and program.ckpt_step >= target
-    saves = spec is not None and (spec.checkpoint_glob or spec.builtin)
-    wrote = program.ckpt_at_s is not None and program.ckpt_at_s >= attempt.intended_at_s
-    return wrote if saves else None
+    watch, saved_at_s = context.memory.watch(name, attempt.token), program.ckpt_at_s
+    if spec is None or not (spec.checkpoint_glob or spec.builtin):
+        return None
+    stepped_at_s = attempt.intended_at_s if watch is None else max(attempt.intended_at_s, watch.pace.at_s - _LOOKS_S)
+    return saved_at_s is not None and saved_at_s >= stepped_at_s
 
 
 def _has_saved(context: DecisionContext, name: str, ending: Ending) -> bool:
     """Whether the present attempt has written a checkpoint beyond the one that it began with."""
     program, attempt = context.present(name)
-    step = furthest(ending.ckpt_step, program.ckpt_step)
+    watch = context.memory.watch(name, attempt.token)
+    own = ending.own or (None if watch is None else watch.sample.own)  # not on record yet if its first step is not
+    step = furthest(ending.ckpt_step, program.ckpt_step, None if own is None else own.step)
     began = attempt.from_step if attempt.resumed_step is None else attempt.resumed_step
     if step is not None and began is not None:
         return step > began
@@ -532,7 +546,7 @@ def _after_death(
         return
     after = restart.after_death(
         context.settings.restart, now_s=context.now_s, deaths_s=program.deaths_s, streak=program.streak,
-        openings=program.openings, saved=saved,
+        openings=program.openings, saved=saved, lived_s=context.now_s - attempt.intended_at_s,
     )  # fmt: skip
     why = f"{verdict.why}; {after.why}"
     context.record(facts.BackedOff(why, name, context.now_s + after.delay_s, after.delay_s, after.slow))

@@ -134,8 +134,10 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"deaths": 2, "spare": True}, True, True, 0, Verdict.KEEP),
         ({"torn": True, "spare": True}, False, False, 0, Verdict.SET_ASIDE),
         ({"torn": True}, False, False, 0, Verdict.SET_ASIDE),  # it kills each start, so to begin anew loses nothing
-        ({"cut": True}, False, False, 0, Verdict.SET_ASIDE),
+        ({"cut": True}, None, False, 0, Verdict.SET_ASIDE),
+        ({"cut": True, "spare": True}, False, False, 0, Verdict.KEEP),  # it dies of something else
         ({"spare": True}, True, False, 0, Verdict.SET_ASIDE),
+        ({}, True, False, 0, Verdict.PUT_BACK),  # the only one stays, and a person is asked
         ({"spare": True}, False, False, 0, Verdict.KEEP),  # a port in use, a missing mount, a failed upload
         ({"spare": True}, False, True, 0, Verdict.SET_ASIDE),  # half an hour later that is still so
         ({}, False, True, 0, Verdict.PUT_BACK),  # a person is asked
@@ -144,14 +146,14 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"spare": True}, True, False, 2, Verdict.KEEP),  # two trials had no effect
         ({"tried": ("b",), "spare": True}, True, False, 1, Verdict.SET_ASIDE),
         ({"tried": ("b",), "spare": True}, False, True, 1, Verdict.PUT_BACK),
-        ({"tried": ("b",)}, True, False, 1, Verdict.SET_ASIDE),
+        ({"tried": ("b",)}, True, False, 1, Verdict.PUT_BACK),
         ({"tried": ("b", "c"), "spare": True}, True, True, 2, Verdict.PUT_BACK),
         ({"tried": ("b",), "path": "", "deaths": 2}, True, True, 1, Verdict.KEEP),
         ({"tried": ("b",), "path": ""}, True, True, 1, Verdict.PUT_BACK),
     ],
 )
 def test_a_suspect_is_set_aside_by_evidence_and_put_back_without_an_effect(
-    suspicion: dict[str, Any], named: bool, slow: bool, done: int, verdict: Verdict
+    suspicion: dict[str, Any], named: bool | None, slow: bool, done: int, verdict: Verdict
 ) -> None:
     interventions: tuple[Intervention, ...] = ()
     for _ in range(done):
@@ -166,6 +168,7 @@ def test_a_checkpoint_is_innocent_if_the_attempt_that_wrote_it_died_of_the_same(
         "exit code 1: ConnectionError: 504", trained=False
     )
     assert (again.deaths, again.innocent) == (1, True)
+    assert not Suspicion("a", born="exit code 134").is_as_before("exit code 137")
     other = wrote.begins("new", torn=False, cut=False, spare=True, left=()).dies("exit code 1: KeyError: 'w'", trained=False)
     assert (other.deaths, other.innocent) == (1, False)
 
@@ -179,6 +182,10 @@ def test_deaths_after_a_step_do_not_count_against_a_checkpoint_nor_do_those_with
     assert first.begins("b", torn=True, cut=False, spare=True, left=()).deaths == 0
 
 
+def test_without_an_exception_an_output_says_nothing_about_a_checkpoint() -> None:
+    assert names("/w/ck/global_step20", ("resumed from ck/global_step20", "Segmentation fault")) is None
+
+
 @pytest.mark.parametrize(
     ("line", "named"),
     [
@@ -189,11 +196,18 @@ def test_deaths_after_a_step_do_not_count_against_a_checkpoint_nor_do_those_with
         ('  File "/home/me/train.py", line 12, in load_dataset', False),
         ('  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load', False),
         ("OSError: [Errno 98] Address already in use", False),
+        ('  File "/home/me/train.py", line 12, in load_model\nFileNotFoundError: /mnt/pretrained.pt', False),
+        ("Segmentation fault", False),  # only `resumed from` names it
         ("ImportError: libcuda.so.1: cannot open shared object file", False),
     ],
 )
 def test_what_an_output_says_about_a_checkpoint(line: str, named: bool) -> None:
-    assert names("/w/ck/global_step20", ("Traceback (most recent call last):", line)) is named
+    assert (
+        names(
+            "/w/ck/global_step20", ("resumed from ck/global_step20", "Traceback (most recent call last):", *line.split("\n"))
+        )
+        is named
+    )
 
 
 @pytest.mark.parametrize(
