@@ -3,7 +3,7 @@
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.model.inputs import CheckpointsFound, CommandLeft, OwnCheckpoint, Survival
+from supervisor.model.inputs import CheckpointsFound, CommandLeft, EvidenceTaken, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.worker.figures import Bar, Figures, Sources
@@ -135,6 +135,37 @@ def test_one_that_hangs_at_its_target_is_done_after_its_stall():
     core.ended("t", signal=9, shown=Figures(steps=99_999))
     assert core.phase("t") is Phase.DONE
     assert "hung at its exit" in core.program("t").why
+
+
+def test_one_without_a_target_whose_stack_is_in_the_interpreters_exit_is_done_after_its_stall():
+    core = running(stall_timeout_s=10.0)
+    core.look(t={"steps": 60})
+    hangs = {"steps": 60, "progress_at_s": core.now_s}
+    core.watch(15, t=hangs)
+    stacks = {"stacks": "Current thread 0x7f (most recent call first):\n  line 9 in _shutdown"}
+    core.give(EvidenceTaken(core.now_s, "t", core.token("t"), stacks))
+    core.watch(1, t=hangs)
+    core.ended("t", signal=9, shown=Figures(steps=60))
+    assert core.phase("t") is Phase.DONE
+    assert core.told(facts.Finished)[-1].doubtful
+
+
+@pytest.mark.parametrize(("saved", "phase"), [(100, Phase.DONE), (50, Phase.STARTING), (None, Phase.STARTING)])
+def test_a_crash_at_the_target_is_a_finish_if_the_newest_checkpoint_is_of_the_target(saved, phase):
+    core = running(figures=Sources(target_steps=100), checkpoint_glob="*.pt")
+    core.look(t={"steps": 99})
+    path = "/w/last.pt" if saved else ""
+    core.ended("t", signal=11, shown=Figures(steps=100), own=OwnCheckpoint(path, saved, core.now_s))
+    assert core.phase("t") is phase
+
+
+@pytest.mark.parametrize(("age_s", "phase"), [(2.0, Phase.DONE), (60.0, Phase.STARTING)])
+def test_one_without_a_step_in_its_name_has_to_be_as_new_as_the_last_step(age_s, phase):
+    core = running(figures=Sources(target_steps=100), checkpoint_glob="last.pt").later(100.0)
+    core.look(t={"steps": 50})
+    core.look(t={"steps": 100})
+    core.ended("t", code=1, shown=Figures(steps=100), own=OwnCheckpoint("/w/last.pt", None, core.now_s - age_s))
+    assert core.phase("t") is phase
 
 
 def test_a_program_that_left_the_config_is_judged_by_its_exit_code():
