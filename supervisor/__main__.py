@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from supervisor import files, image, lack
+from supervisor import files, image, lack, utf8
 from supervisor.adapters.host import sd_journal
 from supervisor.shell import exit_codes
 
@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status, one of `shell/exit_codes.py`."""
+    utf8.settle()
     for number in range(3):  # a closed one would become the next file that is opened, such as the journal
         try:
             os.fstat(number)
@@ -220,7 +221,7 @@ def detach(args: list[str], loaded: config.Loaded) -> int:
             process.returncode = 0  # stops Popen from waiting for it
             return 0
         time.sleep(0.05)  # noqa: TID251  nothing to wait on: the socket does not exist yet
-    sys.stderr.write(output.read_text(errors="replace"))
+    sys.stderr.write(output.read_text(errors="replace", encoding="utf-8"))
     if process.poll() is None:
         print(f"supervisord: pid {process.pid} does not serve {paths.socket} yet; see {paths.main_log}", file=sys.stderr)
         process.returncode = 0

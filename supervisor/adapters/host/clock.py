@@ -81,7 +81,7 @@ class SystemClock:
 
 
 class LocalZone(dt.tzinfo):
-    """This box's time zone with its changes of the clock, as the C library knows it; `astimezone()` gives one offset."""
+    """The time zone of this box with its changes of the clock, as the C library knows it; `astimezone()` is one offset."""
 
     def utcoffset(self, at: dt.datetime | None) -> dt.timedelta | None:
         return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()

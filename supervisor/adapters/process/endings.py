@@ -46,7 +46,7 @@ def note_logs(paths: Paths, spec: ProgramSpec, attempt: int, token: str) -> None
     """Record the log paths, if they are not the usual ones: the configuration may name others at the end. Raises OSError."""
     places = [paths.log_of(spec, channel) for channel in _CHANNELS]
     if places != [paths.log(spec.name, channel) for channel in _CHANNELS]:
-        Path(paths.attempt_dir(spec.name, attempt, token), _LOGS_FILE).write_text(json.dumps(places))
+        Path(paths.attempt_dir(spec.name, attempt, token), _LOGS_FILE).write_text(json.dumps(places), encoding="utf-8")
 
 
 def logs_of(paths: Paths, program: str, attempt: int, token: str) -> tuple[str, str]:
