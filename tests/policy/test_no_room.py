@@ -20,6 +20,7 @@ SHORT = "/dev/shm has only 64 MiB in all: start the container with --shm-size"
         (None, LOADER, (SHM, HOME), SHORT),
         (None, f"{NO_ROOM}: '/state/runs/x.pt'", (SHM, HOME), "/state (10,000 MiB) had no room, 9,000 MiB are free now"),
         (None, NO_ROOM, (SHM, FULL), "/tmp (100 MiB) is full"),
+        (None, NO_ROOM, (SHM, Disk("/tmp", MIB, MIB, has_inodes=False)), "/tmp has no free inode"),
         (7, "", (Disk("/dev/shm", 2048 * MIB, 2048 * MIB),), ""),
         (None, NO_ROOM, (SHM, HOME), ""),
         (None, "ValueError: bad shape", (SHM, FULL), ""),

@@ -151,7 +151,8 @@ def _disks(paths: Paths) -> tuple[Disk, ...]:
     for place in (no_room.SHARED_MEMORY, paths.state_dir, paths.runtime_dir, tempfile.gettempdir()):
         with contextlib.suppress(OSError):
             sizes = os.statvfs(place)
-            disk = Disk(place, sizes.f_blocks * sizes.f_frsize, sizes.f_bavail * sizes.f_frsize)
+            has_inodes = bool(sizes.f_favail or not sizes.f_files)
+            disk = Disk(place, sizes.f_blocks * sizes.f_frsize, sizes.f_bavail * sizes.f_frsize, has_inodes)
             found.setdefault(Path(place).stat().st_dev, disk)
     return tuple(found.values())
 

@@ -6,7 +6,7 @@ is /dev/shm, of which a container has 64 MiB, and through which the processes of
 The rule, for an end by SIGBUS, or whose last lines say that there was no room; the first match wins:
 
 1. a file system whose path is in those lines;
-2. one with less than a hundredth of its size or 1 MiB left;
+2. one without a free inode, or with less than a hundredth of its size or 1 MiB left;
 3. /dev/shm, if it has less than 1 GiB in all and the end was SIGBUS or the lines speak of shared memory.
 
 Worked example: "DataLoader worker (pid 61) is killed by signal: Bus error", no file system is full now, since the files in
@@ -37,6 +37,7 @@ class Disk(Record):
     place: str
     size_bytes: int
     free_bytes: int
+    has_inodes: bool = True
 
 
 def suspected(signal: int | None, last_lines: Iterable[str]) -> bool:
@@ -49,8 +50,10 @@ def clause(signal: int | None, last_lines: tuple[str, ...], disks: tuple[Disk, .
     if not suspected(signal, last_lines):
         return ""
     said = "\n".join(line for line in last_lines if _LINES.search(line))
-    full = [disk for disk in disks if disk.free_bytes < max(_MIB, disk.size_bytes // 100)]
+    full = [disk for disk in disks if not disk.has_inodes or disk.free_bytes < max(_MIB, disk.size_bytes // 100)]
     for disk in [disk for disk in disks if disk.place in said] + full:
+        if not disk.has_inodes:
+            return f"{disk.place} has no free inode"
         now = "is full" if disk in full else f"had no room, {disk.free_bytes / _MIB:,.0f} MiB are free now"
         return f"{disk.place} ({disk.size_bytes / _MIB:,.0f} MiB) {now}"
     if signal == signals.SIGBUS or _SHARED.search(said):
