@@ -211,7 +211,12 @@ def test_the_step_in_a_path(rule: str, path: str, step: int | None) -> None:
         (r"(\d+)", "/data/exp2/run5", "last.pt", None),
         (r"run(\d+)", "/data/run2/run5", "last.pt", 5),
         (r"run5/.*-(\d+)", "/data/exp2/run5", "ckpt-500.pt", 500),
-        (r"exp(\w+)", "/data/exp2", "exponent.pt", None),  # it matches the part of the path that comes first, without a number
+        (
+            r"exp(\w+)",
+            "/data/exp2",
+            "exponent.pt",
+            None,
+        ),  # it matches the part of the path that comes first, without a number
         (r"step=(\d+)", "/data", "last.pt", None),
         (r"(\d+)", "/data/" + "x" * 500, "last.pt", None),
     ],

@@ -7,7 +7,8 @@ r"""Where the step of a checkpoint is found: in its path, or in a JSON file in i
   from `/` on, and the match nearest to its end counts, if it is more than the number: a `5` in a directory is no step.
 
 Worked example: `step=(\d+)` in `runs/a/epoch=3-step=1200.ckpt` is 1200; in `runs/a/last.ckpt` it matches nothing, and the
-step of that file is unknown. For the glob `/data/step_1200/*.pt` the expression `step_(\d+)` is 1200, too. A match that is no whole number (`(\w+)` and "final") means unknown too, never 0.
+step of that file is unknown. For the glob `/data/step_1200/*.pt` the expression `step_(\d+)` is 1200, too. A match that is
+no whole number (`(\w+)` and "final") means unknown too, never 0.
 
 Python's `re` can need longer than the universe lasts for one file name, and blocks the whole daemon meanwhile. So the
 configuration refuses an expression that could: one that repeats a part which itself holds a repetition or a choice, as in
@@ -43,7 +44,7 @@ class StepRule(Record):
     pattern: re.Pattern[str] | None = None
 
     def of_path(self, path: str, base: str = "") -> int | None:
-        """The step by the expression; None: it does not match, or the match is no whole number. `base`: what `path` is in."""
+        """The step by the expression; None: no match, or one that is no whole number. `base`: the directory of `path`."""
         found = self._last_match(path, 1)
         below = found is not None
         found = found or self._last_match(f"{base}/{path}", _MOST_PATH)
