@@ -13,6 +13,11 @@ import sys
 
 
 def settle() -> None:
-    """Begin this command again in UTF-8 mode, if it must. Call it before anything is opened. The pid stays the same."""
+    """Begin this command again in UTF-8 mode, if it must. Call it before anything is opened. The pid stays the same.
+
+    A character that standard output cannot encode, as with PYTHONIOENCODING=ascii, is escaped.
+    """
     if sys.getfilesystemencoding() != "utf-8":
         os.execv(sys.executable, [sys.executable, "-Xutf8=1", *sys.orig_argv[1:]])  # noqa: S606  no shell, on purpose
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
