@@ -6,9 +6,11 @@ from core_kit import Core, commands, facts, of, settings, spec
 from supervisor.model.inputs import CheckpointsFound, CommandLeft, EvidenceTaken, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
+from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.worker.figures import Bar, Figures, Sources
+from supervisor.policy.worker.no_room import Disk
 from supervisor.reports.incidents import incidents
-from supervisor.reports.view import program_views
+from supervisor.reports.view import program_view, program_views
 
 TARGET = {"target": 100_000, "target_kind": "env_steps"}
 
@@ -249,3 +251,24 @@ def test_a_run_that_shows_epochs_0_to_4_of_5_has_finished_at_4():
     core = running(figures=Sources(target_steps=5))
     core.ended("t", code=0, shown=Figures(steps=4, first_steps=(0, 1, 2)))
     assert core.phase("t") is Phase.DONE
+
+
+def test_the_cause_and_its_remedy_are_in_every_sentence_about_an_end():
+    """History, the wait, `status` and the alert; "was full" alone tells nobody what to do."""
+    says, shm = "start the container with --shm-size", (Disk("/dev/shm", 64 << 20, 63 << 20),)
+    core = Core(settings(spec("Pong"), spec("Qbert", restart="never"), alerts=AlertSettings(command=("x",))))
+    core.running("Pong", "Qbert")
+    for name in ("Pong", "Qbert"):
+        core.ended(name, signal=7, disks=shm)
+    told = [core.told(kind)[0].why for kind in (facts.Exited, facts.BackedOff, facts.NotRestarted)]
+    told += [core.program(name).why for name in ("Pong", "Qbert")]
+    told += [fact.why for fact in core.told(facts.AlertRaised) if fact.alert == "fatal"]
+    assert [says in why for why in told] == [True] * 6
+
+
+def test_a_save_without_room_says_what_to_do_in_status_history_and_the_alert():
+    core = Core(settings("Pong", alerts=AlertSettings(command=("x",)))).running("Pong")
+    core.look(core.report("Pong", "checkpoint_failed", error="[Errno 28] No space left on device", free_bytes=0), Pong={})
+    view = program_view(core.program("Pong"), None, core.settings, core.state, now_s=core.now_s)
+    told = [core.told(facts.CheckpointFailed)[0].why, core.told(facts.AlertRaised)[0].why, view["why"]]
+    assert ["make room (df -h, df -i)" in why for why in told] == [True] * 3

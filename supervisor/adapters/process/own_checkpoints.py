@@ -201,7 +201,7 @@ def _newest_first(place: Place, paths: list[str], budget: Budget, noted: Noted) 
     for path in paths:
         budget.spend()
         with contextlib.suppress(OSError):  # it vanished meanwhile
-            rows.append((path, place.rule.of_path(path), _written_s(f"{place.base}/{path}")))
+            rows.append((path, place.rule.of_path(path, place.base), _written_s(f"{place.base}/{path}")))
     now_s, newest_s = time.time(), max((at_s for _, _, at_s in rows), default=0.0)
     for path, _, at_s in rows:
         if noted.ahead.get(path, (at_s, 0.0))[0] != at_s:
