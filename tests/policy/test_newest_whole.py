@@ -258,6 +258,29 @@ def test_the_step_in_a_path(rule: str, path: str, step: int | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rule", "base", "path", "step"),
+    [
+        (r"step_(\d+)", "/data/step_1200", "last.pt", 1200),
+        (r"step_(\d+)", "/data/step_1200", "step_1300.pt", 1300),
+        (r"(\d+)", "/data/exp2/run5", "ckpt-500.pt", 500),
+        (r"(\d+)", "/data/exp2/run5", "last.pt", None),
+        (r"run(\d+)", "/data/run2/run5", "last.pt", 5),
+        (r"run5/.*-(\d+)", "/data/exp2/run5", "ckpt-500.pt", 500),
+        (
+            r"exp(\w+)",
+            "/data/exp2",
+            "exponent.pt",
+            None,
+        ),  # it matches the part of the path that comes first, without a number
+        (r"step=(\d+)", "/data", "last.pt", None),
+        (r"(\d+)", "/data/" + "x" * 500, "last.pt", None),
+    ],
+)
+def test_the_step_is_searched_in_the_whole_path_below_the_globs_directory_first(rule, base, path, step):
+    assert parsed(rule).of_path(path, base) == step
+
+
+@pytest.mark.parametrize(
     ("rule", "body", "step"),
     [
         ("trainer_state.json:global_step", {"global_step": 500}, 500),
