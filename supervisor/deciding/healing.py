@@ -717,7 +717,7 @@ def _effect(context: DecisionContext, name: str, before: Intervention) -> str:
         first = pace.first if attempt.resumed_step is None else attempt.resumed_step
         trained_s = context.now_s - (attempt.ready_at_s or context.now_s)
         passed = slowness.has_passed(before, first=first, step=pace.step, trained_s=trained_s)
-        return f"it stood still at {at}, and has passed that" if passed else ""
+        return f"its steps ended at {at}, and it has passed that" if passed else ""
     if before.kind == SLOW:
         return "its rate is usual again" if slowness.usual(watch.rates) is not None else ""
     # A worker with beats says itself whether a checkpoint was saved while it was well.

@@ -292,7 +292,7 @@ def test_a_hang_whose_phase_was_passed_is_restarted_each_time():
         again(core, 200, 250 * 3**number)
         assert asked(core) == number
     assert [fact.why for fact in core.told(facts.Helped)][:1] == [
-        "the restart has helped: it stood still at step 250, and has passed that"
+        "the restart has helped: its steps ended at step 250, and it has passed that"
     ]
 
 

@@ -30,7 +30,7 @@ A program in training whose rate was known then *stands still*: its rate is zero
 `stall_timeout_s` takes the place of this. Other programs do not matter: a box that is slow still makes steps.
 
 An evaluation looks the same. A later step proves nothing, because the next evaluation comes later, too. So the restart has
-helped only if the same phase is passed: the next attempt begins before the step at which this one stood still, goes
+helped only if the same phase is passed: the next attempt begins before the step at which the steps of this one ended, goes
 beyond it, and makes half as many steps more than this one without standing still; or it trains for a day. After two
 restarts without that effect it is left alone, and an alert names `stall_timeout_s`. If steps come again by themselves
 later than a restart was due, that becomes the largest time, and the count is over.
@@ -127,7 +127,7 @@ def restart_due(
 
 
 def has_passed(before: Intervention, *, first: int | None, step: int | None, trained_s: float) -> bool:
-    """Whether a restart because of steps that stood still has helped the next attempt, which began at step `first`."""
+    """Whether a restart for steps that did not grow has helped the next attempt, which began at step `first`."""
     if trained_s >= _DAY_S:
         return True
     if first is None or step is None or before.step is None:
