@@ -492,7 +492,7 @@ def completed(sample: Sample, spec: ProgramSpec, reading: FigureReading | None) 
     }
     if "target" in gaps:
         gaps["target_kind"] = "env_steps"
-    if sample.nan_count is None:
+    if "nan_count" in gaps:
         gaps["losses"] = found.losses
     if sample.steps is None:
         gaps |= {"first_steps": found.first_steps, "fall": found.fall}
