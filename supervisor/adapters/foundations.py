@@ -10,7 +10,7 @@ The rules:
 * Only ENOENT and ENOTDIR mean that something is missing. After any other error its state is unknown.
 * A check can hang, on a network file system or FUSE (`threads.Rounds`). A path that has not answered for `hang_s` is
   reported as unknown.
-* The checking thread posts an input only when the findings have changed.
+* The checking thread posts the findings of each check that has any, and once that there are none any more.
 * Before the daemon restarts itself, the next image is started for a check: its interpreter or a module may be missing, and
   after an exec there is no way back. Such a check takes a second, and counts for half a minute.
 """
@@ -120,7 +120,8 @@ class Watched(Record):
 
     `check` returns a defect of a file whose identity is right or unknown, as a clause ("it cannot be written"; empty: none).
     It may raise OSError.
-    `by_others`: its worker or the deciding thread restores it, at the latest until the next look.
+    `by_others`: its worker or the deciding thread restores it, at the latest until the next look. A file that replaced it is
+    reported, and is the right one from then on.
     `restarts`: a start of the daemon restores it. `prepare` makes way for that start, and raises OSError if it would fail.
     """
 
@@ -166,7 +167,7 @@ class Foundations(Repeated):
         self._rounds: Rounds[Finding | None] = Rounds("foundations-look", hang_s)
         self._guard = threading.Lock()
         self._rows: dict[str, Watched] = {}
-        self._posted: tuple[Finding, ...] = ()
+        self._any = False
         self._newest: dict[str, Finding | None] = {}
 
     def watch(self, *rows: Watched) -> None:
@@ -179,26 +180,25 @@ class Foundations(Repeated):
             self._rows = {name: row for name, row in self._rows.items() if name not in names}
 
     def check_all(self) -> None:
-        """Run one round of checks; post the findings if they have changed."""
+        """Run one round of checks; post the findings."""
         with self._guard:
             rows = dict(self._rows)
-        newest = self._newest
-        found, hung = self._rounds.of({name: partial(_look_at, row, newest.get(name)) for name, row in rows.items()})
+        found, hung = self._rounds.of({name: partial(_look_at, row) for name, row in rows.items()})
         found |= {
             name: _finding(rows[name], Look.UNKNOWN, f"its file system has not answered for {span(self._rounds.hang_s)}")
             for name in hung & rows.keys()
         }
         with self._guard:  # a row that was forgotten meanwhile: its attempt has ended, and its files are removed
             rows = {name: row for name, row in rows.items() if self._rows.get(name) is row}
-        self._newest = {name: each for name, each in {**newest, **found}.items() if name in rows}
+        self._newest = {name: each for name, each in {**self._newest, **found}.items() if name in rows}
         aside = {each.name: each for each in _put_aside(rows)}
         present = self._startable([each for each in self._newest.values() if each is not None])
         findings = (
             *(replace(each, detail=aside.pop(each.name).detail) if each.name in aside else each for each in present),
             *aside.values(),
         )
-        if findings != self._posted:
-            self._posted = findings
+        if findings or self._any:
+            self._any = bool(findings)
             self._inbox.post(FoundationsLooked(self._clock.now_s(), findings))
 
     def _startable(self, found: list[Finding]) -> list[Finding]:
@@ -235,18 +235,15 @@ def _finding(row: Watched, look: Look, detail: str = "") -> Finding:
     )  # fmt: skip
 
 
-def _look_at(row: Watched, before: Finding | None) -> Finding | None:
+def _look_at(row: Watched) -> Finding | None:
     """Check one row, and see whether its file can be restored."""
     found = check_row(row)
     if found is None or found.look is Look.UNKNOWN:
         return found
-    if row.by_others and before is not None:
-        if found.look is Look.REPLACED and isinstance(row.expected, Remembered):
-            row.expected.renew()
-            return None
-        return replace(found, error="it is still missing or damaged")
     try:
-        if row.prepare is not None:
+        if row.by_others and isinstance(row.expected, Remembered) and found.look is Look.REPLACED:
+            row.expected.renew()
+        elif row.prepare is not None:
             row.prepare()
     except OSError as error:
         return replace(found, error=error.strerror or str(error))
