@@ -32,7 +32,7 @@ from supervisor import files
 from supervisor.adapters.threads import Repeated, Rounds
 from supervisor.formats import span
 from supervisor.model.inputs import FoundationsLooked
-from supervisor.policy.box.foundations import Finding, Look, needs_restart
+from supervisor.policy.box.foundations import Answer, Finding, Look, judge
 from supervisor.ports import Clock, Inbox
 from supervisor.records import Record
 
@@ -203,7 +203,8 @@ class Foundations(Repeated):
 
     def _startable(self, found: list[Finding]) -> list[Finding]:
         """The same findings; those that need a restart have an error as long as the next image could not start."""
-        if not any(map(needs_restart, found)):
+        restart = {each.name for each in found if judge(each, may_restart=True)[0] is Answer.RESTART}
+        if not restart:
             return found
         if self._clock.now_s() - self._checked_s >= _CHECKED_S:
             try:
@@ -211,7 +212,7 @@ class Foundations(Repeated):
             except OSError as error:
                 self._mistake = error.strerror or str(error)
             self._checked_s = self._clock.now_s()
-        return [replace(each, error=self._mistake) if needs_restart(each) else each for each in found]
+        return [replace(each, error=self._mistake) if each.name in restart else each for each in found]
 
     def _turn(self) -> None:
         self.check_all()

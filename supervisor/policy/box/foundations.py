@@ -89,10 +89,6 @@ def may_restart_at_s(restarts_s: Sequence[float]) -> float:
     return restarts_s[-MOST_RESTARTS] + 60.0 if len(restarts_s) >= MOST_RESTARTS else -inf
 
 
-def needs_restart(finding: Finding) -> bool:
-    return finding.restarts and not finding.restorable and not finding.error and finding.look is not Look.UNKNOWN
-
-
 def explained(findings: Sequence[Finding]) -> frozenset[str]:
     """The names of findings below a directory with a finding of its own, which explains them.
 
