@@ -166,30 +166,34 @@ class Foundations(Repeated):
         self._inbox, self._clock, self._period_s = inbox, clock, period_s
         self._rounds: Rounds[Finding | None] = Rounds("foundations-look", hang_s)
         self._guard = threading.Lock()
-        self._rows: dict[str, Watched] = {}
+        self._rows: dict[str, dict[str, Watched]] = {}  # by program, then by name
         self._any = False
         self._newest: dict[str, Finding | None] = {}
 
-    def watch(self, *rows: Watched) -> None:
-        """Watch these rows too, from now on. A row replaces another one of the same name. Any thread may call this."""
+    def watch(self, *rows: Watched, program: str = "") -> None:
+        """Watch these rows too, of a running attempt of `program` or the daemon's own. Any thread may call this."""
         with self._guard:
-            self._rows = {**self._rows, **{row.name: row for row in rows}}
+            known = self._rows.get(program, {})
+            self._rows = {**self._rows, program: {**known, **{row.name: row for row in rows}}}
 
-    def forget(self, *names: str) -> None:
+    def forget(self, program: str) -> None:
         with self._guard:
-            self._rows = {name: row for name, row in self._rows.items() if name not in names}
+            self._rows = {name: rows for name, rows in self._rows.items() if name != program}
+
+    def _all_rows(self) -> dict[str, Watched]:
+        with self._guard:
+            return {name: row for rows in self._rows.values() for name, row in rows.items()}
 
     def check_all(self) -> None:
         """Run one round of checks; post the findings."""
-        with self._guard:
-            rows = dict(self._rows)
+        rows = self._all_rows()
         found, hung = self._rounds.of({name: partial(_look_at, row) for name, row in rows.items()})
         found |= {
             name: _finding(rows[name], Look.UNKNOWN, f"its file system has not answered for {span(self._rounds.hang_s)}")
             for name in hung & rows.keys()
         }
-        with self._guard:  # a row that was forgotten meanwhile: its attempt has ended, and its files are removed
-            rows = {name: row for name, row in rows.items() if self._rows.get(name) is row}
+        now = self._all_rows()  # without those of an attempt that has ended meanwhile: its files are removed
+        rows = {name: row for name, row in rows.items() if now.get(name) is row}
         self._newest = {name: each for name, each in {**self._newest, **found}.items() if name in rows}
         aside = {each.name: each for each in _put_aside(rows)}
         present = self._startable([each for each in self._newest.values() if each is not None])

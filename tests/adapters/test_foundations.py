@@ -36,7 +36,7 @@ class Posts:
 def watching(*rows, hang_s=60.0, clock=None, mistakes=list):
     posts = Posts()
     made = Foundations(posts, clock or FakeClock(), mistakes, hang_s=hang_s)
-    made.watch(*rows)
+    made.watch(*rows, program="Pong")
     return made, posts
 
 
@@ -126,7 +126,7 @@ def test_every_look_with_findings_is_posted_and_the_first_one_without(tmp_path):
     path.unlink()
     made.check_all()
     made.check_all()
-    made.forget("thing")
+    made.forget("Pong")
     made.check_all()
     made.check_all()
     missing = FoundationsLooked(1_000.0, (Finding("thing", str(path), Look.MISSING, ""),))
@@ -236,11 +236,11 @@ def test_a_file_that_was_removed_after_its_row_is_no_finding(tmp_path):
 
     def ends():
         """The attempt ends in the middle of the round."""
-        made.forget("thing")
+        made.forget("Pong")
         path.unlink()
         return ""
 
-    made.watch(remembered(path, check=ends))
+    made.watch(remembered(path, check=ends), program="Pong")
     made.check_all()
     assert not posts.items
 
