@@ -96,7 +96,7 @@ def test_from_nothing_to_training_and_again_and_what_a_stop_loses(image, tmp_pat
     volume = tmp_path / "volume"
     volume.mkdir()
     with running(f"--volume={volume}:/workspace", image) as name:
-        figures["installed and trains, container"] = first_steps_s(name, time.monotonic(), "./ctl", "/workspace/extralife")
+        figures["installed and trains, container"] = first_steps_s(name, time.monotonic(), "extralifectl", "/")
         time.sleep(20)  # the games get on
         began = time.monotonic()
         podman("stop", "--time", "10", name)
@@ -104,7 +104,7 @@ def test_from_nothing_to_training_and_again_and_what_a_stop_loses(image, tmp_pat
         assert podman("inspect", "--format", "{{.State.ExitCode}}", name).stdout.strip() == "0"
         began = time.monotonic()
         podman("start", name)
-        figures["started again and trains, container"] = first_steps_s(name, began, "./ctl", "/workspace/extralife")
+        figures["started again and trains, container"] = first_steps_s(name, began, "extralifectl", "/")
         resumed = [line for line in said(name).splitlines() if "resumed at step" in line]
         print(*resumed, sep="\n")
         assert len(resumed) >= 2

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 import yaml
-from containerbox import ROOT
+from containerbox import ROOT, Box, unfit, until
 
 HERE = ROOT / "deploy/container"
 PROBE = ["/opt/extralife/deploy/container/entrypoint", "probe"]
@@ -59,13 +59,73 @@ def test_kubernetes_own_schema_accepts_the_manifest(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_providers_commands_are_short_and_can_be_parsed():
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """The address of a repository with this checkout's files."""
+    made = tmp_path_factory.mktemp("repository")
+    listed = "git ls-files --cached --others --exclude-standard -z supervisor workers deploy units docs pyproject.toml '*.md' LICENSE 'tests/*.lock'"
+    subprocess.run(["bash", "-c", f"{listed} | xargs -0 cp --parents -t {made}"], cwd=ROOT, check=True)
+    for words in ("init -q", "add -A", "-c user.name=x -c user.email=x@x commit -qm x"):
+        subprocess.run(["git", *words.split()], cwd=made, check=True)
+    return f"file://{made}"
+
+
+@pytest.fixture
+def half_cloned(tmp_path):
+    """A volume with settings, on which a `git clone` has died half-way."""
+    made = Box(tmp_path / "volume")
+    for each in ("source/.git", "source.new/.git"):
+        (made.home / each).mkdir(parents=True)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.skipif(bool(unfit()), reason=unfit())
+def test_vast_ai_from_nothing_to_training_and_again_after_a_stop(half_cloned, repository, tmp_path):
+    """In ssh mode vast.ai's own first process runs the script at each start, as root, and knows nothing of its children."""
+    onstart = tmp_path / "onstart.sh"
+    onstart.write_text((HERE / "onstart.sh").read_text().replace("REPOSITORY", repository))
+    assert len(onstart.read_text()) <= 4048, "vast.ai takes no more"
+    line = "bash /onstart.sh; while :; do sleep 1000; done"
+    half_cloned.run(
+        "--volume",
+        f"{onstart}:/onstart.sh:ro",
+        "--volume",
+        f"{repository[7:]}:{repository[7:]}:ro",
+        command=("bash", "-c", line),
+    )
+    half_cloned.trains()
+    # The commands of docs/first-night.md, from a shell in any directory.
+    assert "one" in half_cloned.exec("extralifectl", "status").stdout
+    assert half_cloned.exec("extralife", "--check").stdout.startswith("config OK: 1 program")
+    half_cloned.exec("test", "-x", "/opt/extralife/deploy/when_done/vastai")
+    half_cloned.exec("test", "-x", "/workspace/extralife/deploy/when_done/vastai")
+    stored = half_cloned.acknowledged()
+    half_cloned.stop(1)
+    half_cloned.start()
+    assert half_cloned.trains()["steps"] >= stored
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(unfit()), reason=unfit())
+def test_runpod_from_nothing_to_training_to_a_shutdown_that_keeps_the_pod(half_cloned, repository, tmp_path):
+    """The image's own /start.sh stays beside it, and a SIGTERM reaches the entrypoint."""
     template = json.loads((HERE / "runpod.json").read_text())
     assert template["volumeMountPath"] == "/workspace"
-    bash, option, line = template["dockerStartCmd"]
-    assert (bash, option) == ("bash", "-c")
-    onstart = (HERE / "onstart.sh").read_text()
-    assert len(onstart) <= 4048, "vast.ai takes no more"
-    for script in (line, onstart):
-        subprocess.run(["bash", "-n", "-c", script], check=True)
-        assert "git clone -q REPOSITORY " in script
+    start = tmp_path / "start.sh"
+    start.write_text("#!/bin/sh\nexec sleep 1000\n")
+    start.chmod(0o755)
+    command = tuple(word.replace("REPOSITORY", repository) for word in template["dockerStartCmd"])
+    env = [word for name, value in template["env"].items() for word in ("--env", f"{name}={value}")]
+    half_cloned.run(
+        *env, "--volume", f"{start}:/start.sh:ro", "--volume", f"{repository[7:]}:{repository[7:]}:ro", command=command
+    )
+    half_cloned.trains()
+    half_cloned.ctl("shutdown")
+    until(lambda: "extralife was shut down" in half_cloned.said(), 20, "the shutdown", half_cloned.said)
+    half_cloned.exec("true")
+    assert half_cloned.stop(10) < 8
+    half_cloned.start()
+    half_cloned.trains()
