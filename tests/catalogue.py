@@ -78,4 +78,5 @@ def _row(line: str) -> Row:
     return Row(when, then, rule, f"{file}::{function}", next((id_ for id_, fault in FAULTS.items() if fault == when), None))
 
 
-ROWS = tuple(_row(line) for line in PAGE.read_text().splitlines() if re.match(r"\| (?!when \|)", line))
+_TABLES = PAGE.read_text().partition("\n## When is a script ")[0]
+ROWS = tuple(_row(line) for line in _TABLES.splitlines() if re.match(r"\| (?!when \|)", line))

@@ -26,6 +26,7 @@ from tools import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRYPOINT = f"{ROOT}/deploy/container/entrypoint"
+IMAGE = "localhost/extralife-tests"
 PACKAGES = sysconfig.get_path("purelib")
 COUNTER = f"""\
 [daemon]
