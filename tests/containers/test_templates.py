@@ -198,7 +198,8 @@ def test_compose_from_nothing_to_training_and_an_orderly_end(image, volume, tmp_
 @pytest.mark.timeout(900)
 def test_the_pod_from_nothing_to_training_as_an_ordinary_user_on_a_read_only_root(image, volume, tmp_path, monkeypatch):
     """podman knows no StatefulSet: its pod, with the same volume, probes and restrictions."""
-    manifest = yaml.safe_load((HERE / "kubernetes.yaml").read_text())
+    documents = yaml.safe_load_all((HERE / "kubernetes.yaml").read_text())
+    manifest = next(each for each in documents if each["kind"] == "StatefulSet")
     pod = manifest["spec"]["template"] | {"apiVersion": "v1", "kind": "Pod"}
     pod["metadata"]["name"] = "xl-pod"
     [container] = pod["spec"]["containers"]
@@ -206,6 +207,12 @@ def test_the_pod_from_nothing_to_training_as_an_ordinary_user_on_a_read_only_roo
     container["env"].append({"name": "EXTRALIFE_PACKAGES", "value": PACKAGES})
     container["volumeMounts"].append({"name": "checkout", "mountPath": str(ROOT), "readOnly": True})
     pod["spec"]["hostNetwork"] = True
+    for each in pod["spec"]["volumes"]:  # everybody may write to an emptyDir of Kubernetes, but not to podman's
+        assert "emptyDir" in each
+        (tmp_path / each["name"]).mkdir()
+        (tmp_path / each["name"]).chmod(0o1777 if each["emptyDir"].get("medium") == "Memory" else 0o777)
+        each["hostPath"] = {"path": str(tmp_path / each["name"])}
+        del each["emptyDir"]
     pod["spec"]["volumes"] += [
         {"name": "state", "persistentVolumeClaim": {"claimName": VOLUME}},
         {"name": "checkout", "hostPath": {"path": str(ROOT)}},
