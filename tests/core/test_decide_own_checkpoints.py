@@ -455,7 +455,9 @@ def test_an_attempt_that_has_saved_restarts_at_once_and_closes_the_breaker():
     for step in range(10, 130, 10):
         starts(core, own(step, core=core))
         core.watch(12.0, Pong={"phase": "training", "live_at_s": None, "steps": step + 1})
-        core.look(Pong={"phase": "training", "live_at_s": None, "steps": step + 2, "own": own(step + 10, core=core, age_s=0.0)})
+        core.look(
+            Pong={"phase": "training", "live_at_s": None, "steps": step + 2, "own": own(step + 10, core=core, age_s=0.0)}
+        )
         core.ended("Pong", signal=9)
         core.to_wake() if core.phase("Pong") is Phase.BACKOFF else None
         assert core.told(facts.BackedOff)[-1].why.endswith("it has saved since its start: restarts at once")
