@@ -21,7 +21,7 @@ FAULTS = {  # by the first cell of their rows
     "envpool-hang": "an envpool call never returns",
     "no-progress": "a worker sends beats without progress",
     "segfault": "a worker segfaults",
-    "dies-at-once": "a worker dies at once every time",
+    "dies-at-once": "a worker dies at once every time, and saves nothing",
     "dies-soon": "a worker dies every two seconds",
     "orphans": "a worker leaves children behind, in a session of their own",
     "ignores-sigterm": "a worker ignores SIGTERM",
