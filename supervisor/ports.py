@@ -104,7 +104,9 @@ class Launcher(Protocol):
         """Report that nothing was started, and why: posts SpawnBroke."""
         ...
 
-    def signal(self, program: str, token: str, signal: str) -> None: ...
+    def signal(self, program: str, token: str, signal: str) -> str:
+        """Why the attempt's worker was not signalled, as a clause; empty: it was."""
+        ...
 
     def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
         return

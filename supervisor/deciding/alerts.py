@@ -202,6 +202,7 @@ _ROWS: Final = (
     _Row(facts.BackedOff, "breaker", CRITICAL, _dies_again_and_again),
     _Row(facts.Stalled, "unhealthy", WARNING, lambda _, fact: fact.stall == service_health.UNHEALTHY),
     _Row(facts.Slowed, "still", WARNING, lambda _, fact: fact.step is not None),
+    _Row(facts.NotEnded, "unended", CRITICAL),
     _Row(facts.CommandGone, "background", WARNING, lambda _, fact: fact.background),
     _Row(facts.ResumeUnknown, "unproven", INFO),
     _Row(facts.CheckpointQuarantined, "quarantine", WARNING),

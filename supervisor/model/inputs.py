@@ -106,6 +106,7 @@ class Sample(Record):
     pids: tuple[int, ...] = ()  # processes of its tree, except the worker itself
     uses_cuda: bool = False  # a process of its tree has used CUDA
     halted: tuple[Halted, ...] = ()
+    untouchable: tuple[str, ...] = ()  # processes of its tree that we may not signal, as `python3(812) of root`
     witness_at_s: float | None = None  # when a witness last showed work (`policy/worker/witness.py`) ...
     witness: str = ""  # ... and which one
     own: OwnCheckpoint | None = None  # set if the config says where the program writes its own checkpoints

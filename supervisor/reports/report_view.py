@@ -110,6 +110,9 @@ def _next(bill: Json, line: str) -> Json:
     return {**{key: here[key] for key in ("days", "days_more", "usd", "why")}, "level": here["name"], "line": line}
 
 
+_NEEDS = frozenset({"background", "unended"})
+
+
 def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
     """The problems that need a person, one sentence each; usually none."""
     config = status["daemon"]["config"]
@@ -130,7 +133,7 @@ def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
     lost = [program for program in programs.values() if program.gpu_lost]
     reasons = dict.fromkeys(program.why for program in lost)
     without = [f"{', '.join(each.name for each in lost if each.why == why)}: {why}" for why in reasons]
-    hidden = [f"{view['name']}: {view['why']}" for view in status["programs"] if view["trouble"] == "background"]
+    hidden = [f"{view['name']}: {view['why']}" for view in status["programs"] if view["trouble"] in _NEEDS]
     return [*refused, *troubles(status["daemon"]), *without, *given_up, *ended, *slow, *unhelped, *anew, *hidden]
 
 

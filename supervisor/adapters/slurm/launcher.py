@@ -165,7 +165,7 @@ class SlurmLauncher(Launcher):
             self._attempts.pop(token, None)
         self._broke(program, token, f"cannot submit {program}: {error}")
 
-    def signal(self, program: str, token: str, signal: str) -> None:
+    def signal(self, program: str, token: str, signal: str) -> str:
         """Send SIGCONT to a job on a node, which continues its tree. All other signals are only logged.
 
         Slurm passes signals to the batch script, and that script gives most signals a meaning of its own.
@@ -174,8 +174,10 @@ class SlurmLauncher(Launcher):
         attempt = self._of(token)
         if signal == "SIGCONT" and attempt is not None and attempt.job is not None and attempt.began_s is not None:
             self._put(partial(self._continue, attempt))
-            return
-        log.info("signal_not_sent", program=program, token=token, signal=signal, why="its process is on another host")
+            return ""
+        why = "its process is on another host"
+        log.info("signal_not_sent", program=program, token=token, signal=signal, why=why)
+        return why
 
     def ask_to_leave(self, program: str, token: str) -> None:  # noqa: ARG002
         """Ask the job to save and leave. A job that is still pending is deleted. A second call changes nothing."""
