@@ -38,7 +38,7 @@ from workers import contract
 log = structlog.get_logger()
 
 _PLACES: Final = (  # of a program that runs
-    "run directory", "checkpoints", "notify socket", "shim record", "control record", "beat file", "stdout log",
+    "run directory", "checkpoints", "fence", "notify socket", "shim record", "control record", "beat file", "stdout log",
     "stderr log",
 )  # fmt: skip
 

@@ -534,7 +534,7 @@ class LocalLauncher:
                 make_dir(record.parent)
                 text = json.dumps(asdict(attempt)) + "\n"
                 durable.replace(record, text.encode(), aside=record.with_name(f"{record.name}.tmp"))
-            if Path(f"{self._paths.run_dir(live.program)}/{contract.FENCE_FILE}").exists():
+            if fence_of(self._paths, live.program):
                 self._hold_lock(live, attempt)
             else:
                 self._restore_run_dir(live, attempt)
@@ -860,9 +860,8 @@ def prune(paths: Paths, program: str, attempt: int, kept: Collection[str] = ()) 
 
 
 def fence_of(paths: Paths, program: str) -> str:
-    """The token in the program's fence; empty: there is none."""
-    path = f"{paths.run_dir(program)}/{contract.FENCE_FILE}"
-    return files.read_bounded(path, 256).decode("ascii", "replace").strip()
+    """The token in the program's fence; empty: it names no attempt."""
+    return contract.read_fence(Path(paths.run_dir(program)))
 
 
 def signal_number(name: str) -> int:

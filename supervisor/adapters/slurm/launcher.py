@@ -217,7 +217,7 @@ class SlurmLauncher(Launcher):
             self._attempts[survivor.token] = attempt
         try:
             make_dir(self._paths.attempt_dir(program, number, survivor.token))
-            if not Path(self._paths.run_dir(program), contract.FENCE_FILE).exists():
+            if not fence_of(self._paths, program):
                 self._files.fence(program, survivor.token)
         except OSError as error:
             log.warning("run_directory_not_restored", program=program, error=str(error))
