@@ -33,6 +33,12 @@ def environ() -> dict[str, str]:
     return kept | leftovers.mark(of_user=True)
 
 
+class Unsure(str):
+    """Why a command was killed before its end, as a clause: it is not known how much of its work it has done."""
+
+    __slots__ = ()
+
+
 def attempt(argv: Sequence[str], data: str, timeout_s: float, **more: Any) -> tuple[str, str]:
     """Run it. Returns (why it has failed, as a clause with its last line, or empty for success; its output)."""
     try:
@@ -40,7 +46,7 @@ def attempt(argv: Sequence[str], data: str, timeout_s: float, **more: Any) -> tu
     except OSError as error:
         return f"{argv[0]} cannot be started: {error.strerror or error}", ""
     if code is None:
-        return f"it did not end within {span(timeout_s)} and was killed", ""
+        return Unsure(f"it did not end within {span(timeout_s)} and was killed"), ""
     last = output.strip().rpartition("\n")[2][-_MOST_ERROR_CHARS:]
     how = f"it ended with status {code}" if code > 0 else f"it was ended by signal {-code}"
     return (f"{how}: {last}" if last else how) if code else "", output

@@ -99,8 +99,11 @@ def on_tried(context: DecisionContext, item: AlertTried) -> None:
         return
     failures, error = was.failures + 1, printable(item.error)[:_MOST_TEXT]
     if item.target not in context.state.alerts.failing:
-        why = f"{item.target} does not accept alerts: {error}; extralife keeps them and tries again"
-        context.record(facts.AlertTargetFailing(why, item.target, error))
+        keeps = "" if item.unsure else "; extralife keeps them and tries again"
+        context.record(facts.AlertTargetFailing(f"{item.target} does not accept alerts: {error}{keeps}", item.target, error))
+    if item.unsure:
+        why = f"{item.target} may have alert {item.id}, so it is not sent again: {error}"
+        context.record(facts.AlertsDropped(why, item.target, (item.id,)))
     _remember(context, item.target, DeliveryState("", failures, context.now_s + rule.retry_s(failures)))
 
 

@@ -418,11 +418,12 @@ class EndNoticesRead(Input):
 
 
 class AlertTried(Input):
-    """The result of `commands.Deliver`. With an `error` the target has not accepted the alert."""
+    """The result of `commands.Deliver`. With an `error` the target has not accepted the alert; `unsure`: it may have it."""
 
     target: str
     id: str
     error: str = ""
+    unsure: bool = False
 
 
 class WhenDoneEnded(Input):
