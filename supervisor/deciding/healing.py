@@ -545,7 +545,9 @@ def on_deadlines(context: DecisionContext) -> None:
         watch = context.memory.watch(name, attempt.token)
         proc_state, untouchable = (None, ()) if watch is None else (watch.sample.proc_state, watch.sample.untouchable)
         held = ending.is_held(proc_state=proc_state, stall=attempt.stall, killed=asked.kills > 0)
-        why = "" if context.settings.remote else ending.not_ended(kills=asked.kills, untouchable=untouchable, held=held)
+        job = context.memory.jobs.get(name) if context.settings.remote else None
+        refused = None if not context.settings.remote else "" if job is None else job.refused
+        why = ending.not_ended(kills=asked.kills, untouchable=untouchable, held=held, refused=refused)
         if why:
             context.record(facts.NotEnded(why, name, attempt.token))
             context.answer_waiting(name, FAILED, why)

@@ -302,6 +302,7 @@ class JobSight(Record):
     gpus: int | None = None
     start_expected_wall_s: float | None = None
     runs: bool = False
+    refused: str = ""  # why the cluster refuses to delete it, in its own words
 
 
 class JobsSeen(Input):

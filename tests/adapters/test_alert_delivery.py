@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -268,6 +269,18 @@ def test_a_hook_that_hangs_is_ended_and_all_that_it_has_started_in_any_case(hook
     pids = [int(child.read_text()), *(each["pid"] for each in hook.got())]
     assert len(pids) > 1
     assert eventually(lambda: all(gone(pid) for pid in pids))
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can take CAP_KILL away")
+def test_a_command_that_may_not_be_killed_is_left_and_named():
+    """As one under sudo, of a daemon that is not root."""
+    code = "from supervisor.adapters import hooks; print(hooks.attempt(['sleep', '61'], '', 0.5, user='nobody')[0])"
+    argv = ["setpriv", "--bounding-set=-kill", sys.executable, "-c", code]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, timeout=50)
+    found = re.fullmatch(r"it did not end within 500ms, and process (\d+) runs on after SIGKILL\n", done.stdout)
+    assert found, done.stdout
+    os.kill(int(found[1]), 9)
 
 
 def test_a_hook_that_reads_nothing_and_says_much_is_waited_for(tmp_path):

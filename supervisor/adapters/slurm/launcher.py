@@ -396,7 +396,8 @@ class SlurmLauncher(Launcher):
             return
         answer = self._cluster.cancel([attempt.job])
         self._note_answer(answer)
-        if isinstance(answer, Unknown):
+        attempt.refused = answer.words if isinstance(answer, SlurmRefused) else ""
+        if not isinstance(answer, Done):
             log.warning("job_not_deleted", program=attempt.program, job=attempt.job, said=answer.words)
         self._poll_now()
 
@@ -555,8 +556,8 @@ class SlurmLauncher(Launcher):
         ours = [target for target, tag in queue.tags.items() if tag.mark == self.mark and tag.token not in submit_tokens]
         strays = [target for target in ours if not queue.by_target[target].ended]
         if strays:
-            log.warning("stray_jobs_deleted", jobs=strays)
-            self._cluster.cancel(strays)
+            answer = self._cluster.cancel(strays)
+            log.warning("stray_jobs", jobs=strays, deleted=isinstance(answer, Done))
 
     def _end(self, attempt: JobAttempt, state: str, *, requeued: bool = False, next_token: str = "") -> None:
         """Post how the attempt ended, once no process of its job runs and its files are visible on this host."""

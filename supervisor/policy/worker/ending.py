@@ -46,8 +46,13 @@ def kill_due_s(*, asked_at_s: float, grace_s: float, killed_at_s: float | None) 
     return killed_at_s + min(_AGAIN_MOST_S, max(_AGAIN_S, killed_at_s - asked_at_s))
 
 
-def not_ended(*, kills: int, untouchable: tuple[str, ...], held: bool) -> str:
-    """Why so many SIGKILLs have not ended an attempt, as a clause; empty: another one follows."""
+def not_ended(*, kills: int, untouchable: tuple[str, ...], held: bool, refused: str | None = None) -> str:
+    """Why so many SIGKILLs have not ended an attempt, as a clause; empty: another one follows.
+
+    `refused`: for the job of a cluster, why the cluster refuses to delete it; empty: it does not.
+    """
+    if refused is not None:
+        return f"the cluster refuses to delete its job: {refused}" if kills and refused else ""
     if kills and untouchable:
         return f"it runs on: extralife may not signal {', '.join(untouchable)}; only that user or root can end it"
     return f"it is alive after {kills} SIGKILLs{f': {HELD}' if held else ''}" if kills >= _MOST_KILLS else ""
