@@ -552,10 +552,11 @@ def on_deadlines(context: DecisionContext) -> None:
             context.record(facts.NotEnded(why, name, attempt.token))
             context.answer_waiting(name, FAILED, why)
             continue
-        tree = f"its process tree, but not to {', '.join(untouchable)}" if untouchable else "its whole process tree"
-        why = f"did not exit within {span(waited_s)}: SIGKILL to {tree}"
+        why = f"did not exit within {span(waited_s)}: SIGKILL to its whole process tree"
         if asked.grace_s == 0:
-            why = f"SIGKILL to {tree} at once, without time to save"
+            why = "SIGKILL to its whole process tree at once, without time to save"
+        if untouchable:
+            why += f", of which extralife may not signal {', '.join(untouchable)}"
         if held:
             why += f"; {ending.HELD}"
             context.answer_waiting(name, FAILED, why)

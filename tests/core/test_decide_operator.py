@@ -128,6 +128,8 @@ ROOTS = ("python3(812) of root",)
 def test_sigkills_without_effect_end_with_an_answer_an_alert_and_no_third(seen):
     core = Core(settings("Pong", alerts=AlertSettings(command=("page",)))).running("Pong")
     core.look(Pong=seen)
+    (view,) = program_views(core.state, {"Pong": core.sample("Pong", **seen)}, core.settings, now_s=core.now_s)
+    assert (view["trouble"], "extralife may not signal" in view["why"]) == (("untouchable", True) if seen else (None, False))
     answers = [answer(core.ask("stop", "Pong"))]
     while core.wake_at_s is not None and len(answers) < 9:
         answers.append(answer(core.to_wake()))
