@@ -58,6 +58,7 @@ KEPT_ATTEMPTS: Final = 20
 _SHIM_PATIENCE_S: Final = 1.0  # after that its cgroup is killed as a whole
 _KILL_PATIENCE_S: Final = 2.0  # a shim needs milliseconds to end its tree; one that is stopped or stuck gets no more
 _MOST_PATIENCE_S: Final = 30.0
+_START_PATIENCE_S: Final = 4.0  # a daemon that starts goes on after 1 + 2 + 4 s
 _LOCK_WAIT_S: Final = 5.0  # a predecessor that is just ending needs milliseconds; a running one keeps the lock
 _HOLDER_PATIENCE_S: Final = 8.0  # more than a shim waits for the lock
 _POLL_S: Final = 0.02
@@ -231,8 +232,8 @@ def _as_attempt(body: Any) -> RunningAttempt | None:
     return record if tuple(kinds) == (str, str, int, str, int, int, int, int, int, int, str) else None
 
 
-class Untouchable(Exception):
-    """Only processes that we may not signal are left of an attempt. `first` is one of them."""
+class LivesOn(Exception):
+    """SIGKILL does not end an attempt. `first` is one of its processes: it may not be signalled, or the kernel holds it."""
 
     def __init__(self, first: procfs.Stat) -> None:
         super().__init__(f"{first.name}({first.pid})")
@@ -248,16 +249,16 @@ def kill_attempt(
     The processes are found by the token in their environment, by the shim's session (`shim` is its pid and start ticks), as
     descendants of those, and by `more` (the cgroup, and orphans that became our children). This also waits for a process in
     an uninterruptible wait: until that is gone, its files and its GPU memory are not free. Use this only for trees without a
-    shim: with one, SIGTERM to the shim is exact. It also waits for processes that we may not signal, unless not `waits`:
-    then it raises Untouchable.
+    shim: with one, SIGTERM to the shim is exact. If not `waits`, it raises LivesOn: at once if we may signal none of its
+    processes, else after some seconds.
     """
     ended: dict[int, str] = {}
     patience_s = 1.0
     # A scan may miss a process whose parent ends meanwhile. All parents have ended before the second empty scan.
     while (found := _members(token, shim, more)) or (found := _members(token, shim, more)):
         fds = []
-        if not waits and all(trees.untouchable([stat]) for stat in found):
-            raise Untouchable(found[0])
+        if not waits and (patience_s > _START_PATIENCE_S or all(trees.untouchable([stat]) for stat in found)):
+            raise LivesOn(found[0])
         for stat in found:
             fd = procfs.open_verified(stat.pid, stat.start_ticks)
             if fd is None:
@@ -716,7 +717,7 @@ class LocalLauncher:
                 continue
             try:
                 ended = kill_attempt(each.token, None, more=functools.partial(self._groups.members, each.token), waits=False)
-            except Untouchable as left:
+            except LivesOn as left:
                 found.setdefault(each.program, (each.number, _watched_by(each.token, left.first)))
                 continue
             log.warning("unrecorded_attempt_ended", program=each.program, attempt=each.number, processes=ended)
@@ -763,7 +764,7 @@ class LocalLauncher:
             self._reap_orphan(*shim)
         try:
             leftovers = self._kill_orphans(token, shim, record.pid if record else None, waits=False)
-        except Untouchable as left:
+        except LivesOn as left:
             return _watched_by(token, left.first)
         self._groups.end(token)
         args = paths, program, number, token, record.logs_from if record else (0, 0), self._clock.from_boot_ns
@@ -833,7 +834,7 @@ class LocalLauncher:
 
 
 def _watched_by(token: str, process: procfs.Stat) -> Survivor:
-    """An attempt without a shim, of which a process lives that we may not signal: it is alive until that process ends."""
+    """An attempt without a shim, of which a process lives on after SIGKILL: it is alive until that process ends."""
     pid, ticks = process.pid, process.start_ticks
     return Survivor(token, Survival.ALIVE, pid, ticks, pid, ticks)
 
