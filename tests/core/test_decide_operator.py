@@ -143,6 +143,8 @@ def test_sigkills_without_effect_end_with_an_answer_an_alert_and_no_third(seen):
     again = core.ask("restart", "Pong")
     assert answer(again) == (("Pong", 30, failed.why),), "at once"
     assert of(again, commands.KillTree), "a person's request is tried"
+    assert of(core.terminate(), commands.EndDaemon), "nothing is asked again"
+    core.begin(core.survivor("Pong", Survival.ALIVE))
     core.ended("Pong", signal=9)
     assert core.phase("Pong") is Phase.STARTING
 
