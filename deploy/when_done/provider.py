@@ -53,7 +53,7 @@ def ask(
     data = None if body is None else json.dumps(body).encode() if body else b""
     request = urllib.request.Request(url, data, sent, method=method)  # noqa: S310
     try:
-        with (_DIRECTLY.open if url.startswith(METADATA) else urllib.request.urlopen)(request, timeout=60) as answer:
+        with (_DIRECTLY.open if url.startswith(METADATA) else urllib.request.urlopen)(request, timeout=60) as answer:  # noqa: S310
             text = answer.read(65536).decode()
     except urllib.error.HTTPError as error:
         sys.exit(f"{url}: status {error.code}: {' '.join(error.read(300).decode(errors='replace').split())}")

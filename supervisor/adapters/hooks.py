@@ -7,6 +7,7 @@ takes children in other sessions for orphans of workers. Nothing here needs room
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -25,6 +26,7 @@ from workers import contract
 _HALF_BYTES: Final = 32 * 1024  # of a longer output only the beginning and the end are kept
 _MOST_ERROR_CHARS: Final = 300
 _SHORTEST_SECRET: Final = 4  # a shorter one would hide words
+_DIES_S: Final = 10.0  # from SIGKILL to its end, unless it belongs to another user or is in state D
 
 
 def environ() -> dict[str, str]:
@@ -34,6 +36,16 @@ def environ() -> dict[str, str]:
     """
     kept = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
     return kept | leftovers.mark(of_user=True)
+
+
+class Unsure(str):
+    """Why a command was killed before its end, as a clause: it is not known how much of its work it has done."""
+
+    __slots__ = ()
+
+
+class NotKilled(OSError):
+    """The command's time is over, and it may not be signalled, as after sudo: it runs on."""
 
 
 def attempt(
@@ -46,10 +58,12 @@ def attempt(
     env = environ() if env is None else env
     try:
         code, output = run(argv, timeout_s, data=data, env=env, **more)
+    except NotKilled as left:
+        return Unsure(left.strerror), ""
     except OSError as error:
         return f"{argv[0]} cannot be started: {error.strerror or error}", ""
     if code is None:
-        return f"it did not end within {span(timeout_s)} and was killed", ""
+        return Unsure(f"it did not end within {span(timeout_s)} and was killed"), ""
     for secret in sorted(_secrets(argv, env), key=len, reverse=True):
         output = output.replace(secret, "***")
     last = output.strip().rpartition("\n")[2][-_MOST_ERROR_CHARS:]
@@ -71,7 +85,8 @@ def run(
 ) -> tuple[int | None, str]:  # fmt: skip
     """(exit status, output); the status is None if it was killed: too late, or `stop_fd` became readable.
 
-    `errors`: the output includes standard error. `whose`: arguments of Popen. Raises OSError if it cannot be started.
+    `errors`: the output includes standard error. `whose`: arguments of Popen. Raises OSError if it cannot be started, and
+    NotKilled.
     """
     with held(os.memfd_create("stdin") if data else os.open(os.devnull, os.O_RDONLY)) as stdin:
         if data:
@@ -86,9 +101,13 @@ def run(
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # before it is reaped: until then, nothing else gets its process id
-        code = process.wait()
         if process.stdout is not None:
             process.stdout.close()
+        try:
+            code = process.wait(_DIES_S)
+        except subprocess.TimeoutExpired:
+            why = f"it did not end within {span(timeout_s)}, and process {process.pid} runs on after SIGKILL"
+            raise NotKilled(errno.EPERM, why) from None
     return (code if ended else None), output.decode("utf-8", "replace")
 
 

@@ -22,7 +22,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.config import command_keys, figures, foreign_names, scripts, secrets
+from supervisor.config import background, command_keys, figures, foreign_names, scripts, secrets
 from supervisor.config.overlaps import includes, may_meet
 from supervisor.config.scripts import Options
 from supervisor.config.seeds import expanded
@@ -446,6 +446,9 @@ def _progress(section: Section, values: dict[str, Any], *, service: bool) -> Pro
 def _warn(section: Section, spec: ProgramSpec, env: Mapping[str, str], environ: Mapping[str, str]) -> None:
     """Warn of problems that may disappear (a disk is mounted later): they are no reason to refuse every other program."""
     command_keys.warn_about_process(section, spec)
+    path = env.get("PATH", environ.get("PATH"))
+    if why := background.as_another_user(spec.argv, path):
+        section.warn("command", why)
     if spec.directory and not Path(spec.directory).is_dir():
         section.warn("directory", f"{spec.directory} does not exist (yet)")
         return
@@ -453,5 +456,5 @@ def _warn(section: Section, spec: ProgramSpec, env: Mapping[str, str], environ: 
         return
     program = placeholders.fill(spec.argv[0], {})
     place = str(Path(spec.directory or "/") / program) if "/" in program else program
-    if shutil.which(place, path=env.get("PATH", environ.get("PATH"))) is None:
+    if shutil.which(place, path=path) is None:
         section.warn("command", f"{program} is not found, or not executable (yet)")

@@ -259,7 +259,7 @@ def stop(
 ) -> None:  # fmt: skip
     """Ask an attempt to save and exit; `on_deadlines` kills it when the grace time is over."""
     name = program.name
-    if attempt.stop is not None and attempt.stop.reason == reason:
+    if attempt.stop is not None and (attempt.stop.reason == reason or attempt.stop.not_ended):
         return
     if grace_s is None:
         spec = context.settings.program(name)

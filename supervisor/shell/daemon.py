@@ -84,7 +84,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-ENV_LISTEN_FD: Final = "EXTRALIFE_LISTEN_FD"  # the control socket, from the previous program image
 _ENV_NAME_FD: Final = "EXTRALIFE_NAME_FD"  # the name that keeps other daemons out (`singleton.py`), likewise
 _CONTROL: Final = "control"  # the control socket's name in the service manager's store
 _OPEN_S: Final = 120.0  # the most time of one step of a start: a journal of years
@@ -127,6 +126,7 @@ class Daemon:
         self._signalled = False  # a signal or the host's shutdown ends it, not `supervisorctl shutdown`
         self._terminated = False  # SIGTERM or SIGINT was received
         self._tasks = threads.Tasks("signals")
+        self._hangup = threads.OneAtATime(lambda: self.backend.ask(Verb.RELOAD, (), "", "SIGHUP", None, _RELOAD_S))
         self._host_watch: HostWatch | None = None
         self._housekeeping: Housekeeping | None = None
         self._tcp: TcpPort | None = None
@@ -217,7 +217,7 @@ class Daemon:
 
     def _listener(self) -> Listener:
         group = self._settings.daemon.socket_group
-        handed_on = os.environ.pop(ENV_LISTEN_FD, "")
+        handed_on = os.environ.pop(image.ENV_LISTEN_FD, "")
         kept = int(handed_on) if handed_on.isdigit() else passed_fds(os.environ, os.getpid()).get(_CONTROL)
         if kept is not None:
             if Path(self._paths.socket).is_socket():
@@ -417,6 +417,8 @@ class Daemon:
     def _serve(self, listener: Listener) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
+        for noted in image.early:
+            self._on_signal(noted, None)
         self._notifier.busy("looks for workers that still run", _OPEN_S)
         began = self._first_input()
         self.launcher.start()
@@ -480,7 +482,7 @@ class Daemon:
         name = signal.Signals(number).name
         if number == signal.SIGHUP:
             # Not here: the check of the next image takes a second, and this thread decides.
-            self._tasks.begin("reload", self.backend.ask, Verb.RELOAD, (), "", name, None, _RELOAD_S)
+            self._tasks.begin("reload", self._hangup)
         else:
             self._signalled = True
             self._terminated = True
@@ -590,7 +592,7 @@ class Daemon:
         self._notifier.reloading()
         argv = self._start.command
         log.info("reexec", argv=argv)
-        os.environ[ENV_LISTEN_FD], os.environ[_ENV_NAME_FD] = listener.hand_on(), lock.hand_on()
+        os.environ[image.ENV_LISTEN_FD], os.environ[_ENV_NAME_FD] = listener.hand_on(), lock.hand_on()
         sys.stdout.flush()
         limits.restore_files()
         image.begin_again(argv)

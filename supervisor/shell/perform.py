@@ -106,8 +106,10 @@ class Performer:
                 self.controls.write(command)
             case commands.TellEnd():
                 self.controls.tell_end(command)
-            case commands.SendSignal(program=program, token=token, signal=signal):
-                self.launcher.signal(program, token, signal)
+            case commands.SendSignal(programs=programs, signal=signal, request_id=request_id, known=known):
+                failed = {name: self.launcher.signal(name, token, signal) for name, token in programs}
+                done = ((name, FAILED if why else SUCCESS, why or "signalled") for name, why in failed.items())
+                self.replies.answer(request_id, (*known, *done))
             case commands.ContinueChild(program=program, token=token, pid=pid, start_ticks=start_ticks):
                 self.launcher.continue_child(program, token, pid, start_ticks)
             case commands.AskToLeave(program=program, token=token):

@@ -16,8 +16,8 @@ The rule for an end that extralife did not ask for, first match wins:
 | a success code just after `supervisorctl signal`, target unknown | asked to leave from outside: a death |
 | any other success code | finished (an exception is told); with `restart = "always"` it [starts again](restart.py) |
 
-The target is `target_steps`, or that of its beats or its output. The success code of a client's `run.leave()` is believed; so
-is one after `early stopping` in the last lines.
+The target is `target_steps`, or that of its beats or its output. The success code of a client's `run.leave()` is believed,
+so is one after `early stopping` in the last lines.
 A bar that began anew shows one trial of a search, or an epoch: below its end it was in the middle of that.
 
 **What a clean end leaves running** may work on for `stop_grace_s`. Then it is one of two things:
