@@ -102,8 +102,11 @@ def on_tried(context: DecisionContext, item: AlertTried) -> None:
         return
     failures, error = was.failures + 1, printable(item.error)[:_MOST_TEXT]
     if item.target not in context.state.alerts.failing:
-        why = f"{item.target} does not accept alerts: {error}; extralife keeps them and tries again"
-        context.record(facts.AlertTargetFailing(why, item.target, error))
+        keeps = "" if item.unsure else "; extralife keeps them and tries again"
+        context.record(facts.AlertTargetFailing(f"{item.target} does not accept alerts: {error}{keeps}", item.target, error))
+    if item.unsure:
+        why = f"{item.target} may have alert {item.id}, so it is not sent again: {error}"
+        context.record(facts.AlertsDropped(why, item.target, (item.id,)))
     _remember(context, item.target, DeliveryState("", failures, context.now_s + rule.retry_s(failures)))
 
 
@@ -232,6 +235,7 @@ _ROWS: Final = (
     _Row(facts.Slowed, "ailing", WARNING, _is_left_alone),
     _Row(facts.Examined, "ailing", WARNING, _is_slower_anew, _slower),
     _Row(facts.Sickened, "ailing", WARNING, lambda _, fact: fact.illness == NO_LOSS),
+    _Row(facts.NotEnded, "unended", CRITICAL),
     _Row(facts.CommandGone, "background", WARNING, lambda _, fact: fact.background),
     _Row(facts.ResumeUnknown, "unproven", INFO),
     _Row(facts.CheckpointQuarantined, "quarantine", WARNING),

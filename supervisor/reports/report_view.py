@@ -162,7 +162,8 @@ def _stands(attempt: Attempt | None) -> bool:
     if attempt is None:
         return False
     stands_still = attempt.slow is not None and attempt.slow.step is not None
-    return bool(attempt.save_error or attempt.stall in NOT_HEALED or stands_still or attempt.rest == BACKGROUND)
+    unended = attempt.stop is not None and attempt.stop.not_ended
+    return bool(attempt.save_error or attempt.stall in NOT_HEALED or stands_still or attempt.rest == BACKGROUND or unended)
 
 
 def _of_box(daemon: Json, sources: Sources, unsaved: bool) -> list[str]:
