@@ -110,7 +110,8 @@ class Run:
         self._saves_asked = self._waited = False
         self._stop = False
         self._why: int | None = None  # the exit code for any other reason than a request to leave
-        self._bad = self._bad_row = self._last_finite_step = 0
+        self._bad = self._last_finite_step = 0
+        self._bad_row: int | None = None  # losses in a row that are not finite; None: no finite one was reported yet
         self._outside_training = True  # not in phase TRAINING
         self._look_at_ns = 0
         self._marks: deque[tuple[float, int]] = deque()
@@ -157,7 +158,7 @@ class Run:
             if loss is not None and not _LEAST < loss < _MOST:
                 self._bad_loss()
                 loss = None
-            elif self._bad_row and loss is not None:
+            elif self._bad_row != 0 and loss is not None:
                 self._bad_row = 0
             self.at = n
             if not self.is_reporter:
@@ -241,11 +242,13 @@ class Run:
 
     def _bad_loss(self) -> None:
         self._bad += 1
+        if self.is_reporter:
+            self._client.progress(nan_count=self._bad)
+        if self._bad_row is None:
+            return
         self._bad_row += 1
         if self._bad_row == 1:
             self._last_finite_step = int(self.at)  # a report is JSON, which knows no integers of numpy
-        if self.is_reporter:
-            self._client.progress(nan_count=self._bad)
         if self._bad_row == _BAD_IN_A_ROW:
             self._stop, self._why = True, contract.EXIT_DIVERGED
             error = f"{_BAD_IN_A_ROW} losses in a row were not finite, the first after step {self._last_finite_step}"

@@ -22,8 +22,8 @@ _EVIDENCE_LINES = 60
 _WHOLE_TEXTS = 20_000  # characters
 # The daemon records these every few minutes for weeks. `history` omits them without --all.
 _ROUTINE = {
-    "Checkpointed", "IntervalChosen", "GapLearned", "Snapshot", "Tallied", "Reviewed", "AlertRaised", "AlertHeld",
-    "AlertDelivered", "ReportMade", "CheckpointSeen",
+    "Checkpointed", "IntervalChosen", "GapLearned", "PaceLearned", "Snapshot", "Tallied", "Reviewed", "AlertRaised",
+    "AlertHeld", "AlertDelivered", "ReportMade", "CheckpointSeen",
 }  # fmt: skip
 _WORDS = {
     "SpawnIntended": "starting", "BecameReady": "running", "Wanted": "requested", "OperatorAsked": "asked",

@@ -21,7 +21,7 @@ from supervisor.model import commands, facts
 from supervisor.model.alert_record import Queued
 from supervisor.model.inputs import AlertTried, ReportDue
 from supervisor.model.memory import DeliveryState
-from supervisor.model.state import State
+from supervisor.model.state import Slowness, State
 from supervisor.policy.box.prechecks import is_full
 from supervisor.policy.upkeep import alarm
 from supervisor.policy.upkeep import alerting as rule
@@ -29,8 +29,11 @@ from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.calendars import is_due
 from supervisor.policy.upkeep.when_done import DONE, Step
 from supervisor.policy.worker import service_health
+from supervisor.policy.worker.health import NO_LOSS
+from supervisor.policy.worker.intervention import STILL, may_repeat
 from supervisor.policy.worker.loss import IN_WORDS, Loss
 from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT
+from supervisor.policy.worker.stall import LEFT_ALONE
 from supervisor.printable import printable
 from supervisor.records import Record, replace
 
@@ -188,6 +191,25 @@ def _left_after_reboot(context: DecisionContext, fact: facts.LevelChosen) -> boo
     return _rebooted(context) and place is not None and was is not None and place < was
 
 
+def _is_left_alone(context: DecisionContext, fact: facts.Slowed) -> bool:
+    program = context.state.programs.get(fact.program)
+    return fact.step is not None and program is not None and not may_repeat(program.interventions, STILL)
+
+
+def _slowness(context: DecisionContext, fact: facts.Examined) -> Slowness | None:
+    program = context.state.programs.get(fact.program)
+    return None if program is None or program.attempt is None else program.attempt.slow
+
+
+def _is_slower_anew(context: DecisionContext, fact: facts.Examined) -> bool:
+    return (slow := _slowness(context, fact)) is not None and slow.anew
+
+
+def _slower(context: DecisionContext, fact: facts.Examined) -> str:
+    slow = _slowness(context, fact)
+    return "" if slow is None else slow.words
+
+
 def _new_gaps(context: DecisionContext, fact: facts.OffsiteCopied) -> object:
     copied = context.before.offsite.copied
     return fact.missed.keys() - (copied.missed if copied else {})
@@ -209,6 +231,10 @@ _ROWS: Final = (
     _Row(facts.BackedOff, "breaker", CRITICAL, _dies_again_and_again),
     _Row(facts.Stalled, "unhealthy", WARNING, lambda _, fact: fact.stall == service_health.UNHEALTHY),
     _Row(facts.Slowed, "still", WARNING, lambda _, fact: fact.step is not None),
+    _Row(facts.Stalled, "ailing", WARNING, lambda _, fact: fact.stall == LEFT_ALONE),
+    _Row(facts.Slowed, "ailing", WARNING, _is_left_alone),
+    _Row(facts.Examined, "ailing", WARNING, _is_slower_anew, _slower),
+    _Row(facts.Sickened, "ailing", WARNING, lambda _, fact: fact.illness == NO_LOSS),
     _Row(facts.NotEnded, "unended", CRITICAL),
     _Row(facts.CommandGone, "background", WARNING, lambda _, fact: fact.background),
     _Row(facts.ResumeUnknown, "unproven", INFO),

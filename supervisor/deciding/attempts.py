@@ -20,8 +20,9 @@ from supervisor.policy.box import lost_gpu
 from supervisor.policy.box.gate import Answer, Verdict
 from supervisor.policy.worker import newest_whole, no_room, out_of_memory, reason_line, restart, resume_step
 from supervisor.policy.worker.diagnosis import NO_GPU, Diagnosis, diagnose
+from supervisor.policy.worker.figures import Fall
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course, in_save, says_done, says_early_stop
-from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
+from supervisor.policy.worker.loss import AT_LEAST, IN_WORDS, Loss, furthest, loss, lost_share
 from supervisor.records import replace
 
 _HOLDS_SLOT_S = 30.0  # a restart due within this time keeps its slot; during a longer wait another program gets it
@@ -653,6 +654,22 @@ def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: b
         resumed(context, program, attempt.token, step, anew=how == resume_step.ANEW)
     elif how:
         _record_unknown(context, program, attempt, firsts if how == resume_step.UNKNOWN else ())
+
+
+def note_fall(context: DecisionContext, name: str, sample: Sample, fall: Fall, *, anew: bool) -> None:
+    """Record the loss of an attempt whose launcher has restarted its ranks. `anew`: an earlier look had no such fall."""
+    program, attempt = context.present(name)
+    own = None if sample.own is None else sample.own.step
+    saved = frozenset(step for step in (program.ckpt_step, attempt.from_step, own) if step)
+    step, is_saved = resume_step.after_fall(fall.furthest, fall.firsts, saved)
+    if step is None or attempt.steps_before or not (anew or attempt.resumed_step != step):
+        return
+    lost, rate = fall.furthest - step, context.memory.rates.get(name) or program.rate
+    share, bound = lost_share(lost, fall.furthest, attempt.resumed_step), "" if is_saved else AT_LEAST
+    cost = Loss(lost, lost / rate if rate else None, share, bound)
+    why = f"restarted within the attempt: from step {fall.furthest:,} to {step:,}, {_cost(cost)}"
+    kind = facts.Resumed if is_saved else facts.FirstStepShown
+    context.record(kind(why, name, attempt.token, step, lost, cost.seconds, "restarted within", cost.share, not is_saved))
 
 
 def _record_unknown(context: DecisionContext, program: Program, attempt: Attempt, firsts: tuple[int, ...]) -> None:

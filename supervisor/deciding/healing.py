@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from supervisor.deciding import health, own_checkpoints, time_spent
-from supervisor.deciding.attempts import note_resume, on_report, resumed, set_control, stop
+from supervisor.deciding.attempts import note_fall, note_resume, on_report, resumed, set_control, stop
 from supervisor.deciding.context import DecisionContext, kill_due_s
 from supervisor.deciding.hardware import on_hardware
 from supervisor.formats import span
@@ -33,6 +33,8 @@ from supervisor.policy.worker import (
     stall,
     unsaved,
 )
+from supervisor.policy.worker import health as health_rule
+from supervisor.policy.worker.intervention import ROLLBACK, SILENCE, SLOW, STILL, Intervention, fruitless, may_repeat
 from supervisor.policy.worker.readiness import ready_after_s
 from supervisor.policy.worker.service_health import UNHEALTHY, Checked
 from supervisor.policy.worker.slowness import Pace
@@ -74,11 +76,14 @@ def on_sampled(context: DecisionContext, item: Sampled) -> None:
         if before is not None and moved:
             health.note(context, name)
         _note_resume(context, name, sample)
+        if sample.fall is not None and (before is None or sample.fall != before.sample.fall):
+            note_fall(context, name, sample, sample.fall, anew=before is not None)
         if context.present(name)[1].steps_before != context.memory.watches[name].steps_before:
             continue  # its steps are understood from the next look on
         _look_at_work(context, name, sample, before)
         if before is not None and moved:
-            _note_divergence(context, name, before, sample)
+            _note_divergence(context, name)
+            _note_help(context, name)
     on_hardware(context, item)
     _settle(context, [name for name, _, _ in looks])
 
@@ -110,7 +115,10 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
         if before is not None and _is_settled(context, program, sample):
             continue
         watch = Observation(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
-        context.keep_observation(name, replace(watch, pace=pace, silent=silent, steps_before=attempt.steps_before))
+        if before is not None and before.silent and not silent:
+            watch = replace(watch, slow_since_s=None)  # its rate spans that time
+        watch = replace(watch, pace=pace, silent=silent, steps_before=attempt.steps_before)
+        context.keep_observation(name, replace(watch, losses=_losses(context, before, sample)))
         if sample.steps_per_s is not None and sample.steps_per_s > 0:
             rates[name] = sample.steps_per_s
         looks.append((name, sample, before))
@@ -204,6 +212,20 @@ def _watch(before: Observation, sample: Sample) -> Observation:
     if sample.phase == "training" and sample.steps_per_s is not None and before.slow_since_s is None:
         rates = (*rates, sample.steps_per_s)[-slowness.RATES_KEPT :]  # a slow period must not lower the usual rate
     return replace(before, sample=sample, progress_at_s=progress_at_s, moves=before.moves + 1, rates=rates)
+
+
+def _losses(context: DecisionContext, before: Observation | None, sample: Sample) -> divergence.Losses:
+    if sample.losses is not None:
+        return sample.losses
+    known, old = (divergence.Losses(), Sample(sample.token)) if before is None else (before.losses, before.sample)
+    if sample.nan_count is None:
+        return known
+    bad = max(0, sample.nan_count - (old.nan_count or 0))
+    return known.by_beat(
+        bad=bad, updates=sample.figures.get("updates", 0.0) - old.figures.get("updates", 0.0),
+        loss=sample.figures.get("loss"), loss_before=old.figures.get("loss"), at_s=context.looked_s,
+        step=old.steps if bad else sample.steps,
+    )  # fmt: skip
 
 
 def _become_ready(context: DecisionContext, name: str, sample: Sample) -> None:
@@ -341,7 +363,7 @@ def reading(context: DecisionContext, program: Program, attempt: Attempt, sample
         stall_timeout_s=spec.stall_timeout_s, start_timeout_s=spec.start_timeout_s,
         witnessed=context.asks_witnesses(program.name, sample),
         witness_at_s=absence.moved_on_if_known(_newest(watch.sample.witness_at_s, watch.gpu_at_s), absences),
-        witness=watch.sample.witness or GPU, silences=program.silences,
+        witness=watch.sample.witness or GPU, silences=fruitless(program.interventions, SILENCE),
         held_child=next((str(each) for each in sample.halted if each.proc_state == "D"), ""),
     )  # fmt: skip
 
@@ -525,7 +547,7 @@ def _revive(context: DecisionContext, name: str, attempt: Attempt, stalled_at_s:
 def on_evidence(context: DecisionContext, item: EvidenceTaken) -> None:
     """Record the evidence; the next sample decides about healing."""
     found = context.live(item.program, item.token)
-    if found is None or found[1].examined or (found[1].stall is None and found[1].slow_at_s is None):
+    if found is None or found[1].examined or (found[1].stall is None and found[1].slow is None):
         return
     when = "while slow" if found[1].stall is None else "before healing"
     why = f"evidence taken {when}: {', '.join(sorted(item.evidence)) or 'nothing could be read'}"
@@ -619,35 +641,69 @@ def history(context: DecisionContext, program: Program, attempt: Attempt) -> che
 def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     """Record slowness once until it is over; `policy/worker/slowness.py` decides what follows."""
     watch, (program, attempt) = context.memory.watches[name], context.present(name)
-    still = _stands_still(watch)
+    still, slow = _stands_still(watch), attempt.slow
     rate, settings = 0.0 if still else sample.steps_per_s, context.settings.stall
-    usual = slowness.usual(watch.rates)
-    if still or attempt.slow_step is not None:
+    own, known = slowness.usual(watch.rates), program.pace(context.settings.level.name)
+    usual = max((each for each in (known, own) if each is not None), default=None)
+    if still or (slow is not None and slow.step is not None):
         spec = context.settings.program(name)
         has_own_limit = spec is None or spec.stall_timeout_s is not None  # of the operator, for the longest healthy silence
         usual = None if has_own_limit else slowness.usual(watch.rates, slowness.STEPS_NEEDED) or program.rate
     if rate is None or usual is None or attempt.stall is not None or attempt.stop is not None:
         return
     since_s = watch.slow_since_s
-    if not slowness.is_slow(settings, rate=rate, usual=usual):
+    anew = not still and known is not None and slowness.is_slow(settings, rate=max(watch.rates, default=0.0), usual=known)
+    moves_again = not still and slow is not None and slow.step is not None
+    if moves_again or not slowness.is_slow(settings, rate=rate, usual=usual):
         since_s = None
-        if attempt.slow_at_s is not None:
-            after_s = context.now_s - attempt.slow_at_s
-            why = f"{rate:.0f} steps/s again, after {span(after_s)} of slowness"
+        if slow is not None:
+            after_s = context.now_s - slow.at_s
+            why = f"{_pace(rate)} again, after {span(after_s)} of slowness"
             context.record(facts.PaceRegained(why, name, sample.token, rate, usual, after_s))
+            if moves_again and after_s >= settings.slow_restart_s and fruitless(program.interventions, STILL):
+                context.record(facts.Helped("its steps came again by themselves", name, sample.token, STILL))
+        elif own is not None and slowness.is_new_pace(own, known):
+            _record_pace(context, program, own)
     elif since_s is None:
         since_s = context.now_s
-    elif attempt.slow_at_s is None and context.now_s - since_s >= settings.slow_for_s:
-        why = f"{rate:.0f} steps/s for {span(context.now_s - since_s)}, usually {usual:.0f}"
-        if still:
-            still_s = context.now_s - watch.pace.at_s
-            why = f"no step beyond {watch.pace.step:,} for {span(still_s)}, usually {usual:.3g} steps/s: it stands still"
-        context.record(facts.Slowed(why, name, sample.token, rate, usual, watch.pace.step if still else None))
+    elif slow is not None and slowness.becomes_usual(
+        settings, rate=rate, known=known, slow_s=context.now_s - slow.at_s, anew=slow.anew or context.beats(name, sample)
+    ):
+        _record_pace(context, program, rate)
+    elif slow is None and context.now_s - since_s >= slowness.after_s(settings, anew=anew):
+        _record_slowness(context, name, rate, usual, since_s=since_s, still=still, anew=anew)
         context.command(commands.TakeEvidence(name, sample.token))
-    recorded = context.present(name)[1].slow_at_s is not None
+    recorded = context.present(name)[1].slow is not None
     if (since_s, recorded) != (watch.slow_since_s, watch.slow_recorded):
         context.keep_observation(name, replace(watch, slow_since_s=since_s, slow_recorded=recorded))
     _end_slowness(context, name)
+
+
+def _record_pace(context: DecisionContext, program: Program, rate: float) -> None:
+    level = context.settings.level.name if program.takes_level else ""
+    context.record(facts.PaceLearned(f"its usual rate is {_pace(rate)}", program.name, level, rate))
+
+
+def _record_slowness(
+    context: DecisionContext, name: str, rate: float, usual: float, *, since_s: float, still: bool, anew: bool
+) -> None:
+    (program, attempt), pace = context.present(name), context.memory.watches[name].pace
+    why = f"{_pace(rate)} for {span(context.now_s - since_s)}, usually {_pace(usual)}"
+    if anew:
+        why += " in earlier attempts; if that is usual now, use supervisorctl restart"
+    step = made = None
+    if still and pace.step is not None:
+        step, first = pace.step, pace.first if attempt.resumed_step is None else attempt.resumed_step
+        made = None if first is None else max(0, step - first)
+        why = f"no step beyond {step:,} for {span(context.now_s - pace.at_s)}, usually {_pace(usual)}: it stands still"
+        if not may_repeat(program.interventions, STILL):
+            why += f"; {stall.NOT_HEALED[stall.LEFT_ALONE]}"
+    context.record(facts.Slowed(why, name, attempt.token, rate, usual, step, made, anew))
+
+
+def _pace(rate: float) -> str:
+    """`1000 steps/s`, or `0.49 steps/s`."""
+    return f"{rate:.0f} steps/s" if rate >= 100 else f"{rate:.3g} steps/s"
 
 
 def _stands_still(watch: Observation) -> bool:
@@ -655,39 +711,65 @@ def _stands_still(watch: Observation) -> bool:
     return watch.silent and watch.sample.steps is not None and not watch.sample.unread
 
 
+def _note_help(context: DecisionContext, name: str) -> None:
+    """Record the effect of earlier interventions, once this attempt shows it (`policy/worker/intervention.py`)."""
+    program, attempt = context.present(name)
+    for before in program.interventions:
+        if before.fruitless and attempt.slow is None and (effect := _effect(context, name, before)):
+            context.record(facts.Helped(f"the {_DONE[before.kind]} has helped: {effect}", name, attempt.token, before.kind))
+
+
+_DONE = {STILL: "restart", SLOW: "restart", ROLLBACK: "rollback", SILENCE: "restart"}
+
+
+def _effect(context: DecisionContext, name: str, before: Intervention) -> str:
+    """What shows that an intervention has helped, as a clause; empty: nothing does so far."""
+    (program, attempt), watch = context.present(name), context.memory.watches[name]
+    pace, at = watch.pace, f"step {before.step or 0:,}"
+    if before.kind == STILL:
+        first = pace.first if attempt.resumed_step is None else attempt.resumed_step
+        trained_s = context.now_s - (attempt.ready_at_s or context.now_s)
+        passed = slowness.has_passed(before, first=first, step=pace.step, trained_s=trained_s)
+        return f"its steps ended at {at}, and it has passed that" if passed else ""
+    if before.kind == SLOW:
+        return "its rate is usual again" if slowness.usual(watch.rates) is not None else ""
+    # A worker with beats says itself whether a checkpoint was saved while it was well.
+    if before.kind != ROLLBACK or context.beats(name, watch.sample) or before.step is None or program.ckpt_step is None:
+        return ""
+    well = watch.losses.finite and not watch.losses.bad and program.ckpt_step > before.step
+    return f"a checkpoint is beyond {at}, and losses are finite" if well else ""
+
+
 def _end_slowness(context: DecisionContext, name: str) -> None:
     (program, attempt), watch = context.present(name), context.memory.watches[name]
-    still = _stands_still(watch)
-    if attempt.slow_at_s is None or not (still or context.beats(name, watch.sample)):
+    still, slow = _stands_still(watch), attempt.slow
+    if slow is None or not (still or context.beats(name, watch.sample)):
         return  # a low rate of printed lines is not reliable
     others = [other.attempt for other in context.state.live.values() if other.name != name and other.attempt is not None]
-    others_slow = sum(each.slow_at_s is not None and each.slow_step is None for each in others)  # the box may be the cause
-    since_s, settings, before = attempt.slow_at_s, context.settings.stall, program.slow_restart_step
+    others_slow = sum(each.slow is not None and each.slow.step is None for each in others)  # the box may be the cause
     if slowness.restart_due(
-        settings, now_s=context.now_s, since_s=since_s, others_slow=0 if still else others_slow,
-        restarted_at_s=program.slow_restart_at_s,
-        helped=still and before is not None and (watch.pace.step or 0) > before,
+        context.settings.stall, now_s=context.now_s, since_s=slow.at_s, others_slow=others_slow,
+        done=program.interventions, still=still,
     ):  # fmt: skip
-        why = f"slow for {span(context.now_s - since_s)} while no other program is: saves and restarts"
+        why = f"slow for {span(context.now_s - slow.at_s)} while no other program is: saves and restarts"
         if still:
             why = f"no step for {span(context.now_s - watch.pace.at_s)}: it is asked to save, and restarts"
         stop(context, program, attempt, reason="slow", by="extralife", why=why)
 
 
-def _note_divergence(context: DecisionContext, name: str, before: Observation, sample: Sample) -> None:
-    """Stop a worker if, for long enough, every sample with progress reports additional bad updates. A rollback follows."""
-    old, watch = before.sample, context.memory.watches[name]
-    if sample.nan_count is None or old.nan_count is None:
+def _note_divergence(context: DecisionContext, name: str) -> None:
+    """Stop a worker that makes progress and has diverged: a rollback follows. Report one whose loss was never finite."""
+    (program, attempt), losses = context.present(name), context.memory.watches[name].losses
+    settings = context.settings.divergence
+    if losses.finite and health_rule.NO_LOSS in attempt.illnesses:
+        context.record(facts.Healed("a loss is finite", name, attempt.token, health_rule.NO_LOSS))
+    if attempt.stop is not None:
         return
-    bad = sample.nan_count > old.nan_count
-    since_s = (watch.nan_since_s or context.now_s) if bad else None
-    began = bad and watch.nan_since_s is None
-    fine_step = old.steps if began else watch.fine_step if bad else None
-    if (since_s, fine_step) != (watch.nan_since_s, watch.fine_step):
-        context.keep_observation(name, replace(watch, nan_since_s=since_s, fine_step=fine_step))
-    program, attempt = context.present(name)
-    if attempt.stop is None and divergence.persists(context.settings.divergence, now_s=context.now_s, bad_since_s=since_s):
-        for_s = context.settings.divergence.nan_for_s
-        why = f"its losses were not finite in every sample for {span(for_s)} ({sample.nan_count:,} bad updates so far)"
-        context.record(facts.Diverged(why, name, attempt.token, fine_step))
+    for_s = span(context.now_s - (losses.since_s or context.now_s))
+    if divergence.has_diverged(settings, losses, context.now_s):
+        why = f"none of its {losses.bad:,} losses of the last {for_s} was finite, and earlier ones were"
+        context.record(facts.Diverged(why, name, attempt.token, losses.fine_step))
         stop(context, program, attempt, reason="diverged", by="extralife", why=why)
+    elif health_rule.NO_LOSS not in attempt.illnesses and divergence.never_finite(settings, losses, context.now_s):
+        why = f"none of its {losses.bad:,} losses was finite, for {for_s}: it may not learn yet, so it trains on"
+        context.record(facts.Sickened(why, name, attempt.token, health_rule.NO_LOSS, health_rule.TELL, None, {}))

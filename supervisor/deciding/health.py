@@ -98,6 +98,7 @@ def figures(sample: Sample) -> str:
 
 
 def is_well(watch: Observation, attempt: Attempt) -> bool:
-    """Whether a checkpoint saved now counts as healthy: not during an illness, nor while Q exceeds its bound."""
+    """Whether a checkpoint saved now counts as healthy: no illness, the newest loss finite, Q within its bound."""
     q, bound = (watch.sample.figures.get(name) for name in ("q_max_abs", "q_bound"))
-    return not watch.spells and not attempt.illnesses and (q is None or bound is None or q <= bound)
+    fine = not (watch.spells or attempt.illnesses or watch.losses.bad)
+    return fine and (q is None or bound is None or q <= bound)

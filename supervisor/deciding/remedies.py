@@ -8,6 +8,7 @@ from supervisor.model.inputs import Ending
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.worker import divergence, health, out_of_memory, restart, suspects
 from supervisor.policy.worker.diagnosis import Diagnosis
+from supervisor.policy.worker.intervention import ROLLBACK, fruitless
 
 
 def remedy(context: DecisionContext, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> str:
@@ -36,7 +37,7 @@ def remedy(context: DecisionContext, name: str, attempt: Attempt, ending: Ending
 def _new_seed(context: DecisionContext, name: str, what: str) -> str:
     """Restart with another random seed; counts as a rollback, but sets no checkpoint aside."""
     program, most = context.state.programs[name], context.settings.divergence.rollbacks
-    number = program.divergences + 1
+    number = fruitless(program.interventions, ROLLBACK) + 1
     if number > most:
         return f"{what} again after {most} rollbacks"
     drawn = f"restarts with another random seed ({number} of {most})"
@@ -51,7 +52,7 @@ def _step(program: Program) -> str:
 
 def _roll_back(context: DecisionContext, name: str, attempt: Attempt, what: str = "diverged") -> str:
     program = context.state.programs[name]
-    number = program.divergences + 1
+    number = fruitless(program.interventions, ROLLBACK) + 1
     verdict = divergence.after(
         context.settings.divergence, number=number, newest_step=program.ckpt_step, fine_step=attempt.fine_step,
         resumed_step=attempt.resumed_step, what=what,

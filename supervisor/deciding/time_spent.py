@@ -134,7 +134,7 @@ def _seen(sample: Sample, attempt: Attempt, *, proves: bool) -> str:
         return TRAINING if sample.ready or attempt.ready_at_s is not None else STARTING
     if sample.phase == TRAINING and not proves and attempt.ready_at_s is None:
         return STARTING  # only its log or files show progress: a warning of an import is no training yet
-    return SLOW if sample.phase == TRAINING and attempt.slow_at_s is not None else sample.phase
+    return SLOW if sample.phase == TRAINING and attempt.slow is not None else sample.phase
 
 
 def _fresh(context: DecisionContext, sample: Sample, doing: str, default: str) -> Tally:

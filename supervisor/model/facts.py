@@ -830,6 +830,13 @@ class IntervalChosen(ProgramFact):
     interval_s: float
 
 
+class PaceLearned(ProgramFact):
+    """The program's usual steps a second at a level, for this and later attempts; `level` is empty if it uses none."""
+
+    level: str
+    rate: float
+
+
 class GapLearned(ProgramFact):
     """The largest healthy gap between two signs of progress in a phase grew; the stall limits depend on it."""
 
@@ -916,11 +923,19 @@ class Revived(AttemptFact):
 
 
 class Slowed(AttemptFact):
-    """The program's rate is below half of its own p90, or it stands still: an incident, not a reason to end it."""
+    """The program's rate is below half of its usual one, or it stands still: an incident, not a reason to end it."""
 
     rate: float
     usual: float
     step: int | None = None  # the step at which it stands still; None: it makes steps
+    made: int | None = None  # steps of this attempt until then
+    anew: bool = False  # it was never as fast as earlier attempts
+
+
+class Helped(AttemptFact):
+    """The effect of the newest intervention of a kind was seen (`policy/worker/intervention.py`)."""
+
+    kind: str
 
 
 class Diverged(AttemptFact):

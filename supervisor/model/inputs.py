@@ -18,7 +18,8 @@ from supervisor.policy.box.supervision import Failing
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.upkeep.notices import EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.worker.divergence import Losses
+from supervisor.policy.worker.figures import Fall, Figures
 from supervisor.policy.worker.no_room import Disk
 from supervisor.policy.worker.service_health import Checked
 from supervisor.records import Record, replace
@@ -85,6 +86,7 @@ class Sample(Record):
     frames: int | None = None
     episodes: int | None = None
     nan_count: int | None = None
+    losses: Losses | None = None  # of its own output; None: its beats count its bad updates, or nothing is known
     target: int | None = None
     target_kind: str | None = None  # "env_steps", "episodes" or "seconds_left"
     steps_per_s: float | None = None
@@ -100,6 +102,7 @@ class Sample(Record):
     # Other reported figures, by name in `workers.contract.FIGURES`; figures from its own output may have other names too.
     figures: Mapping[str, float] = field(default_factory=dict)
     first_steps: tuple[int, ...] = ()  # the first different steps in this attempt's own output, at most three
+    fall: Fall | None = None  # its own output fell back to an earlier step
     unread: str = ""  # why a part of its own output could not be read, as a clause
     status: str = ""  # the last STATUS= of sd_notify
     pressure: tuple[tuple[str, float], ...] = ()  # of its cgroup: per cent of the newest minute, by `cpu some` and so on
@@ -121,7 +124,11 @@ class Sample(Record):
             None if value is None else value + steps_before for value in (self.steps, self.ckpt_step, self.target)
         )
         target = target if own_target else self.target
-        return replace(self, steps=steps, ckpt_step=ckpt_step, target=target, frames=None)  # its frames begin anew, too
+        losses = self.losses
+        if losses is not None and losses.fine_step is not None:
+            losses = replace(losses, fine_step=losses.fine_step + steps_before)
+        # Its frames begin anew, too.
+        return replace(self, steps=steps, ckpt_step=ckpt_step, target=target, frames=None, losses=losses)
 
     def without_rate(self) -> Sample:
         """The sample of a training that makes no steps: neither its rate nor the seconds that it has left are known."""

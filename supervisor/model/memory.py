@@ -17,6 +17,7 @@ from supervisor.policy.box.foundations import Answer, Finding
 from supervisor.policy.box.prechecks import StandingObjection
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.worker.absence import Absence
+from supervisor.policy.worker.divergence import Losses
 from supervisor.policy.worker.slowness import Pace
 from supervisor.records import Record, replace
 
@@ -79,8 +80,7 @@ class Observation:
     silent: bool = False  # no step came for so long that its rate is not known
     slow_since_s: float | None = None
     slow_recorded: bool = False  # the slowness is recorded
-    fine_step: int | None = None  # the step at the last look before `nan_since_s`
-    nan_since_s: float | None = None  # every sample with progress since then reported additional non-finite updates
+    losses: Losses = field(default_factory=Losses)
     spells: dict[str, IllnessSpell] = field(default_factory=dict)  # by illness
     well_at: dict[str, int] = field(default_factory=dict)  # by illness: the newest step without it
     tally: Tally | None = None

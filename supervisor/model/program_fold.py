@@ -8,9 +8,19 @@ from supervisor.model import facts
 from supervisor.model.counts import counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
-from supervisor.model.state import Attempt, MemoryPeak, Program, State, Stop
+from supervisor.model.state import Attempt, MemoryPeak, Program, Slowness, State, Stop
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, is_at_exit, short_ends
-from supervisor.policy.worker.intervention import MOST_FRUITLESS, Intervention, helped, noted
+from supervisor.policy.worker.intervention import (
+    MOST_FRUITLESS,
+    ROLLBACK,
+    SILENCE,
+    SLOW,
+    STILL,
+    Intervention,
+    helped,
+    newest,
+    noted,
+)
 from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.restart import MOST_DEATHS
 from supervisor.policy.worker.stall import SILENT
@@ -116,14 +126,14 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             done = Intervention(ASIDE, stamped.at_s, fact.why, fruitless=MOST_FRUITLESS)
             return replace(
                 program, suspicion=program.suspicion.with_tried_back(),
-                interventions=(*helped(program.interventions, ASIDE), done),
+                interventions=(*(each for each in program.interventions if each.kind != ASIDE), done),
             )  # fmt: skip
         case facts.RolledBack():
             # The newest checkpoint is unknown until the next attempt reports it.
-            known = [step for step in (program.diverged_step, fact.step) if step is not None]
+            back = Intervention(ROLLBACK, stamped.at_s, fact.why, step=fact.step)
             aside = fact.from_step is not None
             return replace(
-                program, rollbacks=fact.total, divergences=fact.number, diverged_step=max(known, default=None),
+                program, rollbacks=fact.total, interventions=noted(program.interventions, back),
                 death_resumes=(), ckpt_step=None if aside else program.ckpt_step,
                 quarantined_since_ckpt=aside or program.quarantined_since_ckpt, roll_from=fact.from_step,
             )  # fmt: skip
@@ -142,6 +152,8 @@ def _learned(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             others = (held for held in program.needs if held.level != level)
             needs = (*others, MemoryPeak(level, gpu_bytes, host_bytes))
             return replace(program, needs=tuple(sorted(needs, key=lambda held: held.level)))
+        case facts.PaceLearned(level=level, rate=rate):
+            return replace(program, paces=tuple(sorted({**dict(program.paces), level: rate}.items())))
         case facts.BatchLowered(level=level, batch_size=batch_size):
             return replace(program, batches=tuple(sorted({**dict(program.batches), level: batch_size}.items())))
         case _:
@@ -150,8 +162,8 @@ def _learned(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
 
 def _forgiven(program: Program) -> Program:
     return replace(
-        program, streak=0, openings=0, silences=0, died_after_s=None, deaths_s=(), death_resumes=(), early_ends=0,
-        suspicion=program.suspicion.wrote(), interventions=helped(program.interventions, ASIDE),
+        program, streak=0, openings=0, died_after_s=None, deaths_s=(), death_resumes=(), early_ends=0,
+        suspicion=program.suspicion.wrote(), interventions=helped(helped(program.interventions, ASIDE), SILENCE),
     )  # fmt: skip
 
 
@@ -159,8 +171,7 @@ def fresh(program: Program) -> Program:
     """The program after an operator's request, in the config or by a command: its earlier failures have no effect."""
     suspicion = program.suspicion.with_tried_back()
     return replace(
-        _forgiven(replace(program, suspicion=suspicion)), divergences=0, diverged_step=None, batches=(),
-        slow_restart_at_s=None, short_ends=(), interventions=(),
+        _forgiven(replace(program, suspicion=suspicion)), batches=(), paces=(), short_ends=(), interventions=(),
     )  # fmt: skip
 
 
@@ -170,9 +181,9 @@ def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
         return program
     if fact.moved:
         return replace(program, digest=fact.digest)
-    batches, needs = (program.batches, program.needs) if fact.level_only else ((), ())
+    batches, needs, paces = (program.batches, program.needs, program.paces) if fact.level_only else ((), (), ())
     has_run = program.has_run and fact.level_only
-    return replace(fresh(program), digest=fact.digest, batches=batches, needs=needs, has_run=has_run)
+    return replace(fresh(program), digest=fact.digest, batches=batches, needs=needs, paces=paces, has_run=has_run)
 
 
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
@@ -187,10 +198,8 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
             program = replace(program, spawn_failures=0, has_run=True, roll_from=roll_from)
         case facts.Recovered():
             program = _forgiven(program)
-        case facts.StopIntended(reason="slow"):
-            program = replace(program, slow_restart_at_s=stamped.at_s, slow_restart_step=attempt.slow_step)
-        case facts.StopIntended(reason="stall") if attempt.stall == SILENT:
-            program = replace(program, silences=program.silences + 1)
+        case facts.StopIntended(reason="slow" | "stall") | facts.Helped():
+            program = replace(program, interventions=_interventions(program, attempt, stamped.at_s, fact))
         case facts.Checkpointed() | facts.StartsFrom() | facts.CheckpointSeen():
             return _with_checkpoint(program, attempt, stamped, fact)
         case facts.Tallied(steps=steps, rate=rate):
@@ -213,6 +222,19 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
     return replace(program, attempt=_changed(attempt, stamped.at_s, fact))
 
 
+def _interventions(
+    program: Program, attempt: Attempt, at_s: float, fact: facts.StopIntended | facts.Helped
+) -> tuple[Intervention, ...]:
+    done, slow = program.interventions, attempt.slow
+    if isinstance(fact, facts.Helped):
+        return helped(done, fact.kind)
+    if fact.reason == "stall":
+        return noted(done, Intervention(SILENCE, at_s, fact.why)) if attempt.stall == SILENT else done
+    if slow is None or slow.step is None:
+        return noted(done, Intervention(SLOW, at_s, fact.why))
+    return noted(done, Intervention(STILL, at_s, fact.why, step=slow.step, made=slow.made))
+
+
 def _resumed(program: Program, attempt: Attempt, fact: facts.Resumption | facts.ResumeUnknown) -> Program:
     """A worker that resumed did so from the newest whole checkpoint: if the state had a newer one, that is gone."""
     if isinstance(fact, facts.ResumeUnknown):
@@ -229,8 +251,9 @@ def _with_checkpoint(
 ) -> Program:
     match fact:
         case facts.Checkpointed(step=step_, stall_s=stall_s, well=well):
-            beyond = well and program.diverged_step is not None and step_ > program.diverged_step
-            program = replace(program, divergences=0, diverged_step=None) if beyond else program
+            back = newest(program.interventions, ROLLBACK)
+            if well and back is not None and back.step is not None and step_ > back.step:
+                program = replace(program, interventions=helped(program.interventions, ROLLBACK))
             if attempt.saves_again(step_):  # not by a checkpoint at an earlier step than the failed one
                 attempt = replace(attempt, save_error="", save_failed_step=None)
             return replace(
@@ -275,7 +298,8 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
         case facts.Stalled(stall=stall):
             return replace(attempt, stall=stall, stalled_at_s=at_s, examined=False)
         case facts.Examined(evidence=evidence):
-            return replace(attempt, examined=True, at_exit=is_at_exit(evidence))
+            slow = attempt.slow and replace(attempt.slow, warning=evidence.get("warning", ""))
+            return replace(attempt, examined=True, slow=slow, at_exit=is_at_exit(evidence))
         case facts.Revived():
             return replace(attempt, stall=None, stalled_at_s=None, examined=False)
         case facts.StopIntended(reason=reason, grace_s=grace_s):
@@ -293,8 +317,8 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
 def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
     """Faults of a worker that continues to train."""
     match fact:
-        case facts.Slowed(step=step_):
-            return replace(attempt, slow_at_s=at_s, slow_step=step_, examined=False)
+        case facts.Slowed(step=step_, made=made, anew=anew):
+            return replace(attempt, slow=Slowness(at_s, fact.why, step_, made, anew), examined=False)
         case facts.Diverged(fine_step=fine_step, key=key):
             return replace(attempt, fine_step=fine_step, reports=(*attempt.reports, key))
         case facts.Sickened(illness=illness, action="tell"):
@@ -305,7 +329,7 @@ def _ailing(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
         case facts.Healed(illness=illness):
             return replace(attempt, illnesses=tuple(ill for ill in attempt.illnesses if ill != illness))
         case facts.PaceRegained():
-            return replace(attempt, slow_at_s=None, slow_step=None)
+            return replace(attempt, slow=None)
         case facts.CommandGone(background=background):
             return replace(attempt, rest=BACKGROUND if background else ENDED)
         case facts.Quiet():

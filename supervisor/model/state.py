@@ -23,6 +23,24 @@ from supervisor.policy.worker.suspects import Suspicion
 from supervisor.records import Record
 
 
+class Slowness(Record):
+    """An attempt is slow. `step`: the step at which it stands still; `made`: the steps of this attempt until then.
+
+    `anew`: it was never as fast as earlier attempts. `warning`: the last warning in its output, once that was read.
+    """
+
+    at_s: float
+    why: str
+    step: int | None = None
+    made: int | None = None
+    anew: bool = False
+    warning: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{self.why}; its last warning: {self.warning}" if self.warning else self.why
+
+
 class Stop(Record):
     """extralife asked the attempt to leave."""
 
@@ -65,8 +83,7 @@ class Attempt:
     illnesses: tuple[str, ...] = ()  # present illnesses
     ill: str = ""  # the illness because of which it is ended ...
     illness_action: str = ""  # ... and the action afterwards
-    slow_at_s: float | None = None  # when it became slow; None: it is not slow
-    slow_step: int | None = None  # the step at which it stands still
+    slow: Slowness | None = None
     save_error: str = ""  # why its last checkpoint could not be written ...
     save_failed_step: int | None = None  # ... and at which step
     rest: str = ""  # processes that outlived its command: `background` or `ended` (`facts.CommandGone`); empty: neither
@@ -104,7 +121,6 @@ class Program:
     death_resumes: tuple[int | None, ...] = ()  # the step at which each of those attempts had resumed
     streak: int = 0  # deaths since it was last healthy
     openings: int = 0  # how often the breaker has opened in this streak
-    silences: int = 0  # kills for silence since it was last healthy
     died_after_s: float | None = None  # how long its last attempt lived; None: it did not die by itself
     restarts: int = 0
     steps: int | None = None  # the last known position in environment steps
@@ -125,16 +141,12 @@ class Program:
     quarantined_since_ckpt: bool = False
     quarantined_step: int | None = None  # its step; a resume from that step shows that it was never set aside
     rollbacks: int = 0
-    divergences: int = 0  # number without a checkpoint beyond the step of the first
-    diverged_step: int | None = None
     gpus: tuple[int, ...] | None = None  # GPUs of its newest attempt on one, empty: not shown by NVML; None: never on one
     gpu_lost: str = ""  # it waits for its lost GPU: who found that (`policy/box/lost_gpu.py`)
     needs: tuple[MemoryPeak, ...] = ()  # measured memory, by level
     batches: tuple[tuple[str, int], ...] = ()  # (level, its lowered batch there, after it ran out of memory)
     service: bool = False  # it uses no slot and is no training
     own_digest: str = ""  # digest of its settings without those of the level; empty: unknown
-    slow_restart_at_s: float | None = None
-    slow_restart_step: int | None = None  # its step when it was restarted because it made no steps
     interval_s: float | None = None
     gaps_s: tuple[tuple[str, float], ...] = ()
     exposure_s: float = 0.0
@@ -150,7 +162,8 @@ class Program:
     has_run: bool = False  # a process of its present configuration has run
     short_ends: tuple[int, ...] = ()  # steps of ends below its target, none beyond the first (`policy/worker/finish.py`)
     early_ends: int = 0  # in a row: its `start_retries` counts them
-    interventions: tuple[Intervention, ...] = ()  # the newest of each kind whose effect was not seen yet
+    interventions: tuple[Intervention, ...] = ()  # the newest of each kind
+    paces: tuple[tuple[str, float], ...] = ()  # (level, its usual steps a second there); other programs: level ""
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -161,6 +174,10 @@ class Program:
     def gap_s(self, phase: str) -> float | None:
         """The largest healthy gap seen in a phase."""
         return dict(self.gaps_s).get(phase)
+
+    def pace(self, level: str) -> float | None:
+        """Its usual steps a second at this level, over all attempts; None: not known."""
+        return dict(self.paces).get(level if self.takes_level else "")
 
     def held(self, level: str) -> MemoryPeak:
         """Its largest measured memory at this level."""

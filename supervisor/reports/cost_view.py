@@ -298,8 +298,9 @@ def games_left(games: Games) -> tuple[list[RemainingWork], Json]:
 
 
 def _left(spec: ProgramSpec, program: Program, sample: Sample | None) -> RemainingWork:
-    if program.attempt is not None and program.attempt.slow_step is not None:
-        return RemainingWork(spec.name, why=f"it makes no step beyond {program.attempt.slow_step:,}")
+    slow = program.attempt.slow if program.attempt is not None else None
+    if slow is not None and slow.step is not None:
+        return RemainingWork(spec.name, why=f"it makes no step beyond {slow.step:,}")
     if sample is not None and sample.target is not None:
         if sample.target_kind == "seconds_left":
             return RemainingWork(spec.name, seconds=float(sample.target))

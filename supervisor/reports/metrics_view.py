@@ -299,7 +299,7 @@ _GAUGES: Final[Rows] = (
     ("unhealthy", "1 while its training is unhealthy: explain says how",
      _running(lambda attempt: bool(attempt.illnesses))),
     ("slow", "1 while it trains at less than half of its usual rate, or stands still",
-     _running(lambda attempt: attempt.slow_at_s is not None)),
+     _running(lambda attempt: attempt.slow is not None)),
     ("save_failing", "1 while its checkpoints cannot be written",
      _running(lambda attempt: attempt.save_error != "")),
     ("progress_age_seconds", "time since its worker's newest sign of progress", _idle_s),

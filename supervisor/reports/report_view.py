@@ -18,6 +18,8 @@ from supervisor.policy.upkeep.accounting import COMPUTING
 from supervisor.policy.upkeep.cost import LEAST_S
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
 from supervisor.policy.worker.finish import BACKGROUND
+from supervisor.policy.worker.health import NO_LOSS
+from supervisor.policy.worker.intervention import SLOW, fruitless
 from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT, RestartSettings
 from supervisor.policy.worker.stall import NOT_HEALED
 from supervisor.reports import climb_view
@@ -128,10 +130,10 @@ def _needs(status: Json, sources: Sources) -> list[str]:
         for view in status["programs"]
         if view["slow_retry"] or (view["phase"] == "BACKOFF" and _dies_on(programs[view["name"]], deaths))
     ]
-    unhelped = [
-        f"{name} is still slow after a restart for it: supervisorctl explain {name} shows what it was doing"
+    ailing = [
+        f"{name}: {why}; supervisorctl explain {name} shows more"
         for name, program in programs.items()
-        if _stays_slow(program)
+        if (why := _ailing(program))
     ]
     anew = [
         f"{name} began from nothing, because {why}: if you have a whole copy, stop {name}, put the copy there and start it"
@@ -143,7 +145,7 @@ def _needs(status: Json, sources: Sources) -> list[str]:
     without = [f"{', '.join(each.name for each in lost if each.why == why)}: {why}" for why in reasons]
     stands = [f"{view['name']}: {view['why']}" for view in status["programs"] if _stands(programs[view["name"]].attempt)]
     box = _of_box(status["daemon"], sources, any(view["trouble"] == "unsaved" for view in status["programs"]))
-    return [*refused, *troubles(status["daemon"]), *box, *without, *given_up, *ended, *slow, *unhelped, *anew, *stands]
+    return [*refused, *troubles(status["daemon"]), *box, *without, *given_up, *ended, *slow, *ailing, *anew, *stands]
 
 
 def _window_deaths(settings: Settings | None) -> int:
@@ -157,13 +159,11 @@ def _dies_on(program: Program, window_deaths: int) -> bool:
 
 def _stands(attempt: Attempt | None) -> bool:
     """Whether a live attempt has a trouble that extralife does not heal."""
-    return attempt is not None and bool(
-        attempt.save_error
-        or attempt.stall in NOT_HEALED
-        or attempt.slow_step is not None
-        or attempt.rest == BACKGROUND
-        or (attempt.stop is not None and attempt.stop.not_ended)
-    )
+    if attempt is None:
+        return False
+    stands_still = attempt.slow is not None and attempt.slow.step is not None
+    unended = attempt.stop is not None and attempt.stop.not_ended
+    return bool(attempt.save_error or attempt.stall in NOT_HEALED or stands_still or attempt.rest == BACKGROUND or unended)
 
 
 def _of_box(daemon: Json, sources: Sources, unsaved: bool) -> list[str]:
@@ -180,15 +180,18 @@ def _of_box(daemon: Json, sources: Sources, unsaved: bool) -> list[str]:
     return [*full, *gpus, *backup, *gaps, *deaf]
 
 
-def _stays_slow(program: Program) -> bool:
-    """Whether an attempt after a restart for slowness is slow. It is restarted again at the earliest hours later."""
-    attempt, restarted_s = program.attempt, program.slow_restart_at_s
-    return (
-        attempt is not None
-        and attempt.slow_at_s is not None
-        and restarted_s is not None
-        and attempt.intended_at_s > restarted_s
-    )
+def _ailing(program: Program) -> str:
+    """Why a live attempt needs a person although it trains, as a clause; empty: it does not, or extralife still acts."""
+    attempt = program.attempt
+    if attempt is None:
+        return ""
+    if NO_LOSS in attempt.illnesses:
+        return "no loss was finite since its start"
+    slow = attempt.slow
+    if slow is not None and slow.anew:
+        return slow.words
+    unhelped = slow is not None and slow.step is None and fruitless(program.interventions, SLOW)
+    return "it is still slow after a restart for it" if unhelped else ""
 
 
 def _lacks_checkpoint(program: Program) -> str:

@@ -214,7 +214,7 @@ def _trouble(attempt: Attempt | None, sample: Sample | None) -> str | None:
     stalled, unsaved = ("stalled", attempt.stall), ("unsaved", attempt.save_error)
     background = ("background", attempt.rest == BACKGROUND)
     untouchable = ("untouchable", sample is not None and sample.untouchable)
-    ill, slow = ("ill", attempt.illnesses), ("slow", attempt.slow_at_s)
+    ill, slow = ("ill", attempt.illnesses), ("slow", attempt.slow)
     found = (unended, stalled, unsaved, background, ill, slow, untouchable)
     return next((word for word, seen in found if seen), None)
 
@@ -261,8 +261,9 @@ def _words_of_trouble(attempt: Attempt) -> str:
         return f"training, but cannot save: {attempt.save_error}"
     if attempt.illnesses:
         return f"training, but {' and '.join(WORDS.get(ill, ill) for ill in attempt.illnesses)}: see explain"
-    if attempt.slow_step is not None:
-        return f"no step beyond {attempt.slow_step:,} for long, although it works: see explain"
-    if attempt.slow_at_s is not None:
-        return "training, but at less than half of its usual rate"
+    slow = attempt.slow
+    if slow is not None and slow.step is not None:
+        return f"no step beyond {slow.step:,} for long, although it works: see explain"
+    if slow is not None:
+        return slow.words if slow.anew else "training, but at less than half of its usual rate"
     return f"its command has left, and its work goes on in the background: {REMEDY}" if attempt.rest == BACKGROUND else ""

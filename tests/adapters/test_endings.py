@@ -155,6 +155,15 @@ def test_both_logs_share_twenty_lines_and_errors_go_first(left: Left, errors: in
     assert endings.last_log_lines(logs, (0, 0)) == tuple(wanted)
 
 
+def test_the_last_warning_of_an_attempt_is_found_far_above_its_last_lines(left: Left) -> None:
+    logs = left.paths.log("Pong", "stdout"), left.paths.log("Pong", "stderr")
+    left.log("stdout", "".join(f"step={number}\n" for number in range(9000)))
+    before = "UserWarning: CUDA is old, said the attempt before\n"
+    left.log("stderr", f"{before}UserWarning: CUDA unknown error\n" + "10%|#  | 1/10\r" * 4000)
+    assert endings.last_warning(logs, (0, len(before))) == "UserWarning: CUDA unknown error"
+    assert endings.last_warning((logs[0], ""), (0, 0)) == ""
+
+
 OUTPUTS = Path(__file__).with_name("outputs")  # what real programs have written
 
 

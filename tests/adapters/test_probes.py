@@ -26,6 +26,7 @@ from supervisor.adapters.process.probes import LocalProbes, beat_sample, complet
 from supervisor.adapters.process.processes import read_record
 from supervisor.model.inputs import Halted, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.policy.worker.divergence import Losses
 from supervisor.policy.worker.figures import Figures, Sources
 from supervisor.policy.worker.service_health import Checked, HealthCheck
 from workers import contract
@@ -616,7 +617,7 @@ def test_files_are_looked_at_beside_the_log_where_a_pattern_names_them(scene):
 
 
 FOUND = Figures(
-    steps=10, first_steps=(3,), target=100, episodes=4, nan_count=2, values={"frames": 40.0, "loss": 0.5, "mine": 7.0},
+    steps=10, first_steps=(3,), target=100, episodes=4, nan_count=2, losses=Losses(True, 10), values={"frames": 40.0, "loss": 0.5, "mine": 7.0},
     given_rate=9.0,
 )  # fmt: skip
 SPEC = ProgramSpec("Pong", ("x",), "d")
@@ -624,7 +625,7 @@ SPEC = ProgramSpec("Pong", ("x",), "d")
 
 def test_figures_fill_what_a_sample_lacks():
     whole = Sample(
-        TOKEN, steps=10, first_steps=(3,), target=100, target_kind="env_steps", episodes=4, nan_count=2, frames=40,
+        TOKEN, steps=10, first_steps=(3,), target=100, target_kind="env_steps", episodes=4, nan_count=2, losses=Losses(True, 10), frames=40,
         steps_per_s=9.0, figures={"loss": 0.5, "mine": 7.0}, unread="a file is torn",
     )  # fmt: skip
     reading = FigureReading(FOUND, 1.0, "a file is torn")

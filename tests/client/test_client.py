@@ -264,7 +264,11 @@ def test_figures_with_own_names_are_in_the_record_and_in_the_sample(around, capf
 
 def test_losses_that_are_not_finite_count_and_many_in_a_row_are_a_divergence(around):
     run = around.run(total=10_000, save_every_s=0.0)
+    for step in range(100):
+        run.step(step % 10, loss=float("nan"))
+    assert not run.should_stop(), "it has not learned yet"
     save(run, 10)
+    run.step(10, loss=0.25)
     run.step(11, loss=float("nan"))
     assert not run.should_save(), "a NaN must not push the good checkpoints out"
     save(run, 12)
@@ -274,7 +278,7 @@ def test_losses_that_are_not_finite_count_and_many_in_a_row_are_a_divergence(aro
     for step in range(14, 114):
         assert not run.should_stop()
         run.step(step, loss=float("inf"))
-    assert read_beat(around.beat_file).nan_count == 101
+    assert read_beat(around.beat_file).nan_count == 201
     assert run.should_stop()
     assert [(each["kind"], each["step"]) for each in around.reports()] == [("diverged", 13)]
     with pytest.raises(SystemExit) as left:

@@ -33,6 +33,7 @@ from supervisor.model.settings import Level, Paths, ProgramSpec, Settings
 from supervisor.model.state import State
 from supervisor.policy.box.gate import MB, GateSettings
 from supervisor.policy.box.readings import Gpu, Gpus
+from supervisor.policy.worker.intervention import fruitless
 
 WALL_S = 1_800_000_000.0
 
@@ -223,6 +224,10 @@ class Core:
 
     def program(self, name):
         return self.state.programs[name]
+
+    def fruitless(self, kind, name="Pong"):
+        """How many interventions of a kind in a row had no effect so far."""
+        return fruitless(self.program(name).interventions, kind)
 
     def phase(self, name):
         return self.program(name).phase

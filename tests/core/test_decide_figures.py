@@ -8,7 +8,8 @@ from core_kit import Core, commands, facts, of, settings, spec
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Figures, Sources
+from supervisor.policy.worker.divergence import Losses
+from supervisor.policy.worker.figures import Fall, Figures, Sources
 from supervisor.policy.worker.placeholders import Template
 from supervisor.reports.view import program_view
 
@@ -242,7 +243,7 @@ def test_what_diverged_of_a_count_that_begins_anew_is_set_aside_by_its_path():
         shows(core, 6144, 2048, 4096, 6144)
     own = saved(core, 10_000, age_s=0.0)
     for count in range(70):
-        shows(core, 12_001 + count, 2048, 4096, 6144, nan_count=max(0, count - 1), own=own)
+        shows(core, 12_001 + count, 2048, 4096, 6144, losses=Losses(True, 12_000, count, core.now_s - count), own=own)
         core.later(1.0)
     core.ended("Pong", code=1)
     if core.phase("Pong") is Phase.BACKOFF:
@@ -287,3 +288,57 @@ def test_a_checkpoint_that_it_starts_with_says_the_step_unless_its_own_first_ste
     shows(core, first, first)
     told = core.told(kind)[-1]
     assert step is None or (told.step, told.lost_steps) == (step, 50_000 - step)
+
+
+# --- a launcher restarts its ranks within an attempt -------------------------------------------------------------------------
+
+
+def fallen(step, *firsts, ckpt=4900, **more):
+    """It came to 5,003, and its output fell back to these first steps."""
+    core = script().running("Pong")
+    shows(core, 4, 4)
+    own = None if ckpt is None else saved(core, ckpt, age_s=0.0)
+    for at in (5000, 5003):
+        core.later(10.0)
+        shows(core, at, 4, own=own, steps_per_s=10.0)
+    core.later(10.0)
+    shows(core, step, 4, own=own, fall=Fall(5003, firsts), **more)
+    return core
+
+
+def test_ranks_that_go_on_from_a_checkpoint_have_lost_the_steps_since():
+    core = fallen(4902, 0, 4901, 4902)
+    again = core.told(facts.Resumed)[-1]
+    assert (again.step, again.lost_steps, again.at_least) == (4900, 103, False)
+    assert again.why == "restarted within the attempt: from step 5,003 to 4,900, 103 steps lost (10s, 2.1 % of the attempt)"
+    assert (core.program("Pong").steps, core.program("Pong").counts.lost_steps) == (4900, 103)
+    said = {"fall": Fall(5003, (0, 4901, 4902)), "own": saved(core, 4900, age_s=9.0)}
+    core.later(1.0)
+    shows(core, 4903, 4, **said)
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    shows(core, 4904, 4, **said)
+    assert len(core.told(facts.Resumed)) == 1, "a daemon that reads its log again counts it once"
+    core.later(10.0)
+    shows(core, 4902, 4, **said | {"fall": Fall(5100, (4901, 4902, 4903))})
+    assert core.program("Pong").counts.lost_steps == 303, "a second restart from the same checkpoint"
+
+
+def test_without_a_known_checkpoint_they_have_lost_at_least_that():
+    core = fallen(4502, 4500, 4501, 4502, ckpt=None)
+    again = resumed(core)
+    assert (type(again), again.step, again.lost_steps, again.at_least) == (facts.FirstStepShown, 4500, 503, True)
+
+
+@pytest.mark.parametrize(
+    ("firsts", "ckpt"),
+    [
+        ((8, 16, 24), 4900),  # an evaluation, or an epoch
+        ((8, 16, 24), None),
+        ((5001, 5002, 5003), None),  # lines of two ranks
+        ((4901, 4902), 4900),  # not known yet
+        ((4600, 4601, 4602), 4900),
+    ],
+)
+def test_other_falls_are_no_loss(firsts, ckpt):
+    core = fallen(firsts[-1], *firsts, ckpt=ckpt)
+    assert len(core.told(facts.Resumption)) == 1

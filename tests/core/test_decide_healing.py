@@ -281,7 +281,7 @@ def test_slowness_is_told_once_until_it_is_over():
     told = core.watch(200, Pong={"steps_per_s": 400.0})
     slowed = [fact for fact in told if isinstance(fact, facts.Slowed)]
     assert [(fact.rate, fact.usual) for fact in slowed] == [(400.0, 1000.0)]
-    assert slowed[0].why == "400 steps/s for 1m, usually 1000"
+    assert slowed[0].why == "400 steps/s for 1m, usually 1000 steps/s"
     assert core.phase("Pong") is Phase.RUNNING
     core.watch(5, Pong={"steps_per_s": None})
     core.watch(5, Pong={"steps_per_s": 1000.0})

@@ -73,7 +73,7 @@ def test_the_budget_is_that_of_divergences_and_then_it_is_given_up():
     core = running()
     exploded(core, 0, 80_000)
     for number in (1, 2, 3):
-        assert core.program("Pong").divergences == number
+        assert core.fruitless("rollback") == number
         again(core)
         exploded(core, 70_000, 75_000)
     assert core.phase("Pong") is Phase.FATAL
@@ -87,10 +87,10 @@ def test_a_checkpoint_beyond_it_forgives_only_when_it_was_well_then():
     again(core)
     core.look(core.report("Pong", "resumed", step=70_000), Pong={"steps": 70_000})
     save(core, 90_000, q_max_abs=400.0, **Q)
-    assert core.program("Pong").divergences == 1, "on its way to the next explosion"
+    assert core.fruitless("rollback") == 1, "on its way to the next explosion"
     core.later(600.0)
     save(core, 91_000, q_max_abs=60.0, **Q)
-    assert core.program("Pong").divergences == 0
+    assert core.fruitless("rollback") == 0
 
 
 def test_a_look_at_which_it_did_not_move_says_nothing():

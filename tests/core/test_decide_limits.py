@@ -9,7 +9,7 @@ from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Xid
 from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.upkeep.notices import END, EndNotice
-from supervisor.policy.worker.divergence import DivergenceSettings
+from supervisor.policy.worker.divergence import DivergenceSettings, Losses
 from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.restart import RestartSettings
 from supervisor.policy.worker.stall import StallSettings
@@ -133,9 +133,9 @@ def slowness_is_told():
 
 def losses_that_are_not_finite_end_it():
     core = Core(settings("Pong", divergence=DivergenceSettings(nan_for_s=60.0))).running("Pong")
-    core.look(Pong={"nan_count": 0})
-    core.later(1.0).look(Pong={"nan_count": 1})
-    return core, core.now_s + 60.0, lambda: of(core.look(Pong={"nan_count": 2}), facts.Diverged)
+    core.look(Pong={"losses": Losses(True)})
+    bad = Losses(True, bad=2, since_s=core.now_s + 1.0)
+    return core, core.now_s + 61.0, lambda: of(core.look(Pong={"losses": bad}), facts.Diverged)
 
 
 def nobody_knows_where_it_resumed():

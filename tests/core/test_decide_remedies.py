@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, Phase, commands, facts, of, settings, signals, spec
 
-from supervisor.model.inputs import Report, Survival
-from supervisor.model.settings import Level
+from supervisor.model.inputs import OwnCheckpoint, Report, Survival
+from supervisor.model.settings import Level, Progress
+from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.policy.worker.divergence import Losses
 
 
 def trained(core, ckpt, steps):
@@ -95,32 +97,71 @@ def test_a_checkpoint_beyond_the_divergence_forgives_and_one_before_it_does_not(
     core.spawned("Pong")
     core.later(1.0).look(core.report("Pong", "resumed", step=90_000), Pong={"steps": 90_000})
     trained(core, 102_000, 102_500)
-    assert core.program("Pong").divergences == 1
+    assert core.fruitless("rollback") == 1
     core.later(600.0)
     trained(core, 106_000, 106_500)
-    assert core.program("Pong").divergences == 0
-    assert core.program("Pong").diverged_step is None
+    assert core.fruitless("rollback") == 0
 
 
 @pytest.mark.fault("nan")
 def test_a_worker_that_beats_on_with_bad_losses_is_ended_and_one_bad_batch_is_forgiven():
     core = trained(Core(settings("Pong")).running("Pong"), 1000, 1500)
     bad = iter(range(10_000))
+    core.watch(1, Pong={"nan_count": 0, "loss": 0.5})
     core.watch(59, Pong={"nan_count": lambda _: next(bad)})
-    core.watch(1, Pong={"nan_count": 58, "steps": 700})
+    core.watch(1, Pong={"nan_count": 58, "steps": 700, "loss": 0.25})
     core.watch(30, Pong={"nan_count": lambda _: next(bad)})
-    assert core.phase("Pong") is Phase.RUNNING, "one good look begins it anew"
+    assert core.phase("Pong") is Phase.RUNNING, "one finite loss begins it anew"
     core.watch(5, Pong={"nan_count": 1_000, "progress_at_s": 1.0})
-    core.watch(40, Pong={"nan_count": lambda _: 1_000 + next(bad), "steps": 1600})
+    core.watch(5, Pong={"nan_count": 1_000})
+    assert core.phase("Pong") is Phase.RUNNING, "progress without a loss does not"
+    core.watch(30, Pong={"nan_count": lambda _: 1_000 + next(bad), "steps": 1600})
     assert core.phase("Pong") is Phase.STOPPING
     asked = core.told(facts.StopIntended)[0]
     assert asked.reason == "diverged"
-    assert "its losses were not finite in every sample for 1m" in asked.why
+    assert asked.why == "none of its 1,051 losses of the last 1m was finite, and earlier ones were"
     core.watch(5, Pong={"nan_count": lambda _: next(bad)})
     decision = core.ended("Pong", code=75, steps=1600)
     assert core.told(facts.Exited)[0].cause == "diverged"
     assert core.told(facts.Diverged)[0].fine_step == 700
     assert of(decision, commands.RollBack) == [commands.RollBack("Pong", 700)], "what it saved since is not trusted"
+
+
+@pytest.mark.fault("nan")
+def test_a_checkpoint_of_a_script_beyond_the_divergence_forgives_while_its_loss_is_finite():
+    core = Core(settings(spec("Pong", progress=Progress.AUTO, checkpoint_glob="*.pt")), checks=1000).running("Pong")
+    core.look(Pong={"losses": Losses(True, 700, 2, core.now_s - 90.0), "steps": 800})
+    core.later(1.0).look(Pong={"losses": Losses(True, 700, 9, core.now_s - 90.0), "steps": 800})
+    core.ended("Pong", code=0)
+    core.spawned("Pong")
+    assert core.fruitless("rollback") == 1
+    core.look(core.report("Pong", "resumed", step=0), Pong=None)
+    core.watch(20, Pong={"source": "figures"})
+    for step, losses, count in (
+        (790, Losses(True, 790), 1),
+        (900, Losses(True, 700, 1, 1.0), 1),
+        (900, Losses(True, 900), 0),
+    ):
+        own = OwnCheckpoint(f"{step}.pt", step, core.now_s, 5)
+        core.later(700.0).watch(2, Pong={"own": own, "losses": losses, "source": "figures"})
+        assert (core.program("Pong").ckpt_step, core.fruitless("rollback")) == (step, count)
+
+
+@pytest.mark.fault("nan-not-yet")
+def test_losses_before_the_first_finite_one_are_reported_and_never_rolled_back():
+    core = trained(Core(settings("Pong", alerts=AlertSettings(command=("page",)))).running("Pong"), 1000, 1500)
+    bad = Losses(bad=9, since_s=core.now_s)
+    core.watch(299, Pong={"losses": bad})
+    assert not core.told(facts.Sickened)
+    core.watch(9, Pong={"losses": bad})
+    (told,) = core.told(facts.Sickened)
+    assert told.why == "none of its 9 losses was finite, for 5m: it may not learn yet, so it trains on"
+    assert [(each.alert, each.why) for each in core.told(facts.AlertRaised)] == [("ailing", f"Pong: {told.why}")]
+    assert core.phase("Pong") is Phase.RUNNING
+    core.watch(2, Pong={"losses": Losses(True, 1500)})
+    assert [fact.why for fact in core.told(facts.Healed)] == ["a loss is finite"]
+    core.watch(100, Pong={"losses": Losses(True, 1500, 2, core.now_s)})
+    assert core.told(facts.Diverged), "now it learns"
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------------
@@ -275,7 +316,8 @@ def test_a_crawl_that_lasts_is_started_again_once_in_a_while_and_holds_nothing_a
     core.watch(100, Pong={"steps_per_s": 1000.0})
     core.watch(3000, Pong={"steps_per_s": 400.0})
     assert len(core.told(facts.Slowed)) == 2
-    assert len(core.told(facts.StopIntended)) == 1, "it did not help, so not again within six hours"
+    assert [fact.why for fact in core.told(facts.Helped)] == ["the restart has helped: its rate is usual again"]
+    assert len(core.told(facts.StopIntended)) == 1, "but not again within six hours"
 
 
 @pytest.mark.fault("slow")

@@ -36,15 +36,22 @@ def ends(core):
 
 def test_the_next_kill_for_silence_takes_twice_as_long_until_it_is_healthy_again():
     core = script().running("Pong")
-    for limit_s in (600.0, 1200.0, 2400.0):
+    for limit_s in (600.0, 1200.0):
         core.watch(limit_s + 20.0, Pong=mute(core))
         assert core.told(facts.Stalled)[-1].limit_s == limit_s
         ends(core)
         core.running("Pong")
-    assert core.program("Pong").silences == 3
+    assert core.fruitless("silence") == 2
+    same = mute(core)
+    core.watch(2420.0, Pong=same)
+    stalled = core.told(facts.Stalled)[-1]
+    assert (stalled.limit_s, stalled.stall) == (2400.0, "left_alone")
+    assert stalled.why.endswith("; two restarts did not help: set stall_timeout_s to have it restarted")
+    core.watch(9000.0, period_s=5.0, Pong=same)
+    assert core.attempt("Pong").stop is None, "a third restart would prove no more"
     core.watch(700, Pong={"progress_at_s": lambda now_s: now_s, "live_at_s": None})
     assert core.told(facts.Recovered)
-    assert core.program("Pong").silences == 0
+    assert core.fruitless("silence") == 0
 
 
 def test_work_without_a_word_ends_the_count_of_deaths_too():
@@ -251,26 +258,50 @@ def test_steps_that_stand_still_have_no_pace_and_the_worker_is_restarted_althoug
     assert (asked.reason, asked.why) == ("slow", "no step for 31m 34s: it is asked to save, and restarts")
 
 
-def again(core, step):
-    """It is restarted, prints up to this step, and stands still for an hour."""
+def again(core, first, step):
+    """It is restarted, goes on from step `first`, and stands still at `step` for an hour."""
     core.ended("Pong", signal=15)
     core.spawned("Pong")
-    core.watch(30, Pong={**READS, **STEPS})
-    core.watch(3600, period_s=5.0, Pong=stands(core, step))
+    began_s = core.now_s
+    core.watch(30, Pong={**READS, **STEPS, "first_steps": (first + 1,), "steps": lambda now_s: first + int(5 * (now_s - began_s))})  # fmt: skip
+    core.watch(2, Pong={**READS, **STEPS, "first_steps": (first + 1,), "steps": step})
+    core.watch(3600, period_s=5.0, Pong={**stands(core, step), "first_steps": (first + 1,)})
 
 
-def test_it_is_restarted_again_only_where_the_restart_brought_it_further():
+def asked(core):
+    return len(core.told(facts.StopIntended))
+
+
+@pytest.mark.fault("long-evaluation")
+def test_an_evaluation_that_comes_again_is_ended_twice_and_then_it_raises_the_limit():
+    """It saves when it is asked to leave, and so begins behind its evaluation: the next one is 150 steps later."""
     core = printing()
-    core.watch(3600, period_s=5.0, Pong=stands(core, 155))
-    again(core, 20_000)
-    assert len(core.told(facts.StopIntended)) == 2, "it came further"
-    again(core, 20_000)
-    assert len(core.told(facts.StopIntended)) == 2, "the restart did not help: it may be a long evaluation"
-    core.watch(3, Pong={**READS, "steps": 20_001, "progress_at_s": lambda now_s: now_s, "steps_per_s": None})
-    assert core.attempt("Pong").slow_step is not None, "its rate is not known yet"
-    core.watch(3, Pong={**READS, "steps": 20_002, "progress_at_s": lambda now_s: now_s, "steps_per_s": 5.0})
-    assert core.attempt("Pong").slow_at_s is None
-    assert core.program("Pong").gap_s("training") > 3000.0, "it was one: such a time is usual from now on"
+    core.watch(3600, period_s=5.0, Pong=stands(core, 250))
+    again(core, 250, 400)
+    assert asked(core) == 2, "a later step proves nothing"
+    again(core, 400, 550)
+    assert asked(core) == 2
+    slowed = core.told(facts.Slowed)
+    assert [fact.why.endswith("two restarts did not help: set stall_timeout_s to have it restarted") for fact in slowed] == [
+        False, False, True,
+    ]  # fmt: skip
+    core.watch(3, Pong={**READS, "steps": 551, "progress_at_s": lambda now_s: now_s, "steps_per_s": None})
+    assert core.attempt("Pong").slow.step is not None, "its rate is not known yet"
+    core.watch(3, Pong={**READS, "steps": 552, "progress_at_s": lambda now_s: now_s, "steps_per_s": 5.0})
+    assert core.attempt("Pong").slow is None
+    assert core.program("Pong").gap_s("training") > 3000.0, "such a time is usual from now on"
+    assert core.fruitless("still") == 0
+
+
+def test_a_hang_whose_phase_was_passed_is_restarted_each_time():
+    core = printing()
+    core.watch(3600, period_s=5.0, Pong=stands(core, 250))
+    for number in (2, 3, 4):
+        again(core, 200, 250 * 3**number)
+        assert asked(core) == number
+    assert [fact.why for fact in core.told(facts.Helped)][:1] == [
+        "the restart has helped: its steps ended at step 250, and it has passed that"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,13 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.offsite_record import Copied
 from supervisor.model.recording import Row
 from supervisor.model.settings import Progress
-from supervisor.model.state import Veto
+from supervisor.model.state import Slowness, Veto
 from supervisor.policy.box.readings import Gpus, Spread
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.upkeep.offsite import OffsiteSettings
+from supervisor.policy.worker.health import NO_LOSS
+from supervisor.policy.worker.intervention import SLOW, STILL, Intervention
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import since_s
 from supervisor.reports.cost_view import Games, frames_in
@@ -128,8 +130,8 @@ def changed(core, **fields):
         ({"save_error": "No space left on device"}, ["Pong: training, but cannot save: No space left on device"]),
         ({"stall": "uninterruptible"}, ["Pong: stalled (uninterruptible), no signal reaches it"]),
         ({"stall": "hung"}, []),
-        ({"slow_step": 700}, ["Pong: no step beyond 700 for long, although it works: see explain"]),
-        ({"slow_at_s": 5.0}, []),
+        ({"slow": Slowness(5.0, "x", 700)}, ["Pong: no step beyond 700 for long, although it works: see explain"]),
+        ({"slow": Slowness(5.0, "x")}, []),
         ({"phase": Phase.BACKOFF, "streak": 8, "why": "exit code 1"}, ["Pong fails again and again: exit code 1"]),
         ({"phase": Phase.BACKOFF, "streak": 7}, []),
         ({"phase": Phase.BACKOFF, "spawn_failures": 6, "why": "no x"}, ["Pong fails again and again: no x"]),
@@ -160,15 +162,19 @@ def test_a_trouble_of_the_box_that_an_alert_reports_needs_somebody_while_it_last
 
 
 @pytest.mark.parametrize(
-    ("slow_at_s", "restarted_at_s", "needed"),
-    [(50.0, -1.0, True), (50.0, None, False), (None, -1.0, False), (50.0, 1e9, False)],
-)
-def test_a_restart_that_did_not_help_a_slow_program_needs_somebody(core, slow_at_s, restarted_at_s, needed):
-    """The attempt began before 1e9: that restart is just asked for."""
-    pong = core.program("Pong")
-    pong = replace(pong, slow_restart_at_s=restarted_at_s, attempt=replace(pong.attempt, slow_at_s=slow_at_s))
-    core.state = replace(core.state, programs={**core.state.programs, "Pong": pong})
-    assert [each.split(":")[0] for each in report(core)["needs"]] == ["Pong is still slow after a restart for it"] * needed
+    ("ails", "done", "needs"),
+    [
+        ({"slow": Slowness(50.0, "x")}, (Intervention(SLOW, -1.0),), "it is still slow after a restart for it"),
+        ({"slow": Slowness(50.0, "x")}, (Intervention(STILL, -1.0),), ""),
+        ({"slow": Slowness(50.0, "x")}, (Intervention(SLOW, -1.0, fruitless=0),), ""),
+        ({}, (Intervention(SLOW, -1.0),), ""),
+        ({"slow": Slowness(50.0, "0.5 steps/s, usually 20", anew=True, warning="no CUDA")}, (), "0.5 steps/s, usually 20; its last warning: no CUDA"),
+        ({"illnesses": (NO_LOSS,)}, (), "no loss was finite since its start"),
+    ],
+)  # fmt: skip
+def test_a_program_that_trains_but_not_as_it_should_needs_somebody(core, ails, done, needs):
+    changed(core, interventions=done, **ails)
+    assert report(core)["needs"] == [f"Pong: {needs}; supervisorctl explain Pong shows more"] * bool(needs)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from supervisor.model.inputs import Halted, OwnCheckpoint, Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Level, Progress
+from supervisor.model.state import Slowness
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.reports.status_view import box_view, status_view, troubles
@@ -133,8 +134,10 @@ def test_a_stalled_worker_says_so(state, says):
     ("ails", "says"),
     [
         ({"save_error": "No space left on device"}, "training, but cannot save: No space left on device"),
-        ({"slow_at_s": 3.0}, "training, but at less than half of its usual rate"),
-        ({"slow_at_s": 3.0, "slow_step": 1500}, "no step beyond 1,500 for long, although it works: see explain"),
+        ({"slow": Slowness(3.0, "x")}, "training, but at less than half of its usual rate"),
+        ({"slow": Slowness(3.0, "0.5 steps/s", anew=True)}, "0.5 steps/s"),
+        ({"slow": Slowness(3.0, "0.5 steps/s", anew=True, warning="no CUDA")}, "0.5 steps/s; its last warning: no CUDA"),
+        ({"slow": Slowness(3.0, "x", 1500)}, "no step beyond 1,500 for long, although it works: see explain"),
     ],
 )
 def test_a_worker_that_trains_on_but_ails_says_so(ails, says):

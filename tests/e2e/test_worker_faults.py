@@ -49,7 +49,7 @@ def explained(box: Box, name: str) -> str:
 def ward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """One daemon with all of the small trainers at once, each with an illness of its own: no cause is taken for another."""
     box = Box(tmp_path_factory.mktemp("ward"))
-    faults = ("spin", "memory", "crawl", "breather", "poison", "nan")
+    faults = ("spin", "memory", "crawl", "breather", "poison", "nan", "no-cuda")
     box.config("".join(ailing(fault, fault) for fault in faults), slots=len(faults), extra=QUICK, floor_s=FLOOR_S)
     box.config_file.write_text(box.config_file.read_text().replace("sample_period_s = 0.2", "sample_period_s = 0.04"))
     try:
@@ -102,6 +102,18 @@ def test_a_crawl_is_told_and_looked_into_and_started_again_when_it_lasts_alone(w
     assert "saves and restarts" in told
 
 
+@pytest.mark.fault("slower-than-before")
+def test_an_attempt_that_is_slower_than_earlier_ones_is_reported_with_its_last_warning(ward: Box) -> None:
+    ward.wait_fact("PaceLearned", "no-cuda")
+    os.kill(ward.program("no-cuda")["pid"], signal.SIGKILL)
+    slowed = ward.wait_fact("Slowed", "no-cuda")
+    assert slowed["anew"]
+    assert "usually 100 steps/s in earlier attempts" in slowed["why"]
+    until(lambda: "CUDA unknown error" in ward.program("no-cuda")["why"], 20, "its warning")
+    needs = json.loads(ward.ctl("report", "--json", check=True).stdout)["needs"]
+    assert any(each.startswith("no-cuda: ") and "CUDA unknown error" in each for each in needs), needs
+
+
 @pytest.mark.fault("checkpoint-poison")
 def test_a_checkpoint_that_kills_whoever_loads_it_is_set_aside_after_three_deaths(ward: Box) -> None:
     quarantined = ward.wait_fact("CheckpointQuarantined", "poison")
@@ -124,7 +136,7 @@ def test_a_worker_that_beats_on_with_nan_is_ended_and_rolled_back(ward: Box) -> 
     assert ward.wait_fact("Resumed", "nan", count=2)["step"] == 50
     assert ward.facts("Exited", "nan")[0]["cause"] == "diverged"
     told = explained(ward, "nan")
-    assert "its losses were not finite in every sample" in told
+    assert "was finite, and earlier ones were" in told
     assert "rollback 1 of 3: checkpoints from step 100 on are set aside; restarts with another random seed" in told
 
 

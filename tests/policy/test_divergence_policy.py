@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.worker.divergence import DivergenceSettings, after, persists
+from supervisor.policy.worker.divergence import DivergenceSettings, Losses, after, has_diverged, never_finite
 
 DEFAULT = DivergenceSettings()
 
@@ -35,6 +35,36 @@ def test_how_far_back(number, newest, fine, resumed, from_step):
 
 
 @pytest.mark.fault("nan")
-@pytest.mark.parametrize(("since_s", "does"), [(None, False), (0.0, True), (940.0, True), (941.0, False)])
-def test_bad_updates_must_last(since_s, does):
-    assert persists(DEFAULT, now_s=1000.0, bad_since_s=since_s) is does
+@pytest.mark.parametrize(
+    ("losses", "diverged", "not_yet"),
+    [
+        (Losses(), False, False),
+        (Losses(True), False, False),
+        (Losses(True, bad=2, since_s=940.0), True, False),
+        (Losses(True, bad=2, since_s=941.0), False, False),
+        (Losses(True, bad=1, since_s=100.0), False, False),  # one bad batch, and no loss since
+        (Losses(bad=900, since_s=701.0), False, False),
+        (Losses(bad=900, since_s=700.0), False, True),  # it has not learned yet
+    ],
+)
+def test_bad_losses_must_last_and_follow_a_finite_one(losses, diverged, not_yet):
+    assert (has_diverged(DEFAULT, losses, 1000.0), never_finite(DEFAULT, losses, 1000.0)) == (diverged, not_yet)
+
+
+@pytest.mark.parametrize(
+    ("bad", "updates", "loss", "then"),
+    [
+        (0, 0, 0.25, Losses(True, 7)),
+        (0, 9, 0.5, Losses(True, 5, 2, 30.0)),  # progress without a new loss proves nothing
+        (3, 9, None, Losses(True, 5, 5, 30.0)),
+        (3, 3, 0.25, Losses(True, 7, 3, 60.0)),
+    ],
+)
+def test_only_a_finite_loss_ends_bad_ones(bad, updates, loss, then):
+    before = Losses(True, 5, 2, 30.0)
+    assert before.by_beat(bad=bad, updates=updates, loss=loss, loss_before=0.5, at_s=60.0, step=7) == then
+
+
+@pytest.mark.parametrize(("bad", "updates", "then"), [(3, 3, Losses(bad=3, since_s=60.0)), (3, 4, Losses(True, 7, 3, 60.0))])
+def test_without_a_loss_the_counts_show_a_finite_one(bad, updates, then):
+    assert Losses().by_beat(bad=bad, updates=updates, loss=None, loss_before=None, at_s=60.0, step=7) == then

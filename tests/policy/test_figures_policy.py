@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.policy.worker.divergence import Losses
 from supervisor.policy.worker.figures import (
     EVENTS,
     JSON_LINES,
     LOG,
     MOST_OTHERS,
     OWN,
+    Fall,
     FigureRow,
     Figures,
     Sources,
@@ -100,7 +102,28 @@ def test_steps_their_first_one_their_pace_and_a_rewind():
     assert (again.moves, again.moved_at_s) == (3, 102.0), "a step that does not grow is no progress"
     back = steps(480, before=again, from_s=120.0)
     assert (back.steps, back.first_steps, back.rate, back.moves) == (480, (0, 500, 1000), None, 4), "the pace begins anew"
-    assert steps(580, before=back, from_s=140.0).rate == 5.0
+    assert back.fall == Fall(1000, (480,))
+    assert steps(580, 680, before=back, from_s=140.0).rate == pytest.approx(200 / 21)
+    assert steps(580, before=back, from_s=140.0).rate is None, "a launcher's ranks may still load their checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("firsts", "at_s", "rate"),
+    [
+        ((0, 74_000), (0, 5), None),  # a bar that has just jumped to its checkpoint
+        ((0, 74_000, 74_010), (0, 5, 6), 10.0),
+        ((0, 10, 20, 300, 310), (0, 1, 2, 30, 31), 10.0),
+    ],
+)
+def test_a_rate_over_a_jump_is_no_rate(firsts, at_s, rate):
+    rows = [FigureRow(LOG, float(at), {"step": float(step)}) for step, at in zip(firsts, at_s, strict=True)]
+    assert after(Figures(), rows).rate == rate
+
+
+def test_steps_that_fall_twice_before_they_go_on_have_fallen_once():
+    seen = steps(5000, 0, 4900, 10, 20, 30, 40)
+    assert seen.fall == Fall(5000, (10, 20, 30))
+    assert steps(35, before=seen).fall == Fall(40, (35,))
 
 
 def test_the_pace_is_that_of_the_newest_minute():
@@ -118,7 +141,7 @@ def test_the_pace_is_that_of_the_newest_minute():
 
 def test_a_rate_that_the_script_says_itself_counts_before_ours():
     assert told({"step": 0.0}, {"step": 100.0, "steps_per_s": 7.0}).rate == 7.0
-    assert told({"step": 0.0}, {"step": 100.0, "steps_per_s": -7.0}).rate == 100.0
+    assert told({"step": 0.0}, {"step": 100.0}, {"step": 200.0, "steps_per_s": -7.0}).rate == 100.0
 
 
 def test_the_first_step_is_known_only_from_the_beginning():
@@ -139,10 +162,10 @@ def test_the_steps_of_the_better_source_count():
 
 def test_of_event_files_the_furthest_step_counts():
     """A curve over epochs lies between the curves over steps."""
-    seen = steps(1000, 12, 2000, rank=EVENTS)
-    assert (seen.steps, seen.rate) == (2000, 500.0)
-    assert steps(13, before=seen, rank=EVENTS).moves == 4, "but it shows that it goes on"
-    assert steps(2000, before=seen, rank=EVENTS).moves == 3
+    seen = steps(1000, 12, 2000, 3000, rank=EVENTS)
+    assert (seen.steps, seen.rate, seen.fall) == (3000, pytest.approx(2000 / 3), None)
+    assert steps(13, before=seen, rank=EVENTS).moves == 5, "but it shows that it goes on"
+    assert steps(3000, before=seen, rank=EVENTS).moves == 4
 
 
 def test_without_steps_every_row_is_a_sign_of_progress():
@@ -172,18 +195,15 @@ def test_episodes_are_averaged_and_counted():
     assert told({"episodes": 7.0}, before=worse).episodes == 7
 
 
-def test_a_loss_that_is_not_finite_is_a_bad_update_until_there_is_another():
+def test_a_loss_that_is_not_finite_is_a_bad_update_and_a_finite_one_ends_them():
     fine = told({"step": 1.0, "loss": 0.5})
-    assert (fine.nan_count, fine.values["loss"], fine.bad) == (0, 0.5, False)
+    assert (fine.nan_count, fine.values["loss"], fine.losses) == (0, 0.5, Losses(True, 1))
     bad = told({"step": 2.0, "loss": NAN}, {"step": 3.0, "loss": -INF}, before=fine)
-    assert (bad.nan_count, bad.bad, "loss" in bad.values) == (2, True, False)
-    goes_on = steps(4, 5, before=bad)
-    assert goes_on.nan_count == 3, "it goes on with it: one more, whatever it prints in between"
-    assert steps(5, before=goes_on).nan_count == 3, "it stands still"
-    well = told({"step": 6.0, "loss": 0.25}, before=goes_on)
-    assert (well.nan_count, well.values["loss"]) == (3, 0.25)
-    assert steps(7, before=well).nan_count == 3
-    assert told({"loss": NAN}).nan_count == 1
+    assert (bad.nan_count, bad.losses.bad, bad.losses.fine_step, "loss" in bad.values) == (2, 2, 1, False)
+    assert steps(4, 5, before=bad).losses == bad.losses, "a step is no loss"
+    well = told({"step": 6.0, "loss": 0.25}, before=bad)
+    assert (well.nan_count, well.values["loss"], well.losses) == (2, 0.25, Losses(True, 6))
+    assert told({"loss": NAN}).losses.finite is False
     assert steps(1, 2).nan_count is None, "no loss was said: unknown is never zero"
 
 
@@ -216,7 +236,7 @@ def drawn(*bars, before=None):
 def test_a_bar_beside_that_of_the_training_is_progress_but_gives_no_step():
     seen = drawn((0.0, 10, 500), (5.0, 20, 500))
     seen = drawn(*((5.0 + number, number, 40) for number in range(1, 41)), before=seen)
-    assert (seen.steps, seen.target, seen.moved_at_s, seen.other_bar) == (20, 500, 45.0, None)
+    assert (seen.steps, seen.target, seen.moved_at_s, seen.other_bars) == (20, 500, 45.0, ())
     seen = drawn((46.0, 1, 1), (50.0, 30, 500), before=seen)
     assert (seen.steps, seen.target, seen.first_steps, seen.rate) == (30, 500, (), 20 / 50), "drawn for five seconds"
     assert drawn((60.0, 30, 500), (66.0, 40, 500), (69.0, 50, 500), before=seen).first_steps == (10, 20, 30)
@@ -233,6 +253,14 @@ def test_a_bar_that_is_drawn_for_longer_than_a_full_one_takes_its_place():
     assert (training.steps, training.target, training.bar.first_steps, training.rate) == (50, 500, (0, 30, 40), None)
     over = drawn((50.0, 500, 500), (50.0, 0, 1), (52.0, 1, 1), (52.0, 500, 500), before=training)
     assert (over.steps, over.target) == (500, 500)
+
+
+def test_evaluations_between_do_not_hide_how_long_a_bar_is_drawn():
+    """On a busy box the first bar is read over ten seconds, and an evaluation comes every five."""
+    seen = drawn((0.0, 0, 25_000), (10.0, 25_000, 25_000))
+    for at in range(12, 36, 6):
+        seen = drawn((at, at, 500), (at + 4.0, at + 4, 500), (at + 5.0, 8, 40), (at + 5.0, 40, 40), before=seen)
+    assert (seen.steps, seen.target) == (34, 500)
 
 
 def test_a_bar_that_begins_again_shows_a_part_of_the_training():
@@ -287,5 +315,6 @@ def test_whatever_is_said_what_is_known_is_finite_and_the_past_is_not_changed(fi
 @given(rows, st.integers(0, 12))
 def test_a_look_more_or_less_changes_no_step_and_no_return(said, cut):
     whole, parts = after(Figures(), said), after(after(Figures(), said[:cut]), said[cut:])
-    for name in ("steps", "first_steps", "episodes", "returns", "moves", "moved_at_s", "values", "target", "marks", "bar"):
+    names = "steps first_steps episodes returns moves moved_at_s values target marks bar losses fall"
+    for name in names.split():
         assert getattr(whole, name) == getattr(parts, name)

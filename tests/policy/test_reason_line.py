@@ -4,7 +4,7 @@ import pytest
 
 from supervisor.policy.worker.diagnosis import diagnose
 from supervisor.policy.worker.out_of_memory import CUDA_OUT_OF_MEMORY
-from supervisor.policy.worker.reason_line import find, unhandled
+from supervisor.policy.worker.reason_line import find, unhandled, warning
 
 TORCHRUN = (
     "E1127 failed (exitcode: 1) local_rank: 1", "Traceback (most recent call last):", "  File x",
@@ -70,3 +70,21 @@ def test_an_exception_that_ended_a_program_is_one_that_nobody_handled(before, la
     assert unhandled(("Segmentation fault (core dumped)", "Done")) == "Segmentation fault (core dumped)"
     assert unhandled(("Killed 3 monsters", "./run.sh: line 9: 7 Terminated    tensorboard")) == ""
     assert unhandled(("ValueError: of a log", "bye")) == unhandled(()) == ""
+
+
+DRIVERS = "Could not find cuda drivers on your machine, GPU will not be used."
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ((), ""),
+        (("step=1", "device cpu"), ""),
+        (("t.py:3: UserWarning: CUDA initialization: CUDA unknown error", "FutureWarning: old"), "t.py:3: UserWarning: CUDA initialization: CUDA unknown error"),
+        (("FutureWarning: old", "  DeprecationWarning: older"), "DeprecationWarning: older"),
+        (("WARNING:absl:No GPU/TPU found, falling back to CPU.",), "WARNING:absl:No GPU/TPU found, falling back to CPU."),
+        ((DRIVERS, "warm 10%|#   | 1/10"), DRIVERS),
+    ],
+)  # fmt: skip
+def test_the_newest_warning_is_one_about_a_device_if_there_is_one(lines, found):
+    assert warning(lines) == found

@@ -2,7 +2,8 @@
 
 import pytest
 
-from supervisor.policy.worker.slowness import Pace, is_slow, restart_due, usual
+from supervisor.policy.worker.intervention import SLOW, STILL, Intervention
+from supervisor.policy.worker.slowness import Pace, after_s, has_passed, is_new_pace, is_slow, restart_due, usual
 from supervisor.policy.worker.stall import StallSettings
 
 DEFAULT = StallSettings()
@@ -22,17 +23,47 @@ def test_the_usual_is_its_own_p90_once_there_are_enough_readings():
 
 @pytest.mark.fault("slow")
 @pytest.mark.parametrize(
-    ("for_s", "others", "restarted_ago_s", "due"),
+    ("for_s", "others", "done", "still", "due"),
     [
-        (1799.0, 0, None, False), (1800.0, 0, None, True), (9000.0, 1, None, False),
-        (1800.0, 0, 21599.0, False), (1800.0, 0, 21600.0, True),
+        (1799.0, 0, (), False, False), (1800.0, 0, (), False, True), (9000.0, 1, (), False, False),
+        (1800.0, 0, (Intervention(SLOW, 1e5 - 21599.0),), False, False),
+        (1800.0, 0, (Intervention(SLOW, 1e5 - 21600.0),), False, True),
+        (1800.0, 0, (Intervention(SLOW, 0.0, fruitless=2),), False, False),
+        (1799.0, 0, (), True, False), (1800.0, 1, (Intervention(STILL, 1e5 - 2000.0),), True, True),
+        (1800.0, 0, (Intervention(STILL, 0.0, fruitless=2),), True, False),
     ],
 )  # fmt: skip
-def test_a_restart_must_be_likely_to_help(for_s, others, restarted_ago_s, due):
+def test_a_restart_must_be_likely_to_help(for_s, others, done, still, due):
     now_s = 1e5
-    restarted_at_s = None if restarted_ago_s is None else now_s - restarted_ago_s
-    found = restart_due(DEFAULT, now_s=now_s, since_s=now_s - for_s, others_slow=others, restarted_at_s=restarted_at_s)
+    found = restart_due(DEFAULT, now_s=now_s, since_s=now_s - for_s, others_slow=others, done=done, still=still)
     assert found is due
+
+
+STOOD = Intervention(STILL, 0.0, step=150, made=100)
+
+
+@pytest.mark.parametrize(
+    ("first", "step", "trained_s", "helped"),
+    [
+        (100, 250, 9.0, True), (100, 249, 9.0, False),  # as many steps as before, and half of them more
+        (150, 5000, 9.0, False),  # it went on behind the phase: it saved there when it was asked to leave
+        (0, 150, 9.0, False), (None, 250, 9.0, False), (100, None, 9.0, False), (150, 5000, 86400.0, True),
+    ],
+)  # fmt: skip
+def test_only_the_same_phase_passed_is_help(first, step, trained_s, helped):
+    assert has_passed(STOOD, first=first, step=step, trained_s=trained_s) is helped
+    assert not has_passed(Intervention(STILL, 0.0), first=first, step=step, trained_s=9.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "known", "new"), [(5.0, None, True), (12.5, 10.0, False), (12.6, 10.0, True), (7.9, 10.0, True)]
+)
+def test_a_usual_rate_is_recorded_when_it_is_another_one(rate, known, new):
+    assert is_new_pace(rate, known) is new
+
+
+def test_a_new_attempt_has_three_times_as_long_to_become_as_fast_as_earlier_ones():
+    assert (after_s(DEFAULT, anew=False), after_s(DEFAULT, anew=True)) == (60.0, 180.0)
 
 
 def pace_of(*at_s, first=0):
@@ -61,9 +92,3 @@ def test_the_largest_gap_of_earlier_attempts_counts_and_the_daemons_absence_does
     assert pace.after(3, now_s=9.0, awake_at_s=3.0) is pace
     assert pace.after(None, now_s=9.0, awake_at_s=3.0) is pace
     assert pace.after(4, now_s=103.0, awake_at_s=102.0).limit_s(DEFAULT, None) == 30.0
-
-
-def test_a_restart_that_has_helped_is_worth_another_one():
-    due = {"now_s": 1e5, "since_s": 1e5 - 1800.0, "others_slow": 0, "restarted_at_s": 1e5 - 3600.0}
-    assert not restart_due(DEFAULT, **due)
-    assert restart_due(DEFAULT, **due, helped=True)

@@ -142,10 +142,62 @@ def test_a_script_prints_a_loss_that_is_not_a_number():
     worker(world).loss = float("nan")
     world.run(200.0)
     assert told(world) == [
-        "0:11:06  P0   its losses were not finite in every sample for 1m (7 bad updates so far)",
+        "0:11:06  P0   none of its 7 losses of the last 1m 1s was finite, and earlier ones were",
         "0:11:09  P0   ended because its losses were no longer finite, exit code 75",
         "0:11:09  P0   diverged at step 66,000: rollback 1 of 3: there is no checkpoint yet; restarts with another random seed",
         "0:11:09  P0   ended because its losses were no longer finite, exit code 75; +0 s",
         "0:11:20  P0   training began 10s after its start",
         "0:11:31  P0   shows step 67,000 first (last exit: diverged): it has resumed there or before, lost steps unknown",
+    ]
+
+
+def killed(world):
+    """It is killed, and its next process has begun."""
+    world.end(worker(world).token, Ending(signal=9))
+    world.run(5.0)
+    return worker(world)
+
+
+@pytest.mark.fault("nan-not-yet")
+def test_a_script_has_no_finite_loss_until_its_first_update():
+    world = printing_world()
+    killed(world).loss = float("nan")
+    world.run(400.0)
+    worker(world).loss = 0.5
+    world.run(20.0)
+    assert told(world)[3:] == [
+        "0:15:06  P0   none of its 31 losses was finite, for 5m 1s: it may not learn yet, so it trains on",
+        "0:16:46  P0   a loss is finite",
+    ]
+
+
+@pytest.mark.fault("slower-than-before")
+def test_a_script_is_much_slower_after_a_restart():
+    world = printing_world()
+    world.run(700.0)
+    killed(world).pace = 0.1
+    world.run(700.0)
+    assert told(world)[3:5] == [
+        "0:28:15  P0   10 steps/s for 3m 4s, usually 100 steps/s in earlier attempts; if that is usual now, use supervisorctl restart",
+        "0:28:17  P0   evidence taken while slow: stacks",
+    ]
+
+
+@pytest.mark.fault("long-evaluation")
+def test_a_script_evaluates_for_an_hour_at_the_end_of_each_attempt():
+    world = printing_world()
+    for _ in range(3):
+        worker(world).prints_every = 0
+        world.run(3000.0)
+    worker(world).prints_every = 1000
+    world.run(60.0)
+    assert [line for line in told(world) if " step beyond " in line or "restarts" in line or "steps came" in line] == [
+        "0:11:50  P0   no step beyond 59,000 for 1m 54s, usually 100 steps/s: it stands still",
+        "0:41:50  P0   no step for 31m 54s: it is asked to save, and restarts",
+        "0:41:53  P0   restarts because it was slow",
+        "1:01:45  P0   no step beyond 358,000 for 1m 53s, usually 100 steps/s: it stands still",
+        "1:31:45  P0   no step for 31m 53s: it is asked to save, and restarts",
+        "1:31:45  P0   restarts because it was slow",
+        "1:51:50  P0   no step beyond 658,000 for 1m 52s, usually 100 steps/s: it stands still; two restarts did not help: set stall_timeout_s to have it restarted",
+        "2:40:01  P0   its steps came again by themselves",
     ]

@@ -56,7 +56,7 @@ def test_a_worker_slows_to_a_crawl_for_ten_minutes():
     found.pace = 1.0
     world.run(60.0)
     assert told(world) == [
-        "0:11:01  P0   20 steps/s for 1m, usually 100",
+        "0:11:01  P0   20 steps/s for 1m, usually 100 steps/s",
         "0:11:02  P0   evidence taken while slow: stacks",
         "0:20:01  P0   100 steps/s again, after 9m of slowness",
     ]
@@ -68,7 +68,7 @@ def test_a_worker_slows_to_a_crawl_and_stays_there():
     worker(world, "P0").pace = 0.2
     world.run(2000.0)
     assert told(world) == [
-        "0:11:01  P0   20 steps/s for 1m, usually 100",
+        "0:11:01  P0   20 steps/s for 1m, usually 100 steps/s",
         "0:11:02  P0   evidence taken while slow: stacks",
         "0:41:01  P0   slow for 30m while no other program is: saves and restarts",
         "0:41:04  P0   stopped on request (slow), exit code 75",
@@ -76,6 +76,7 @@ def test_a_worker_slows_to_a_crawl_and_stays_there():
         "0:41:04  P0   a slot of level light is free",
         "0:41:10  P0   resumed at step 96,741 (last exit: stopped), 0 steps lost (0s, 0.0 % of the attempt)",
         "0:41:10  P0   training began 5.2s after its start",
+        "0:42:09  P0   the restart has helped: its rate is usual again",
     ]
     assert world.core.state.programs["P0"].restarts == 0
 
@@ -87,8 +88,8 @@ def test_all_workers_slow_down_with_their_box():
         worker(world, name).pace = 0.4
     world.run(7200.0)
     assert told(world) == [
-        "0:11:01  P0   40 steps/s for 1m, usually 100",
-        "0:11:01  P1   40 steps/s for 1m, usually 100",
+        "0:11:01  P0   40 steps/s for 1m, usually 100 steps/s",
+        "0:11:01  P1   40 steps/s for 1m, usually 100 steps/s",
         "0:11:01  P1   evidence taken while slow: stacks",
         "0:11:02  P0   evidence taken while slow: stacks",
     ]
@@ -129,7 +130,7 @@ def test_a_worker_beats_on_with_nan():
     worker(world).bad_since_s = world.now_s
     world.run(120.0)
     assert told(world) == [
-        "0:11:01  P0   its losses were not finite in every sample for 1m (610 bad updates so far)",
+        "0:11:01  P0   none of its 610 losses of the last 1m was finite, and earlier ones were",
         "0:11:04  P0   ended because its losses were no longer finite, exit code 75",
         "0:11:04  P0   diverged at step 65,927: rollback 1 of 3: checkpoints from step 59,469 on are set aside; restarts with another random seed",
         "0:11:04  P0   ended because its losses were no longer finite, exit code 75; +0 s",

@@ -187,15 +187,18 @@ class Worker:
         trains = self.resumed is not None
         live_at_s = self.stuck_at_s if self.state == "T" and self.stuck_at_s is not None else (self.live_at_s or now_s)
         moved_at_s = min(now_s, self.at_s) if trains else min(now_s, self.began_s + START_S, self.stuck_at_s or now_s)
+        bad = 0 if self.bad_since_s is None else int(10 * (now_s - self.bad_since_s))
+        updates = bad + int(10 * (min(now_s, self.bad_since_s or now_s) - self.began_s))
         return sample(
             self.token, proc_state=self.state if self.alive else None, live_at_s=live_at_s + offset_s,
             progress_at_s=moved_at_s + offset_s, phase="training" if trains else "restoring",
             phase_since_s=self.began_s + (START_S if trains else 0.0) + offset_s, ready=trains, steps=int(self.steps) if trains else None,
             steps_per_s=self.pace * STEPS_PER_S if trains else None,
-            nan_count=0 if self.bad_since_s is None else int(10 * (now_s - self.bad_since_s)), ckpt_step=self.disk.newest() if self.saves else None,
+            nan_count=bad, ckpt_step=self.disk.newest() if self.saves else None,
             ckpt_at_s=self.saved_at_s + offset_s if self.saves else None, ckpt_count=self.saves,
             ckpt_stall_s=self.save_cost_s if self.saves else None, target=10**9, target_kind="env_steps",
-            episodes=int(self.steps) // 10 if trains and self.figures else None, **(self.figures if trains else {}),
+            episodes=int(self.steps) // 10 if trains and self.figures else None,
+            **({"updates": updates} | self.figures if trains else {}),
         )  # fmt: skip
 
     def look_at_log(self, now_s, offset_s):
@@ -220,7 +223,7 @@ class Worker:
             return found
         return replace(
             found, source="figures", progress_at_s=said.moved_at_s, phase="training", ready=True, steps=said.steps,
-            first_steps=said.first_steps, steps_per_s=said.rate, nan_count=said.nan_count, figures=dict(said.values),
+            first_steps=said.first_steps, steps_per_s=said.rate, nan_count=said.nan_count, losses=said.losses, figures=dict(said.values),
         )  # fmt: skip
 
     def reports(self):

@@ -36,7 +36,8 @@ from supervisor.ports import ahead_s
 
 STORY_KEPT = 60  # lines
 TURNS_AT_ONCE = 500  # in one moment: beyond it the loop spins
-QUIET = facts.Checkpointed | facts.CheckpointSeen | facts.Tallied | facts.IntervalChosen  # facts that go on and on
+# Facts that go on and on.
+QUIET = facts.Checkpointed | facts.CheckpointSeen | facts.Tallied | facts.IntervalChosen | facts.PaceLearned
 ROUTINE = facts.Reviewed | facts.Snapshot  # facts after which nothing is to be seen
 RARE = commands.QuarantineCheckpoint | commands.RollBack  # no daemon killed by chance would meet just these
 GRADUAL = commands.SetControl  # the interval of checkpoints follows the uptime, look by look

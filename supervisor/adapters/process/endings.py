@@ -33,6 +33,7 @@ _LOGS_FILE: Final = "logs.json"
 _CHANNELS: Final = ("stdout", "stderr")
 MAX_LINES: Final = 20
 _TAIL_BYTES: Final = 32 * 1024
+_WARNING_BYTES: Final = 1024 * 1024  # it may stand at the beginning of the output
 _LINE_CHARS: Final = 400
 _JSON_BYTES: Final = 64 * 1024
 _REPORTS_BYTES: Final = 512 * 1024
@@ -78,8 +79,14 @@ def last_log_lines(logs: tuple[str, str], from_bytes: tuple[int, int]) -> tuple[
     return end if at >= len(lines) - MAX_LINES else (lines[at], *end[1:])
 
 
-def _tail(path: str, from_byte: int) -> tuple[str, ...]:
-    text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
+def last_warning(logs: tuple[str, str], from_bytes: tuple[int, int]) -> str:
+    """The last warning in the newest MiB of both logs, without earlier attempts; empty: there is none."""
+    lines = [line for path, begin in zip(logs, from_bytes, strict=True) for line in _tail(path, begin, _WARNING_BYTES)]
+    return reason_line.warning(lines)
+
+
+def _tail(path: str, from_byte: int, most_bytes: int = _TAIL_BYTES) -> tuple[str, ...]:
+    text = read_bounded(path, most_bytes, from_byte).decode("utf-8", "replace")
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return tuple(line[:_LINE_CHARS] for line in lines if line.strip())
 

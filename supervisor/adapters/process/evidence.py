@@ -67,6 +67,7 @@ def take(
         ),
         "stdout": "\n".join(endings.last_lines(logs[0], logs_from[0])),
         "stderr": "\n".join(endings.last_lines(logs[1], logs_from[1])),
+        "warning": endings.last_warning(logs, logs_from),
     }
     return {name: text[-_FIELD_CHARS:] if name.startswith("std") else text[:_STACKS_BYTES]
             for name, text in evidence.items() if text}  # fmt: skip

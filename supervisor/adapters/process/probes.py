@@ -492,7 +492,9 @@ def completed(sample: Sample, spec: ProgramSpec, reading: FigureReading | None) 
     }
     if "target" in gaps:
         gaps["target_kind"] = "env_steps"
+    if "nan_count" in gaps:
+        gaps["losses"] = found.losses
     if sample.steps is None:
-        gaps["first_steps"] = found.first_steps
+        gaps |= {"first_steps": found.first_steps, "fall": found.fall}
     own = {name: value for name, value in found.values.items() if name not in _OWN}
     return replace(sample, **gaps, figures={**own, **sample.figures}, unread=reading.fault)

@@ -69,6 +69,7 @@ KINDS: Final[dict[str, Kind]] = {  # docs/alerts.md has their meanings
     "checkpoint": Kind("3a3c3878e81246749a301ac757785698", _EXPLAIN),
     "unproven": Kind("5f0d1c9a7b7e4f0e9c1d3a4ce2b86d17"),
     "still": Kind("b7c21b0f4d1c4f5e8a3d6f0e92c47a58", _EXPLAIN),
+    "ailing": Kind("d2f0a6c35e814b7c9a40e1b8c7d3f695", _EXPLAIN),
     "unhealthy": Kind("96d83786af3846719fba188c03ee1ead"),
     "unended": Kind("5b8e3d0c7f1a49b2860de4c79f25a1d3", "as its user or root, end the process that the alert names"),
     "background": Kind("c1e6b0f2a7d34e58b9c4d2f10a6e8735", "let the command of {program} stay in the foreground"),

@@ -4,8 +4,12 @@ It is detected in two ways:
 
 * The worker itself exits with code 65: a built-in worker does so after 100 updates in a row that were not finite. It
   applied and saved none of them.
-* A worker continues to send beats, and its count of bad updates grows in every sample with progress for `nan_for_s`: the
-  daemon ends it. One bad batch among good ones is not a divergence.
+* A worker makes progress, and every loss that was read for `nan_for_s` is not finite, at least two of them: the daemon
+  ends it. A finite loss begins that time anew; a look that reads no loss does not. So one bad batch among good ones is
+  not a divergence, and neither load nor the order of readings decides.
+
+A divergence needs a finite loss before it, in the same attempt. An off-policy learner prints `loss=nan` until its first
+update: that is "not yet", and it is never rolled back. After `_NOT_YET` times `nan_for_s` this is reported with an alert.
 
 Rollback 1 sets aside the newest checkpoint and every one saved after the first bad update. The cause of a NaN is older than
 the NaN, so the newest checkpoint is not trusted even if it is older than the first bad update. Rollback 2 and later set
@@ -27,13 +31,46 @@ for ever: a full disk gets freed, a learning rate that diverges does not change.
 
 from __future__ import annotations
 
+from typing import Final
+
 from supervisor.keys import key
 from supervisor.records import Record
+
+_LEAST_BAD: Final = 2
+_NOT_YET: Final = 5.0
 
 
 class DivergenceSettings(Record):
     rollbacks: int = key(3, "number of rollbacks to an older checkpoint before a diverged program is given up")
-    nan_for_s: float = key(60.0, "a worker has diverged when its losses are not finite in every sample for this long")
+    nan_for_s: float = key(60.0, "a worker has diverged when all its losses after a finite one are not finite for this long")
+
+
+class Losses(Record):
+    """The losses of an attempt so far: the newest `bad` are not finite, the first of them at `since_s`.
+
+    `finite`: a finite one was read before. `fine_step`: the newest known step until then.
+    """
+
+    finite: bool = False
+    fine_step: int | None = None
+    bad: int = 0
+    since_s: float | None = None
+
+    def by_beat(
+        self, *, bad: int, updates: float, loss: float | None, loss_before: float | None, at_s: float, step: int | None
+    ) -> Losses:
+        """The losses after a beat with so many more updates, `bad` of them not finite, and its newest finite loss.
+
+        Only a beat without a loss shows by its counts that one was finite: they may be of different moments.
+        """
+        finite = updates > bad if loss is None and loss_before is None else loss is not None and loss != loss_before
+        return self.after(finite=finite, bad=bad, at_s=at_s, step=step)
+
+    def after(self, *, finite: bool, bad: int, at_s: float, step: int | None) -> Losses:
+        """The losses after a reading: whether it shows a finite one, and how many bad ones came after that."""
+        known = Losses(True, step) if finite else self
+        since_s = at_s if known.since_s is None else known.since_s
+        return Losses(known.finite, known.fine_step, known.bad + bad, since_s) if bad else known
 
 
 class RollBack(Record):
@@ -65,6 +102,15 @@ def after(
     )
 
 
-def persists(settings: DivergenceSettings, *, now_s: float, bad_since_s: float | None) -> bool:
-    """Whether a worker has diverged: every sample with progress since `bad_since_s` reported more bad updates."""
-    return bad_since_s is not None and now_s - bad_since_s >= settings.nan_for_s
+def has_diverged(settings: DivergenceSettings, losses: Losses, now_s: float) -> bool:
+    """Whether a worker that makes progress now has diverged."""
+    return losses.finite and _are_bad_for(losses, now_s, settings.nan_for_s)
+
+
+def never_finite(settings: DivergenceSettings, losses: Losses, now_s: float) -> bool:
+    """Whether no loss of a worker was finite for so long that this is reported."""
+    return not losses.finite and _are_bad_for(losses, now_s, _NOT_YET * settings.nan_for_s)
+
+
+def _are_bad_for(losses: Losses, now_s: float, for_s: float) -> bool:
+    return losses.since_s is not None and losses.bad >= _LEAST_BAD and now_s - losses.since_s >= for_s

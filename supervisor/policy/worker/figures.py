@@ -7,9 +7,9 @@ The rule. A source gives rows, oldest first: numbers by name. A row changes the 
 | `step` | the newest step. A smaller one counts too: the run was rewound. In event files the furthest step counts |
 | `return`, `reward` | the mean return, as the script reports it |
 | `episode_return` | the return of one finished episode: the mean of the newest 100 is shown, and episodes are counted |
-| `loss` | not finite: a bad update. While the newest loss is bad, each new sign of progress is another bad update |
+| `loss` | not finite: a bad update (`divergence.py`). Another text, such as `-`, is no loss |
 | `target` | the step at which the program is done |
-| `steps_per_s` | steps a second. Where no source reports it, the pace of the newest minute |
+| `steps_per_s` | steps a second. Where no source reports it, the pace of the newest minute, from the third step on |
 | `resumed_step` | the step of the checkpoint that the attempt resumed from: as good as a report |
 | any other | a figure of that name; at most 32 of them |
 
@@ -47,7 +47,8 @@ from dataclasses import field, replace
 from typing import Final
 
 from supervisor.keys import script_key
-from supervisor.policy.worker.resume_step import FIRSTS
+from supervisor.policy.worker.divergence import Losses
+from supervisor.policy.worker.resume_step import FIRSTS, beginning
 from supervisor.records import Record
 
 STEP: Final = "step"
@@ -91,6 +92,7 @@ _PACE_S: Final = 60.0
 _END: Final = 0.99  # share of a target that is its end: a script may show its last step before it
 _ABANDONED_S: Final = 1800.0
 _DRAWN_S: Final = 10.0
+_BARS: Final = 4
 _MOST: Final = 2.0**63
 _TRIALS: Final = frozenset({"eval", "test", "val", "valid", "validation"})
 A_PATTERN: Final = 'a pattern inside the directory, such as "runs/**/*.jsonl"'
@@ -170,6 +172,13 @@ class Bar(Record):
         return self.step >= self.target
 
 
+class Fall(Record):
+    """The steps fell back from `furthest`; `firsts` are the first different ones since then, at most three."""
+
+    furthest: int
+    firsts: tuple[int, ...]
+
+
 class Figures(Record):
     """The figures from an attempt's own output so far. None is "not known"."""
 
@@ -181,14 +190,15 @@ class Figures(Record):
     moved_at_s: float | None = None  # time of the newest sign of progress
     moves: int = 0  # number of signs of progress
     values: Mapping[str, float] = field(default_factory=dict)
-    bad: bool = False  # the newest loss was not finite
+    losses: Losses = field(default_factory=Losses)
     rank: int | None = None  # of the source of its steps
     laps: int = 0  # how often they fell to less than half: they begin anew in each epoch
+    fall: Fall | None = None  # the newest one
     given_rate: float | None = None  # steps a second, as the script reports
     returns: tuple[float, ...] = ()  # of the newest episodes
     marks: tuple[tuple[float, int], ...] = ()  # (time, step) of the newest minute
     bar: Bar | None = None  # the one whose steps count
-    other_bar: Bar | None = None  # the newest other one
+    other_bars: tuple[Bar, ...] = ()  # the newest others that are not full: evaluations come between training rows
     drawn: int | None = None  # target of the bar that was drawn last
 
     def is_at(self, target: int | None) -> bool:
@@ -197,11 +207,18 @@ class Figures(Record):
         return self.steps is not None and target is not None and self.steps >= _END * target
 
     @property
+    def newest_firsts(self) -> tuple[int, ...]:
+        """The first different steps, at most three, since the steps began or fell; empty: not known."""
+        if self.fall is not None:
+            return self.fall.firsts
+        return self.first_steps if self.bar is None or self.rank != LOG else self.bar.first_steps
+
+    @property
     def rate(self) -> float | None:
         """Steps a second: as the script reports, else the pace of the newest minute."""
         if self.given_rate is not None:
             return self.given_rate
-        if len(self.marks) < 2:
+        if len(self.marks) < 2 or 0 < len(self.newest_firsts) < FIRSTS:
             return None
         (from_s, low), (until_s, high) = self.marks[0], self.marks[-1]
         return (high - low) / (until_s - from_s)
@@ -267,6 +284,15 @@ def _with_first(first_steps: tuple[int, ...], step: int) -> tuple[int, ...]:
     return (*first_steps, step) if 0 < len(first_steps) < FIRSTS and step != first_steps[-1] else first_steps
 
 
+def _fallen(now: Figures, step: int) -> Fall | None:
+    """The newest fall of the steps once they have come to `step`. One while another is young is part of that."""
+    fall, steps = now.fall, now.steps or 0
+    if step < steps:
+        young = fall is not None and len(fall.firsts) < FIRSTS
+        return Fall(max(steps, fall.furthest) if fall is not None and young else steps, (step,))
+    return fall if fall is None else replace(fall, firsts=_with_first(fall.firsts, step))
+
+
 class _Making:
     """The mutable state of `after`: one look may bring two thousand rows."""
 
@@ -278,7 +304,6 @@ class _Making:
         self._marks = deque(before.marks)
         self._now = before
         self._moves = 0
-        self._bad_rows = 0
         self._moved_at_s = before.moved_at_s
 
     def take(self, row: FigureRow) -> None:
@@ -291,7 +316,7 @@ class _Making:
             if name == STEP:
                 moved = _fits(STEP, value) and self._step(row, int(value))
             else:
-                self._figure(name, value)
+                self._figure(name, value, row.at_s)
         if self._now.bar is not None and self._now.rank == LOG:
             known = self._now.bar.first_steps if self._now.bar.drawn_s >= _DRAWN_S else ()
             self._now = replace(self._now, first_steps=known)
@@ -302,8 +327,8 @@ class _Making:
     def _draw(self, row: FigureRow) -> bool:
         """Take a row of a progress bar; returns whether its steps count."""
         step, target = int(row.values[STEP]), int(row.values[TARGET])
-        bar, other, new = self._now.bar, self._now.other_bar, Bar(target, (step,) if row.whole else (), step, row.at_s)
-        known = next((each for each in (bar, other) if each is not None and each.target == target), new)
+        bar, others, new = self._now.bar, self._now.other_bars, Bar(target, (step,) if row.whole else (), step, row.at_s)
+        known = next((each for each in (bar, *others) if each is not None and each.target == target), new)
         added_s = max(0.0, row.at_s - known.at_s) if self._now.drawn == target else 0.0
         firsts = _with_first(known.first_steps, step)
         seen = replace(
@@ -315,10 +340,11 @@ class _Making:
             return True
         takes_over = seen.drawn_s > bar.drawn_s if bar.is_full else row.at_s - bar.at_s > _ABANDONED_S
         if not takes_over:
-            self._now = replace(self._now, other_bar=None if seen.is_full else seen, drawn=target)
+            kept = [each for each in (*others, seen) if each.target != target or (each is seen and not seen.is_full)]
+            self._now = replace(self._now, other_bars=tuple(kept[-_BARS:]), drawn=target)
             return False
         self._marks.clear()
-        self._now = replace(self._now, bar=seen, other_bar=None, drawn=target)
+        self._now = replace(self._now, bar=seen, other_bars=(), drawn=target)
         return True
 
     def _step(self, row: FigureRow, step: int) -> bool:
@@ -331,7 +357,8 @@ class _Making:
             return False
         elif row.rank != EVENTS or step > (self._now.steps or 0):
             laps = self._now.laps + (step < (self._now.steps or 0) / 2)
-            self._now = replace(self._now, steps=step, first_steps=_with_first(self._now.first_steps, step), laps=laps)
+            fall, firsts = _fallen(self._now, step), _with_first(self._now.first_steps, step)
+            self._now = replace(self._now, steps=step, first_steps=firsts, laps=laps, fall=fall)
         else:  # a curve over another axis: it does not move the step
             return True
         at_s = row.at_s
@@ -342,13 +369,17 @@ class _Making:
         self._marks.append((at_s, step))
         while len(self._marks) > 2 and self._marks[1][0] <= at_s - _PACE_S:
             self._marks.popleft()
+        firsts = self._now.newest_firsts
+        if len(firsts) == FIRSTS and firsts[-1] == step:  # a bar shows 0, then the step of its checkpoint: that is no pace
+            begin, _ = beginning(firsts)
+            self._marks = deque(mark for mark in self._marks if mark[1] >= (begin or 0))
         return True
 
-    def _figure(self, name: str, value: float) -> None:
+    def _figure(self, name: str, value: float, at_s: float) -> None:
         if name == LOSS:
             bad = not math.isfinite(value)
-            self._bad_rows += bad
-            self._now = replace(self._now, bad=bad, nan_count=(self._now.nan_count or 0) + bad)
+            losses = self._now.losses.after(finite=not bad, bad=bad, at_s=at_s, step=self._now.steps)
+            self._now = replace(self._now, losses=losses, nan_count=(self._now.nan_count or 0) + bad)
             if bad:
                 self._values.pop(LOSS, None)
             else:
@@ -383,11 +414,8 @@ class _Making:
             self._values[_BEST] = max(mean, self._values.get(_BEST, mean))
 
     def done(self) -> Figures:
-        nan_count = self._now.nan_count
-        if self._moves and self._now.bad and not self._bad_rows:
-            nan_count = (nan_count or 0) + 1
         return replace(
-            self._now, nan_count=nan_count, moved_at_s=self._moved_at_s, moves=self._before.moves + self._moves,
+            self._now, moved_at_s=self._moved_at_s, moves=self._before.moves + self._moves,
             values=self._values, returns=tuple(self._returns), marks=tuple(self._marks),
         )  # fmt: skip
 

@@ -53,6 +53,7 @@ from supervisor.records import Record
 EXPLODING: Final = "exploding"
 COLLAPSED: Final = "collapsed"
 FALLING: Final = "falling"
+NO_LOSS: Final = "no_loss"  # no finite one so far (`divergence.py`); it is only reported
 ILLNESSES: Final = (EXPLODING, COLLAPSED, FALLING)
 
 TELL: Final = "tell"
@@ -64,7 +65,10 @@ ACTIONS: Final = (TELL, ROLLBACK, NEW_SEED, GIVE_UP)
 _NEAR: Final = 0.1
 _AGAIN: Final = 2.0
 
-WORDS: Final = {EXPLODING: "its Q exploded", COLLAPSED: "its policy collapsed", FALLING: "its return fell"}
+WORDS: Final = {
+    EXPLODING: "its Q exploded", COLLAPSED: "its policy collapsed", FALLING: "its return fell",
+    NO_LOSS: "no loss was finite yet",
+}  # fmt: skip
 
 
 class Returns(Record):

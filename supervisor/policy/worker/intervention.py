@@ -11,7 +11,8 @@ aside, rolls back. The rule:
    alert with the setting that changes this.
 
 Worked example: a program makes no step for half an hour at step 500 and is restarted. It makes no step at 500 again and is
-restarted once more. The third time it is left alone, and an alert names `stall_timeout_s`. At step 501 the count is over.
+restarted once more. The third time it is left alone, and an alert names `stall_timeout_s`. Once the effect was seen, the
+count is over; each kind says what that is (`slowness.py`, `stall.py`, `divergence.py`).
 """
 
 from __future__ import annotations
@@ -22,15 +23,25 @@ from supervisor.records import Record, replace
 
 MOST_FRUITLESS: Final = 2
 
+# Kinds: a restart of a program that makes no steps, or few; a kill for silence; a return to an older checkpoint.
+STILL: Final = "still"
+SLOW: Final = "slow"
+SILENCE: Final = "silence"
+ROLLBACK: Final = "rollback"
+
 
 class Intervention(Record):
-    """The newest one of a kind. `step`: where the program was; `fruitless`: so many in a row, this one included."""
+    """The newest one of a kind. `step`: the furthest at which one without effect was done; `made`: steps of that attempt.
+
+    `fruitless`: so many in a row had no effect, this one included.
+    """
 
     kind: str
     at_s: float
     evidence: str = ""
     replaced: str = ""
     step: int | None = None
+    made: int | None = None
     fruitless: int = 1
 
 
@@ -38,18 +49,25 @@ def newest(done: tuple[Intervention, ...], kind: str) -> Intervention | None:
     return next((each for each in done if each.kind == kind), None)
 
 
-def may_repeat(done: tuple[Intervention, ...], kind: str) -> bool:
+def fruitless(done: tuple[Intervention, ...], kind: str) -> int:
+    """How many of a kind in a row had no effect so far."""
     before = newest(done, kind)
-    return before is None or before.fruitless < MOST_FRUITLESS
+    return 0 if before is None else before.fruitless
+
+
+def may_repeat(done: tuple[Intervention, ...], kind: str) -> bool:
+    return fruitless(done, kind) < MOST_FRUITLESS
 
 
 def noted(done: tuple[Intervention, ...], new: Intervention) -> tuple[Intervention, ...]:
     """The record after one more intervention. It replaces the one before of its kind, and counts on from there."""
     before = newest(done, new.kind)
-    new = new if before is None else replace(new, fruitless=before.fruitless + 1)
+    if before is not None and before.fruitless:
+        steps = [each.step for each in (before, new) if each.step is not None]
+        new = replace(new, step=max(steps, default=None), fruitless=before.fruitless + 1)
     return (*(each for each in done if each.kind != new.kind), new)
 
 
 def helped(done: tuple[Intervention, ...], kind: str) -> tuple[Intervention, ...]:
-    """The record once the effect of this kind was seen."""
-    return tuple(each for each in done if each.kind != kind)
+    """The record once the effect of this kind was seen: the count is over."""
+    return tuple(replace(each, fruitless=0) if each.kind == kind else each for each in done)

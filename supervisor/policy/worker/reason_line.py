@@ -41,6 +41,8 @@ _KILLED: Final = re.compile(
 _JOB: Final = re.compile(r"(\S+: line \d+: )? *\d+ (Done|Exit \d+) .*")  # of a pipe in which another command died
 _BAR: Final = re.compile(r"\d+%\|.*\| *\d")
 _WORD: Final = re.compile(r"\w")
+_WARNING: Final = re.compile(r"(?i)warn|falling back|\bnot? [\w ]*(?:cuda|gpu)|(?:cuda|gpu)\b.* not\b")
+_DEVICE: Final = re.compile(r"(?i)cuda|gpu|\bcpu\b|device|driver|tpu|rocm|float32")
 
 
 def find(lines: Sequence[str]) -> str:
@@ -57,6 +59,12 @@ def find(lines: Sequence[str]) -> str:
     plain = [line.strip() for line in lines if line.strip() and not _JOB.fullmatch(line.strip())]
     spoken = [line for line in plain if _WORD.search(line) and not _BAR.search(line)]
     return next((kind[-1] for kind in (own, others, [line for _, line in found], spoken, plain) if kind), "")
+
+
+def warning(lines: Sequence[str]) -> str:
+    """The newest warning, one about a device first: that tells why a training is slow. Empty: there is none."""
+    warnings = [line.strip() for line in map(plain_text, lines) if _WARNING.search(line) and not _BAR.search(line)]
+    return next(reversed([line for line in warnings if _DEVICE.search(line)] or warnings), "")
 
 
 def unhandled(lines: Sequence[str]) -> str:

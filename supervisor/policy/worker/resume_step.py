@@ -84,6 +84,22 @@ def judge(evidence: Evidence, *, final: bool) -> tuple[str, int]:
     return (SHOWN, first) if evidence.made is None else (UNKNOWN, 0)
 
 
+def after_fall(furthest: int, firsts: tuple[int, ...], saved: frozenset[int]) -> tuple[int | None, bool]:
+    """(The step from which an attempt goes on whose steps fell back; None: it does not, whether a checkpoint has it).
+
+    A launcher restarted its ranks. They go on at most two reports beyond a checkpoint, or, without a known one, at half of
+    the steps or more: an epoch or an evaluation begins near 0. Lines of several ranks that are out of order are no fall.
+    Example: 5,003, then 0, 4,901, 4,902 with a checkpoint at 4,900: it goes on from 4,900, and 103 steps are lost.
+    """
+    first, gap = beginning(firsts)
+    if len(firsts) < FIRSTS or first is None or furthest - first <= _REPORTS * gap:
+        return None, False
+    near = [step for step in saved if 0 <= first - step <= _REPORTS * gap]
+    if near:
+        return max(near), True
+    return (first, False) if not saved and 2 * first >= furthest else (None, False)
+
+
 def beginning(firsts: tuple[int, ...]) -> tuple[int | None, int]:
     """(The step at which the counter begins, steps between its first two reports). A counter that is set begins there."""
     first, *later = firsts or (None,)

@@ -1,20 +1,25 @@
 """A worker that is slow or stands still: recorded with evidence, and restarted only if that lasts.
 
 The rule. The usual rate of a training is the p90 of its own readings (the last 600, without slow times, so that slowness
-does not become usual). A rate below `slow_ratio` of it for `slow_for_s` is SLOW: one incident, with evidence taken at
-that moment: stacks, threads, the host's load and pressure, whether its cgroup is throttled. When the rate is above that
-again, this is recorded, and the incident is over.
+does not become usual). It is recorded, and so it also holds for later attempts with this configuration and level. A rate
+below `slow_ratio` of it for `slow_for_s` is SLOW: one incident, with evidence taken at that moment: stacks, threads, the
+host's load and pressure, whether its cgroup is throttled. When the rate is above that again, this is recorded, and the
+incident is over.
 
 Nothing is killed. If the worker stays slow for `slow_restart_s`, it is asked to save and exit, and restarts, as long as
 
 * no other program is slow: otherwise the box is the cause (heat, a noisy neighbour, a full disk), and a restart would
   only cost time; and
-* it was not restarted for this within the last `slow_restart_every_s`: a restart that did not help will not help soon.
+* it was not restarted for this within the last `slow_restart_every_s`, and not twice without effect (`intervention.py`).
 
 Such a restart never counts as a death: nothing is lost, because the worker saved before it exited.
 
 Worked example: usually 1,000 steps/s, 400 from 10:00 on: SLOW at 10:01. Still slow at 10:31, the others are not: it
 saves, exits and restarts. Slow again at noon: recorded, and left alone until 16:31.
+
+An attempt that was never as fast as earlier ones (CUDA was lost at the restart) is reported after `_ANEW` times
+`slow_for_s`, because caches fill and graphs compile at first. An alert names the last warning in its output. An operator's
+restart makes its rate the usual one.
 
 **No step for long.** The rate is that of the newest steps. So it is unknown once no step came for `factor` x the largest
 time between two steps so far, and at least `floor_s`; the time to the target is unknown too. The first five steps do not
@@ -22,13 +27,17 @@ count (compilation). As long as fewer than three are known, `coarse_floor_s` is 
 
 A program in training whose rate was known then *stands still*: its rate is zero, which is slower than slow. So after
 `slow_for_s` it is SLOW, and after `slow_restart_s` it is asked to save and exit, also if only its log shows steps. Its own
-`stall_timeout_s` takes the place of this. Other programs do not matter: a box that is slow still makes steps. If the next
-attempt stands still beyond the step at which this one did, the restart has helped, and it is restarted again; at the same
-step only after `slow_restart_every_s`. So an evaluation that takes an hour for the first time is ended once at most. Then
-it is left alone, and its length becomes the largest time.
+`stall_timeout_s` takes the place of this. Other programs do not matter: a box that is slow still makes steps.
 
-Worked examples: a script prints 5 steps a second, then spins in a collective whose peer has died. 30 s later its rate is
-unknown, at 90 s it is SLOW, at 31.5 min it is restarted.
+An evaluation looks the same. A later step proves nothing, because the next evaluation comes later, too. So the restart has
+helped only if the same phase is passed: the next attempt begins before the step at which the steps of this one ended, goes
+beyond it, and makes half as many steps more than this one without standing still; or it trains for a day. After two
+restarts without that effect it is left alone, and an alert names `stall_timeout_s`. If steps come again by themselves
+later than a restart was due, that becomes the largest time, and the count is over.
+
+Worked examples. A script prints 5 steps a second, then spins in a collective whose peer has died. 30 s later its rate is
+unknown, at 90 s it is SLOW, at 31.5 min it is restarted. Another one evaluates for an hour every 150 steps, and saves when
+it is asked to leave: it is restarted at 150 and 300. The evaluation at 450 ends, and no later one is interrupted.
 
 Why not kill at once: half of the usual rate still trains, and a restart costs a minute and cures few causes (a leak, a
 library's cache, a fragmented heap). Why not by CPU use: the most common kind of slowness uses 100 % CPU.
@@ -38,6 +47,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from supervisor.policy.worker.intervention import SLOW, STILL, Intervention, may_repeat, newest
 from supervisor.policy.worker.stall import StallSettings
 from supervisor.records import Record
 
@@ -45,11 +55,16 @@ RATES_NEEDED: Final = 60
 RATES_KEPT: Final = 600
 _EXEMPT_STEPS: Final = 5
 STEPS_NEEDED: Final = 3
+_ANEW: Final = 3.0
+_NEW_PACE: Final = 1.25
+_MORE: Final = 1.5
+_DAY_S: Final = 86400.0
 
 
 class Pace(Record):
-    """The newest known step of an attempt, when it came, the largest time between two steps, and how many came."""
+    """The first and the newest known step of an attempt, when that came, the largest time between two, and how many came."""
 
+    first: int | None = None
     step: int | None = None
     at_s: float = 0.0
     gap_s: float = 0.0
@@ -60,9 +75,9 @@ class Pace(Record):
         if step is None or step == self.step:
             return self
         if self.step is None:
-            return Pace(step, now_s)
+            return Pace(step, step, now_s)
         gap_s, count = now_s - awake_at_s, self.count + 1
-        return Pace(step, now_s, gap_s if count == _EXEMPT_STEPS + 1 else max(self.gap_s, gap_s), count)
+        return Pace(self.first, step, now_s, gap_s if count == _EXEMPT_STEPS + 1 else max(self.gap_s, gap_s), count)
 
     def limit_s(self, settings: StallSettings, learned_s: float | None) -> float:
         """How long no step may come. `learned_s` is the largest healthy time without progress of earlier attempts."""
@@ -80,14 +95,41 @@ def is_slow(settings: StallSettings, *, rate: float, usual: float) -> bool:
     return rate < settings.slow_ratio * usual
 
 
-def restart_due(
-    settings: StallSettings, *, now_s: float, since_s: float, others_slow: int, restarted_at_s: float | None,
-    helped: bool = False,
-) -> bool:  # fmt: skip
-    """Whether slowness that began at `since_s` is worth a restart. `restarted_at_s` is the time of the last such restart.
+def is_new_pace(rate: float, known: float | None) -> bool:
+    """Whether the usual rate of an attempt is recorded. Example: 1,000 steps/s on record, now 1,100: no; 1,300: yes."""
+    return known is None or rate > _NEW_PACE * known or rate < known / _NEW_PACE
 
-    `helped`: it stands still beyond the step at which that restart ended it.
+
+def becomes_usual(settings: StallSettings, *, rate: float, known: float | None, slow_s: float, anew: bool) -> bool:
+    """Whether a rate that fell within an attempt is the usual one of later attempts. `anew`: it waits for somebody.
+
+    Example: an off-policy learner makes 2,000 steps/s until its first update, then 150. That is usual after
+    `slow_restart_s`, so an attempt that restores its replay and begins with 150 is not slow.
     """
-    if now_s - since_s < settings.slow_restart_s or others_slow:
+    lasts = slow_s >= settings.slow_restart_s and rate > 0 and not anew
+    return lasts and known is not None and is_slow(settings, rate=rate, usual=known)
+
+
+def after_s(settings: StallSettings, *, anew: bool) -> float:
+    """How long a program is below its usual rate until this is recorded. `anew`: the attempt was never faster."""
+    return _ANEW * settings.slow_for_s if anew else settings.slow_for_s
+
+
+def restart_due(
+    settings: StallSettings, *, now_s: float, since_s: float, others_slow: int, done: tuple[Intervention, ...], still: bool
+) -> bool:
+    """Whether slowness that began at `since_s` is worth a restart. `done` are the interventions so far."""
+    before = newest(done, STILL if still else SLOW)
+    if now_s - since_s < settings.slow_restart_s or not may_repeat(done, STILL if still else SLOW):
         return False
-    return helped or restarted_at_s is None or now_s - restarted_at_s >= settings.slow_restart_every_s
+    soon = before is not None and now_s - before.at_s < settings.slow_restart_every_s
+    return still or not (others_slow or soon)
+
+
+def has_passed(before: Intervention, *, first: int | None, step: int | None, trained_s: float) -> bool:
+    """Whether a restart for steps that did not grow has helped the next attempt, which began at step `first`."""
+    if trained_s >= _DAY_S:
+        return True
+    if first is None or step is None or before.step is None:
+        return False
+    return first < before.step < step and step - first >= _MORE * (before.made or 0)

@@ -13,7 +13,7 @@ itself; beats of the worker's side thread prove nothing:
   `start_timeout_s`;
 * a program that is asked for *witnesses* (it sends neither beats nor notifications): the limit doubles with each kill for
   silence since the program was last healthy, up to `silence_max_s`. A kill that healed nothing shows that the limit was
-  too short;
+  too short. After two such kills it is left alone, and an alert names `stall_timeout_s` (`intervention.py`);
 * a phase may name its own deadline, which counts when it is later than the limit. But no program goes without progress
   for more than `cap_s`, and the operator's `stall_timeout_s` overrides the deadline. The client in a foreign script names
   a deadline for each step: it cannot know which step will evaluate or save.
@@ -52,6 +52,7 @@ from typing import Final
 
 from supervisor.formats import span
 from supervisor.keys import key
+from supervisor.policy.worker.intervention import MOST_FRUITLESS
 from supervisor.policy.worker.witness import WORDS
 from supervisor.records import Record
 
@@ -61,8 +62,12 @@ SUSPENDED: Final = "suspended"  # phase of a job whose cluster lets none of its 
 _MOST_DOUBLINGS: Final = 64  # beyond any limit; keeps 2.0 ** n finite
 
 UNINTERRUPTIBLE: Final = "uninterruptible"
+LEFT_ALONE: Final = "left_alone"
 # The kinds that are reported but not healed, with the reason that `status` shows.
-NOT_HEALED: Final = {UNINTERRUPTIBLE: "no signal reaches it"}
+NOT_HEALED: Final = {
+    UNINTERRUPTIBLE: "no signal reaches it",
+    LEFT_ALONE: "two restarts did not help: set stall_timeout_s to have it restarted",
+}
 
 
 class StallSettings(Record):
@@ -237,6 +242,8 @@ def _classify(settings: StallSettings, reading: Reading) -> tuple[str, Action, s
     if reading.live_at_s is None and reading.witnessed and not _is_told(reading):
         since_s = reading.spawned_at_s if reading.witness_at_s is None else reading.witness_at_s
         because = f"nor has it used CPU time, read or written anything for {span(reading.now_s - since_s)}"
+        if reading.silences >= MOST_FRUITLESS:
+            return LEFT_ALONE, Action.REPORT, f"{because}; {NOT_HEALED[LEFT_ALONE]}"
         return SILENT, Action.HEAL, because
     if reading.live_at_s is None:
         return SILENT, Action.HEAL, "its configuration calls that a stall" if reading.witnessed else "it sends no beats"

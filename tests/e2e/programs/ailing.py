@@ -7,6 +7,7 @@ memory   a real MemoryError (RLIMIT_AS) with a batch above 16
 killed   eats memory until the kernel's OOM killer comes, with a batch above 16, once there is a file `go-on`
 crawl    from step 300 on five times slower, in its first attempt
 breather five times slower from step 300 on until there is a file `go-on` in its run directory
+no-cuda  twenty times slower from its second attempt on, and warns of it
 poison   dies whenever it resumes at step 100
 nan      beats on with losses that are not finite from step 150 on, until it was rolled back
 explode  from step 150 on its Q is 500 times what can be, until it was rolled back; before, it waits for a file `go-on`
@@ -87,7 +88,7 @@ def fall_ill(fault: str, step: int, batch: int, me: Client) -> float:
     if fault == "poison" and step == 120 and me.attempt == 1:
         raise RuntimeError("falls ill")
     slow = step >= 300 and ((fault == "crawl" and me.attempt == 1) or (fault == "breather" and not goes_on(me)))
-    return 0.05 if slow else 0.01
+    return 0.05 if slow else 0.2 if fault == "no-cuda" and me.attempt > 1 else 0.01
 
 
 def goes_on(me: Client) -> bool:
@@ -111,6 +112,8 @@ def main() -> None:
     me.report("resumed", step=step)
     if args.fault == "poison" and step == 100:
         raise RuntimeError("cannot live with checkpoint 100")
+    if args.fault == "no-cuda" and me.attempt > 1:
+        print("UserWarning: CUDA initialization: CUDA unknown error", file=sys.stderr, flush=True)
     me.phase(WorkerPhase.TRAINING, env_steps=step, batch_size=batch)
     bad = 0
     while True:

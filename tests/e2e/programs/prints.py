@@ -1,7 +1,8 @@
 """A script that knows nothing of extralife: it prints lines as CleanRL does, or draws curves with tensorboardX.
 
 `prints.py log|events FILE`: its step lies in FILE every 100 steps, and it goes on from there. `prints.py rows SEED`: it opens
-its file for each row; the steps of a seed begin at a million times the seed, and the loss of an even one is NaN.
+its file for each row; the steps of a seed begin at a million times the seed, and the loss of an even one is NaN from row 20 on.
+The loss of seed 3 is NaN before row 60: it has not learned yet.
 """
 
 import sys
@@ -13,8 +14,9 @@ if sys.argv[1] == "rows":
     table = Path(f"runs/{time.time_ns()}/metrics.jsonl")
     table.parent.mkdir(parents=True)
     for step in range(10**9):
+        is_bad = step >= 20 if seed == 2 else seed == 3 and step < 60
         with table.open("a") as rows:
-            rows.write(f'{{"step": {seed * 10**6 + step}, "loss": {"0.5" if seed % 2 else "NaN"}}}\n')
+            rows.write(f'{{"step": {seed * 10**6 + step}, "loss": {"NaN" if is_bad else "0.5"}}}\n')
         print("a row", flush=True)
         time.sleep(0.05 + seed / 100)
 how, saved = sys.argv[1], Path(sys.argv[2])
