@@ -663,7 +663,7 @@ def test_checkpoints_of_a_second_writer_are_left_out_and_the_start_gets_the_own_
     for step, age_s in ((40, 20.0), (80, 10.0)):
         saved(tmp_path / "work" / f"step={step}.pt")
         os.utime(tmp_path / "work" / f"step={step}.pt", (time.time() - age_s,) * 2)
-    assert daemon.shows((50.0, 1), (20.0, 41), (10.0, 82), found=found).odd == ""
+    assert daemon.shows((50.0, 1), (20.1, 41), (10.1, 82), (0.0, 100), found=found).odd == ""
     for step in range(10_040, 12_000, 40):
         saved(tmp_path / "work" / f"step={step}.pt")
     seen = daemon.shows((9.0, 90), (0.0, 100), found=found)
@@ -715,7 +715,7 @@ def test_numbers_that_do_not_count_the_shown_steps_are_no_steps(tmp_path: Path, 
         saved(tmp_path / "work" / f"epoch={epoch}.pt")
         os.utime(tmp_path / "work" / f"epoch={epoch}.pt", (time.time() - age_s,) * 2)
     for _ in range(2):
-        seen = daemon.shows((50.0, 1), (20.0, 1200), (10.0, 1320), found=found)
+        seen = daemon.shows((50.0, 1), (20.1, 1200), (10.1, 1320), (0.0, 1400), found=found)
     assert (seen.path, seen.step) == (f"{tmp_path}/work/epoch=6.pt", None)
     assert seen.odd.endswith("epoch=6.pt, are not the steps that its output shows: set checkpoint_step")
 

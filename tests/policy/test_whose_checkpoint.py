@@ -7,26 +7,27 @@ import pytest
 from supervisor.policy.worker.whose_checkpoint import Shown
 
 
-def seen(*sightings: tuple[int, int]) -> bool | None:
+def seen(*sightings: tuple[int, int, int]) -> bool | None:
     shown = Shown()
-    for number, step in sightings:
-        shown = shown.saw(number, step)
+    for number, low, high in sightings:
+        shown = shown.saw(number, low, high)
     return shown.counts_steps
 
 
 @pytest.mark.parametrize(
     ("sightings", "counts"),
     [
-        (((40, 41), (80, 80)), True),
-        (((40, 41), (40, 60)), None),  # one checkpoint, seen twice
-        (((1, 9), (2, 9)), None),
-        (((5, 1200), (6, 1320)), False),  # epochs
-        (((4000, 1000), (8000, 2000)), False),  # frames
-        (((40, 41), (10_040, 80)), None),  # another writer
-        (((40, 41), (10_040, 80), (80, 81), (120, 120)), True),
+        (((40, 41, 45), (80, 80, 90)), True),
+        (((200, 20, 220), (400, 220, 420)), True),  # the output is read once a second
+        (((40, 41, 45), (40, 60, 65)), None),  # one checkpoint, seen twice
+        (((1, 9, 12), (2, 9, 12)), None),
+        (((5, 1200, 1210), (6, 1320, 1330)), False),  # epochs
+        (((4000, 1000, 1010), (8000, 2000, 2010)), False),  # frames
+        (((40, 41, 45), (10_040, 80, 85)), None),  # another writer
+        (((40, 41, 45), (10_040, 80, 85), (80, 81, 90), (120, 120, 125)), True),
     ],
 )
-def test_whether_numbers_count_the_shown_steps(sightings: tuple[tuple[int, int], ...], counts: bool | None) -> None:
+def test_whether_numbers_count_the_shown_steps(sightings: tuple[tuple[int, int, int], ...], counts: bool | None) -> None:
     assert seen(*sightings) is counts
 
 

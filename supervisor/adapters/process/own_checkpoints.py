@@ -798,9 +798,10 @@ class OwnCheckpoints:
             return
         for _, number, written_s in sorted(result.rows, key=lambda row: row[2]):
             at_s = written_s - ahead_s(self._clock)
-            steps = [step for mark_s, step in watched.marks if mark_s <= at_s + _SAME_S]
-            if number is not None and steps and written_s >= result.starts[-1]:
-                shown = shown.saw(number, steps[-1])
+            before = [step for mark_s, step in watched.marks if mark_s <= at_s]
+            after = [step for mark_s, step in watched.marks if mark_s > at_s]
+            if number is not None and before and after and written_s >= result.starts[-1]:
+                shown = shown.saw(number, before[-1], after[0])
         watched.shown = shown
 
     def _displaced(self, watched: _Watched) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class Shown(Record):
     """What the output of a program has shown. None: nothing yet.
 
     `before`: the steps of earlier attempts; `first` and `steps`: the first and the newest one of this attempt.
-    `sightings`: (number, step that was shown then) of the first checkpoints of an attempt that began from nothing.
+    `sightings`: (number, whether it fits the step that was shown then) of an attempt that began from nothing.
     `counts_steps`: whether the numbers count the shown steps.
     """
 
@@ -49,7 +49,7 @@ class Shown(Record):
     steps: int | None = None
     target: int | None = None
     configured: bool = False  # the target is that of the configuration
-    sightings: tuple[tuple[int, int], ...] = ()
+    sightings: tuple[tuple[int, bool], ...] = ()
     counts_steps: bool | None = None
 
     @property
@@ -63,14 +63,13 @@ class Shown(Record):
         """The next attempt begins."""
         return replace(self, before=self.total or 0, first=None, steps=None, sightings=())
 
-    def saw(self, number: int, step: int) -> Shown:
-        """A checkpoint with this number was written at this step."""
-        if self.counts_steps is not None or step < _LEAST_SHOWN or number in dict(self.sightings):
+    def saw(self, number: int, low: int, high: int) -> Shown:
+        """A checkpoint with this number was written between these two shown steps."""
+        if self.counts_steps is not None or low < _LEAST_SHOWN or number in dict(self.sightings):
             return self
-        seen = (*self.sightings, (number, step))
-        fits = [step <= _FACTOR * number and number <= _FACTOR * step for number, step in seen[-_NEEDED:]]
-        known = fits[0] if len(fits) == _NEEDED and len(set(fits)) == 1 else None
-        return replace(self, sightings=seen[-_NEEDED:], counts_steps=known)
+        seen = (*self.sightings, (number, low <= _FACTOR * number and number <= _FACTOR * high))[-_NEEDED:]
+        fits = {each for _, each in seen}
+        return replace(self, sightings=seen, counts_steps=fits.pop() if len(seen) == _NEEDED and len(fits) == 1 else None)
 
     def limit(self, numbers: Sequence[int]) -> int | None:
         """The largest number that may be of this training; None: not known. `numbers`: all that lie there."""
