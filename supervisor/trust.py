@@ -32,6 +32,12 @@ def why_untrusted(path: str | os.PathLike[str], uid: int | None = None) -> str:
     yet, the nearest directory above it is checked. Raises OSError if a directory on the way is unreadable.
     """
     uid = os.geteuid() if uid is None else uid
+    return why_movable(path, uid) or _planted(Path(path), uid)
+
+
+def why_movable(path: str | os.PathLike[str], uid: int | None = None) -> str:
+    """The same without a look at the files that are already in it: why another user could decide where the path leads."""
+    uid = os.geteuid() if uid is None else uid
     trusted = _trusted(uid)
     target = Path(os.path.abspath(path))  # noqa: PTH100  resolving would skip the links, and they count
     for directory, found in _way(target):
@@ -45,7 +51,7 @@ def why_untrusted(path: str | os.PathLike[str], uid: int | None = None) -> str:
             who = _writers(found, uid)
             if who:
                 return f"{who} may write to {directory} (mode {stat.S_IMODE(found.st_mode):04o})"
-    return _planted(target, uid)
+    return ""
 
 
 def _way(target: Path) -> Iterator[tuple[Path, os.stat_result]]:

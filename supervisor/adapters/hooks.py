@@ -15,7 +15,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from supervisor import as_user, users
 from supervisor.adapters import leftovers, procfs
+from supervisor.config.programs import SECRET
 from supervisor.files import held
 from supervisor.formats import span
 from workers import contract
@@ -24,13 +26,15 @@ _HALF_BYTES: Final = 32 * 1024  # of a longer output only the beginning and the 
 _MOST_ERROR_CHARS: Final = 300
 
 
-def environ() -> dict[str, str]:
+def environ(user: str = "") -> dict[str, str]:
     """The daemon's environment without the variables that systemd set for the daemon alone.
 
-    A command that inherits those could confuse the service.
+    A command that inherits those could confuse the service. A command of another user also inherits no secret of the daemon.
     """
     kept = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
-    return kept | leftovers.mark(of_user=True)
+    if as_user.other(user) is not None:
+        kept = {key: value for key, value in kept.items() if not SECRET.search(key)}
+    return kept | (users.find(user).env if user else {}) | leftovers.mark(of_user=True)
 
 
 def attempt(argv: Sequence[str], data: str, timeout_s: float, **more: Any) -> tuple[str, str]:
@@ -48,16 +52,22 @@ def attempt(argv: Sequence[str], data: str, timeout_s: float, **more: Any) -> tu
 
 def run(
     argv: Sequence[str], timeout_s: float, *, env: Mapping[str, str] | None = None, data: str = "", cwd: str = "/",
-    stop_fd: int | None = None, errors: bool = True, **whose: Any,
+    stop_fd: int | None = None, errors: bool = True, user: str = "",
 ) -> tuple[int | None, str]:  # fmt: skip
     """(exit status, output); the status is None if it was killed: too late, or `stop_fd` became readable.
 
-    `errors`: the output includes standard error. `whose`: arguments of Popen. Raises OSError if it cannot be started.
+    `errors`: the output includes standard error. `user`: whose command it is. Raises OSError if it cannot be started.
     """
-    with held(os.memfd_create("stdin") if data else os.open(os.devnull, os.O_RDONLY)) as stdin:
+    with contextlib.ExitStack() as stack:
+        stdin = stack.enter_context(held(os.memfd_create("stdin") if data else os.open(os.devnull, os.O_RDONLY)))
         if data:
             os.write(stdin, data.encode("utf-8", "replace"))
             os.lseek(stdin, 0, os.SEEK_SET)
+        if whose := as_user.popen_as(user):  # Popen enters the directory as root, who may enter every one
+            with as_user.acting_as(user):
+                directory = stack.enter_context(held(os.open(f"{cwd}/.", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)))
+            cwd = f"/proc/self/fd/{directory}"
+        stack.enter_context(as_user.as_daemon())
         process = subprocess.Popen(
             argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
             env=environ() if env is None else dict(env), cwd=cwd, process_group=0, **whose,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from supervisor.as_user import acting_as, log_user
 from supervisor.config.scripts import words
 from supervisor.config.tables import Parsers, given, refuse_unknown, settings_of
 from supervisor.config.validation import DEFAULT, Origin, Section, shown
@@ -18,6 +19,7 @@ from supervisor.model.settings import LOG_AUTO, LOG_NONE, ProgramSpec, Progress
 from supervisor.policy.worker.placeholders import uses
 from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.policy.worker.step_in_name import parsed
+from supervisor.trust import why_movable
 from supervisor.users import UnknownUser, is_another, refusal
 
 _LEAST_BYTES: Final = 4096  # as in [daemon]: a smaller log would be copied every few lines
@@ -80,6 +82,17 @@ def _check_reach(section: Section, spec: ProgramSpec) -> None:
     }
     for key in (key for key, is_used in used.items() if is_used):
         section.refuse(key, f"cannot use {{run_dir}}, because {whose}; name a directory of its own")
+    patterns = {"checkpoint_glob": spec.checkpoint_glob, "progress_glob": spec.progress_glob}
+    for key in (key for key, pattern in patterns.items() if pattern and not pattern.startswith("/") and not spec.directory):
+        section.refuse(key, f"needs directory, because {whose}; name a directory of its own")
+    for key in ("stdout_log", "stderr_log"):
+        place = getattr(spec, key)
+        if place not in (LOG_AUTO, LOG_NONE) and (user := log_user(place, spec.user)):
+            with acting_as(user):
+                may_write = os.access(Path(place).parent, os.W_OK | os.X_OK, effective_ids=True)
+            if not may_write:
+                why = why_movable(Path(place).parent)
+                section.warn(key, f"{why}, so user {user!r} opens this log, but may not write there; name another directory")
 
 
 # --- its own checkpoints --------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ _OPTIONS: Final = {name: Setting.plain(each) for name, each in OPTIONS.items()} 
 }
 _NAMES_GPU: Final = re.compile(r"[0-9]|GPU-|MIG-")
 _ENV_NAME: Final = re.compile(r"[^=\0]+")
-_SECRET: Final = re.compile(r"key|token|secret|passw|pwd|credential|auth|cookie|private|signature", re.IGNORECASE)
+SECRET: Final = re.compile(r"key|token|secret|passw|pwd|credential|auth|cookie|private|signature", re.IGNORECASE)
 _LOGIN: Final = re.compile(r"://[^/@\s]*:[^/@\s]*@")  # a URL with a password in it
 _THREAD_CAPS: Final = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _KNOWN_GAMES: Final = (*GAMES, *EXTRA_GAMES)
@@ -148,7 +148,7 @@ def _env(section: Section, *, builtin: bool) -> dict[str, str]:
         return {}
     inner = Section(section.validation, (*section.path, "env"), table)
     for variable, value in table.items():
-        secret = _SECRET.search(variable) is not None
+        secret = SECRET.search(variable) is not None
         if not _ENV_NAME.fullmatch(variable):
             inner.refuse(variable, ": a variable's name is not empty and holds neither = nor NUL")
         elif variable in SET_BY_US:

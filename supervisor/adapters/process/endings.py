@@ -19,6 +19,7 @@ from typing import Any, Final
 from supervisor.adapters import procfs
 from supervisor.adapters.host.kernel_log import KernelLog
 from supervisor.adapters.process import cgroups
+from supervisor.as_user import log_at
 from supervisor.files import read_bounded
 from supervisor.model.inputs import Ending, Report
 from supervisor.model.settings import Paths, ProgramSpec
@@ -79,7 +80,8 @@ def last_log_lines(logs: tuple[str, str], from_bytes: tuple[int, int]) -> tuple[
 
 
 def _tail(path: str, from_byte: int) -> tuple[str, ...]:
-    text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
+    with log_at(path):
+        text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return tuple(line[:_LINE_CHARS] for line in lines if line.strip())
 

@@ -33,6 +33,7 @@ from supervisor.adapters import durable, hooks
 from supervisor.adapters.process import checkpoints, whole_files
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.threads import Tasks
+from supervisor.as_user import acting_as, as_daemon
 from supervisor.files import held, text
 from supervisor.formats import span
 from supervisor.model.commands import Spawn
@@ -43,6 +44,7 @@ from supervisor.policy.worker.newest_whole import DOUBTED, DOUBTFUL, TORN, UNREA
 from supervisor.policy.worker.step_in_name import StepRule, parsed
 from supervisor.ports import Clock, Inbox, ahead_s
 from supervisor.records import Record
+from supervisor.users import UnknownUser
 from workers import contract
 
 log = structlog.get_logger()
@@ -88,6 +90,7 @@ class Place(Record):
     directory: str = ""
     run_dir: str = ""
     shared: bool = False  # other machines write there
+    user: str = ""  # of the program, if it has one: all that is done there is done as this user
 
 
 def place_of(spec: ProgramSpec, run_dir: str, *, shared: bool = False) -> Place | None:
@@ -101,7 +104,7 @@ def place_of(spec: ProgramSpec, run_dir: str, *, shared: bool = False) -> Place 
         base = os.path.join(base, parts.pop(0))  # noqa: PTH118
     return Place(
         base, tuple(parts), parsed(spec.checkpoint_step), spec.checkpoint_check, spec.checkpoint_check_timeout_s,
-        spec.env, directory, run_dir, shared,
+        spec.env, directory, run_dir, shared, spec.user,
     )  # fmt: skip
 
 
@@ -236,7 +239,7 @@ def noted_of(place: Place) -> Noted:
 
     A start in the future was noted before the clock was set right: it is left out. Otherwise none of its files were copied.
     """
-    with contextlib.suppress(OSError, TypeError, ValueError, AttributeError):
+    with contextlib.suppress(OSError, TypeError, ValueError, AttributeError), as_daemon():
         body, now_wall_s = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}"), time.time()
         body = body if isinstance(body, dict) else {"starts": body or ()}  # an earlier version wrote the starts alone
         past = tuple(at_s for each in body["starts"] if (at_s := float(each)) <= now_wall_s)
@@ -394,7 +397,8 @@ def _own_check(place: Place, path: str) -> str:
     """Run `checkpoint_check`: empty for exit code 0, else its last line. Raises _NoAnswer when it gives no answer."""
     try:
         code, output = hooks.run(
-            [*place.check, path], place.check_timeout_s, env=hooks.environ() | dict(place.env), cwd=place.directory
+            [*place.check, path], place.check_timeout_s, env=hooks.environ(place.user) | dict(place.env),
+            cwd=place.directory, user=place.user,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         raise _NoAnswer(f"checkpoint_check cannot be started: {error}") from error
@@ -671,7 +675,8 @@ class OwnCheckpoints:
         try:
             with watched.guard:
                 found, before = self._look(watched, running=True), watched.reported
-                self._copy_if_due(watched)
+                with contextlib.suppress(UnknownUser), acting_as(watched.place.user):
+                    self._copy_if_due(watched)
                 found = replace(found, note=found.note or watched.no_copy)
                 # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
                 moved_s = abs((found.saved_at_s or 0.0) - ((before and before.saved_at_s) or 0.0))
@@ -724,11 +729,12 @@ class OwnCheckpoints:
     def _look(self, watched: _Watched, *, running: bool, budget: Budget | None = None, **more: Any) -> OwnCheckpoint:
         watched.result = None
         try:
-            watched.result = watched.scanner.scan(
-                watched.place, budget or Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
-            )
+            with acting_as(watched.place.user):
+                watched.result = watched.scanner.scan(
+                    watched.place, budget or Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
+                )
             return watched.result.as_input(self._clock)
-        except Unanswered as error:
+        except (Unanswered, UnknownUser) as error:
             return OwnCheckpoint(sure=False, error=str(error))
         except Exception as error:
             lack.check(error)
@@ -759,12 +765,13 @@ class OwnCheckpoints:
                 if not done.set_running_or_notify_cancel():  # too late: the attempt may have saved under one of these names
                     return
                 try:
-                    found, left = self._prepare(watched, command)
-                    result = watched.result or Result(watched.place)
-                    if (last := newest_whole.last_resort(result.looked)) is not None:
-                        found = result.as_input(self._clock, last)
-                    with contextlib.suppress(OSError):
-                        found = replace(found, stale=stale_name(found.path))
+                    with acting_as(watched.place.user):
+                        found, left = self._prepare(watched, command)
+                        result = watched.result or Result(watched.place)
+                        if (last := newest_whole.last_resort(result.looked)) is not None:
+                            found = result.as_input(self._clock, last)
+                        with contextlib.suppress(OSError):
+                            found = replace(found, stale=stale_name(found.path))
                     watched.reported = found
                     _note_start(watched.place, watched.scanner.doubtful(result), watched.scanner.ahead)
                     done.set_result((found, left))
