@@ -135,7 +135,7 @@ def note_logs(users_of_logs: Mapping[str, str]) -> None:
 
 def log_user(path: str, name: str) -> str:
     """As whom the log of this user's program is opened: as that user, if others than root decide where its path leads."""
-    return name if other(name) is not None and trust.why_movable(Path(path).parent) else ""
+    return name if other(name) is not None and trust.why_movable(Path(path).parent, must_exist=True) else ""
 
 
 def log_at(path: str) -> contextlib.AbstractContextManager[None]:

@@ -82,16 +82,17 @@ def _check_reach(section: Section, spec: ProgramSpec) -> None:
     }
     for key in (key for key, is_used in used.items() if is_used):
         section.refuse(key, f"cannot use {{run_dir}}, because {whose}; name a directory of its own")
-    patterns = {"checkpoint_glob": spec.checkpoint_glob, "progress_glob": spec.progress_glob}
-    for key in (key for key, pattern in patterns.items() if pattern and not pattern.startswith("/") and not spec.directory):
-        section.refuse(key, f"needs directory, because {whose}; name a directory of its own")
+    below = () if spec.directory else ("checkpoint_glob", "progress_glob", "json_lines", "csv_glob", "events_glob")
+    for key in (key for key in below if (pattern := section.body.get(key)) and not pattern.startswith("/")):
+        section.refuse(key, f"needs `directory`, because {whose}; name a directory of its own")
     for key in ("stdout_log", "stderr_log"):
         place = getattr(spec, key)
-        if place not in (LOG_AUTO, LOG_NONE) and (user := log_user(place, spec.user)):
+        parent = Path(place).parent
+        if place not in (LOG_AUTO, LOG_NONE) and parent.is_dir() and (user := log_user(place, spec.user)):
             with acting_as(user):
-                may_write = os.access(Path(place).parent, os.W_OK | os.X_OK, effective_ids=True)
+                may_write = os.access(parent, os.W_OK | os.X_OK, effective_ids=True)
             if not may_write:
-                why = why_movable(Path(place).parent)
+                why = why_movable(parent)
                 section.warn(key, f"{why}, so user {user!r} opens this log, but may not write there; name another directory")
 
 

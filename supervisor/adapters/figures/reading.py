@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from supervisor.adapters.figures import owners
 from supervisor.adapters.tfrecord import event, is_whole, recovered
-from supervisor.as_user import acting_as, as_daemon, log_user
+from supervisor.as_user import acting_as, as_daemon, log_user, other
 from supervisor.files import held, open_regular, read, was_at
 from supervisor.policy.worker.figures import (
     CSV,
@@ -191,6 +191,8 @@ class _Reader:
         """The worker's descriptor of a log that was taken away under it, as logrotate does; empty: the log is in place."""
         cursor = self._answer.cursors.get(path)
         if cursor is None:  # an earlier daemon has read it
+            if other(self._request["user"]):  # in a mount namespace of its own, that user may give any file this name
+                return ""
             return next((each for each in self._request["opened"] if was_at(each, path)), "")
         if _file(path) == cursor.file:
             return ""

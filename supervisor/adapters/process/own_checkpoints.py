@@ -104,7 +104,7 @@ def place_of(spec: ProgramSpec, run_dir: str, *, shared: bool = False) -> Place 
         base = os.path.join(base, parts.pop(0))  # noqa: PTH118
     return Place(
         base, tuple(parts), parsed(spec.checkpoint_step), spec.checkpoint_check, spec.checkpoint_check_timeout_s,
-        spec.env, directory, run_dir, shared, spec.user,
+        spec.env, spec.directory or ("/" if spec.user else run_dir), run_dir, shared, spec.user,
     )  # fmt: skip
 
 
