@@ -136,7 +136,7 @@ def _make_room_for_logs(paths: Paths, spec: ProgramSpec) -> None:
     for place in {paths.log_of(spec, each) for each in ("stdout", "stderr")} - {None}:
         assert place is not None  # noqa: S101  for the type checker
         if as_user.log_user(place, spec.user):
-            with as_user.acting_as(spec.user), contextlib.suppress(FileNotFoundError):
+            with as_user.acting_as(spec.user), contextlib.suppress(OSError):  # the shim reports it
                 if Path(place).lstat().st_uid == 0 and not os.access(place, os.W_OK, effective_ids=True):
                     files.put_away(place)
 
