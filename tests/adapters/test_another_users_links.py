@@ -537,12 +537,12 @@ def status_of_this_thread() -> dict[str, list[str]]:
 
 
 def test_only_the_calling_thread_acts_as_the_user_and_only_within_the_block(box: Box) -> None:
-    before, ask, told, elsewhere = status_of_this_thread(), threading.Event(), threading.Event(), list[bool]()
+    before, ask, answered, elsewhere = status_of_this_thread(), threading.Event(), threading.Event(), list[bool]()
 
     def other_thread() -> None:
         ask.wait(60)
         elsewhere.append(may_enter(box.vault / "ck1") or may_enter(box.state))
-        told.set()
+        answered.set()
 
     begun_before = threading.Thread(target=other_thread)
     begun_before.start()
@@ -559,7 +559,7 @@ def test_only_the_calling_thread_acts_as_the_user_and_only_within_the_block(box:
             assert may_enter(box.state)
         assert not may_enter(box.state)
         ask.set()
-        assert told.wait(60)
+        assert answered.wait(60)
         raise ZeroDivisionError
     assert elsewhere == [True, True]
     assert status_of_this_thread() == before
