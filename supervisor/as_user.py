@@ -16,10 +16,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +33,7 @@ from supervisor.users import User
 # glibc's own setgroups changes all threads, so this is the only one by number; the kernel's answer is checked in any case.
 _SETGROUPS: Final = {"x86_64": 116, "aarch64": 159, "riscv64": 159, "ppc64le": 81, "s390x": 206}
 _CAPABILITIES_V3: Final = 0x20080522  # capset(2)
+_FRESH_S: Final = 60.0  # a directory service may be slow, and the logs of each program are looked at every second
 _COPY: Final = re.compile(r"\.\d+$")
 _libc: Final = ctypes.CDLL(None)
 _libc.setfsuid.restype = _libc.setfsgid.restype = ctypes.c_uint32
@@ -58,8 +61,13 @@ def other(name: str) -> User | None:
     """The user of this name, if only root can act as that user and this process is root's. Raises UnknownUser."""
     if not name or os.geteuid() != 0:
         return None
-    found = users.find(name)
+    found = _found(name, int(time.clock_gettime(time.CLOCK_BOOTTIME) // _FRESH_S))
     return None if found.uid == 0 else found
+
+
+@functools.lru_cache(maxsize=64)
+def _found(name: str, _period: int) -> User:
+    return users.find(name)
 
 
 @contextlib.contextmanager

@@ -59,6 +59,7 @@ def run(
     `errors`: the output includes standard error. `user`: whose command it is. Raises OSError if it cannot be started.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(as_user.as_daemon())  # to kill it, too
         stdin = stack.enter_context(held(os.memfd_create("stdin") if data else os.open(os.devnull, os.O_RDONLY)))
         if data:
             os.write(stdin, data.encode("utf-8", "replace"))
@@ -67,19 +68,18 @@ def run(
             with as_user.acting_as(user):
                 directory = stack.enter_context(held(os.open(f"{cwd}/.", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)))
             cwd = f"/proc/self/fd/{directory}"
-        stack.enter_context(as_user.as_daemon())
         process = subprocess.Popen(
             argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
             env=environ() if env is None else dict(env), cwd=cwd, process_group=0, **whose,
         )  # fmt: skip
-    try:
-        output, ended = _read(process, time.monotonic() + timeout_s, stop_fd)
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # before it is reaped: until then, nothing else gets its process id
-        code = process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        try:
+            output, ended = _read(process, time.monotonic() + timeout_s, stop_fd)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # before it is reaped: until then, nothing else gets its process id
+            code = process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
     return (code if ended else None), output.decode("utf-8", "replace")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -31,6 +32,7 @@ from supervisor.adapters.copies import own, put_back, store
 from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.copies.store import Task
 from supervisor.adapters.figures import reading
+from supervisor.adapters.main_log import MainLog
 from supervisor.adapters.offsite import staging
 from supervisor.adapters.process import endings, evidence, growth, health_checks, logs, own_checkpoints, processes, trees
 from supervisor.adapters.process.own_checkpoints import OwnCheckpoints, Place, place_of
@@ -582,6 +584,16 @@ def test_a_user_that_the_kernel_or_the_box_does_not_know_stops_the_work(box: Box
 def test_a_command_is_started_as_the_user_also_by_a_thread_that_acts_as_that_user(box: Box) -> None:
     with acting_as("nobody"):
         assert hooks.run(["id", "-u"], 20.0, user="nobody") == (0, "65534\n")
+        assert hooks.run(["sleep", "1000"], 0.1, user="nobody") == (None, ""), "it is killed, which root alone may"
+
+
+def test_a_thread_that_acts_as_a_user_logs_as_the_daemon(box: Box) -> None:
+    path = box.state / "extralife.log"
+    handler = MainLog(str(path), max_bytes=10**6, backups=1)
+    with acting_as("nobody"):
+        handler.handle(logging.makeLogRecord({"msg": "seen", "levelno": logging.INFO}))
+    handler.close()
+    assert (path.read_text(), path.owner()) == ("seen\n", "root")
 
 
 def test_a_daemon_without_root_acts_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:

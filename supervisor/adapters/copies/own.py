@@ -28,7 +28,6 @@ from supervisor.as_user import acting_as, as_daemon, other
 from supervisor.files import held, open_regular
 from supervisor.policy.worker.newest_whole import Candidate
 from supervisor.records import Record
-from supervisor.users import UnknownUser
 from workers import contract
 
 FOLDER: Final = "own"
@@ -118,7 +117,7 @@ def save(place: Place | Waiting, target: Path, on_progress: ProgressCallback) ->
             if (newest := found.choice.newest) is not None:
                 return copy_checkpoint(place, newest, scanner.known[newest.path].files, target, on_progress)
             why = f"{found.looked[0].path}: {found.looked[0].why}"
-        except (Unanswered, UnknownUser) as error:
+        except (Unanswered, PermissionError) as error:
             return str(error)
         except (FileNotFoundError, Changed, ValueError, whole_files.TooMany) as error:
             why = f"{newest.path if newest else place.base} changed while it was copied ({error})"

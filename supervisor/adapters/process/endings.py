@@ -80,8 +80,11 @@ def last_log_lines(logs: tuple[str, str], from_bytes: tuple[int, int]) -> tuple[
 
 
 def _tail(path: str, from_byte: int) -> tuple[str, ...]:
-    with log_at(path):
-        text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
+    try:
+        with log_at(path):
+            text = read_bounded(path, _TAIL_BYTES, from_byte).decode("utf-8", "replace")
+    except PermissionError:  # no work can be done as that user
+        return ()
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return tuple(line[:_LINE_CHARS] for line in lines if line.strip())
 

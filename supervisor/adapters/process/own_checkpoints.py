@@ -44,7 +44,6 @@ from supervisor.policy.worker.newest_whole import DOUBTED, DOUBTFUL, TORN, UNREA
 from supervisor.policy.worker.step_in_name import StepRule, parsed
 from supervisor.ports import Clock, Inbox, ahead_s
 from supervisor.records import Record
-from supervisor.users import UnknownUser
 from workers import contract
 
 log = structlog.get_logger()
@@ -675,7 +674,7 @@ class OwnCheckpoints:
         try:
             with watched.guard:
                 found, before = self._look(watched, running=True), watched.reported
-                with contextlib.suppress(UnknownUser), acting_as(watched.place.user):
+                with contextlib.suppress(PermissionError), acting_as(watched.place.user):
                     self._copy_if_due(watched)
                 found = replace(found, note=found.note or watched.no_copy)
                 # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
@@ -734,7 +733,7 @@ class OwnCheckpoints:
                     watched.place, budget or Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
                 )
             return watched.result.as_input(self._clock)
-        except (Unanswered, UnknownUser) as error:
+        except (Unanswered, PermissionError) as error:
             return OwnCheckpoint(sure=False, error=str(error))
         except Exception as error:
             lack.check(error)
