@@ -136,9 +136,12 @@ def popen_as(name: str) -> dict[str, Any]:
 # --- logs -----------------------------------------------------------------------------------------------------------------
 
 
-def note_logs(users_of_logs: Mapping[str, str]) -> None:
-    """Note whose program writes a log, by its path; empty: the daemon's. Earlier ones stay known."""
-    _logs.update(users_of_logs)
+def note_logs(users_of_logs: Mapping[str, str], *, former: bool = False) -> None:
+    """Note whose program writes a log, by its path; empty: the daemon's. Earlier ones stay known.
+
+    `former`: of an earlier configuration.
+    """
+    _logs.update({**users_of_logs, **_logs} if former else users_of_logs)
 
 
 def log_user(path: str, name: str) -> str:

@@ -490,7 +490,7 @@ def _free(shared: dict[bytes, int], user: "dict[str, Any] | None") -> list[str]:
         return []  # not known who else uses them
     try:
         return _remove(shared) if user is None else _as_user(user, lambda: _remove(shared))
-    except OSError:
+    except (OSError, StartRefused):
         return []
 
 

@@ -1,7 +1,7 @@
 """Runs a command of the operator within a time limit: its exit status and its output, and nothing of it stays behind.
 
-The command is the leader of a process group, which is killed as one. It stays in the daemon's session, because the daemon
-takes children in other sessions for orphans of workers. Nothing here needs room on a disk.
+The command is the leader of a process group, which is killed as one. It stays in the daemon's session, unless it is another
+user's: the daemon takes children in other sessions for orphans of workers. Nothing here needs room on a disk.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ def environ(user: str = "") -> dict[str, str]:
     A command that inherits those could confuse the service. A command of another user also inherits no secret of the daemon.
     """
     kept = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
-    if as_user.other(user) is not None:
+    is_other = as_user.other(user) is not None
+    if is_other:
         kept = {key: value for key, value in kept.items() if not SECRET.search(key)}
-    return kept | (users.find(user).env if user else {}) | leftovers.mark(of_user=True)
+    return kept | (users.find(user).env if user else {}) | leftovers.mark(of_user=not is_other)
 
 
 def attempt(argv: Sequence[str], data: str, timeout_s: float, **more: Any) -> tuple[str, str]:
@@ -68,9 +69,10 @@ def run(
             with as_user.acting_as(user):
                 directory = stack.enter_context(held(os.open(f"{cwd}/.", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)))
             cwd = f"/proc/self/fd/{directory}"
+            whose["start_new_session"] = True  # it could type into the terminal of the daemon's session
         process = subprocess.Popen(
             argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
-            env=environ() if env is None else dict(env), cwd=cwd, process_group=0, **whose,
+            env=environ() if env is None else dict(env), cwd=cwd, **(whose or {"process_group": 0}),
         )  # fmt: skip
         try:
             output, ended = _read(process, time.monotonic() + timeout_s, stop_fd)

@@ -191,6 +191,11 @@ class Box:
             world.close()
 
 
+@pytest.fixture(autouse=True)
+def no_logs_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(as_user, "_logs", {})
+
+
 @pytest.fixture(params=[True, False], ids=["closed directory", "closed files"])
 def box(request: pytest.FixtureRequest) -> Iterator[Box]:
     base = Path(tempfile.mkdtemp(dir="/tmp"))
@@ -370,6 +375,16 @@ def shows_the_last_lines(box: Box) -> object:
     return endings.last_lines(str(box.log))
 
 
+def shows_the_last_lines_at_a_former_place(box: Box) -> object:
+    """The configuration has changed since the attempt began, and another daemon runs."""
+    attempt = Path(box.paths.attempt_dir("Pong", 1, "t1"))
+    attempt.mkdir(parents=True)
+    endings.note_logs(box.paths, box.spec, 1, "t1")
+    as_user._logs.clear()
+    box.strike()
+    return endings.last_lines(endings.logs_of(box.paths, "Pong", 1, "t1")[0])
+
+
 def makes_room_for_its_log(box: Box) -> object:
     with files.held(os.open(box.home / "roots", os.O_WRONLY | os.O_CREAT, 0o640)):  # as an earlier release has left it
         pass
@@ -406,6 +421,7 @@ HANDS: dict[Hand, Callable[[Box, object], bool]] = {  # with the proof that it h
     clears: lambda _, size: size == 0,
     shows_the_end: lambda _, chunks: all(str(MINE) in str(each) for each in (chunks[0], chunks[2])),  # type: ignore[index]
     shows_the_last_lines: lambda _, lines: str(MINE) in lines[-1],  # type: ignore[index]
+    shows_the_last_lines_at_a_former_place: lambda _, lines: str(MINE) in lines[-1],  # type: ignore[index]
     makes_room_for_its_log: lambda _, names: "run.log.found" in names,  # type: ignore[operator]
 }
 each_hand = pytest.mark.parametrize("hand", HANDS, ids=lambda hand: hand.__name__)
@@ -584,6 +600,9 @@ def test_a_user_that_the_kernel_or_the_box_does_not_know_stops_the_work(box: Box
 def test_a_command_is_started_as_the_user_also_by_a_thread_that_acts_as_that_user(box: Box) -> None:
     with acting_as("nobody"):
         assert hooks.run(["id", "-u"], 20.0, user="nobody") == (0, "65534\n")
+        sid = "echo $$; ps -o sid= -p $$ | tr -d ' '"
+        own, session = hooks.run(["sh", "-c", sid], 20.0, user="nobody")[1].split()
+        assert own == session, "it has no terminal to type into"
         assert hooks.run(["sleep", "1000"], 0.1, user="nobody") == (None, ""), "it is killed, which root alone may"
 
 
