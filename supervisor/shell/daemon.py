@@ -274,7 +274,7 @@ class Daemon:
         else:
             local = self._local = LocalLauncher(
                 paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last,
-                lambda name: own.last(loop.settings.program(name)),
+                lambda name, *end: own.last(loop.settings.program(name), *end),
             )  # fmt: skip
             looks = LocalProbes(paths, system_clock, notify_sockets, groups, newest_own, figures)
             adapters = ProgramAdapters(
@@ -282,7 +282,9 @@ class Daemon:
                 LocalEvidence(paths, local.attempt, inbox, system_clock).take,
             )  # fmt: skip
         launcher, probes = adapters.launcher, adapters.probes
-        own = OwnCheckpoints(adapters.paths, system_clock, inbox, KeptCopies(), put_back, shared=settings.remote)
+        own = OwnCheckpoints(
+            adapters.paths, system_clock, inbox, KeptCopies(), put_back, figures.shown, shared=settings.remote
+        )
         gpu = NvmlGpu(
             doing=probes.doing, awaited=lambda: any(each.gpu_lost for each in loop.state.programs.values())
         )  # fmt: skip

@@ -27,6 +27,7 @@ from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.policy.worker.figures import Figures, Sources
 
 OLD_S = 1_000.0  # before now
 
@@ -218,7 +219,7 @@ def test_an_unknown_format_is_whole_once_nobody_writes_it_or_at_the_second_look(
             plain(path)
             first = look(found, scanner, running=True)
             assert (first.path, first.sure) == ("", False)
-            assert first.note == "step=1.pt: it may be cut: it was being written, and its format does not tell"
+            assert first.note == "step=1.pt: it may be cut, and its format does not show that"
             assert look(found, scanner, running=True).step == 1
             path.write_bytes(b"other bytes")
     place = replace(place_of(found, "/nowhere"), shared=True)  # type: ignore[type-var]
@@ -232,11 +233,16 @@ def test_an_unknown_format_is_whole_once_nobody_writes_it_or_at_the_second_look(
         assert look(found, running=True).step == step
 
 
-def test_after_a_violent_end_what_was_written_last_is_doubtful(tmp_path: Path) -> None:
+def test_after_a_violent_end_a_start_gets_the_newest_and_a_backup_the_newest_whole_one(
+    tmp_path: Path, daemon: Daemon
+) -> None:
     plain(tmp_path / "step=1.pt", 100.0)
     plain(tmp_path / "step=2.pt", 10.0)
     found = look(spec(tmp_path), doubt_from_wall_s=time.time() - 50.0)
     assert (found.step, found.sure) == (1, False)
+    begun = daemon.begins(to_start(spec(tmp_path), "t1", doubt_from_wall_s=time.time() - 50.0)).found
+    assert (begun.step, begun.sure, begun.spare) == (2, False, f"{tmp_path}/step=1.pt")
+    assert begun.note == "step=2.pt: it may be cut, and its format does not show that"
     assert look(spec(tmp_path), doubt_from_wall_s=None).step == 2
 
 
@@ -370,8 +376,10 @@ class Daemon:
     def __init__(self, directory: Path) -> None:
         self.inbox, self.started = Inbox(), threading.Event()
         self.own = OwnCheckpoints(
-            Paths(str(directory / "state"), "/run"), BootClock(), self.inbox, KeptCopies(), self._put_back
-        )
+            Paths(str(directory / "state"), "/run"), BootClock(), self.inbox, KeptCopies(), self._put_back,
+            lambda _: self.figures,
+        )  # fmt: skip
+        self.figures: Figures | None = None
         self.path: str | None = ""
         self.run_dir = f"{directory}/state/programs/Pong"  # made by the first start
         self.put_back: Callable[[], object] = lambda: None
@@ -390,6 +398,25 @@ class Daemon:
     def _start(self, path: str | None) -> None:
         self.path = path
         self.started.set()
+
+    def began(self, ago_s: float) -> None:
+        """The newest attempt began so long ago."""
+        path = Path(self.run_dir, own_checkpoints._STARTS_FILE)
+        body = json.loads(path.read_text())
+        path.write_text(json.dumps(body | {"starts": [at_s - ago_s for at_s in body["starts"]]}))
+
+    def shows(self, *marks: tuple[float, int], found: ProgramSpec) -> OwnCheckpoint:
+        """The next look after the output has shown these steps, each so many seconds ago."""
+        now_s = BootClock().now_s()
+        self.figures = Figures(
+            steps=marks[-1][1], first_steps=(1, 2), marks=tuple((now_s - ago_s, at) for ago_s, at in marks)
+        )
+        watched = self.own._of(found)
+        assert watched is not None
+        self.own.newest(found)
+        self.own._look_again(watched)
+        assert watched.reported is not None
+        return watched.reported
 
     def newest(self, found: ProgramSpec) -> OwnCheckpoint:
         deadline = time.monotonic() + 30.0
@@ -427,22 +454,21 @@ def test_what_an_end_may_have_cut_stays_doubtful_until_it_is_written_again(tmp_p
     found = daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t1", doubt_from_wall_s=age_s)).found
     assert (found.path, found.torn, found.sure) == (str(cut), "", False)
     for again in (daemon, Daemon(tmp_path)):  # the next attempt ends before it saves; the daemon is started again
-        assert look(spec(tmp_path, "*.pickle"), run_dir=daemon.run_dir, running=True).torn == str(cut)
+        assert not look(spec(tmp_path, "*.pickle"), run_dir=daemon.run_dir, running=True).path, "no copy is made of it"
         found = again.begins(to_start(spec(tmp_path, "*.pickle"), "t2", doubt_from_wall_s=time.time())).found
-        note = "last.pickle may be cut, but no whole one is as new"
-        assert (again.path, found.torn, found.note) == (str(cut), str(cut), note)
+        assert (again.path, found.torn, found.sure) == (str(cut), "", False)
     later = plain(tmp_path / "later.pickle", 50.0)
     daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t3", doubt_from_wall_s=age_s))
-    for aside, back, torn in (((str(later),), (), cut), ((), (str(later),), later), ((str(later),), (), cut)):
+    for aside, back, newest in (((str(later),), (), cut), ((), (str(later),), later), ((str(later),), (), cut)):
         found = daemon.begins(replace(to_start(spec(tmp_path, "*.pickle"), "t4", aside), back=back)).found
-        assert (found.path, found.torn, found.sure) == (str(cut), str(torn), False), "set aside and put back, it is doubted"
+        assert (found.path, found.torn, found.sure) == (str(newest), "", False), "set aside and put back, it is doubted"
     assert not daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t4", (str(cut),))).found.path, (
         "nothing whole goes with it"
     )
     daemon.begins(replace(to_start(spec(tmp_path, "*.pickle"), "t4"), back=(str(cut),)))
     own.stage(tmp_path / "backup", backup, place, lambda _: None)
     own.exchange(backup, place)
-    assert not daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t5")).found.torn, "a copy has the same times"
+    assert daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t5")).found.sure, "a copy has the same times"
 
 
 def test_a_start_waits_for_a_check_that_takes_long(tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,7 +502,9 @@ def test_times_from_before_the_clock_was_set_back_neither_doubt_nor_win_for_long
     for name, age_s in (("a", 600.0), ("b", 300.0), ("c", 0.0)):
         plain(tmp_path / name, age_s - 86_400.0)
     found = daemon.begins(to_start(spec(tmp_path, "?", ""), "t1", doubt_from_wall_s=time.time() - 5.0)).found
-    assert (found.path, found.sure) == (f"{tmp_path}/b", False), "only the last one may have been cut"
+    assert (found.path, found.sure, found.spare) == (f"{tmp_path}/c", False, f"{tmp_path}/b"), (
+        "only the last one is doubtful"
+    )
     plain(tmp_path / "9", 0.0)
     assert Daemon(tmp_path).begins(to_start(spec(tmp_path, "?", ""), "t2")).found.path == f"{tmp_path}/9"
 
@@ -518,6 +546,9 @@ def test_the_last_whole_one_is_never_set_aside(tmp_path: Path, daemon: Daemon) -
     saved(tmp_path / "step=100.pt").write_bytes(b"PK\x03\x04")
     found = daemon.begins(to_start(spec(tmp_path), "t", (path,)))
     assert (found.found.path, found.found.spare, found.left) == (path, "", (path,))
+    saved(Path(path)).write_bytes(b"PK\x03\x04")
+    found = daemon.begins(to_start(spec(tmp_path), "t", (path,)))
+    assert (found.found.path, found.left, Path(path).exists()) == ("", (), False), "a torn one kills each start"
 
 
 @pytest.mark.parametrize(
@@ -621,6 +652,71 @@ def test_a_start_waits_for_a_checkpoint_that_is_put_back(tmp_path: Path, daemon:
     why = "its checkpoint from the copy off the box cannot be put back: [Errno 28] No space left on device"
     assert daemon.refused.get(timeout=30.0) == why
     assert not daemon.started.is_set(), "it would begin from scratch"
+
+
+def test_checkpoints_of_a_second_writer_are_left_out_and_the_start_gets_the_own_ones(tmp_path: Path, daemon: Daemon) -> None:
+    """Somebody runs the same script by hand, from step 10,000 on, in the same directory."""
+    found = spec(tmp_path / "work")
+    (tmp_path / "work").mkdir()
+    daemon.begins(to_start(found, "t1"))
+    daemon.began(60.0)
+    for step, age_s in ((40, 20.0), (80, 10.0)):
+        saved(tmp_path / "work" / f"step={step}.pt")
+        os.utime(tmp_path / "work" / f"step={step}.pt", (time.time() - age_s,) * 2)
+    assert daemon.shows((50.0, 1), (20.0, 41), (10.0, 82), found=found).odd == ""
+    for step in range(10_040, 12_000, 40):
+        saved(tmp_path / "work" / f"step={step}.pt")
+    seen = daemon.shows((9.0, 90), (0.0, 100), found=found)
+    why = "its number is 11,960, and this training has come to 100: another process writes there"
+    assert (seen.step, seen.odd) == (80, f"step=11960.pt is not of this training: {why}; {LEFT}")
+    assert daemon.begins(to_start(found, "t2")).found.step == 80
+    assert Daemon(tmp_path).begins(to_start(found, "t3")).found.step == 80, "the next daemon knows it from the record"
+
+
+LEFT = "it is left where it is, and no start gets it"
+
+
+def test_a_checkpoint_beyond_the_target_from_before_the_first_start_is_another_trainings(
+    tmp_path: Path, daemon: Daemon
+) -> None:
+    saved(plain(tmp_path / "step=5000.pt"))
+    at_1000 = spec(tmp_path, figures=Sources(target_steps=1000))
+    found = daemon.begins(to_start(at_1000, "t1")).found
+    why = "its number 5,000 is beyond the target of 1,000, and it is older than the first attempt"
+    assert (found.path, found.odd) == ("", f"step=5000.pt is not of this training: {why}; {LEFT}")
+    assert Daemon(tmp_path).begins(to_start(spec(tmp_path), "t2")).found.step == 5000, "a target is not known"
+
+
+def test_numbers_that_do_not_count_the_shown_steps_are_no_steps(tmp_path: Path, daemon: Daemon) -> None:
+    found = spec(tmp_path / "work", step=r"epoch=(\d+)")
+    (tmp_path / "work").mkdir()
+    daemon.begins(to_start(found, "t1"))
+    daemon.began(60.0)
+    for epoch, age_s in ((5, 20.0), (6, 10.0)):
+        saved(tmp_path / "work" / f"epoch={epoch}.pt")
+        os.utime(tmp_path / "work" / f"epoch={epoch}.pt", (time.time() - age_s,) * 2)
+    for _ in range(2):
+        seen = daemon.shows((50.0, 1), (20.0, 1200), (10.0, 1320), found=found)
+    assert (seen.path, seen.step) == (f"{tmp_path}/work/epoch=6.pt", None)
+    assert seen.odd.endswith("epoch=6.pt, are not the steps that its output shows: set checkpoint_step")
+
+
+def test_a_file_of_another_name_that_is_written_in_place_of_the_named_one_is_reported(
+    tmp_path: Path, daemon: Daemon
+) -> None:
+    """Lightning saves to last-v1.ckpt after a resume, because last.ckpt is taken."""
+    work = tmp_path / "work"
+    saved(plain(work / "last.ckpt"))
+    found = spec(work, "last.ckpt", "")
+    daemon.begins(to_start(found, "t1"))
+    saved(plain(work / "last-v1.ckpt", -1.0))
+    assert daemon.newest(found).odd == "", "the first checkpoint of an attempt may take a minute"
+    odd = daemon.begins(to_start(found, "t2")).found.odd
+    assert odd == (
+        f"{work}/last.ckpt is not written any more, and last-v1.ckpt beside it is newer: set checkpoint_glob so that it matches both"
+    )
+    saved(plain(work / "last.ckpt", -1.0))
+    assert daemon.begins(to_start(found, "t3")).found.odd == ""
 
 
 def test_a_program_without_the_setting_is_not_looked_at(tmp_path: Path, daemon: Daemon) -> None:
