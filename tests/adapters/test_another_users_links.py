@@ -39,8 +39,9 @@ from supervisor.adapters.process.own_checkpoints import OwnCheckpoints, Place, p
 from supervisor.adapters.threads import Thread
 from supervisor.api import logfiles
 from supervisor.as_user import acting_as, as_daemon
-from supervisor.model.inputs import CheckpointsFound, Ended, SpawnBroke, SpawnSucceeded
+from supervisor.model.inputs import CheckpointsFound, Ended, Ending, SpawnBroke, SpawnSucceeded
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
+from supervisor.policy.worker.figures import Figures
 from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.users import UnknownUser
 
@@ -212,7 +213,7 @@ def scans(box: Box) -> object:
     box.strike()
     checkpoints = OwnCheckpoints(box.paths, BootClock(), Inbox(), KeptCopies())
     try:
-        return checkpoints.last(box.spec)
+        return checkpoints.last(box.spec, Ending(code=0), Figures())
     finally:
         checkpoints.close()
 
