@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from supervisor.as_user import log_at
 from supervisor.files import held, open_regular
 from supervisor.records import Record
 
@@ -66,6 +65,8 @@ def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[tuple[int, str, int]]:
     """(descriptor, name of the file, its size)."""
+    from supervisor.as_user import log_at  # supervisorctl needs it only for `tail`
+
     with log_at(path):
         fd = open_regular(path)
     with held(fd):
