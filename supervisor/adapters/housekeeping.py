@@ -19,6 +19,7 @@ from apscheduler.triggers.base import BaseTrigger
 
 from supervisor import wall_clock
 from supervisor.adapters import threads
+from supervisor.adapters.host.clock import LocalZone
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
 from supervisor.adapters.process.logs import LogGuard
@@ -111,7 +112,7 @@ class Housekeeping:
         """
         if not wall_clock.is_set(self._clock.wall_s()):
             return
-        now = dt.datetime.fromtimestamp(self._clock.wall_s(), dt.UTC).astimezone()
+        now = dt.datetime.fromtimestamp(self._clock.wall_s(), LocalZone())
         for work in self._calendars():
             due = last_due(work.calendar, now)
             due_wall_s = None if due is None else due.timestamp()

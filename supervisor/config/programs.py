@@ -325,7 +325,7 @@ def _command_program(section: Section, defaults: Defaults) -> ProgramSpec | None
     section = scripts.filled_patterns(section, _constant_placeholders(section, defaults))
     values = _values(section)
     env, service = values["env"], values["kind"] == SERVICE
-    command = scripts.command(section, shell=values["shell"])
+    command = scripts.command(section, shell=values["shell"], service=service)
     place = _directory(section, values["directory"])
     values["figures"] = figures.sources(section, values, service=service)
     values["progress"] = _progress(section, values, service=service)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.as_user import acting_as
-from supervisor.config import background, shell_syntax
+from supervisor.config import background, elsewhere, shell_syntax
 from supervisor.config.tables import Setting, given
 from supervisor.config.validation import Origin, Section, shown
 from supervisor.keys import Declaration
@@ -65,7 +65,7 @@ def words(value: object, example: str = _EXAMPLE) -> tuple[str, ...]:
     return tuple(found)
 
 
-def command(section: Section, *, shell: bool) -> Command:
+def command(section: Section, *, shell: bool, service: bool) -> Command:
     """The command of a section. A command without words is wrong, and the validation has the error."""
     value = section.body["command"]
     leaves = background.mistake(value)
@@ -82,10 +82,18 @@ def command(section: Section, *, shell: bool) -> Command:
         section.refuse("command", "; ".join(filter(None, (str(error), leaves))))
         return Command()
     directory = section.body.get("directory")
+    launcher, pattern = section.validation.source.body.get("launcher"), section.body.get("checkpoint_glob")
+    saves = isinstance(pattern, str) and not elsewhere.is_store(pattern)
+    cluster = isinstance(launcher, dict) and launcher.get("kind") == "slurm"
+
+    def away(text: object) -> str:
+        return "" if service else elsewhere.warning(text, saves=saves, cluster=cluster)
+
+    leaves = leaves or away(value)
     if not leaves and section.validation.look:
         user = section.body.get("user")
         with contextlib.suppress(PermissionError), acting_as(user if isinstance(user, str) else ""):
-            leaves = background.in_shell(found.words, directory if isinstance(directory, str) else "")
+            leaves = background.in_shell(found.words, directory if isinstance(directory, str) else "", away)
     if leaves:
         section.warn("command", leaves)
     return found if _fits(section, found) else Command()

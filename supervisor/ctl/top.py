@@ -235,7 +235,7 @@ class Feed:
         """Cores that each worker of this box has used since the last poll. Of another box they are unknown."""
         here = ""
         with contextlib.suppress(OSError):
-            here = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+            here = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip().replace("-", "")
         if found["daemon"]["boot_id"] != here:
             return {}
         before, self._processes, cores = self._processes, {}, {}

@@ -28,6 +28,7 @@ _HOLDS_SLOT_S = 30.0  # a restart due within this time keeps its slot; during a 
 _CHANGE_S = 120.0  # starts are staggered for this long after a change of level
 _GRACE_S = 20.0  # of a program that is no longer in the config, so its own setting is unknown
 _LEAST_IMPORTANT = 10**9
+_LOOKS_S = 10.0  # so much later than it was printed a step may be read
 
 
 # --- slots -------------------------------------------------------------------------------------------------------------
@@ -327,13 +328,15 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     course, steps = _course(context, name, ending, verdict)
     early = spec is not None and _is_early(context, spec, attempt, verdict, ended_at_s)
     verdict = course.judge(verdict)
+    if verdict.counted and (full := no_room.clause(ending.signal, ending.last_lines, ending.disks)):
+        verdict = replace(verdict, why=f"{verdict.why}; {full}")  # for every sentence about this end
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
         reason = f"ended within {span(spec.start_s or 0.0)} of its start" if early else "ended, but `restart` is always"
         verdict = Diagnosis("ended", counted=early, why=f"{reason}: {verdict.why}")
     before, saved = context.state, _has_saved(context, name, ending)
     context.record(
         facts.Exited(
-            verdict.why + _remains(verdict, attempt, ending),
+            verdict.why + _remains(attempt, ending),
             name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, ending.steps is None and steps is not None,
@@ -358,13 +361,11 @@ def had_finished(context: DecisionContext, name: str, ending: Ending, *, sudden:
     return _course(context, name, ending, done)[0].had_finished(by_contract=spec.progress is Progress.BEAT, sudden=sudden)
 
 
-def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:
-    """The file system that was full and what its processes left, as a part of the sentence about its end."""
-    full = no_room.clause(ending.signal, ending.last_lines, ending.disks) if verdict.counted else ""
+def _remains(attempt: Attempt, ending: Ending) -> str:
+    """What its processes left, as a part of the sentence about its end."""
     files = sum(each.startswith("/") for each in ending.leftovers)
     processes = 0 if attempt.rest == ENDED else len(ending.leftovers) - files
-    said = f"; {full}" if full else ""
-    said += f"; {processes} leftover process{'' if processes == 1 else 'es'} ended" if processes else ""
+    said = f"; {processes} leftover process{'' if processes == 1 else 'es'} ended" if processes else ""
     return said + (f"; {files} leftover file{'' if files == 1 else 's'} in /dev/shm removed" if files else "")
 
 
@@ -418,13 +419,15 @@ def _untrained(context: DecisionContext, name: str, ending: Ending) -> str:
 
 
 def _saved_end(context: DecisionContext, name: str, target: int | None) -> bool | None:
-    """Whether the newest checkpoint is of the target, or without a step newer than the start; None: there are none."""
+    """Whether the newest checkpoint is of the target, or without a step as new as the last step; None: there are none."""
     (program, attempt), spec = context.present(name), context.settings.program(name)
     if program.ckpt_step is not None:
         return target is not None and program.ckpt_step >= target
-    saves = spec is not None and (spec.checkpoint_glob or spec.builtin)
-    wrote = program.ckpt_at_s is not None and program.ckpt_at_s >= attempt.intended_at_s
-    return wrote if saves else None
+    watch, saved_at_s = context.memory.watch(name, attempt.token), program.ckpt_at_s
+    if spec is None or not (spec.checkpoint_glob or spec.builtin):
+        return None
+    stepped_at_s = attempt.intended_at_s if watch is None else max(attempt.intended_at_s, watch.pace.at_s - _LOOKS_S)
+    return saved_at_s is not None and saved_at_s >= stepped_at_s
 
 
 def _has_saved(context: DecisionContext, name: str, ending: Ending) -> bool:
@@ -542,7 +545,7 @@ def _after_death(
         return
     after = restart.after_death(
         context.settings.restart, now_s=context.now_s, deaths_s=program.deaths_s, streak=program.streak,
-        openings=program.openings, saved=saved,
+        openings=program.openings, saved=saved, lived_s=context.now_s - attempt.intended_at_s,
     )  # fmt: skip
     why = f"{verdict.why}; {after.why}"
     context.record(facts.BackedOff(why, name, context.now_s + after.delay_s, after.delay_s, after.slow))
@@ -577,7 +580,8 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
         return
     if report.kind == "checkpoint_failed":
         # A worker reports it once until a save succeeds again, and trains on meanwhile.
-        error, free = str(report.fields.get("error", "?"))[:_CHARS_KEPT], report.fields.get("free_bytes")
+        error = no_room.with_remedy(str(report.fields.get("error", "?"))[:_CHARS_KEPT])
+        free = report.fields.get("free_bytes")
         free_bytes, step = _count(free), _count(report.fields.get("step"))
         room = "" if free_bytes is None else f" ({free_bytes / 1e6:,.1f} MB free)"
         context.record(
@@ -596,7 +600,8 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
 def resumed(context: DecisionContext, program: Program, token: str, step: int, *, anew: bool = False) -> None:
     """Record the step from which an attempt resumes, and the lost work. `anew`: it counts its own steps from 0."""
     rate = context.memory.rates.get(program.name) or program.rate
-    made = None if program.steps is None else furthest(program.steps, program.ckpt_step)
+    made = _made(program)
+    made = None if made is None else furthest(made, program.ckpt_step)
     saved = program.exit_cause in _SAVED and program.exit_code is not None
     cost = loss(
         made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate,
@@ -625,6 +630,11 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int, *
     )  # fmt: skip
 
 
+def _made(program: Program) -> int | None:
+    """The furthest known step of the attempts before this one."""
+    return None if own_checkpoints.is_first(program) else program.steps
+
+
 def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: bool) -> None:
     """Record the resume of an attempt that has not reported it, once it can be judged (`policy/worker/resume_step.py`)."""
     (program, attempt), spec = context.present(name), context.settings.program(name) or commands.orphan_spec(name)
@@ -633,7 +643,7 @@ def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: b
     target = sample.target if sample.target_kind == "env_steps" and spec.figures.target_steps is None else None
     sure = attempt.from_sure if attempt.from_path else None
     evidence = resume_step.Evidence(
-        firsts, False if attempt.from_path == "" else sure, attempt.from_step, program.steps,
+        firsts, False if attempt.from_path == "" else sure, attempt.from_step, _made(program),
         given=spec.takes_resume, began=program.steps_before > 0, anew=spec.figures.begin_anew, target=target,
     )  # fmt: skip
     how, step = resume_step.judge(evidence, final=final)
@@ -686,13 +696,14 @@ def _record_first_step(context: DecisionContext, program: Program, token: str, s
     lost. If it shows 50,200 first, it may have resumed at any step up to that one: the loss is unknown.
     """
     rate = context.memory.rates.get(program.name) or program.rate
+    made = _made(program)
     cost = loss(
-        program.steps, step, exact=False, saved=False, began_step=program.began_step, rate=rate,
+        made, step, exact=False, saved=False, began_step=program.began_step, rate=rate,
         computed=program.counts.kept_steps,
     )  # fmt: skip
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     why = f"shows step {step:,} first{after}"
-    if program.steps is not None:
+    if made is not None:
         why += f": it has resumed there or before, {_cost(cost)}"
     context.record(
         facts.FirstStepShown(

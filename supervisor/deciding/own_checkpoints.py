@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from supervisor.deciding.context import DecisionContext, Feature
-from supervisor.model import facts
+from supervisor.model import commands, facts
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Sample
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.worker import absence, unsaved
 from supervisor.records import replace
 
+_NUMBERS = re.compile(r"\d[\d,]*")  # another writer's newest file has another one at each look
+_DISPLACED = "displaced"
 _SEEN_FACT_S = 600.0  # the same period as for checkpoints that a worker reports
 
 
@@ -103,8 +107,14 @@ def first_steps(program: Program, attempt: Attempt, sample: Sample) -> tuple[int
 def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnCheckpoint) -> None:
     """Record that a newer checkpoint was found, or that no checkpoint came for too long."""
     program, attempt = context.present(name)
-    if own.odd and not own.error and (key := f"odd {own.odd}") not in attempt.reports:
+    if own.odd and not own.error and (key := f"odd {_NUMBERS.sub('0', own.odd)}") not in attempt.reports:
         context.record(facts.CheckpointsOdd(own.odd, name, attempt.token, key))
+    spec = context.settings.program(name)
+    if own.displaced and spec is not None and _DISPLACED not in attempt.reports:
+        why = f"its own checkpoints are removed in favour of {', '.join(own.displaced)} of an older experiment"
+        told = f"{why}: these become .NAME.bad beside them"
+        context.record(facts.CheckpointsOdd(told, name, attempt.token, _DISPLACED))
+        context.command(commands.SetAside(spec, own.displaced))
     if own.error or attempt.ready_at_s is None or _waits_for_resume(program, attempt):
         return
     if _is_newer(program, own):
@@ -139,7 +149,12 @@ def _see(context: DecisionContext, name: str, own: OwnCheckpoint) -> None:
 
 def _waits_for_resume(program: Program, attempt: Attempt) -> bool:
     """Whether the first step of this attempt is not on record yet. Until then the previous attempt's position counts."""
-    return program.exposure_s > 0.0 and attempt.resumed_step is None and not attempt.resume_unknown
+    return not is_first(program) and attempt.resumed_step is None and not attempt.resume_unknown
+
+
+def is_first(program: Program) -> bool:
+    """Whether no attempt has ended yet: the known steps are those of this one, and nothing can have been lost."""
+    return not program.exit_cause
 
 
 def _is_newer(program: Program, own: OwnCheckpoint) -> bool:

@@ -233,6 +233,16 @@ def sets_aside(box: Box) -> object:
     return found, sorted(os.listdir(box.home / "runs")) if not box.attacks else ""
 
 
+def sets_aside_while_it_runs(box: Box) -> object:
+    checkpoints = OwnCheckpoints(box.paths, BootClock(), Inbox(), KeptCopies())
+    box.strike()
+    checkpoints.set_aside(box.spec, (str(box.runs / "ck2"),))
+    checkpoints.close()
+    for thread in [each for each in threading.enumerate() if each.name == "aside-Pong"]:
+        thread.join(60)
+    return sorted(os.listdir(box.home / "runs")) if not box.attacks else ""
+
+
 def puts_a_set_aside_one_back(box: Box) -> object:
     with acting_as("nobody"):
         own_checkpoints.set_aside(str(box.runs), "ck2")
@@ -402,6 +412,7 @@ HANDS: dict[Hand, Callable[[Box, object], bool]] = {  # with the proof that it h
     scans: lambda _, found: found.step == MINE,  # type: ignore[attr-defined]
     checks_by_command: lambda box, _: (box.runs / "seen").read_text().endswith("\n65534\n"),
     sets_aside: lambda _, found: ".ck2.bad" in found[1],  # type: ignore[index]
+    sets_aside_while_it_runs: lambda _, names: ".ck2.bad" in names,  # type: ignore[operator]
     puts_a_set_aside_one_back: lambda _, found: found.step == MINE,  # type: ignore[attr-defined]
     rolls_back: lambda box, found: found.step == MINE - 1 and (box.runs / ".ck2.bad").exists(),  # type: ignore[attr-defined]
     keeps_a_copy: lambda _, kept: kept.step == MINE,  # type: ignore[attr-defined]

@@ -288,6 +288,10 @@ subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8192", "tmpfs", path], check
 print(unwritable(path, "it", 8192) or "writable")
 pathlib.Path(path, "file").write_bytes(b"x")
 print(unwritable(path, "it", 8192))
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8192,nr_inodes=2", "tmpfs", path], check=True)
+print(unwritable(path, "it") or "writable")
+pathlib.Path(path, "file").touch()
+print(unwritable(path, "it"))
 """
 
 
@@ -302,7 +306,9 @@ def test_a_file_system_that_is_full_or_read_only_is_seen_without_a_write(tmp_pat
     if done.returncode != 0 and any(each in done.stderr for each in ("unshare: ", "not permitted", "denied")):
         pytest.skip(f"root may not mount in a namespace here: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["writable", "it is mounted read-only", "another finding", "writable", "it is full"]
+    assert done.stdout.splitlines() == [
+        "writable", "it is mounted read-only", "another finding", "writable", "it is full", "writable", "it has no free inode",
+    ]  # fmt: skip
 
 
 def test_a_log_that_was_taken_away_under_its_worker_is_a_trouble_with_its_remedy(tmp_path):

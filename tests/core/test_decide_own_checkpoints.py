@@ -385,13 +385,10 @@ def test_a_newer_one_that_may_be_whole_is_set_aside_on_trial():
     assert core.told(facts.CheckpointsPutBack)[0].paths == ("/w/20.pt", "/w/10.pt"), "it died without them too"
 
 
-@pytest.mark.parametrize(("steps", "spare", "back"), [((20, 10), "", (20, 10)), ((40, 30, 20), "/w/10.pt", (40, 30))])
+@pytest.mark.parametrize(("steps", "spare", "back"), [((20, 10), "", (20,)), ((40, 30, 20), "/w/10.pt", (40, 30))])
 def test_if_it_dies_of_those_before_too_all_are_put_back_and_an_alert_says_so(steps, spare, back):
     core = script()
     spawn = die_of(core, *steps, spare=spare)
-    for _ in range(0 if spare else 3):
-        starts(core, OwnCheckpoint())
-        spawn = dies(core, code=1)
     paths = tuple(f"/w/{step}.pt" for step in back)
     assert (spawn.aside, spawn.back) == ((), paths)
     assert [fact.paths for fact in core.told(facts.CheckpointsPutBack)] == [paths]
@@ -439,15 +436,29 @@ def test_a_start_from_nothing_after_there_was_something_is_a_critical_alert_befo
 
 
 def test_an_odd_checkpoint_is_reported_at_a_start_and_once_while_it_runs():
-    core, odd = script(), "m_9.pt is not of this training"
+    core, odd = script(), "m_9.pt is not of this training: 9,000"
     starts(core, own(10, core=core, odd=odd))
     assert core.told(facts.StartsFrom)[0].why.endswith(f"; {odd}")
     assert alerts(core) == [("checkpoint", "critical")]
-    for _ in range(3):
-        trains(core, 5.0, own=own(20, core=core, odd=odd))
-    assert [(fact.why, fact.key) for fact in core.told(facts.CheckpointsOdd)] == [(odd, f"odd {odd}")]
+    for number in ("9", "10", "11"):
+        trains(core, 5.0, own=own(20, core=core, odd=odd.replace("9", number)))
+    assert [fact.why for fact in core.told(facts.CheckpointsOdd)] == [odd]
     trains(core, 5.0, own=own(20, core=core, odd="another"))
     assert len(core.told(facts.CheckpointsOdd)) == 2
+
+
+def test_checkpoints_of_an_older_experiment_that_displace_the_own_ones_are_set_aside_once():
+    core, older = script(), ("/w/m_5000.pt",)
+    starts(core, OwnCheckpoint())
+    core.look(Pong={"own": OwnCheckpoint(displaced=older)})
+    assert [each.paths for each in of(core.last, commands.SetAside)] == [older]
+    core.look(Pong={"own": OwnCheckpoint(displaced=older), "steps": 1})
+    assert not of(core.last, commands.SetAside)
+    (told,) = core.told(facts.CheckpointsOdd)
+    assert (
+        told.why
+        == "its own checkpoints are removed in favour of /w/m_5000.pt of an older experiment: these become .NAME.bad beside them"
+    )
 
 
 def test_an_attempt_that_has_saved_restarts_at_once_and_closes_the_breaker():
@@ -455,10 +466,12 @@ def test_an_attempt_that_has_saved_restarts_at_once_and_closes_the_breaker():
     for step in range(10, 130, 10):
         starts(core, own(step, core=core))
         core.watch(12.0, Pong={"phase": "training", "live_at_s": None, "steps": step + 1})
-        core.look(Pong={"phase": "training", "live_at_s": None, "steps": step + 2, "own": own(step + 10, core=core, age_s=0.0)})
+        core.look(
+            Pong={"phase": "training", "live_at_s": None, "steps": step + 2, "own": own(step + 10, core=core, age_s=0.0)}
+        )
         core.ended("Pong", signal=9)
         core.to_wake() if core.phase("Pong") is Phase.BACKOFF else None
-        assert core.told(facts.BackedOff)[-1].why.endswith("it has saved since its start: restarts at once")
+        assert core.told(facts.BackedOff)[-1].why.endswith("restarts at once")
     assert (len(core.program("Pong").deaths_s), core.program("Pong").openings) == (1, 0)
     assert core.program("Pong").streak == 12, "an alert comes at every eighth death"
 

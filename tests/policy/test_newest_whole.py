@@ -137,6 +137,7 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"cut": True}, None, False, 0, Verdict.SET_ASIDE),
         ({"cut": True, "spare": True}, False, False, 0, Verdict.KEEP),  # it dies of something else
         ({"spare": True}, True, False, 0, Verdict.SET_ASIDE),
+        ({}, True, False, 0, Verdict.PUT_BACK),  # the only one stays, and a person is asked
         ({"spare": True}, False, False, 0, Verdict.KEEP),  # a port in use, a missing mount, a failed upload
         ({"spare": True}, False, True, 0, Verdict.SET_ASIDE),  # half an hour later that is still so
         ({}, False, True, 0, Verdict.PUT_BACK),  # a person is asked
@@ -145,7 +146,7 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"spare": True}, True, False, 2, Verdict.KEEP),  # two trials had no effect
         ({"tried": ("b",), "spare": True}, True, False, 1, Verdict.SET_ASIDE),
         ({"tried": ("b",), "spare": True}, False, True, 1, Verdict.PUT_BACK),
-        ({"tried": ("b",)}, True, False, 1, Verdict.SET_ASIDE),
+        ({"tried": ("b",)}, True, False, 1, Verdict.PUT_BACK),
         ({"tried": ("b", "c"), "spare": True}, True, True, 2, Verdict.PUT_BACK),
         ({"tried": ("b",), "path": "", "deaths": 2}, True, True, 1, Verdict.KEEP),
         ({"tried": ("b",), "path": ""}, True, True, 1, Verdict.PUT_BACK),
@@ -195,12 +196,18 @@ def test_without_an_exception_an_output_says_nothing_about_a_checkpoint() -> Non
         ('  File "/home/me/train.py", line 12, in load_dataset', False),
         ('  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load', False),
         ("OSError: [Errno 98] Address already in use", False),
+        ('  File "/home/me/train.py", line 12, in load_model\nFileNotFoundError: /mnt/pretrained.pt', False),
         ("Segmentation fault", False),  # only `resumed from` names it
         ("ImportError: libcuda.so.1: cannot open shared object file", False),
     ],
 )
 def test_what_an_output_says_about_a_checkpoint(line: str, named: bool) -> None:
-    assert names("/w/ck/global_step20", ("resumed from ck/global_step20", "Traceback (most recent call last):", line)) is named
+    assert (
+        names(
+            "/w/ck/global_step20", ("resumed from ck/global_step20", "Traceback (most recent call last):", *line.split("\n"))
+        )
+        is named
+    )
 
 
 @pytest.mark.parametrize(
@@ -248,6 +255,29 @@ def test_overdue_without_a_note() -> None:
 )
 def test_the_step_in_a_path(rule: str, path: str, step: int | None) -> None:
     assert parsed(rule).of_path(path) == step
+
+
+@pytest.mark.parametrize(
+    ("rule", "base", "path", "step"),
+    [
+        (r"step_(\d+)", "/data/step_1200", "last.pt", 1200),
+        (r"step_(\d+)", "/data/step_1200", "step_1300.pt", 1300),
+        (r"(\d+)", "/data/exp2/run5", "ckpt-500.pt", 500),
+        (r"(\d+)", "/data/exp2/run5", "last.pt", None),
+        (r"run(\d+)", "/data/run2/run5", "last.pt", 5),
+        (r"run5/.*-(\d+)", "/data/exp2/run5", "ckpt-500.pt", 500),
+        (
+            r"exp(\w+)",
+            "/data/exp2",
+            "exponent.pt",
+            None,
+        ),  # it matches the part of the path that comes first, without a number
+        (r"step=(\d+)", "/data", "last.pt", None),
+        (r"(\d+)", "/data/" + "x" * 500, "last.pt", None),
+    ],
+)
+def test_the_step_is_searched_in_the_whole_path_below_the_globs_directory_first(rule, base, path, step):
+    assert parsed(rule).of_path(path, base) == step
 
 
 @pytest.mark.parametrize(

@@ -168,8 +168,8 @@ def _dump(spy: str, pid: int, timeout_s: float) -> str:
         return "  it is gone"
     try:
         done: subprocess.CompletedProcess[str] = subprocess.run(
-            argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False, text=True,
-            errors="replace", cwd="/", **popen_as(user),
+            argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False,
+            encoding="utf-8", errors="replace", cwd="/", **popen_as(user),
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"  py-spy was not done within {span(timeout_s)}"

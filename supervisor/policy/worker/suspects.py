@@ -115,7 +115,8 @@ def judge(
     if idle or suspicion.deaths < needed:
         return Verdict.KEEP
     sign = suspicion.torn or named or (suspicion.cut and named is None)
-    proven = suspicion.path != "" and not suspicion.innocent and sign
+    loses_nothing = spare or suspicion.torn or suspicion.cut  # to begin from nothing may be worse than to wait for a person
+    proven = suspicion.path != "" and not suspicion.innocent and sign and loses_nothing
     if suspicion.tried:
         return Verdict.SET_ASIDE if proven and may else Verdict.PUT_BACK
     if proven or (slow and spare):
@@ -133,6 +134,8 @@ def names(path: str, last_lines: Iterable[str]) -> bool | None:
     at = next((at for at, is_one in enumerate(is_of_exception) if is_one), None)
     if at is None:
         return None
+    if any("/" in said and name not in said for _, said in reason_line.exceptions(lines)[-1:]):  # another file
+        return False
     return any((name and name in line) or ((frame := _FRAME.search(line)) and _loads(frame[1])) for line in lines[at:])
 
 
