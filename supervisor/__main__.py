@@ -7,6 +7,7 @@ import errno
 import functools
 import gc
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,6 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr = cast("TextIO", sd_journal.SeverityPrefixer(sys.stderr))
     args = list(sys.argv[1:] if argv is None else argv)
     options = parser().parse_args(args)
+    if not (options.check or options.detach or options.print_default):
+        image.keep_signals(of_daemon=image.ENV_LISTEN_FD in os.environ)
     started_as = image.pin_release()
     try:
         return _main(args, options, started_as)
@@ -107,6 +110,7 @@ def _main(args: list[str], options: argparse.Namespace, started_as: str) -> int:
 
         if not options.check and (sentence := wait_until_written(options.config, environ)) is not None:
             raise config.ConfigError([sentence])
+        image.early.discard(signal.SIGHUP)  # this reading sees what it was sent for
         return config.load(options.config, environ, flags, starting=starting, as_owner=options.check)
 
     instead: Instead | None = None
@@ -170,9 +174,8 @@ def _load_or_last_good(
 def _wait_for_turn(environ: dict[str, str], config_file: str | None) -> bool:
     """Under a service manager, a start too soon after others waits. A new image of this process does not wait."""
     from supervisor.adapters.process import starts
-    from supervisor.shell.daemon import ENV_LISTEN_FD
 
-    return ENV_LISTEN_FD in environ or starts.wait_for_turn(environ, config_file)
+    return image.ENV_LISTEN_FD in environ or starts.wait_for_turn(environ, config_file)
 
 
 def serve(

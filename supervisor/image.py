@@ -26,7 +26,12 @@ from supervisor.lack import is_lack
 _WAIT_S: Final = 120  # then the start fails, as for any other error; a service manager repeats it
 _FILES: Final = 24  # a start has about as many open at once
 _MEMORY_BYTES: Final = 64 << 20
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
+_IGNORED: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
+early: set[int] = set()  # signals that came before their handlers were set
+
+ENV_LISTEN_FD: Final = "EXTRALIFE_LISTEN_FD"  # the control socket, from the previous program image
 RELEASE: Final = str(Path(__file__).resolve().parents[1])  # the directory of `supervisor`, `deploy` and `.venv`
 
 
@@ -53,17 +58,36 @@ def again(started_as: str, args: tuple[str, ...]) -> list[str]:
     return [started_as, "-P", "-m", "supervisor", *args]
 
 
+def keep_signals(*, of_daemon: bool) -> None:
+    """Note signals until their handlers are set: by default they would kill a daemon that has just begun.
+
+    `of_daemon`: it goes on where another image has ended, so a request to stop is an orderly end of its workers.
+    """
+    for number in (*_ENDS, signal.SIGHUP) if of_daemon else (signal.SIGHUP,):
+        signal.signal(number, lambda number, _: early.add(number))
+    for number in _IGNORED[1:]:
+        signal.signal(number, lambda *_: None)  # workers would inherit SIG_IGN
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
+
+
 def begin_again(argv: list[str]) -> None:
-    """Replace this image by another one as soon as the machine has what a start needs. Returns if it lacks that for long."""
-    ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    for number in ends:
+    """Replace this image by another one as soon as the machine has what a start needs. Returns if it lacks that for long.
+
+    The next image reads its configuration and opens its log anyway, so requests for that are ignored until it handles them.
+    A request to end that comes during exec waits for it: blocked and pending signals survive exec, and so does SIG_IGN.
+    """
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    for number in _ENDS:
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)  # the next image would inherit it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ENDS, signal.SIGHUP})
     for _ in range(_WAIT_S):
         if _has_room():
             try:
+                signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
                 os.execv(argv[0], argv)  # noqa: S606  no shell, on purpose
             except OSError as error:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
                 if not is_lack(error):
                     raise
         time.sleep(1.0)  # noqa: TID251  nothing tells when the lack is over

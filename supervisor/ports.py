@@ -81,7 +81,8 @@ class Salvage(Record):
         return JournalSalvaged(str(self), self.why, self.damaged_path, self.saved, self.lost)
 
     def __str__(self) -> str:
-        lost = "an unknown number of facts is lost" if self.lost is None else f"{self.lost} facts are lost"
+        lost = "1 fact is lost" if self.lost == 1 else f"{self.lost} facts are lost"
+        lost = "an unknown number of facts is lost" if self.lost is None else lost
         kept = f"it is kept as {self.damaged_path}" if self.damaged_path else "the damaged file is gone"
         return f"the journal was damaged ({self.why}): {self.saved} facts were saved, {lost}; {kept}"
 
@@ -104,7 +105,9 @@ class Launcher(Protocol):
         """Report that nothing was started, and why: posts SpawnBroke."""
         ...
 
-    def signal(self, program: str, token: str, signal: str) -> None: ...
+    def signal(self, program: str, token: str, signal: str) -> str:
+        """Why the attempt's worker was not signalled, as a clause; empty: it was."""
+        ...
 
     def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
         return

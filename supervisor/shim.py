@@ -200,7 +200,7 @@ def _claim(order: Order, lock: int) -> None:
         raise StartRefused(f"attempt {order.attempt} was cancelled before it started")
     if order.may_claim:
         _write_aside(order.run_dir + "/fence", order.token + "\n", sync=True)
-    elif _read(order.run_dir + "/fence").strip() != order.token.encode():
+    elif _read(order.run_dir + "/fence").strip() not in (b"", order.token.encode()):
         raise StartRefused(f"attempt {order.attempt} is not the newest of {order.program}: another one owns {order.run_dir}")
 
 

@@ -100,6 +100,7 @@ SAVE_SIGNAL: Final = "SIGUSR2"  # asks for a checkpoint at the next step boundar
 
 # --- run directory ------------------------------------------------------------------------------------------------------
 
+_TOKEN: Final = re.compile(rb"[0-9a-f]{32}")
 FENCE_FILE: Final = "fence"  # holds the token of the attempt that may commit
 LOCK_FILE: Final = "lock"  # flock held by the shim for as long as its attempt's tree may live
 CHECKPOINTS_DIR: Final = "checkpoints"
@@ -574,6 +575,7 @@ class Client:
         self.run_dir = Path(env[ENV_RUN_DIR]) if env.get(ENV_RUN_DIR) else None
         self.leave_wanted = False
         self.is_fenced = self.supervised and self.run_dir is not None
+        self._place = _identity(self.run_dir)
         self._notify = env.get(ENV_NOTIFY)
         self._socket: socket.socket | None = None
         self._saves_seen = 0
@@ -752,13 +754,43 @@ class Client:
         return True
 
     def fence_holds(self) -> bool:
-        """True while this attempt may commit: the run directory's fence still carries our token."""
-        if not self.is_fenced or self.run_dir is None:
+        """True while this attempt may commit: the run directory's fence does not carry another attempt's token.
+
+        A fence that is missing, empty, unreadable or no file names nobody. It is then written again.
+        """
+        if self.owns_run_dir() or self.run_dir is None:
             return True
+        if (owner := read_fence(self.run_dir)) == "":
+            owner = self._restore_fence(self.run_dir / FENCE_FILE)
+        return owner in ("", self.token)
+
+    def owns_run_dir(self) -> bool:
+        """True if the fence carries our token: the directory is the one that was made for this attempt."""
+        return not self.is_fenced or self.run_dir is None or read_fence(self.run_dir) == self.token
+
+    def _restore_fence(self, fence: Path) -> str:
+        """Write our fence where there is none, and return the token in it; empty: it cannot be written.
+
+        Never in another directory at this path, which may be on another disk. Never over a newer attempt's fence: it may
+        have come since the last look, so the file that is moved aside is read again, and the new one is only created.
+        """
+        aside = fence.with_name(FENCE_FILE + ".found")
         try:
-            return (self.run_dir / FENCE_FILE).read_bytes().strip() == self.token.encode()
+            if self._place is None or _identity(fence.parent) != self._place:
+                return ""
+            if os.path.lexists(fence):
+                fence.rename(aside)
+                if read_fence(aside.parent, aside.name):
+                    aside.rename(fence)
+                    return read_fence(fence.parent)
+            fd = os.open(fence, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, f"{self.token}\n".encode())
+            finally:
+                os.close(fd)
         except OSError:
-            return False
+            pass
+        return read_fence(fence.parent)
 
     def close(self) -> None:
         """Stop the live thread and close the socket. The record stays for the daemon to read."""
@@ -910,6 +942,29 @@ def checked_path(path: object) -> str:
 
 def _no_name(name: object) -> str:
     return f"{name!r:.200} is not a valid name of a file below its directory"
+
+
+def read_fence(directory: Path, name: str = FENCE_FILE) -> str:
+    """The token in a fence; empty: it names no attempt, because it is missing, unreadable, no file, or has other content."""
+    try:
+        fd = open_below(directory, name)
+    except OSError:
+        return ""
+    try:
+        text = os.read(fd, 100).strip()
+    except OSError:
+        text = b""
+    finally:
+        os.close(fd)
+    return text.decode() if _TOKEN.fullmatch(text) else ""
+
+
+def _identity(directory: Path | None) -> tuple[int, int] | None:
+    try:
+        found = None if directory is None else directory.stat()
+    except OSError:
+        found = None
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def open_below(directory: str | os.PathLike[str], path: str, flags: int = os.O_RDONLY) -> int:

@@ -10,7 +10,8 @@ A rename without the fsyncs leaves, after a power cut, a zero-length file under 
 a marker file beside it does not help. No common format notices a flipped bit: hence the digests.
 
 The fence, the file `fence` in the run directory, names the attempt that may commit; the shim of each attempt writes it. A
-worker that comes back after its successor started (frozen for minutes, its shim killed) therefore commits nothing more.
+worker that comes back after its successor started (frozen for minutes, its shim killed) therefore commits nothing more. Only
+another token is another attempt: a fence that is missing or cannot be read stops nobody, and is written again.
 Example: attempt 3 freezes at step 80,000, attempt 4 resumes and is at 95,000. Attempt 3 wakes up and saves: the fence
 names attempt 4, so the save is not renamed. Trusting "its process was killed" instead leads to two writers in one
 directory.
@@ -137,7 +138,7 @@ class Store:
 
     def is_gone(self) -> bool:
         """Whether the directory was removed while this attempt may commit; the next save makes it again."""
-        return not self._dir.is_dir() and self._client.fence_holds()
+        return not self._dir.is_dir() and self._client.owns_run_dir()
 
     # saving
 
@@ -181,7 +182,7 @@ class Store:
         """
         if self._dir.is_dir():
             return
-        if not self._client.fence_holds():
+        if not self._client.owns_run_dir():
             raise FileNotFoundError(errno.ENOENT, "its run directory was removed", str(self._run_dir))
         self._dir.mkdir(parents=True, exist_ok=True)
         sync_directory(self._run_dir)

@@ -7,48 +7,84 @@ user's: the daemon takes children in other sessions for orphans of workers. Noth
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from supervisor import as_user, users
 from supervisor.adapters import leftovers, procfs
-from supervisor.config.programs import SECRET
+from supervisor.config import secrets
 from supervisor.files import held
 from supervisor.formats import span
 from workers import contract
 
 _HALF_BYTES: Final = 32 * 1024  # of a longer output only the beginning and the end are kept
 _MOST_ERROR_CHARS: Final = 300
+_SHORTEST_SECRET: Final = 4  # a shorter one would hide words
+_DIES_S: Final = 10.0  # from SIGKILL to its end, unless it belongs to another user or is in state D
 
 
-def environ(user: str = "") -> dict[str, str]:
+def environ() -> dict[str, str]:
     """The daemon's environment without the variables that systemd set for the daemon alone.
 
-    A command that inherits those could confuse the service. A command of another user also inherits no secret of the daemon.
+    A command that inherits those could confuse the service.
     """
     kept = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
+    return kept | leftovers.mark(of_user=True)
+
+
+def environ_of(user: str, given: Mapping[str, str]) -> dict[str, str]:
+    """What a check of this user's program gets: `given`, without the daemon's secrets if the user is another one."""
     is_other = as_user.other(user) is not None
-    if is_other:
-        kept = {key: value for key, value in kept.items() if not SECRET.search(key)}
+    kept = {key: value for key, value in given.items() if not (is_other and secrets.NAME.search(key))}
     return kept | (users.find(user).env if user else {}) | leftovers.mark(of_user=not is_other)
 
 
-def attempt(argv: Sequence[str], data: str, timeout_s: float, **more: Any) -> tuple[str, str]:
-    """Run it. Returns (why it has failed, as a clause with its last line, or empty for success; its output)."""
+class Unsure(str):
+    """Why a command was killed before its end, as a clause: it is not known how much of its work it has done."""
+
+    __slots__ = ()
+
+
+class NotKilled(OSError):
+    """The command's time is over, and it may not be signalled, as after sudo: it runs on."""
+
+
+def attempt(
+    argv: Sequence[str], data: str, timeout_s: float, *, env: Mapping[str, str] | None = None, **more: Any
+) -> tuple[str, str]:
+    """Run it. Returns (why it has failed, as a clause with its last line, or empty for success; its output).
+
+    Neither has a secret that the command was given, such as a key that a provider's client prints with its error.
+    """
+    env = environ() if env is None else env
     try:
-        code, output = run(argv, timeout_s, data=data, **more)
+        code, output = run(argv, timeout_s, data=data, env=env, **more)
+    except NotKilled as left:
+        return Unsure(left.strerror), ""
     except OSError as error:
         return f"{argv[0]} cannot be started: {error.strerror or error}", ""
     if code is None:
-        return f"it did not end within {span(timeout_s)} and was killed", ""
+        return Unsure(f"it did not end within {span(timeout_s)} and was killed"), ""
+    for secret in sorted(_secrets(argv, env), key=len, reverse=True):
+        output = output.replace(secret, "***")
     last = output.strip().rpartition("\n")[2][-_MOST_ERROR_CHARS:]
     how = f"it ended with status {code}" if code > 0 else f"it was ended by signal {-code}"
     return (f"{how}: {last}" if last else how) if code else "", output
+
+
+def _secrets(argv: Sequence[str], env: Mapping[str, str]) -> set[str]:
+    """Values of secret-looking variables and options. Example: `--api-key k3y` and `API_KEY=k3y` both give "k3y"."""
+    words = [part for word in argv for part in (word.split("=", 1) if word.startswith("-") else [word])]
+    options = [(option, value) for option, value in pairwise(words) if option.startswith("-")]
+    found = {value for name, value in (*env.items(), *options) if secrets.NAME.search(name)}
+    return {value for value in found if len(value) >= _SHORTEST_SECRET}
 
 
 def run(
@@ -57,7 +93,8 @@ def run(
 ) -> tuple[int | None, str]:  # fmt: skip
     """(exit status, output); the status is None if it was killed: too late, or `stop_fd` became readable.
 
-    `errors`: the output includes standard error. `user`: whose command it is. Raises OSError if it cannot be started.
+    `errors`: the output includes standard error. `user`: whose command it is. Raises OSError if it cannot be started, and
+    NotKilled.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(as_user.as_daemon())  # to kill it, too
@@ -79,9 +116,13 @@ def run(
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)  # before it is reaped: until then, nothing else gets its process id
-            code = process.wait()
             if process.stdout is not None:
                 process.stdout.close()
+            try:
+                code = process.wait(_DIES_S)
+            except subprocess.TimeoutExpired:
+                why = f"it did not end within {span(timeout_s)}, and process {process.pid} runs on after SIGKILL"
+                raise NotKilled(errno.EPERM, why) from None
     return (code if ended else None), output.decode("utf-8", "replace")
 
 

@@ -28,7 +28,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from supervisor import lack
+from supervisor import lack, users
 from supervisor.files import held
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
@@ -351,6 +351,28 @@ def send(fd: int, number: int) -> bool:
         (signal.pidfd_send_signal if _has_pidfds() else _stand_ins.send)(fd, number)
         return True
     return False
+
+
+def owner_if_untouchable(pid: int, start_ticks: int) -> str:
+    """The user of this process if we may send it no signal (EPERM), as after sudo; empty: we may, or it is gone.
+
+    The kernel answers signal 0 as it answers the others. Most processes are our own: one call settles that.
+    """
+    with contextlib.suppress(OSError):
+        if os.stat(f"/proc/{pid}").st_uid == os.geteuid():  # noqa: PTH116
+            return ""
+    fd = open_verified(pid, start_ticks)
+    if fd is None:
+        return ""
+    with held(fd):
+        try:
+            (signal.pidfd_send_signal if _has_pidfds() else _stand_ins.send)(fd, 0)
+        except PermissionError:
+            uid = _status(pid, "Uid:")
+            return users.name_of(int(uid)) if uid else "another user"
+        except OSError as error:
+            lack.check(error)
+    return ""
 
 
 def send_verified(pid: int, start_ticks: int, number: int) -> bool:

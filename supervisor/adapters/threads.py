@@ -7,9 +7,8 @@ reads it (`policy/box/supervision.py`).
 
 A look at files may also hang. It has a thread for each round, which is left behind then (`Rounds`).
 
-An ordinary pool starts a thread at its first task. While no thread can be started, that raises: APScheduler logs a traceback
-and skips the job, and a task that was already queued waits until the next one comes. A thread per task raises too. Then its
-work (ending a hung worker, for example) is not done until somebody requests it again.
+An ordinary pool starts a thread at its first task. While no thread can be started, that raises, and so does a thread per
+task. Then its work (ending a hung worker, for example) is not done until somebody requests it again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -257,6 +256,31 @@ class Tasks:
 
     def _close(self) -> None:
         self._closed = True
+
+
+class OneAtATime(Generic[T]):
+    """Makes each caller's result by a run that begins after its call; one runs, at most one more waits.
+
+    Example: three calls come while the first run goes on. They get the result of a second run, which sees the newest state.
+    """
+
+    def __init__(self, run: Callable[[], T]) -> None:
+        self._run, self._running, self._guard = run, threading.Lock(), threading.Lock()
+        self._next: Future[T] | None = None
+
+    def __call__(self) -> T:
+        with self._guard:
+            runs, self._next = self._next is None, self._next or Future()
+            result = self._next
+        if runs:
+            with self._running:
+                with self._guard:
+                    self._next = None
+                try:
+                    result.set_result(self._run())
+                except BaseException as error:  # noqa: BLE001  it is raised by each caller
+                    result.set_exception(error)
+        return result.result()
 
 
 def _until_done(name: str, target: Callable[[], object], *, vital: bool) -> None:

@@ -8,9 +8,13 @@ that loops until its training ends well shows no crash, and one that ends with `
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shlex
-from collections.abc import Callable
+import shutil
+import stat
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +49,8 @@ _ROWS: Final = {  # beginning of a command, each word with a space -> what to do
 }
 
 
+_USER_CHANGERS: Final = frozenset({"sudo", "su", "runuser", "doas", "pkexec", "gosu", "su-exec"})
+_USER: Final = "remove it and set user, or let extralife run as that user"
 RUNS: Final = re.compile(r"\b(python[\d.]*|torchrun|accelerate|deepspeed) ")
 _CAREFUL: Final = re.compile(r"\bset -\w*e|\bexit\b|&&|\|\||\$\?")  # another look at an exit code
 _PIPED: Final = re.compile(rf"{RUNS.pattern}[^|]*\|(?!\|)")
@@ -68,6 +74,37 @@ def in_shell(
     if found or not runs_shell(words):
         return f"in {words[at]}, {found}" if found else hidden(" ".join(words))
     return hidden(words[-1], "pipefail" in words)
+
+
+def as_another_user(words: Sequence[str], path: str | None) -> str:
+    """A warning of a training that sudo, or another setuid program, starts as another user; empty: none is seen.
+
+    Of a shell's text, only its last command and those that name an interpreter or a launcher count: `sudo mount /data` ends.
+    """
+    try:
+        parts = [each for each in (_parts(words[-1]) if runs_shell(words) else [list(words)]) if each]
+    except ValueError:
+        return ""
+    for part in parts:
+        name, changes = "", False
+        for word in part:
+            name = word.rpartition("/")[2]
+            changes = name in _USER_CHANGERS or (name == "setpriv" and any(each.startswith("--reuid") for each in part))
+            if changes or not _PREFIX.fullmatch(word):
+                changes = changes or (not runs_shell(words) and _is_setuid(word, path))
+                break
+        if changes and (part is parts[-1] or RUNS.search(" ".join(part))):
+            return f"{name} starts it as another user, whose processes extralife may not end unless it runs as root; {_USER}"
+    return ""
+
+
+def _is_setuid(word: str, path: str | None) -> bool:
+    """Whether the program of this name takes its owner's rights, and its owner is not this user."""
+    found = shutil.which(word, path=path)
+    with contextlib.suppress(OSError):
+        look = None if found is None else Path(found).stat()
+        return look is not None and bool(look.st_mode & stat.S_ISUID) and look.st_uid != os.geteuid()
+    return False
 
 
 def hidden(text: str, pipefail: bool = False) -> str:

@@ -1,8 +1,8 @@
-"""Finds a command whose work, files or processes are not this machine's, or another user's: `ssh`, `docker exec`, `sudo`, `s3://`.
+"""Finds a command whose work, files or processes are not this machine's: `ssh`, `docker exec`, `s3://`.
 
 extralife signals the processes that it has started, and looks at files on this machine. So a stop of `ssh HOST train` ends
 the client alone, and the pattern `s3://bucket/*.pt` finds nothing. Each such command gets one warning: what it means, and
-what to write. Of a shell's text only the parts count that run a training, and the last one: `sudo mount /data; python
+what to write. Of a shell's text only the parts count that run a training, and the last one: `ssh db true; python
 train.py` is fine. A store in an option for data is fine too, and so is any store if `checkpoint_glob` names a directory.
 """
 
@@ -19,10 +19,6 @@ _OPTIONS: Final = r"(-\S+ ([^-]\S* )?)*?"
 _PREFIX: Final = re.compile(
     r".*=.*|-.*|[\d.]+[smhd]?|do|then|else|\{|(.*/)?(env|exec|nice|ionice|nohup|time|timeout|stdbuf)"
 )
-_USER: Final = (
-    "its processes are another user's, so a daemon that is not root cannot stop them; "
-    'let a daemon of root start the command itself, with user = "NAME"'
-)
 _ROWS: Final = {  # beginning of a command, each word with a space -> what it means, and what to do
     rf"((docker|podman|nerdctl|kubectl|oc) {_OPTIONS}(container )?|(docker|podman)[ -]compose (.* )?)exec ": (
         "a stop ends only this client, and the process in the container goes on beside the next attempt; "
@@ -36,8 +32,6 @@ _ROWS: Final = {  # beginning of a command, each word with a space -> what it me
         "a stop ends only this client, and the training on the other machine may go on, with its checkpoints there; "
         "run extralife on that machine"
     ),
-    r"(sudo|doas|pkexec) (?!(-\S+ )*(-v|-k|-K|-l) )": _USER,
-    r"(su|runuser) ": _USER,
     r"srun ": (
         "extralife sees neither processes nor memory of its tasks on other nodes, and Slurm's time limit is a crash; "
         'set kind = "slurm" in [launcher]'

@@ -22,7 +22,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.config import command_keys, figures, foreign_names, scripts
+from supervisor.config import background, command_keys, figures, foreign_names, scripts, secrets
 from supervisor.config.overlaps import includes, may_meet
 from supervisor.config.scripts import Options
 from supervisor.config.seeds import expanded
@@ -56,7 +56,6 @@ _OPTIONS: Final = {name: Setting.plain(each) for name, each in OPTIONS.items()} 
 }
 _NAMES_GPU: Final = re.compile(r"[0-9]|GPU-|MIG-")
 _ENV_NAME: Final = re.compile(r"[^=\0]+")
-SECRET: Final = re.compile(r"key|token|secret|passw|pwd|credential|auth|cookie|private|signature", re.IGNORECASE)
 _LOGIN: Final = re.compile(r"://[^/@\s]*:[^/@\s]*@")  # a URL with a password in it
 _THREAD_CAPS: Final = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _KNOWN_GAMES: Final = (*GAMES, *EXTRA_GAMES)
@@ -148,7 +147,7 @@ def _env(section: Section, *, builtin: bool) -> dict[str, str]:
         return {}
     inner = Section(section.validation, (*section.path, "env"), table)
     for variable, value in table.items():
-        secret = SECRET.search(variable) is not None
+        secret = secrets.NAME.search(variable) is not None
         if not _ENV_NAME.fullmatch(variable):
             inner.refuse(variable, ": a variable's name is not empty and holds neither = nor NUL")
         elif variable in SET_BY_US:
@@ -447,6 +446,9 @@ def _progress(section: Section, values: dict[str, Any], *, service: bool) -> Pro
 def _warn(section: Section, spec: ProgramSpec, env: Mapping[str, str], environ: Mapping[str, str]) -> None:
     """Warn of problems that may disappear (a disk is mounted later): they are no reason to refuse every other program."""
     command_keys.warn_about_process(section, spec)
+    path = env.get("PATH", environ.get("PATH"))
+    if why := background.as_another_user(spec.argv, path):
+        section.warn("command", why)
     if spec.directory and not Path(spec.directory).is_dir():
         section.warn("directory", f"{spec.directory} does not exist (yet)")
         return
@@ -454,5 +456,5 @@ def _warn(section: Section, spec: ProgramSpec, env: Mapping[str, str], environ: 
         return
     program = placeholders.fill(spec.argv[0], {})
     place = str(Path(spec.directory or "/") / program) if "/" in program else program
-    if shutil.which(place, path=env.get("PATH", environ.get("PATH"))) is None:
+    if shutil.which(place, path=path) is None:
         section.warn("command", f"{program} is not found, or not executable (yet)")

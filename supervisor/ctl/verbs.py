@@ -262,11 +262,16 @@ def shutdown(session: Session, args: list[str]) -> int:
     _reject_arguments(args, "shutdown")
     if session.options.interactive and not _confirmed("shut the remote supervisord process down"):
         return OK
-    left = cluster.left_behind(session.page("status"))
+    status = session.page("status")
+    left = [cluster.left_behind(status)]
+    left += [
+        f"{text.printable(view['name'])}: {text.printable(view['why'])}; the daemon ends without it"
+        for view in status["programs"] if view["trouble"] in {"untouchable", "unended"}
+    ]  # fmt: skip
     _request(session, "shutdown", [])
     session.say("Shut down")
-    if left:
-        session.warn(left)
+    for line in filter(None, left):
+        session.warn(line)
     return OK
 
 

@@ -99,8 +99,11 @@ def on_tried(context: DecisionContext, item: AlertTried) -> None:
         return
     failures, error = was.failures + 1, printable(item.error)[:_MOST_TEXT]
     if item.target not in context.state.alerts.failing:
-        why = f"{item.target} does not accept alerts: {error}; extralife keeps them and tries again"
-        context.record(facts.AlertTargetFailing(why, item.target, error))
+        keeps = "" if item.unsure else "; extralife keeps them and tries again"
+        context.record(facts.AlertTargetFailing(f"{item.target} does not accept alerts: {error}{keeps}", item.target, error))
+    if item.unsure:
+        why = f"{item.target} may have alert {item.id}, so it is not sent again: {error}"
+        context.record(facts.AlertsDropped(why, item.target, (item.id,)))
     _remember(context, item.target, DeliveryState("", failures, context.now_s + rule.retry_s(failures)))
 
 
@@ -206,6 +209,7 @@ _ROWS: Final = (
     _Row(facts.BackedOff, "breaker", CRITICAL, _dies_again_and_again),
     _Row(facts.Stalled, "unhealthy", WARNING, lambda _, fact: fact.stall == service_health.UNHEALTHY),
     _Row(facts.Slowed, "still", WARNING, lambda _, fact: fact.step is not None),
+    _Row(facts.NotEnded, "unended", CRITICAL),
     _Row(facts.CommandGone, "background", WARNING, lambda _, fact: fact.background),
     _Row(facts.ResumeUnknown, "unproven", INFO),
     _Row(facts.CheckpointQuarantined, "quarantine", WARNING),

@@ -20,7 +20,7 @@ from supervisor.policy.box import lost_gpu
 from supervisor.policy.box.gate import Answer, Verdict
 from supervisor.policy.worker import newest_whole, no_room, out_of_memory, reason_line, restart, resume_step
 from supervisor.policy.worker.diagnosis import NO_GPU, Diagnosis, diagnose
-from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course, in_save, says_done
+from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course, in_save, says_done, says_early_stop
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
 from supervisor.records import replace
 
@@ -259,7 +259,7 @@ def stop(
 ) -> None:  # fmt: skip
     """Ask an attempt to save and exit; `on_deadlines` kills it when the grace time is over."""
     name = program.name
-    if attempt.stop is not None and attempt.stop.reason == reason:
+    if attempt.stop is not None and (attempt.stop.reason == reason or attempt.stop.not_ended):
         return
     if grace_s is None:
         spec = context.settings.program(name)
@@ -399,7 +399,7 @@ def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagno
     shown = ending.shown.first_steps
     course = Course(
         at, target, resumed, program.short_ends, watch.signal if watch is not None and signalled else "",
-        ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
+        ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided or says_early_stop(ending.last_lines),
         reason_line.unhandled(ending.last_lines), bar, ending.shown.laps,
         min(abs(after - before) for before, after in pairwise(shown)) if len(shown) == resume_step.FIRSTS else 0,
         _untrained(context, name, ending), _saved_end(context, name, target), in_save(ending.last_lines), attempt.at_exit,

@@ -144,7 +144,7 @@ class DecisionContext:
         for program in self.state.programs.values():
             if program.retry_at_s is not None and not waits:
                 due.append(program.retry_at_s)
-            if program.attempt is not None and program.attempt.stop is not None:
+            if program.attempt is not None and program.attempt.stop is not None and not program.attempt.stop.not_ended:
                 due.append(max(kill_due_s(program.attempt.stop), self.memory.blind_until_s or 0.0))
         pin = self.state.climb.pin
         if pin is not None and pin.until_s is not None and not self.state.stopping:

@@ -15,6 +15,7 @@ from supervisor.deciding.context import DecisionContext, kill_due_s
 from supervisor.deciding.hardware import on_hardware
 from supervisor.formats import span
 from supervisor.model import commands, facts
+from supervisor.model.codes import FAILED
 from supervisor.model.inputs import CommandLeft, EvidenceTaken, Sample, Sampled
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Away, Observation, Settled
@@ -50,7 +51,6 @@ _FIRST_STEP_S = 600.0  # limit for the first step in the output of a program who
 _FIRST_STEPS_S = 60.0  # ... and for its first steps, which event files do not show, once there is a step
 _MOST_REASONS = 16  # why figures of one program are not known: a reason may name a file, and there may be many
 _EVIDENCE_WAIT_S = 10.0  # the adapter takes at most 5 s for the evidence; after twice that, heal without it
-_FAILED = 30  # Supervisor's fault code
 _GONE = (None, "Z", "X")  # process states: unknown, zombie, dead
 
 
@@ -394,15 +394,17 @@ def _continue_children(context: DecisionContext, name: str, sample: Sample) -> N
         key, for_s = (each.pid, each.start_ticks, each.proc_state), context.now_s - each.since_s
         recorded_s, sent_s = halts.get(key, (None, None))
         stopped = each.proc_state == "T"
+        owned = next((one for one in sample.untouchable if one.startswith(f"{each} ")), "")
         if for_s < continue_s or (sent_s is not None and context.now_s - sent_s < continue_s):
             continue
         if recorded_s is None or context.now_s - recorded_s >= _HALT_FACT_S:
             state = "is stopped" if stopped else "waits inside the kernel or a driver, where no signal reaches it,"
-            action = "it is sent SIGCONT" if stopped else "it is left alone"
+            action = "it is sent SIGCONT" if stopped and not owned else "it is left alone"
+            state += f", and extralife may not signal it ({owned})" if owned else ""
             why = f"its process {each} {state} for {span(for_s)} (state {each.proc_state}): {action}"
             context.record(facts.ChildHalted(why, name, attempt.token, each.pid, each.name, each.proc_state))
             recorded_s = context.now_s
-        if stopped:
+        if stopped and not owned:
             context.command(commands.ContinueChild(name, attempt.token, each.pid, each.start_ticks))
         halts[key] = recorded_s, context.now_s
     if halts != watch.halts:
@@ -497,7 +499,7 @@ def _examine(context: DecisionContext, name: str, attempt: Attempt, watch: Obser
     if verdict.action is stall.Action.CONTINUE:
         if watch.continued_at_s is None:
             context.keep_observation(name, replace(watch, continued_at_s=context.now_s, asked_at_s=None))
-            context.command(commands.SendSignal(name, attempt.token, "SIGCONT"))
+            context.command(commands.SendSignal(((name, attempt.token),), "SIGCONT"))
             return
         if context.now_s - watch.continued_at_s <= context.settings.stall.continue_s:
             return  # wait for the effect of SIGCONT
@@ -536,17 +538,28 @@ def on_deadlines(context: DecisionContext) -> None:
         return
     for name in sorted(context.state.live):
         _, attempt = context.present(name)
-        if attempt.stop is None or context.now_s < kill_due_s(attempt.stop):
+        asked = attempt.stop
+        if asked is None or asked.not_ended or context.now_s < kill_due_s(asked):
             continue
-        waited_s = context.now_s - attempt.stop.asked_at_s
-        why = f"did not exit within {span(waited_s)}: SIGKILL to its whole process tree"
-        if attempt.stop.grace_s == 0:
-            why = "SIGKILL to its whole process tree at once, without time to save"
+        waited_s = context.now_s - asked.asked_at_s
         watch = context.memory.watch(name, attempt.token)
-        proc_state = None if watch is None else watch.sample.proc_state
-        if ending.is_held(proc_state=proc_state, stall=attempt.stall, killed=attempt.stop.killed_at_s is not None):
+        proc_state, untouchable = (None, ()) if watch is None else (watch.sample.proc_state, watch.sample.untouchable)
+        held = ending.is_held(proc_state=proc_state, stall=attempt.stall, killed=asked.kills > 0)
+        job = context.memory.jobs.get(name) if context.settings.remote else None
+        refused = None if not context.settings.remote else "" if job is None else job.refused
+        why = ending.not_ended(kills=asked.kills, untouchable=untouchable, held=held, refused=refused)
+        if why:
+            context.record(facts.NotEnded(why, name, attempt.token))
+            context.answer_waiting(name, FAILED, why)
+            continue
+        why = f"did not exit within {span(waited_s)}: SIGKILL to its whole process tree"
+        if asked.grace_s == 0:
+            why = "SIGKILL to its whole process tree at once, without time to save"
+        if untouchable:
+            why += f", of which extralife may not signal {', '.join(untouchable)}"
+        if held:
             why += f"; {ending.HELD}"
-            context.answer_waiting(name, _FAILED, why)
+            context.answer_waiting(name, FAILED, why)
         context.record(facts.KillIntended(why, name, attempt.token, waited_s))
         context.command(commands.KillTree(name, attempt.token))
 

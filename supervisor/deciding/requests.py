@@ -56,6 +56,9 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
         unknown = tuple((name, BAD_NAME, "no such program") for name in item.names if name not in context.state.programs)
         context.command(commands.ClearLogs(item.request_id, known, unknown))
         return
+    if item.verb is Verb.SIGNAL:
+        _signal(context, item)
+        return
     now: list[Result] = []
     waiting: list[str] = []
     for name in item.names:
@@ -84,10 +87,8 @@ def _one(context: DecisionContext, program: Program, item: Asked) -> Result | No
             return _start(context, program, item.by)
         case Verb.STOP:
             return _stop(context, program, item.by)
-        case Verb.RESTART:
-            return _restart(context, program, item.by)
         case _:
-            return _signal(context, program, item.signal)
+            return _restart(context, program, item.by)
 
 
 def _start(context: DecisionContext, program: Program, by: str) -> Result:
@@ -107,8 +108,7 @@ def _stop(context: DecisionContext, program: Program, by: str) -> Result | None:
         return (name, NOT_RUNNING, "not running")
     context.record(facts.Wanted(f"stopped by {by}", name, run=False, by=by))
     if program.attempt is not None:
-        stop(context, *context.present(name), reason="operator", by=by, why=f"stopped by {by}")
-        return None
+        return _leave(context, name, reason="operator", by=by, why=f"stopped by {by}")
     context.record(facts.StayedDown(f"stopped by {by}", name))
     return (name, SUCCESS, "stopped")
 
@@ -117,20 +117,37 @@ def _restart(context: DecisionContext, program: Program, by: str) -> Result | No
     name = program.name
     context.record(facts.Wanted(f"restarted by {by}", name, run=True, by=by))
     if program.attempt is not None:
-        stop(context, *context.present(name), reason="restart", by=by, why=f"restarted by {by}")
-        return None
+        return _leave(context, name, reason="restart", by=by, why=f"restarted by {by}")
     context.record(facts.Requeued(f"restarted by {by}", name))
     return (name, SUCCESS, "started")
 
 
-def _signal(context: DecisionContext, program: Program, signal: str) -> Result:
-    if program.attempt is None or program.attempt.pid is None:
-        return (program.name, NOT_RUNNING, "not running")
-    watch = context.memory.watch(program.name, program.attempt.token)
-    if watch is not None and signal in LEAVE_SIGNALS:
-        context.keep_observation(program.name, replace(watch, signal=signal, signal_at_s=context.now_s))
-    context.command(commands.SendSignal(program.name, program.attempt.token, signal))
-    return (program.name, SUCCESS, "signalled")
+def _leave(context: DecisionContext, name: str, *, reason: str, by: str, why: str) -> Result | None:
+    """Ask its attempt to leave. One that SIGKILL has not ended gets another one, and the request its answer at once."""
+    program, attempt = context.present(name)
+    if attempt.stop is None or not attempt.stop.not_ended:
+        stop(context, program, attempt, reason=reason, by=by, why=why)
+        return None
+    context.command(commands.KillTree(name, attempt.token))
+    return name, FAILED, attempt.stop.not_ended
+
+
+def _signal(context: DecisionContext, item: Asked) -> None:
+    known: list[Result] = []
+    sent: list[tuple[str, str]] = []
+    for name in item.names:
+        program = context.state.programs.get(name)
+        if program is None or program.attempt is None or program.attempt.pid is None:
+            known.append((name, BAD_NAME, "no such program") if program is None else (name, NOT_RUNNING, "not running"))
+            continue
+        watch = context.memory.watch(name, program.attempt.token)
+        if watch is not None and item.signal in LEAVE_SIGNALS:
+            context.keep_observation(name, replace(watch, signal=item.signal, signal_at_s=context.now_s))
+        sent.append((name, program.attempt.token))
+    if sent:
+        context.command(commands.SendSignal(tuple(sent), item.signal, item.request_id, tuple(known)))
+    else:
+        context.command(commands.Reply(item.request_id, tuple(known)))
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------------
@@ -186,8 +203,12 @@ def end_if_empty(context: DecisionContext) -> None:
     if any(attempt is not None and attempt.stop is None for attempt in attempts):
         _ask_to_leave(context, "extralife", "orderly shutdown: the workers that lose most have left first")
     waits = any(holds(context) for holds in context.hooks("holds_end"))
-    if not context.state.live and not waits:
-        stopped(context, "every worker has stopped in order" if context.state.programs else "no worker was running")
+    stops = {name: each.attempt.stop for name, each in sorted(context.state.live.items()) if each.attempt is not None}
+    if waits or not all(each is not None and each.not_ended for each in stops.values()):
+        return
+    left = "; ".join(f"{name}: {each.not_ended}" for name, each in stops.items() if each is not None)
+    in_order = "every worker has stopped in order" if context.state.programs else "no worker was running"
+    stopped(context, f"left running: {left}" if left else in_order)
 
 
 def stopped(context: DecisionContext, why: str) -> None:

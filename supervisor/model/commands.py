@@ -70,11 +70,12 @@ class Forget(Command):
 
 
 class SendSignal(Command):
-    """Send a signal to the worker itself through its pidfd (SIGTERM, SIGCONT, or an operator's choice)."""
+    """Send a signal to workers themselves through their pidfds, then answer the request with `known` and the results."""
 
-    program: str
-    token: str
+    programs: tuple[tuple[str, str], ...]  # (name, token)
     signal: str
+    request_id: int = 0  # 0: nobody asked
+    known: tuple[tuple[str, int, str], ...] = ()
 
 
 class ContinueChild(Command):

@@ -972,6 +972,10 @@ class KillIntended(AttemptFact):
     waited_s: float
 
 
+class NotEnded(AttemptFact):
+    """SIGKILL did not end it: its processes may not be signalled, or two SIGKILLs had no effect. No further one is sent."""
+
+
 class CommandGone(AttemptFact):
     """Processes outlived the grace after a clean end of their command (`policy/worker/finish.py`).
 

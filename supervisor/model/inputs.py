@@ -108,6 +108,7 @@ class Sample(Record):
     pids: tuple[int, ...] = ()  # processes of its tree, except the worker itself
     uses_cuda: bool = False  # a process of its tree has used CUDA
     halted: tuple[Halted, ...] = ()
+    untouchable: tuple[str, ...] = ()  # processes of its tree that we may not signal, as `python3(812) of root`
     witness_at_s: float | None = None  # when a witness last showed work (`policy/worker/witness.py`) ...
     witness: str = ""  # ... and which one
     own: OwnCheckpoint | None = None  # set if the config says where the program writes its own checkpoints
@@ -303,6 +304,7 @@ class JobSight(Record):
     gpus: int | None = None
     start_expected_wall_s: float | None = None
     runs: bool = False
+    refused: str = ""  # why the cluster refuses to delete it, in its own words
 
 
 class JobsSeen(Input):
@@ -419,11 +421,12 @@ class EndNoticesRead(Input):
 
 
 class AlertTried(Input):
-    """The result of `commands.Deliver`. With an `error` the target has not accepted the alert."""
+    """The result of `commands.Deliver`. With an `error` the target has not accepted the alert; `unsure`: it may have it."""
 
     target: str
     id: str
     error: str = ""
+    unsure: bool = False
 
 
 class WhenDoneEnded(Input):

@@ -281,7 +281,9 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
         case facts.StopIntended(reason=reason, grace_s=grace_s):
             return replace(attempt, stop=Stop(reason, at_s, grace_s))
         case facts.KillIntended() if attempt.stop is not None:
-            return replace(attempt, stop=replace(attempt.stop, killed_at_s=at_s))
+            return replace(attempt, stop=replace(attempt.stop, killed_at_s=at_s, kills=attempt.stop.kills + 1))
+        case facts.NotEnded() if attempt.stop is not None:
+            return replace(attempt, stop=replace(attempt.stop, not_ended=fact.why))
         case facts.Reported(key=key) | facts.CheckpointsOdd(key=key):
             return replace(attempt, reports=(*attempt.reports, key))
         case _:

@@ -30,6 +30,8 @@ class Stop(Record):
     asked_at_s: float
     grace_s: float
     killed_at_s: float | None = None
+    kills: int = 0
+    not_ended: str = ""  # why SIGKILL has not ended it; empty: not known
 
 
 @dataclass(frozen=True)

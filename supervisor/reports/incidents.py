@@ -58,7 +58,7 @@ _OTHER_ENDS: Final = {"reboot": "reboot of the host", "stopped": "stopped on req
 _IF_ALONE: Final = {"KillIntended": "did not leave in time", "GaveUp": "given up", "Reported": "out of memory"}
 _FOLLOWS: Final = frozenset({
     "Examined", "Revived", "PaceRegained", "Healed", "RolledBack", "BatchLowered", "StopIntended", "KillIntended",
-    "Quiet", "ChildHalted", "StartsFrom",
+    "NotEnded", "Quiet", "ChildHalted", "StartsFrom",
     "BackedOff", "CheckpointQuarantined", "Requeued", "Resumed", "Reported", "GaveUp", "NotRestarted", "ResumeUnknown",
     "CheckpointsPutBack",
     "FirstStepShown",

@@ -158,7 +158,11 @@ def _dies_on(program: Program, window_deaths: int) -> bool:
 def _stands(attempt: Attempt | None) -> bool:
     """Whether a live attempt has a trouble that extralife does not heal."""
     return attempt is not None and bool(
-        attempt.save_error or attempt.stall in NOT_HEALED or attempt.slow_step is not None or attempt.rest == BACKGROUND
+        attempt.save_error
+        or attempt.stall in NOT_HEALED
+        or attempt.slow_step is not None
+        or attempt.rest == BACKGROUND
+        or (attempt.stop is not None and attempt.stop.not_ended)
     )
 
 

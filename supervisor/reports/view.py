@@ -79,7 +79,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "slow_retry": program.slow,
         "eta_s": eta_s(sample),
         "why": _why(program, sample, now_s),
-        "trouble": "no_gpu" if program.gpu_lost else _trouble(program.attempt),
+        "trouble": "no_gpu" if program.gpu_lost else _trouble(program.attempt, sample),
         "proc_state": sample.proc_state if sample else None,
         "num_envs": sample.num_envs if sample else None,
         "batch_size": sample.batch_size if sample else None,
@@ -206,13 +206,16 @@ def _known(newest: Any, recorded: Any) -> Any:
     return recorded if newest is None else newest
 
 
-def _trouble(attempt: Attempt | None) -> str | None:
-    """The trouble of a live attempt in one word: stalled, unsaved, background, ill or slow; None: no trouble."""
+def _trouble(attempt: Attempt | None, sample: Sample | None) -> str | None:
+    """The trouble of a live attempt in one word; None: no trouble."""
     if attempt is None:
         return None
+    unended = ("unended", attempt.stop is not None and attempt.stop.not_ended)
     stalled, unsaved = ("stalled", attempt.stall), ("unsaved", attempt.save_error)
     background = ("background", attempt.rest == BACKGROUND)
-    found = (stalled, unsaved, background, ("ill", attempt.illnesses), ("slow", attempt.slow_at_s))
+    untouchable = ("untouchable", sample is not None and sample.untouchable)
+    ill, slow = ("ill", attempt.illnesses), ("slow", attempt.slow_at_s)
+    found = (unended, stalled, unsaved, background, ill, slow, untouchable)
     return next((word for word, seen in found if seen), None)
 
 
@@ -227,6 +230,8 @@ def _why(program: Program, sample: Sample | None, now_s: float) -> str:
     trouble = "" if program.attempt is None else _words_of_trouble(program.attempt)
     if trouble:
         return trouble
+    if sample is not None and sample.untouchable:
+        return f"extralife may not signal {', '.join(sample.untouchable)}: it cannot end it"
     if sample is not None and sample.halted:
         return (
             f"a process of its tree does not run: {', '.join(f'{each} (state {each.proc_state})' for each in sample.halted)}"
@@ -248,6 +253,8 @@ def _why(program: Program, sample: Sample | None, now_s: float) -> str:
 
 def _words_of_trouble(attempt: Attempt) -> str:
     """The recorded trouble of a live attempt, as a clause; empty: no trouble."""
+    if attempt.stop is not None and attempt.stop.not_ended:
+        return attempt.stop.not_ended
     if attempt.stall is not None:
         return f"stalled ({attempt.stall}), {NOT_HEALED.get(attempt.stall, 'being healed')}"
     if attempt.save_error:

@@ -19,6 +19,7 @@ from supervisor.adapters.journal.summaries import Summaries
 from supervisor.adapters.process import stdin
 from supervisor.adapters.process.presence import corrected
 from supervisor.adapters.state_files import StateFiles
+from supervisor.adapters.threads import OneAtATime
 from supervisor.api.port import Json, Result
 from supervisor.formats import span
 from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NO_FILE, NOT_RUNNING, SUCCESS
@@ -74,7 +75,7 @@ class DaemonBackend:
         """
         self._inbox, self._replies, self.clock = inbox, replies, clock
         self.loaded, self._load, self.version = loaded, reload, version
-        self._next_image, self._keep_config = next_image, keep_config
+        self._next_image, self._keep_config = OneAtATime(next_image), keep_config
         self._published: Published | None = None
         self._gap_window_s = 0.0  # start of the current minute
         self._worst_gap_s = self._worst_gap_before_s = 0.0

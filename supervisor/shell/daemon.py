@@ -53,7 +53,7 @@ from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.adapters.recorder.thread import Recorder
-from supervisor.adapters.when_done import logged_in
+from supervisor.adapters.when_done import cannot_start, logged_in
 from supervisor.api.listener import Listener, listen, refuse_if_alive, take_over
 from supervisor.api.night import daily_report
 from supervisor.as_user import note_logs
@@ -64,6 +64,7 @@ from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
+from supervisor.policy.worker.inherited import keys_of_copies
 from supervisor.policy.worker.loss import furthest
 from supervisor.records import Record
 from supervisor.shell import exit_codes, foundations, logs
@@ -84,7 +85,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-ENV_LISTEN_FD: Final = "EXTRALIFE_LISTEN_FD"  # the control socket, from the previous program image
 _ENV_NAME_FD: Final = "EXTRALIFE_NAME_FD"  # the name that keeps other daemons out (`singleton.py`), likewise
 _CONTROL: Final = "control"  # the control socket's name in the service manager's store
 _OPEN_S: Final = 120.0  # the most time of one step of a start: a journal of years
@@ -128,6 +128,7 @@ class Daemon:
         self._signalled = False  # a signal or the host's shutdown ends it, not `supervisorctl shutdown`
         self._terminated = False  # SIGTERM or SIGINT was received
         self._tasks = threads.Tasks("signals")
+        self._hangup = threads.OneAtATime(lambda: self.backend.ask(Verb.RELOAD, (), "", "SIGHUP", None, _RELOAD_S))
         self._host_watch: HostWatch | None = None
         self._housekeeping: Housekeeping | None = None
         self._tcp: TcpPort | None = None
@@ -218,7 +219,7 @@ class Daemon:
 
     def _listener(self) -> Listener:
         group = self._settings.daemon.socket_group
-        handed_on = os.environ.pop(ENV_LISTEN_FD, "")
+        handed_on = os.environ.pop(image.ENV_LISTEN_FD, "")
         kept = int(handed_on) if handed_on.isdigit() else passed_fds(os.environ, os.getpid()).get(_CONTROL)
         if kept is not None:
             if Path(self._paths.socket).is_socket():
@@ -275,6 +276,7 @@ class Daemon:
             local = self._local = LocalLauncher(
                 paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last,
                 lambda name, *end: own.last(loop.settings.program(name), *end),
+                lambda: keys_of_copies(loop.settings.offsite.repository, loop.settings.offsite.env_file),
             )  # fmt: skip
             looks = LocalProbes(paths, system_clock, notify_sockets, groups, newest_own, figures)
             adapters = ProgramAdapters(
@@ -288,7 +290,9 @@ class Daemon:
         gpu = NvmlGpu(
             doing=probes.doing, awaited=lambda: any(each.gpu_lost for each in loop.state.programs.values())
         )  # fmt: skip
-        host = LocalHost(paths.state_dir, logged_in=sessions)
+        host = LocalHost(
+            paths.state_dir, logged_in=sessions, cannot_stop=lambda: cannot_start(loop.settings.when_done.command)
+        )  # fmt: skip
         sampler = Sampler(
             probes, system_clock, inbox, settings.daemon.sample_period_s, wake,
             clock_moved=self._clock_moved, gpu=gpu, host=host,
@@ -417,6 +421,8 @@ class Daemon:
     def _serve(self, listener: Listener) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._on_signal)
+        for noted in image.early:
+            self._on_signal(noted, None)
         self._notifier.busy("looks for workers that still run", _OPEN_S)
         began = self._first_input()
         self.launcher.start()
@@ -480,7 +486,7 @@ class Daemon:
         name = signal.Signals(number).name
         if number == signal.SIGHUP:
             # Not here: the check of the next image takes a second, and this thread decides.
-            self._tasks.begin("reload", self.backend.ask, Verb.RELOAD, (), "", name, None, _RELOAD_S)
+            self._tasks.begin("reload", self._hangup)
         else:
             self._signalled = True
             self._terminated = True
@@ -590,7 +596,7 @@ class Daemon:
         self._notifier.reloading()
         argv = self._start.command
         log.info("reexec", argv=argv)
-        os.environ[ENV_LISTEN_FD], os.environ[_ENV_NAME_FD] = listener.hand_on(), lock.hand_on()
+        os.environ[image.ENV_LISTEN_FD], os.environ[_ENV_NAME_FD] = listener.hand_on(), lock.hand_on()
         sys.stdout.flush()
         limits.restore_files()
         image.begin_again(argv)

@@ -23,7 +23,7 @@ from supervisor.config.directories import refusal
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.box.foundations import JOURNAL
 from supervisor.ports import Probes
-from workers.contract import CHECKPOINTS_DIR
+from workers.contract import CHECKPOINTS_DIR, FENCE_FILE
 
 _AT_LOGOUT: Final = "the system removes it when you log out, unless you switch lingering on: loginctl enable-linger"
 _LEAST_BYTES: Final = 64 * 1024  # room for the records of ten starts
@@ -134,6 +134,7 @@ def attempt_rows(paths: Paths, probes: Probes, spec: ProgramSpec, attempt: int, 
             by_others=True, consequence="until its worker can save again, its progress is only in memory",
         )  # fmt: skip
     own = {
+        "fence": f"{run_dir}/{FENCE_FILE}",
         "notify socket": paths.notify_socket(program), "shim record": paths.shim_record(program),
         "control record": paths.control(program, attempt),
     }  # fmt: skip

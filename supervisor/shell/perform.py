@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -36,11 +35,6 @@ from supervisor.shell.replies import Replies
 from workers import contract
 
 log = structlog.get_logger()
-
-_PLACES: Final = (  # of a program that runs
-    "run directory", "checkpoints", "notify socket", "shim record", "control record", "beat file", "stdout log",
-    "stderr log",
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -98,20 +92,24 @@ class Performer:
                 self.controls.begin(survivor.token, attempt)
                 self.probes.watch(spec, attempt, survivor.token, survivor.pid or 0, adopted=True)
                 self.launcher.adopt(spec.name, attempt, survivor)  # it makes a run directory that is gone again
-                self.foundations.watch(*attempt_rows(self.paths, self.probes, spec, attempt, survivor.token))
+                self.foundations.watch(
+                    *attempt_rows(self.paths, self.probes, spec, attempt, survivor.token), program=spec.name
+                )
             case commands.Watch(spec=spec, attempt=attempt, token=token, pid=pid):
                 self.probes.watch(spec, attempt, token, pid)
-                self.foundations.watch(*attempt_rows(self.paths, self.probes, spec, attempt, token))
+                self.foundations.watch(*attempt_rows(self.paths, self.probes, spec, attempt, token), program=spec.name)
             case commands.Forget(program=program, token=token):
                 self.probes.forget(program, token)
-                self.foundations.forget(*(f"{part} of {program}" for part in _PLACES))
+                self.foundations.forget(program)
                 self.controls.end(program, token)
             case commands.SetControl():
                 self.controls.write(command)
             case commands.TellEnd():
                 self.controls.tell_end(command)
-            case commands.SendSignal(program=program, token=token, signal=signal):
-                self.launcher.signal(program, token, signal)
+            case commands.SendSignal(programs=programs, signal=signal, request_id=request_id, known=known):
+                failed = {name: self.launcher.signal(name, token, signal) for name, token in programs}
+                done = ((name, FAILED if why else SUCCESS, why or "signalled") for name, why in failed.items())
+                self.replies.answer(request_id, (*known, *done))
             case commands.ContinueChild(program=program, token=token, pid=pid, start_ticks=start_ticks):
                 self.launcher.continue_child(program, token, pid, start_ticks)
             case commands.AskToLeave(program=program, token=token):

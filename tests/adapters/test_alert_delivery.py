@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ from supervisor.adapters.alerts import child
 from supervisor.adapters.alerts import delivery as alert_delivery
 from supervisor.adapters.alerts import failure as alert_failure
 from supervisor.adapters.alerts.delivery import AlertCourier, deliver, write_to_systemd_journal
+from supervisor.adapters.hooks import Unsure
 from supervisor.config.whole_input import ConfigInput
 from supervisor.formats import span
 from supervisor.model.inputs import AlertTried
@@ -70,7 +72,10 @@ def test_a_url_that_is_down_refuses_hangs_and_is_up_again(receiver):
     assert "connection" in error.lower()
     assert not re.search("hunter2|s3cret", error), "nothing of the URL"
     assert "500" in told_by(receiver.up("refuse").url)
-    assert told_by(receiver.up("hang").url, timeout_s=4.0) == "no answer within 4s"
+    assert not isinstance(error, Unsure)
+    error = told_by(receiver.up("hang").url, timeout_s=4.0)
+    assert (error, isinstance(error, Unsure)) == ("no answer within 4s", True)
+    assert receiver.asked == 2
     assert told_by(receiver.up("take").url, link="https://box.example/") == ""
     (got,) = receiver.got
     assert got["title"] == f"{DO}. extralife on box: Pong: fatal"
@@ -90,9 +95,23 @@ def test_a_url_that_is_down_refuses_hangs_and_is_up_again(receiver):
 )
 def test_the_severity_is_the_services_priority_and_the_dashboard_is_one_touch_away(receiver, url, severity, priority, click):
     url, link = url.replace("PORT", str(receiver.up().port)), "https://box.example/?a=1&b"
-    assert child.send({"url": url, "title": "Pong", "body": "died", "severity": severity, "link": link}) == ""
+    assert (
+        child.send({"url": url, "title": "Pong", "body": "died", "severity": severity, "link": link, "timeout_s": 30.0})
+        == ""
+    )
     (got,), (headers,) = receiver.got, receiver.headers
     assert (headers.get("X-Priority", got.get("priority")), headers.get("X-Click")) == (priority, click)
+
+
+def test_the_time_limit_does_not_count_what_a_busy_box_needs_to_begin(receiver, tmp_path, monkeypatch):
+    slow = tmp_path / "child.py"
+    slow.write_text(f"import runpy, time\ntime.sleep(3)\nrunpy.run_path({alert_delivery._CHILD!r}, run_name='__main__')")
+    monkeypatch.setattr(alert_delivery, "_CHILD", str(slow))
+    assert told_by(receiver.up().url, timeout_s=2.5) == ""
+    assert len(receiver.got) == 1
+    monkeypatch.setattr(child, "BEGIN_S", -1.0)
+    error = told_by(receiver.url, timeout_s=2.5)
+    assert (error, isinstance(error, Unsure)) == ("it did not begin within 0s", False), "known not to have arrived"
 
 
 def test_a_sending_process_that_breaks_says_how(tmp_path, monkeypatch):
@@ -136,7 +155,14 @@ def test_without_apprise_a_sentence_says_what_to_install():
     )
 
 
-REQUEST = {"url": "json://me:hunter2@host", "title": "Pong", "body": "one\ntwo\nend", "severity": "critical", "link": ""}
+REQUEST = {
+    "url": "json://me:hunter2@host",
+    "title": "Pong",
+    "body": "one\ntwo\nend",
+    "severity": "critical",
+    "link": "",
+    "timeout_s": 30.0,
+}
 
 
 @pytest.fixture
@@ -237,11 +263,24 @@ def test_a_hook_that_hangs_is_ended_and_all_that_it_has_started_in_any_case(hook
     for timeout_s in (6.0, 60.0) if hangs else (60.0,):  # in the shorter time a busy machine may not have begun all of it
         told = run_hook(hook, timeout_s=timeout_s)
         assert told == (f"it did not end within {span(timeout_s)} and was killed" if hangs else "")
+        assert isinstance(told, Unsure) == hangs
         if child.exists() and child.read_text():
             break
     pids = [int(child.read_text()), *(each["pid"] for each in hook.got())]
     assert len(pids) > 1
     assert eventually(lambda: all(gone(pid) for pid in pids))
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can take CAP_KILL away")
+def test_a_command_that_may_not_be_killed_is_left_and_named():
+    """As one under sudo, of a daemon that is not root."""
+    code = "from supervisor.adapters import hooks; print(hooks.attempt(['sleep', '61'], '', 0.5, user='nobody')[0])"
+    argv = ["setpriv", "--bounding-set=-kill", sys.executable, "-c", code]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, timeout=50)
+    found = re.fullmatch(r"it did not end within 500ms, and process (\d+) runs on after SIGKILL\n", done.stdout)
+    assert found, done.stdout
+    os.kill(int(found[1]), 9)
 
 
 def test_a_hook_that_reads_nothing_and_says_much_is_waited_for(tmp_path):

@@ -121,6 +121,29 @@ def test_a_flipped_bit_in_the_header_costs_no_fact(path, at):
         assert Path(found.damaged_path).read_bytes() == damaged
 
 
+@pytest.mark.parametrize("live", [False, True], ids=["between daemons", "under a daemon"])
+def test_a_second_damage_before_the_next_copy_costs_no_fact_and_both_are_recorded(path, live):
+    def spoil():
+        path.unlink() if live else path.write_bytes(b"\xff" * PAGE)
+
+    spoil()
+    journal, _, first = open_or_salvage(path, wall_s=77.0, seen_seq=LAST)
+    with contextlib.closing(journal):
+        fill(journal, LAST + 2, LAST + 4)
+        if live:
+            spoil()
+            _, second = journal.restore(at_s=99.0, wall_s=80.0, boot_id=BOOT)
+    if not live:
+        spoil()
+        journal, _, second = open_or_salvage(path, wall_s=80.0)
+        journal.close()
+    assert (first.lost, second.lost) == (0, 0)
+    with JournalReader(path) as reader:
+        kept = list(reader.read())
+    assert [each.seq for each in kept] == list(range(1, LAST + 6))
+    assert [each.fact.why for each in kept if isinstance(each.fact, JournalSalvaged)] == [str(first), str(second)]
+
+
 @pytest.mark.parametrize("junk", [bytes(PAGE), b"\xa5" * PAGE], ids=["zeroed", "overwritten"])
 def test_no_page_costs_a_fact_and_those_between_two_damaged_pages_are_counted_without_a_spare(path, tmp_path, junk):
     cost = 0

@@ -206,17 +206,6 @@ def test_a_cleared_log_is_empty_and_its_writer_goes_on_at_the_beginning(tmp_path
     assert not (tmp_path / "none").exists()
 
 
-def test_only_a_log_is_cleared_never_what_a_program_put_in_its_place(tmp_path):
-    victim, link, fifo = tmp_path / "victim", tmp_path / "link", tmp_path / "fifo"
-    victim.write_text("precious")
-    link.symlink_to(victim)
-    os.mkfifo(fifo)
-    for path in (link, fifo, tmp_path):
-        with pytest.raises(OSError, match=r"symbolic links|not a regular file|Is a directory|No such device"):
-            logs.clear(path)
-    assert victim.read_text() == "precious"
-
-
 def lines(count: int, first: int = 0) -> bytes:
     return b"".join(b"%09d\n" % number for number in range(first, first + count))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,32 @@ def test_a_thread_that_dies_before_it_runs_does_not_hang_its_starter(monkeypatch
     tasks.begin("in the spare thread", done.set)
     assert done.wait(60)
     tasks.close()
+
+
+def test_of_many_calls_one_runs_and_one_more_sees_the_newest_state() -> None:
+    newest, begins, go_on = ["old"], threading.Semaphore(0), threading.Semaphore(0)
+    running, most = 0, 0
+
+    def run() -> str:
+        nonlocal running, most
+        found, running = newest[0], running + 1
+        most = max(most, running)
+        begins.release()
+        go_on.acquire()
+        running -= 1
+        if found == "bad":
+            raise ValueError(found)
+        return found
+
+    each = threads.OneAtATime(run)
+    with ThreadPoolExecutor(5) as pool:
+        first = pool.submit(each)
+        begins.acquire()
+        newest[0] = "new"
+        others = [pool.submit(each) for _ in range(4)]
+        go_on.release(6)
+        assert [first.result(30), *(other.result(30) for other in others)] == ["old", *["new"] * 4]
+        assert most == 1
+        newest[0] = "bad"
+        with pytest.raises(ValueError, match="bad"):
+            pool.submit(each).result(30)

@@ -174,7 +174,7 @@ def test_the_tree_is_what_is_below_the_shim_or_else_below_the_worker(root, worke
     others = process(GRANDCHILD, CHILD), process(CHILD, WORKER), process(STRANGER, SHIM), process(SHIM, 1)
     tree = Look(root).at(1.0, *others, *([] if worker is None else [worker]))
     assert tree.pids == pids
-    assert tree.seen == (pids, (), None, "", False)
+    assert tree.seen == (pids, (), (), None, "", False)
 
 
 # --- what stands still ----------------------------------------------------------------------------------------------------

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from config_kit import Place
 
-from supervisor.config.background import in_shell, mistake
+from supervisor.config.background import as_another_user, in_shell, mistake
 
 
 @pytest.mark.parametrize(
@@ -141,3 +142,34 @@ def test_it_is_a_warning_and_part_of_the_advice_to_set_a_shell(place: Place) -> 
     assert error.endswith(
         "; with & at its end it returns at once, so the program ends while its work goes on unsupervised; remove the &, and nohup"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["sudo", "-u", "bob", "python", "train.py"], "sudo"),
+        (["/usr/bin/env", "A=b", "nice", "runuser", "-u", "bob", "python", "train.py"], "runuser"),
+        (["setpriv", "--reuid=65534", "python", "train.py"], "setpriv"),
+        (["bash", "-c", "cd x && exec su - bob -c 'python train.py'"], "su"),
+        (["bash", "-c", "doas python train.py; echo done"], "doas"),
+        (["bash", "-c", "sudo mount /data; python train.py"], ""),
+        (["bash", "-c", "python train.py --as 'sudo"], ""),
+        (["setpriv", "--nnp", "python", "train.py"], ""),
+        (["python", "train.py", "sudo"], ""),
+    ],
+)
+def test_a_training_that_another_user_runs(words: list[str], name: str) -> None:
+    found = as_another_user(words, "/usr/bin")
+    assert found.startswith(f"{name} starts it as another user") if name else found == ""
+
+
+def test_a_program_that_takes_its_owners_rights_is_a_warning(place: Place, tmp_path: Path) -> None:
+    helper = tmp_path / "as-other"
+    helper.touch()
+    helper.chmod(0o4755)
+    assert as_another_user([str(helper), "python"], None) == "", "its owner is this user"
+    if os.geteuid() == 0:
+        os.chown(helper, 65534, 65534)
+        helper.chmod(0o4755)
+        (warning,) = place.load(f'[program.x]\ncommand = ["{helper}", "python"]\n').warnings
+        assert "program.x.command: as-other starts it as another user" in warning

@@ -22,11 +22,7 @@ AWAY = [
     ("docker run --rm IMAGE exec train", ""),
     ("docker compose up --build trainer", "set stop_grace_period"),
     ("docker-compose -f a.yml up", "set stop_grace_period"),
-    ("sudo -E python train.py", 'user = "NAME"'),
     ("sudo mount /data; python train.py", ""),
-    ("sudo -v && python train.py", ""),
-    ("su - me -c 'python train.py'", 'user = "NAME"'),
-    ("runuser -u me -- python train.py", 'user = "NAME"'),
     ("srun --gpus=1 python train.py", 'kind = "slurm"'),
     (["bash", "-lc", "source a; exec ssh gpu1 train"], "run extralife on that machine"),
     ("CUDA_VISIBLE_DEVICES=0 nohup ssh gpu1 train", "run extralife on that machine"),
@@ -60,7 +56,7 @@ def test_check_warns_once_of_the_command_the_script_it_names_and_the_pattern(pla
     script = tmp_path / "run.sh"
     script.write_text("#!/bin/bash\nset -e\nsudo mkdir -p /data\nssh gpu1 python train.py\n")
     for command, more, told in [
-        (["sudo", "python", "train.py"], "", ["program.mine.command: sudo: its processes"]),
+        (["sudo", "python", "train.py"], "", ["sudo starts it as another user"]),
         ([str(script)], "", [f"program.mine.command: in {script}, ssh: a stop ends only this client"]),
         (["docker", "compose", "up", "-d"], "", ["program.mine.command: docker returns at once"]),
         (["ssh", "-L", "1:h:1", "h"], 'kind = "service"', []),

@@ -34,9 +34,9 @@ def core_of(*programs, rules=RULES, **more):
     return Core(settings(*(programs or ("Pong",)), alerts=rules, **more))
 
 
-def tried(core, target="command", error="", id_=None):
+def tried(core, target="command", error="", id_=None, unsure=False):
     sending = core.memory.reaching[target].sending if id_ is None else id_
-    return core.give(AlertTried(core.now_s, target, sending, error))
+    return core.give(AlertTried(core.now_s, target, sending, error, unsure=unsure))
 
 
 def told(decision):
@@ -233,16 +233,26 @@ def test_a_daemon_that_was_killed_before_it_arrived_leaves_it_to_the_next():
 def test_a_target_that_fails_is_tried_again_and_told_of_once():
     core = core_of().running("Pong")
     core.ended("Pong", code=0)
-    assert kinds(tried(core, error="no answer within 15s")) == ["AlertTargetFailing"]
+    assert kinds(tried(core, error="connection refused")) == ["AlertTargetFailing"]
     assert core.wake_at_s == core.now_s + 15.0
     assert of(core.to_wake(), commands.Deliver)
-    assert kinds(tried(core, error="no answer within 15s")) == []
+    assert kinds(tried(core, error="connection refused")) == []
     assert core.wake_at_s == core.now_s + 30.0
     assert of(core.to_wake(), commands.Deliver)
     assert kinds(tried(core)) == ["AlertDelivered"]
     assert core.state.alerts.failing == {}
     assert kinds(tried(core, id_="nobody's")) == [], "an answer that nobody waits for"
     assert kinds(tried(core, target="unheard-of", id_="x")) == []
+
+
+def test_an_alert_that_may_have_arrived_is_not_sent_again_and_the_next_one_says_so():
+    core = core_of("Pong", "Enduro").running("Pong", "Enduro")
+    core.ended("Pong", code=0)
+    assert kinds(tried(core, error="no answer within 15s", unsure=True)) == ["AlertTargetFailing", "AlertsDropped"]
+    assert not core.state.alerts.owed("command")
+    assert not of(core.later(900.0).woke(), commands.Deliver)
+    (next_one,) = of(core.ended("Enduro", code=0), commands.Deliver)
+    assert next_one.notice.dropped == 1
 
 
 def test_each_target_has_its_own_queue():

@@ -238,6 +238,23 @@ def test_a_signal_ends_the_daemon_and_leaves_the_jobs_and_a_request_ends_both():
     assert of(asked, commands.AskToLeave)
 
 
+def test_a_job_that_the_cluster_refuses_to_delete_is_named_and_holds_up_neither_stop_nor_shutdown():
+    core = cluster()
+    runs(core)
+    core.ask("stop", "Pong")
+    core.to_wake()
+    seen(core, state="RUNNING", runs=True, refused="scancel: error: Access/permission denied")
+    while not core.told(facts.NotEnded):
+        core.to_wake()
+    (reply,) = of(core.last, commands.Reply)
+    assert reply.results == (
+        ("Pong", 30, "the cluster refuses to delete its job: scancel: error: Access/permission denied"),
+    )
+    core.ask("shutdown")
+    while not core.memory.ended:
+        core.to_wake()
+
+
 def test_a_setup_that_failed_is_given_up_unless_the_program_has_run_with_it():
     core = cluster()
     core.broke("Pong", "line 1 of launcher.setup ended with status 127: conda activate rl", permanent=True)

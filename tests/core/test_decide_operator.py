@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import replace
 
 import pytest
-from core_kit import Core, commands, facts, kinds, of, settings, signals, spec
+from core_kit import Core, commands, facts, kinds, of, settings, spec
 
 from supervisor import config
 from supervisor.deciding.context import DecisionContext
@@ -14,7 +14,9 @@ from supervisor.model.fold import fold
 from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, ConfigLoaded, Survival
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.settings import SECTIONS
+from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.worker.stall import StallSettings
+from supervisor.reports.view import program_views
 
 OK, BAD_NAME, SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 80, 10, 6, 60, 70
 
@@ -60,6 +62,12 @@ def test_every_verb_in_every_phase_is_answered(verb, phase):
     decision = core.ask(verb, "Pong", signal="SIGUSR2" if verb == "signal" else "")
     assert core.phase("Pong") is after
     results = answer(decision)
+    if verb == "signal" and code == OK:
+        assert results is None, "answered with the result of the signal"
+        (command,) = of(decision, commands.SendSignal)
+        assert (command.programs, command.signal) == ((("Pong", core.program("Pong").attempt.token),), "SIGUSR2")
+        assert command.request_id == core.request
+        return
     if code is None:
         assert results is None, "answered once it is down"
         results = answer(core.ended("Pong", code=75), core.request)
@@ -70,8 +78,6 @@ def test_every_verb_in_every_phase_is_answered(verb, phase):
         assert core.program("Pong").wanted == (phase is Phase.DONE)
     if verb == "restart":
         assert core.phase("Pong") in {Phase.STARTING, Phase.QUEUED, Phase.GATED}
-    if verb == "signal" and code == OK:
-        assert signals(decision) == ["SIGUSR2"]
     assert core.told(facts.OperatorAsked)[-1].args == (("Pong", "SIGUSR2") if verb == "signal" else ("Pong",))
     assert core.told(facts.OperatorAsked)[-1].uid == 1000
 
@@ -113,6 +119,47 @@ def test_who_waits_for_a_worker_that_the_kernel_holds_is_told_so():
     assert answer(core.to_wake()) is None, "once"
     core.ended("Pong", signal=9)
     assert core.phase("Pong") is Phase.STOPPED
+
+
+ROOTS = ("python3(812) of root",)
+
+
+@pytest.mark.parametrize("seen", [{}, {"untouchable": ROOTS}])
+def test_sigkills_without_effect_end_with_an_answer_an_alert_and_no_third(seen):
+    core = Core(settings("Pong", alerts=AlertSettings(command=("page",)))).running("Pong")
+    core.look(Pong=seen)
+    (view,) = program_views(core.state, {"Pong": core.sample("Pong", **seen)}, core.settings, now_s=core.now_s)
+    assert (view["trouble"], "extralife may not signal" in view["why"]) == (("untouchable", True) if seen else (None, False))
+    answers = [answer(core.ask("stop", "Pong"))]
+    while core.wake_at_s is not None and len(answers) < 9:
+        answers.append(answer(core.to_wake()))
+    kills, (failed,) = core.told(facts.KillIntended), core.told(facts.NotEnded)
+    assert len(kills) == (1 if seen else 2)
+    assert ("python3(812) of root" in kills[0].why, "python3(812) of root" in failed.why) == (bool(seen), bool(seen))
+    assert [each for each in answers if each] == [(("Pong", 30, failed.why),)]
+    assert [fact.alert for fact in core.told(facts.AlertRaised)] == ["unended"]
+    (view,) = program_views(core.state, {"Pong": core.sample("Pong", **seen)}, core.settings, now_s=core.now_s)
+    assert (view["phase"], view["trouble"], view["why"]) == ("STOPPING", "unended", failed.why)
+    again = core.ask("restart", "Pong")
+    assert answer(again) == (("Pong", 30, failed.why),), "at once"
+    assert of(again, commands.KillTree), "a person's request is tried"
+    assert of(core.terminate(), commands.EndDaemon), "nothing is asked again"
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    core.ended("Pong", signal=9)
+    assert core.phase("Pong") is Phase.STARTING
+
+
+def test_a_daemon_that_ends_does_not_wait_for_what_it_cannot_end_and_its_successor_starts_nothing_beside_it():
+    core = Core(settings("A", "B", slots=2)).running("A", "B")
+    core.look(A={"untouchable": ROOTS}, B={})
+    core.ask("shutdown")
+    core.ended("B", code=75)
+    while not core.memory.ended:
+        core.to_wake()
+    assert "A: it runs on: extralife may not signal python3(812) of root" in core.told(facts.DaemonStopped)[-1].why
+    core.begin(core.survivor("A", Survival.ALIVE))
+    assert core.phase("A") is Phase.STOPPING
+    assert not core.later(3600.0).woke().facts
 
 
 def test_one_look_in_state_d_is_no_grip_of_the_kernels():

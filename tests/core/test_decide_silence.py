@@ -106,6 +106,14 @@ def test_a_stopped_child_is_named_once_and_continued_again_and_again(progress):
     assert len(core.told(facts.ChildHalted)) == 2
 
 
+def test_a_stopped_child_of_another_user_is_named_and_not_said_to_be_continued():
+    core = script().running("Pong")
+    child = Halted(77, 5, "python", "T", core.now_s)
+    core.watch(12, Pong=mute(core, halted=(child,), untouchable=("python(77) of root",)))
+    assert "may not signal it (python(77) of root)" in core.told(facts.ChildHalted)[0].why
+    assert not of(core.last, commands.ContinueChild)
+
+
 # --- children -----------------------------------------------------------------------------------------------------------
 
 

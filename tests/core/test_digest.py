@@ -58,7 +58,7 @@ def journal():
     from world import Odds, World
 
     odds = Odds(crash_s=900.0, stall_s=1500.0, reboot_s=1.5 * HOUR_S, daemon_kill_s=HOUR_S, operator_s=1200.0)
-    world = World(5, programs=3, odds=odds, look_s=20.0).begin()
+    world = World(8, programs=3, odds=odds, look_s=20.0).begin()
     world.run(5 * HOUR_S)
     found = list(world.core.journal)
     token = "f" * 32

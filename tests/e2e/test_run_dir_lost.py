@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,20 @@ def test_a_resume_that_finds_nothing_where_there_was_a_checkpoint_is_an_alert(bo
     assert "no checkpoint was found, although there was one at step" in resumed["why"]
     alert = until(lambda: alerts(box, "checkpoint"), 20, "the alert")[0]
     assert alert["severity"] == "critical"
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda fence: (fence.unlink(), fence.mkdir())], ids=["removed", "directory"])
+def test_a_fence_that_is_gone_ends_no_training_and_is_written_again(box: Box, spoil: Callable[[Path], object]) -> None:
+    box.config(CATCH)
+    box.calm()
+    box.start()
+    before = box.wait_phase("Catch", "RUNNING", 90)
+    until(lambda: saved(box), 60, "a checkpoint")
+    fence = box.state / "programs" / "Catch" / "fence"
+    token = fence.read_text()
+    spoil(fence)
+    steps = box.program("Catch")["steps"]
+    until(lambda: saved(box)[-1] > steps, 30, "a checkpoint without it")
+    until(lambda: fence.is_file() and fence.read_text() == token, 20, "the fence")
+    assert box.program("Catch")["pid"] == before["pid"]
+    assert not box.facts("Exited")

@@ -4,7 +4,15 @@ import pytest
 
 from supervisor.policy.worker.diagnosis import Diagnosis
 from supervisor.policy.worker.figures import Bar
-from supervisor.policy.worker.finish import Course, in_save, is_at_exit, is_background, says_done, short_ends
+from supervisor.policy.worker.finish import (
+    Course,
+    in_save,
+    is_at_exit,
+    is_background,
+    says_done,
+    says_early_stop,
+    short_ends,
+)
 
 DONE = Diagnosis("done", counted=False, why="finished, exit code 0")
 CRASH = Diagnosis("crash", counted=True, why="exit code 1")
@@ -138,5 +146,7 @@ def test_what_the_last_lines_of_an_output_say_about_its_end():
     assert says_done(("step 60", "Training finished, model saved"))
     assert says_done(("{'train_runtime': 5.0}",))
     assert not says_done(("unfinished business", "5002 Done | tee run.log"))
+    assert says_early_stop(("Epoch 00012: early stopping",))
+    assert not says_early_stop(("EarlyStopping counter: 3 out of 10", "early_stopping=True", "early stopping patience 3"))
     assert in_save(('  File "/w/t.py", line 7, in save_checkpoint',))
     assert not in_save(('  File "/w/t.py", line 7, in upload', "the save is done"))

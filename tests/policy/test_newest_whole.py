@@ -141,7 +141,8 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"spare": True}, False, False, 0, Verdict.KEEP),  # a port in use, a missing mount, a failed upload
         ({"spare": True}, False, True, 0, Verdict.SET_ASIDE),  # half an hour later that is still so
         ({}, False, True, 0, Verdict.PUT_BACK),  # a person is asked
-        ({"torn": True, "spare": True, "innocent": True}, True, True, 0, Verdict.KEEP),
+        ({"cut": True, "spare": True, "innocent": True}, True, True, 0, Verdict.KEEP),
+        ({"torn": True, "spare": True, "innocent": True}, False, False, 0, Verdict.SET_ASIDE),
         ({"path": ""}, True, True, 0, Verdict.KEEP),
         ({"spare": True}, True, False, 2, Verdict.KEEP),  # two trials had no effect
         ({"tried": ("b",), "spare": True}, True, False, 1, Verdict.SET_ASIDE),
@@ -193,6 +194,8 @@ def test_without_an_exception_an_output_says_nothing_about_a_checkpoint() -> Non
         ('  File "/home/me/train.py", line 12, in load_model', True),
         ('  File "/venv/torch/serialization.py", line 1500, in load', True),
         ('  File "/home/me/train.py", line 12, in upload', False),
+        ('Fatal Python error: Aborted\n  File "/home/me/train.py", line 12 in run', False),
+        ('Fatal Python error: Bus error\n  File "/venv/torch/serialization.py", line 12 in load', True),
         ('  File "/home/me/train.py", line 12, in load_dataset', False),
         ('  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load', False),
         ("OSError: [Errno 98] Address already in use", False),

@@ -38,8 +38,11 @@ class Deeds:
             case commands.Forget(program=name, token=token):
                 if self.watched.get(name) == token:
                     del self.watched[name]
-            case commands.SendSignal(token=token, signal=signal):
-                self.signal(token, signal)
+            case commands.SendSignal(programs=sent, signal=signal, request_id=request):
+                for _, token in sent:
+                    self.signal(token, signal)
+                if request:
+                    self.answer(request)
             case commands.ContinueChild(token=token):
                 if token in self.living:
                     self.living[token].continue_child(self.now_s)

@@ -124,7 +124,8 @@ def nothing_waits_for_ever(world, step):
             said = _unheard_of(world, step, program)
         elif program.phase is Phase.BACKOFF and not ends and (due_s is None or due_s > program.retry_at_s):
             said = f"{program.name} is to start at {program.retry_at_s:.1f}, and nothing wakes the loop then ({due_s})"
-        if program.phase is Phase.STOPPING and not step.decision.memory.ended:
+        stop = None if program.attempt is None else program.attempt.stop
+        if program.phase is Phase.STOPPING and not step.decision.memory.ended and not stop.not_ended:
             kill_s = max(kill_due_s(program.attempt.stop), _settled_s(step))
             if due_s is None or due_s > kill_s:
                 said = f"{program.name} is to be killed at {kill_s:.1f}, and nothing wakes the loop then ({due_s})"

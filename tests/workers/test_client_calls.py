@@ -1,5 +1,6 @@
 """A worker's side of the contract: its reports reach the record, it follows the daemon's requests, and it never does harm."""
 
+import contextlib
 import errno
 import json
 import math
@@ -399,13 +400,49 @@ def test_save_now_asks_once_for_each_increase(timed):
     assert timed.me.control().leave_by_ns == 5
 
 
-def test_the_fence_holds_for_the_attempt_that_is_named_in_it(me, tmp_path):
-    assert not me.fence_holds(), "a fence that cannot be read does not hold"
+@pytest.fixture
+def fenced(tmp_path):
+    """(client, its fence)."""
     (tmp_path / "run").mkdir()
-    fence = tmp_path / "run" / contract.FENCE_FILE
-    fence.write_text(f"{TOKEN}\n")
-    assert me.fence_holds()
+    with contextlib.closing(Client(environment(tmp_path))) as client:
+        yield client, tmp_path / "run" / contract.FENCE_FILE
+
+
+def test_only_another_token_in_the_fence_is_another_attempt(fenced):
+    me, fence = fenced
     fence.write_text(f"{OTHER}\n")
     assert not me.fence_holds()
-    fence.write_bytes(b"\xff\xfe")
-    assert not me.fence_holds()
+    assert fence.read_text() == f"{OTHER}\n"
+    fence.write_text(f"{TOKEN}\n")
+    assert me.fence_holds()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda fence: None, Path.mkdir, os.mkfifo, lambda fence: fence.write_bytes(b"\xff\xfe"), Path.touch,
+        lambda fence: fence.symlink_to("/dev/zero"),
+    ],
+    ids=["missing", "directory", "FIFO", "garbage", "empty", "link"],
+)  # fmt: skip
+def test_a_fence_that_names_nobody_stops_nobody_and_is_written_again(fenced, spoil):
+    me, fence = fenced
+    spoil(fence)
+    assert not me.owns_run_dir()
+    assert me.fence_holds()
+    assert fence.read_text() == f"{TOKEN}\n"
+    assert me.owns_run_dir()
+
+
+def test_a_fence_is_written_neither_over_a_newer_one_nor_in_another_directory(fenced, monkeypatch):
+    me, fence = fenced
+    fence.write_text(OTHER)
+    reads = iter(["", ""])
+    real = contract.read_fence
+    monkeypatch.setattr(contract, "read_fence", lambda *where: next(reads, None) or real(*where))
+    assert not me.fence_holds(), "it could not be read twice, and was moved aside: then it could"
+    assert fence.read_text() == OTHER
+    fence.parent.rename(fence.parent.with_name("before"))
+    fence.parent.mkdir()
+    assert me.fence_holds()
+    assert not fence.exists(), "the directory may be on another disk"

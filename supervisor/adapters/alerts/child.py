@@ -1,8 +1,10 @@
 """Sends one alert to one Apprise URL, and exits. `delivery.py` starts it as a separate process, for two reasons.
 
 Importing Apprise takes a second of CPU and 40 MB. None of Apprise's own time limits holds for all of its hundred services,
-but the daemon can kill a process at any moment. The URL arrives on standard input, because `ps` shows arguments.
-Standard output is one JSON object with the error. The error contains no part of the URL, and is empty if the alert was sent.
+but a process can be killed at any moment. The URL arrives on standard input, because `ps` shows arguments.
+Standard output is a line when it begins to send, then one JSON object with the error. The error contains no part of the URL,
+and is empty if the alert was sent. The time limit counts from that line: before it, on a busy box for a minute, nothing is
+sent, and afterwards without an answer the alert may have arrived.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 MISSING: Final = "the package apprise is not installed: pip install 'extralife[alerts]' into extralife's environment"
 _TYPES: Final = {"info": "info", "warning": "warning", "critical": "failure"}
 _PRIORITIES: Final = {"info": "low", "critical": "high"}  # a warning has the service's own default
-_SPARE_S: Final = 5.0
+SENDING: Final = "sending"
+BEGIN_S: Final = 120.0  # for the interpreter and the import, on a busy box
 _LEAST_SECRET: Final = 3
 _MOST_ERROR_CHARS: Final = 300
 
@@ -34,13 +38,19 @@ class _LastWarning(logging.Handler):
 def main() -> int:
     request: dict[str, Any] = json.load(sys.stdin)
     # The parent process may have been killed meanwhile, and nothing else would end this process.
-    signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + _SPARE_S)
+    signal.setitimer(signal.ITIMER_REAL, BEGIN_S)
     os.nice(5)
-    sys.stdout.write(json.dumps({"error": send(request)}) + "\n")
+    sys.stdout.write(json.dumps({"error": send(request, _begin)}) + "\n")
     return 0
 
 
-def send(request: dict[str, Any]) -> str:
+def _begin(timeout_s: float) -> None:
+    sys.stdout.write(f"{SENDING}\n")
+    sys.stdout.flush()
+    signal.setitimer(signal.ITIMER_REAL, timeout_s)  # it ends this process
+
+
+def send(request: dict[str, Any], begin: Callable[[float], None] = lambda _: None) -> str:
     """Send the alert. Returns one clause with the error, or an empty text when the service has accepted the alert."""
     try:
         import apprise
@@ -55,6 +65,7 @@ def send(request: dict[str, Any]) -> str:
         if not service.add(_fitted(apprise, request)):
             return "Apprise does not know this URL: compare it with Apprise's documentation of that service"
         most_chars = min(each.body_maxlen for each in service) - len(request["title"])
+        begin(request["timeout_s"])
         sent = service.notify(
             body=fitting(request["body"], most_chars), title=request["title"], notify_type=_TYPES[request["severity"]],
             body_format="text",
@@ -71,7 +82,9 @@ def _fitted(apprise: Any, request: dict[str, Any]) -> str:
     takes: dict[str, Any] = {} if plugin is None else plugin.template_args
     known = takes.get("priority", {}).get("values") or ()
     words = known.values() if isinstance(known, dict) else known
-    wanted = {"priority": _PRIORITIES.get(request["severity"], ""), "click": request["link"]}
+    # Apprise waits 4 s for an answer, and calls it a failure. Here the limit of this process comes first.
+    rto = str(round(request["timeout_s"]) + 60)
+    wanted = {"priority": _PRIORITIES.get(request["severity"], ""), "click": request["link"], "rto": rto}
     if wanted["priority"] not in words:
         del wanted["priority"]
     for name, value in wanted.items():

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import socket
 import sys
 import threading
@@ -28,6 +29,7 @@ from typing import Any, Final
 import structlog
 
 from supervisor.adapters import hooks
+from supervisor.adapters.alerts import child
 from supervisor.adapters.host import clock, sd_journal
 from supervisor.adapters.threads import Lasting
 from supervisor.formats import span
@@ -52,7 +54,7 @@ _RETRY_PAUSES_S: Final = (0.0, 15.0, 60.0, 240.0)
 
 
 class DeliveryResult(Record):
-    """The result of one delivery attempt. An empty `error` means that the target has accepted the alert."""
+    """The result of one delivery attempt. An empty `error`: the target has accepted the alert; Unsure: it may have it."""
 
     target: str
     error: str
@@ -62,6 +64,7 @@ class DeliveryResult(Record):
 def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None = None, stop_fd: int | None = None) -> str:
     """Send the notice to one target, within `timeout_s`. Returns one clause with the error, empty if the target accepted it.
 
+    An error of type Unsure: the target got the alert and did not answer in time.
     It stops early when `stop_fd` becomes readable: the daemon is shutting down.
     """
     host = socket.gethostname() if host is None else host
@@ -76,15 +79,16 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
     }  # fmt: skip
     argv = [sys.executable, "-P", "-Xutf8=1", _CHILD]
     try:
-        code, output = hooks.run(argv, rules.timeout_s, data=json.dumps(request), stop_fd=stop_fd)
+        code, output = hooks.run(argv, child.BEGIN_S + rules.timeout_s, data=json.dumps(request), stop_fd=stop_fd)
     except OSError as error:
         return f"{argv[0]} cannot be started: {error.strerror or error}"
-    if code is None:
-        return f"no answer within {span(rules.timeout_s)}"
-    try:
-        return str(json.loads(output)["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"the sending process ended with status {code} and without an answer"
+    _, began, answer = output.rpartition(f"{child.SENDING}\n")
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(answer)["error"])
+    why = f"the sending process ended with status {code} and without an answer"
+    if code in {None, -signal.SIGALRM}:
+        why = f"no answer within {span(rules.timeout_s)}" if began else f"it did not begin within {span(child.BEGIN_S)}"
+    return hooks.Unsure(why) if began else why
 
 
 def deliver_to_all(rules: AlertSettings, notice: Notice) -> list[DeliveryResult]:
@@ -156,7 +160,9 @@ class AlertCourier:
 
     def deliver(self, target: str, notice: Notice) -> None:
         def tried() -> None:
-            self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, self._try(target, notice)))
+            error = self._try(target, notice)
+            unsure = isinstance(error, hooks.Unsure)
+            self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, str(error), unsure=unsure))
 
         error = self._put(target, tried)
         if error:
@@ -209,7 +215,7 @@ class AlertCourier:
             if self._over.wait(pause_s):
                 return
             error = self._try(target, notice)
-            if not error:
+            if not error or isinstance(error, hooks.Unsure):
                 return
             log.warning("alarm_not_delivered", target=target, alert=notice.kind, error=error)
 

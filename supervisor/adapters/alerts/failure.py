@@ -17,6 +17,7 @@ from typing import Final
 from supervisor import config
 from supervisor.adapters import last_config
 from supervisor.adapters.alerts.delivery import DeliveryResult, deliver_to_all, write_to_systemd_journal
+from supervisor.adapters.hooks import Unsure
 from supervisor.config.alerts import alone
 from supervisor.policy.upkeep.alarm import CRITICAL, Notice
 from supervisor.policy.upkeep.alerting import wanted
@@ -65,8 +66,8 @@ def tell(
     for pause_s in pauses_s:
         pause(pause_s)
         left = [tried for tried in deliver_to_all(rules, notice) if tried.error]
-        rules = rules.only({tried.target for tried in left})
-        if not left:
+        rules = rules.only({tried.target for tried in left if not isinstance(tried.error, Unsure)})
+        if not rules.targets:
             break
     return left
 

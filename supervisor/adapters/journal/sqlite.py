@@ -327,7 +327,8 @@ class Journal:
         first = max(floor, 1)
         known_lost = sum(max(0, min(self.last_seq, b) - max(first, a) + 1) for a, b in self._files.holes)
         lost = max(0, self.last_seq - first + 1 - len(rows) - known_lost)
-        stamped, found = _rebuild(self._path, floor, rows, (self.last_seq + 1, at_s + 0.0, wall_s + 0.0, boot_id), lost, why)
+        stamp = self.last_seq + 1, at_s + 0.0, wall_s + 0.0, boot_id
+        stamped, found = _rebuild(self._path, floor, rows, stamp, lost, why, self._since)
         old_db, old_files = self._db, self._files
         self._open()
         old_db.close()  # SQLite notices that its file has moved, and does not delete the new WAL
@@ -409,7 +410,8 @@ def salvage(path: str | os.PathLike[str], *, wall_s: float, why: str, seen_seq: 
     last = max(own_last or 0, seen_seq, rows[-1][0] if rows else 0)
     lost = None if own_last is None and len(rows) == len(own) and not seen_seq else last - max(floor, 1) + 1 - len(rows)
     at_s, boot_id = (rows[-1][1], rows[-1][3]) if rows else (0.0, "")
-    return _rebuild(path, floor, rows, (last + 1, at_s, wall_s + 0.0, boot_id), lost, why)[1]
+    with contextlib.closing(spare.Since(path)) as since:
+        return _rebuild(path, floor, rows, (last + 1, at_s, wall_s + 0.0, boot_id), lost, why, since)[1]
 
 
 def _merged(path: Path, floor: int, own: Mapping[int, schema.Row]) -> tuple[int, list[schema.Row]]:
@@ -423,9 +425,13 @@ def _merged(path: Path, floor: int, own: Mapping[int, schema.Row]) -> tuple[int,
 
 
 def _rebuild(
-    path: Path, floor: int, rows: Sequence[schema.Row], stamp: tuple[int, float, float, str], lost: int | None, why: str
-) -> tuple[Stamped, Salvage]:
-    """Put a new journal of these rows at the path, and keep what is there. Its last fact, with this stamp, is the loss."""
+    path: Path, floor: int, rows: Sequence[schema.Row], stamp: tuple[int, float, float, str], lost: int | None, why: str,
+    since: spare.Since,
+) -> tuple[Stamped, Salvage]:  # fmt: skip
+    """Put a new journal of these rows at the path, and keep what is there. Its last fact, with this stamp, is the loss.
+
+    The spare has this fact too: another damage before the next copy must not cost it.
+    """
     damaged = schema.free_name(path, f".damaged-{int(stamp[2])}")
     there = path if path.exists() else schema.beside(path, "-wal")
     kept = str(damaged if there == path else schema.beside(damaged, "-wal")) if there.exists() else ""
@@ -437,6 +443,7 @@ def _rebuild(
             before_rename=lambda: schema.link_aside(path, damaged),
         )  # fmt: skip
     schema.finish_swap(path)
+    since.write([loss_row])
     return Stamped(*stamp, found.fact()), found
 
 

@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from supervisor.adapters import hooks
+from supervisor.adapters.process.processes import inherited
 from supervisor.adapters.threads import Lasting
 from supervisor.formats import span
 from supervisor.model.settings import ProgramSpec
@@ -156,7 +157,7 @@ def _status(sock: socket.socket, left: _Left) -> int:
 
 
 def _command(check: HealthCheck, spec: ProgramSpec) -> None:
-    env = hooks.environ(spec.user) | dict(spec.env) | {"EXTRALIFE_PROGRAM": spec.name}
+    env = hooks.environ_of(spec.user, inherited()) | dict(spec.env) | {"EXTRALIFE_PROGRAM": spec.name}
     code, _ = hooks.run(check.command, check.timeout_s, env=env, cwd=spec.directory or "/", user=spec.user)
     if code is None:
         raise Failed(f"the command did not end within {span(check.timeout_s)}")

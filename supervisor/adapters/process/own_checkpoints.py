@@ -32,7 +32,7 @@ import structlog
 from supervisor import lack
 from supervisor.adapters import durable, hooks
 from supervisor.adapters.process import checkpoints, whole_files
-from supervisor.adapters.process.processes import make_dir
+from supervisor.adapters.process.processes import inherited, make_dir
 from supervisor.adapters.threads import Tasks
 from supervisor.as_user import acting_as, as_daemon
 from supervisor.files import held, text
@@ -468,9 +468,9 @@ class _NoAnswer(Exception):
 def _own_check(place: Place, path: str) -> str:
     """Run `checkpoint_check`: empty for exit code 0, else its last line. Raises _NoAnswer when it gives no answer."""
     try:
+        env = hooks.environ_of(place.user, inherited()) | dict(place.env)
         code, output = hooks.run(
-            [*place.check, path], place.check_timeout_s, env=hooks.environ(place.user) | dict(place.env),
-            cwd=place.directory, user=place.user,
+            [*place.check, path], place.check_timeout_s, env=env, cwd=place.directory, user=place.user
         )  # fmt: skip
     except (OSError, ValueError) as error:
         raise _NoAnswer(f"checkpoint_check cannot be started: {error}") from error

@@ -241,8 +241,8 @@ class LocalProbes:
             return sample
         if item.shown is None or item.shown[0] is not sample or seen != item.seen:
             shown = replace(
-                sample, pids=tree.pids, halted=tree.halted, witness_at_s=tree.witness_at_s, witness=tree.witness,
-                uses_cuda=tree.uses_cuda, health=health, own=own, left=left,
+                sample, pids=tree.pids, halted=tree.halted, untouchable=tree.untouchable, witness_at_s=tree.witness_at_s,
+                witness=tree.witness, uses_cuda=tree.uses_cuda, health=health, own=own, left=left,
                 pressure=() if load is None else load.pressure,
                 memory_bytes=None if load is None else load.memory_bytes,
             )  # fmt: skip

@@ -39,13 +39,14 @@ import structlog
 from supervisor import as_user, files, lack, trust, users
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.figures.thread import began_wall_s
-from supervisor.adapters.process import cgroups, checkpoints, endings, limits, marks, orphans
+from supervisor.adapters.process import cgroups, checkpoints, endings, limits, marks, orphans, trees
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Lasting, Tasks, Thread, worker_ended
 from supervisor.model.inputs import Ended, Ending, OwnCheckpoint, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.figures import Figures
+from supervisor.policy.worker.inherited import is_inherited
 from supervisor.policy.worker.placeholders import RESUME
 from supervisor.ports import Clock, Inbox
 from supervisor.records import Record
@@ -58,6 +59,7 @@ KEPT_ATTEMPTS: Final = 20
 _SHIM_PATIENCE_S: Final = 1.0  # after that its cgroup is killed as a whole
 _KILL_PATIENCE_S: Final = 2.0  # a shim needs milliseconds to end its tree; one that is stopped or stuck gets no more
 _MOST_PATIENCE_S: Final = 30.0
+_START_PATIENCE_S: Final = 4.0  # a daemon that starts goes on after 1 + 2 + 4 s
 _LOCK_WAIT_S: Final = 5.0  # a predecessor that is just ending needs milliseconds; a running one keeps the lock
 _HOLDER_PATIENCE_S: Final = 8.0  # more than a shim waits for the lock
 _POLL_S: Final = 0.02
@@ -141,14 +143,20 @@ def _make_room_for_logs(paths: Paths, spec: ProgramSpec) -> None:
                     files.put_away(place)
 
 
-def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str) -> dict[str, str]:
-    """The worker's whole environment: the daemon's without systemd's variables, the program's own, the contract's.
+def inherited(keys_of_copies: frozenset[str] = frozenset()) -> dict[str, str]:
+    """What a program gets of the daemon's environment (`policy/worker/inherited.py`), without systemd's variables.
 
     It is decoded as UTF-8 with surrogates whatever the daemon's locale, because the shim encodes it so: no byte changes.
     """
     env = {k.decode("utf-8", "surrogateescape"): v.decode("utf-8", "surrogateescape") for k, v in os.environb.items()}
-    for name in (*contract.STRIPPED_ENV, *contract.ATTEMPT_ENV):  # the latter: set if a program runs this daemon
-        env.pop(name, None)
+    return {k: v for k, v in env.items() if k not in contract.STRIPPED_ENV and is_inherited(k, keys_of_copies)}
+
+
+def worker_env(
+    paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, keys_of_copies: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """The worker's whole environment: the inherited part, the program's own, the contract's."""
+    env = inherited(keys_of_copies)
     if spec.builtin:  # RL_* became flags of its command line (config/programs.py): the only source, and ps shows it
         env = {name: value for name, value in env.items() if not name.startswith("RL_")}
     login = users.find(spec.user).env if spec.user else {}
@@ -197,7 +205,10 @@ def filled_in(spec: ProgramSpec, run_dir: str) -> ProgramSpec:
     return replace(spec, argv=argv, env=placeholders.fill_environment(spec.env, values), template=None)
 
 
-def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, cgroup: str = "") -> dict[str, Any]:
+def shim_order(
+    paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, cgroup: str = "",
+    keys_of_copies: frozenset[str] = frozenset(),
+) -> dict[str, Any]:  # fmt: skip
     """The shim's input on stdin (`supervisor/shim.py`, `Order`). Raises ValueError; OSError if a later try may succeed."""
     name, stdout = spec.name, paths.log_of(spec, "stdout") or ""
     user: dict[str, object] | None = None
@@ -213,7 +224,7 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
             user = {"uid": found.uid, "gid": found.gid, "groups": list(found.groups), "logs": logs}
     return {
         "program": name, "attempt": attempt, "token": token, "boot_id": boot_id, "argv": list(spec.argv),
-        "env": worker_env(paths, spec, attempt, token, boot_id),
+        "env": worker_env(paths, spec, attempt, token, boot_id, keys_of_copies),
         "cwd": spec.directory or ("/" if spec.user else paths.run_dir(name)),  # another user may not enter the run directory
         "run_dir": paths.run_dir(name), "attempt_dir": paths.attempt_dir(name, attempt, token),
         "stdout": stdout, "stderr": stdout if spec.redirect_stderr else paths.log_of(spec, "stderr") or "",
@@ -245,21 +256,33 @@ def _as_attempt(body: Any) -> RunningAttempt | None:
     return record if tuple(kinds) == (str, str, int, str, int, int, int, int, int, int, str) else None
 
 
+class LivesOn(Exception):
+    """SIGKILL does not end an attempt. `first` is one of its processes: it may not be signalled, or the kernel holds it."""
+
+    def __init__(self, first: procfs.Stat) -> None:
+        super().__init__(f"{first.name}({first.pid})")
+        self.first = first
+
+
 def kill_attempt(
-    token: str, shim: tuple[int, int] | None, spare: int | None = None, more: Callable[[], Iterable[int]] = tuple
-) -> tuple[str, ...]:
+    token: str, shim: tuple[int, int] | None, spare: int | None = None, more: Callable[[], Iterable[int]] = tuple, *,
+    waits: bool = True,
+) -> tuple[str, ...]:  # fmt: skip
     """SIGKILL every process of an attempt and wait until all are gone; returns their names, but not that of pid `spare`.
 
     The processes are found by the token in their environment, by the shim's session (`shim` is its pid and start ticks), as
     descendants of those, and by `more` (the cgroup, and orphans that became our children). This also waits for a process in
     an uninterruptible wait: until that is gone, its files and its GPU memory are not free. Use this only for trees without a
-    shim: with one, SIGTERM to the shim is exact.
+    shim: with one, SIGTERM to the shim is exact. If not `waits`, it raises LivesOn: at once if we may signal none of its
+    processes, else after some seconds.
     """
     ended: dict[int, str] = {}
     patience_s = 1.0
     # A scan may miss a process whose parent ends meanwhile. All parents have ended before the second empty scan.
     while (found := _members(token, shim, more)) or (found := _members(token, shim, more)):
         fds = []
+        if not waits and (patience_s > _START_PATIENCE_S or all(trees.untouchable([stat]) for stat in found)):
+            raise LivesOn(found[0])
         for stat in found:
             fd = procfs.open_verified(stat.pid, stat.start_ticks)
             if fd is None:
@@ -297,8 +320,10 @@ class LocalLauncher:
         adopted_orphans: orphans.Orphans = orphans.NONE,
         shown: Callable[[str, str, float, tuple[int, int]], Figures] = lambda *_: Figures(),
         own: Callable[[str, Ending, Figures], OwnCheckpoint | None] = lambda *_: None,
+        keys_of_copies: Callable[[], frozenset[str]] = frozenset,
     ) -> None:  # fmt: skip
         """`shown`: the figures in an attempt's own output, `own`: its newest checkpoint; they may block for some seconds."""
+        self._keys_of_copies = keys_of_copies
         self._groups, self._orphans, self._shown = groups, adopted_orphans, shown
         self._own = own
         self._paths, self._boot_id, self._inbox, self._clock = paths, boot_id, inbox, clock
@@ -389,7 +414,7 @@ class LocalLauncher:
         for file in (paths.shim_record(spec.name), paths.beat(spec.name, attempt)):
             make_dir(Path(file).parent)
         cgroup = self._groups.begin(spec.name, token, paths.attempt_dir(spec.name, attempt, token))
-        order = json.dumps(shim_order(paths, spec, attempt, token, self._boot_id, cgroup)).encode()
+        order = shim_order(paths, spec, attempt, token, self._boot_id, cgroup, self._keys_of_copies())
         # The shim's own environment: its mark, so that it is found like any process of its tree, and the variable that an
         # interpreter outside of the system's library path needs to start.
         env = {contract.ENV_TOKEN: token, contract.ENV_PROGRAM: spec.name}
@@ -398,7 +423,7 @@ class LocalLauncher:
         # A file in memory instead of a pipe: it holds the whole order even if the daemon dies now, and nothing blocks.
         with files.held(os.memfd_create("order", os.MFD_CLOEXEC)) as stdin:
             with open(stdin, "wb", closefd=False) as whole:
-                whole.write(order)
+                whole.write(json.dumps(order).encode())
             os.lseek(stdin, 0, os.SEEK_SET)
             shim = subprocess.Popen(
                 [sys.executable, "-S", "-I", "-Xutf8=1", self._code.path, spec.name, str(attempt), run_dir],
@@ -437,15 +462,19 @@ class LocalLauncher:
 
     # --- ending ----------------------------------------------------------------------------------------------------------
 
-    def signal(self, program: str, token: str, signal: str) -> None:
-        """Signal the worker of this attempt; does nothing when the worker is gone.
+    def signal(self, program: str, token: str, signal: str) -> str:
+        """Signal the worker of this attempt. Returns why it was not signalled, as a clause; empty: it was.
 
         `signal` is a name such as SIGTERM. Raises ValueError for an unknown name.
         """
         number = signal_number(signal)
         attempt = self.attempt(token)
-        if attempt is not None and attempt.program == program:
-            procfs.send_verified(attempt.pid, attempt.start_ticks, number)
+        if attempt is None or attempt.program != program:
+            return "its process is gone"
+        if procfs.send_verified(attempt.pid, attempt.start_ticks, number):
+            return ""
+        owner = procfs.owner_if_untouchable(attempt.pid, attempt.start_ticks)
+        return f"process {attempt.pid} is of {owner}, and extralife may not signal it" if owner else "its process is gone"
 
     def continue_child(self, program: str, token: str, pid: int, start_ticks: int) -> None:
         """Send SIGCONT to one process in the tree of this attempt; does nothing when either is gone."""
@@ -484,6 +513,9 @@ class LocalLauncher:
                 return
             self._groups.kill(token)  # a tree that forks faster than it is killed
             if procfs.wait_gone(fd, _KILL_PATIENCE_S):
+                return
+            if left := trees.untouchable(_members(token, shim)):  # their shim records when they end
+                log.warning("not_killed", processes=left, why="they may not be signalled")
                 return
             self._groups.kill(token, shim=True)
             self._kill_orphans(token, shim)  # the shim carries the mark too
@@ -530,7 +562,7 @@ class LocalLauncher:
                 make_dir(record.parent)
                 text = json.dumps(asdict(attempt)) + "\n"
                 durable.replace(record, text.encode(), aside=record.with_name(f"{record.name}.tmp"))
-            if Path(f"{self._paths.run_dir(live.program)}/{contract.FENCE_FILE}").exists():
+            if fence_of(self._paths, live.program):
                 self._hold_lock(live, attempt)
             else:
                 self._restore_run_dir(live, attempt)
@@ -632,13 +664,15 @@ class LocalLauncher:
         self._inbox.post(Ended(self._clock.now_s(), live.program, live.token, ending))
         self._groups.end(live.token)
 
-    def _kill_orphans(self, token: str, shim: tuple[int, int] | None, worker: int | None = None) -> tuple[str, ...]:
+    def _kill_orphans(
+        self, token: str, shim: tuple[int, int] | None, worker: int | None = None, *, waits: bool = True
+    ) -> tuple[str, ...]:
         """`kill_attempt`, with the processes that have neither mark nor session: by the cgroup, and as our orphans."""
 
         def more() -> list[int]:
             return [*self._groups.members(token), *([] if shim is None else self._orphans.since(shim[1]))]
 
-        return kill_attempt(token, shim, spare=worker, more=more)
+        return kill_attempt(token, shim, spare=worker, more=more, waits=waits)
 
     def _with_figures(self, ending: Ending, program: str, token: str, known: RunningAttempt | None) -> Ending:
         """The ending with the figures of the attempt's own output, if no beat has its step."""
@@ -707,7 +741,11 @@ class LocalLauncher:
             if survivor is not None:
                 found[each.program] = each.number, survivor
                 continue
-            ended = kill_attempt(each.token, None, more=functools.partial(self._groups.members, each.token))
+            try:
+                ended = kill_attempt(each.token, None, more=functools.partial(self._groups.members, each.token), waits=False)
+            except LivesOn as left:
+                found.setdefault(each.program, (each.number, _watched_by(each.token, left.first)))
+                continue
             log.warning("unrecorded_attempt_ended", program=each.program, attempt=each.number, processes=ended)
         return found
 
@@ -750,7 +788,10 @@ class LocalLauncher:
         shim = (record.shim_pid, record.shim_start_ticks) if record and this_boot else None
         if shim is not None:
             self._reap_orphan(*shim)
-        leftovers = self._kill_orphans(token, shim, record.pid if record else None)
+        try:
+            leftovers = self._kill_orphans(token, shim, record.pid if record else None, waits=False)
+        except LivesOn as left:
+            return _watched_by(token, left.first)
         self._groups.end(token)
         args = paths, program, number, token, record.logs_from if record else (0, 0), self._clock.from_boot_ns
         ending = endings.read_ending(*args)
@@ -818,6 +859,12 @@ class LocalLauncher:
             os.close(self._wake)
 
 
+def _watched_by(token: str, process: procfs.Stat) -> Survivor:
+    """An attempt without a shim, of which a process lives on after SIGKILL: it is alive until that process ends."""
+    pid, ticks = process.pid, process.start_ticks
+    return Survivor(token, Survival.ALIVE, pid, ticks, pid, ticks)
+
+
 def prune(paths: Paths, program: str, attempt: int, kept: Collection[str] = ()) -> None:
     """Remove all but the newest attempts' directories and beats; the journal still has the others.
 
@@ -840,9 +887,8 @@ def prune(paths: Paths, program: str, attempt: int, kept: Collection[str] = ()) 
 
 
 def fence_of(paths: Paths, program: str) -> str:
-    """The token in the program's fence; empty: there is none."""
-    path = f"{paths.run_dir(program)}/{contract.FENCE_FILE}"
-    return files.read_bounded(path, 256).decode("ascii", "replace").strip()
+    """The token in the program's fence; empty: it names no attempt."""
+    return contract.read_fence(Path(paths.run_dir(program)))
 
 
 def signal_number(name: str) -> int:

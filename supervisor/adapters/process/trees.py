@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -76,6 +76,7 @@ class Tree:
     table: ProcessTable | None = None  # the scan in which it was last examined
     pids: tuple[int, ...] = ()
     halted: tuple[Halted, ...] = ()
+    untouchable: tuple[str, ...] = ()  # by whose start a setuid program such as sudo has changed the user
     uses_cuda: bool = False  # at some time; a container hides the process ids by which the driver names its users
     witness_at_s: float | None = None
     witness: str = ""
@@ -91,7 +92,7 @@ class Tree:
     @property
     def seen(self) -> tuple[object, ...]:
         """All values that go into a sample."""
-        return self.pids, self.halted, self.witness_at_s, self.witness, self.uses_cuda
+        return self.pids, self.halted, self.untouchable, self.witness_at_s, self.witness, self.uses_cuda
 
     def wants(self, now_s: float, state: str | None) -> tuple[int, ...]:
         """Processes that must be read again. `state` is the worker's last known state."""
@@ -113,6 +114,7 @@ class Tree:
             _CUDA.exists() and any(procfs.holds(process.pid, str(_CUDA)) for process in members[:_MOST_ASKED])
         )
         self._note_halted(members, now_s, leader=leader)
+        self.untouchable = untouchable(members[:_MOST_ASKED])
         if witnesses:
             self._measure(table, members, now_s, tasks)
         else:
@@ -165,6 +167,12 @@ class Tree:
                 self._written_ns = newest_ns(self.directory)
         finally:
             self._looking = False
+
+
+def untouchable(processes: Iterable[Stat]) -> tuple[str, ...]:
+    """Those of the living processes that we may not signal, each with its user."""
+    owned = ((each, procfs.owner_if_untouchable(each.pid, each.start_ticks)) for each in processes if each.alive)
+    return tuple(f"{each.name}({each.pid}) of {owner}" for each, owner in owned if owner)
 
 
 def changed_roots(before: ProcessTable | None, table: ProcessTable, roots: Container[int]) -> set[int] | None:

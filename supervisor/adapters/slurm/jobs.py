@@ -47,6 +47,7 @@ class JobAttempt:
     leaving: bool = False
     leave_sent: bool = False  # Slurm has answered the signal that asks the job to leave
     killed: bool = False
+    refused: str = ""  # Slurm's words when it refused to delete the job
     given_up: bool = False  # we deleted the job because its node never started the program
 
 
@@ -82,7 +83,7 @@ def job_sight(attempt: JobAttempt) -> JobSight:
     state, reason = ("UNKNOWN", attempt.unread) if attempt.unread else (row.state, row.reason)
     return JobSight(
         attempt.token, row.target, state, reason, row.nodes[0] if row.nodes else "", row.partition, row.account,
-        row.gpus, row.start_expected_at_wall_s, attempt.began_s is not None,
+        row.gpus, row.start_expected_at_wall_s, attempt.began_s is not None, attempt.refused,
     )  # fmt: skip
 
 

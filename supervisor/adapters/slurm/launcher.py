@@ -165,7 +165,7 @@ class SlurmLauncher(Launcher):
             self._attempts.pop(token, None)
         self._broke(program, token, f"cannot submit {program}: {error}")
 
-    def signal(self, program: str, token: str, signal: str) -> None:
+    def signal(self, program: str, token: str, signal: str) -> str:
         """Send SIGCONT to a job on a node, which continues its tree. All other signals are only logged.
 
         Slurm passes signals to the batch script, and that script gives most signals a meaning of its own.
@@ -174,8 +174,10 @@ class SlurmLauncher(Launcher):
         attempt = self._of(token)
         if signal == "SIGCONT" and attempt is not None and attempt.job is not None and attempt.began_s is not None:
             self._put(partial(self._continue, attempt))
-            return
-        log.info("signal_not_sent", program=program, token=token, signal=signal, why="its process is on another host")
+            return ""
+        why = "its process is on another host"
+        log.info("signal_not_sent", program=program, token=token, signal=signal, why=why)
+        return why
 
     def ask_to_leave(self, program: str, token: str) -> None:  # noqa: ARG002
         """Ask the job to save and leave. A job that is still pending is deleted. A second call changes nothing."""
@@ -215,7 +217,7 @@ class SlurmLauncher(Launcher):
             self._attempts[survivor.token] = attempt
         try:
             make_dir(self._paths.attempt_dir(program, number, survivor.token))
-            if not Path(self._paths.run_dir(program), contract.FENCE_FILE).exists():
+            if not fence_of(self._paths, program):
                 self._files.fence(program, survivor.token)
         except OSError as error:
             log.warning("run_directory_not_restored", program=program, error=str(error))
@@ -394,7 +396,8 @@ class SlurmLauncher(Launcher):
             return
         answer = self._cluster.cancel([attempt.job])
         self._note_answer(answer)
-        if isinstance(answer, Unknown):
+        attempt.refused = answer.words if isinstance(answer, SlurmRefused) else ""
+        if not isinstance(answer, Done):
             log.warning("job_not_deleted", program=attempt.program, job=attempt.job, said=answer.words)
         self._poll_now()
 
@@ -553,8 +556,8 @@ class SlurmLauncher(Launcher):
         ours = [target for target, tag in queue.tags.items() if tag.mark == self.mark and tag.token not in submit_tokens]
         strays = [target for target in ours if not queue.by_target[target].ended]
         if strays:
-            log.warning("stray_jobs_deleted", jobs=strays)
-            self._cluster.cancel(strays)
+            answer = self._cluster.cancel(strays)
+            log.warning("stray_jobs", jobs=strays, deleted=isinstance(answer, Done))
 
     def _end(self, attempt: JobAttempt, state: str, *, requeued: bool = False, next_token: str = "") -> None:
         """Post how the attempt ended, once no process of its job runs and its files are visible on this host."""

@@ -41,7 +41,7 @@ export function stateOf({ phase, trouble, slow_retry, worker_phase }) {
 
 /** How many things need somebody, of the status alone: the count of the tab's title. The page `report` says them in words. */
 export function needsYou({ programs, daemon }) {
-  const states = programs.filter(({ phase, slow_retry, trouble }) => ["FATAL", "EXITED"].includes(phase) || slow_retry || ["no_gpu", "background"].includes(trouble));
+  const states = programs.filter(({ phase, slow_retry, trouble }) => ["FATAL", "EXITED"].includes(phase) || slow_retry || ["no_gpu", "background", "unended"].includes(trouble));
   return states.length + (daemon.foundations?.length ?? 0) + (daemon.journal?.error ? 1 : 0) + (daemon.config ? 1 : 0);
 }
 

@@ -14,8 +14,9 @@ Worked example, `at_most_per_h = 12`, `same_within_s = 3600`: Pong's breaker ope
 One alert is sent at 2:00, the others are held, and one at 3:00 says `12 alerts of this kind in the last hour`.
 
 A sent alert waits for each target (a URL, the command) until that target has accepted it. After a failure of a target, the
-next try is after 15, 30, 60 ... 900 s, the oldest alert first. An alert that a target has not accepted after `keep_days` is
-dropped, and so are the oldest of more than 100. The next alert that this target accepts reports how many were dropped.
+next try is after 15, 30, 60 ... 900 s, the oldest alert first. An alert that a target got without an answer in time may have
+arrived: it is dropped, not sent again. An alert that a target has not accepted after `keep_days` is dropped, and so are the
+oldest of more than 100. The next alert that this target accepts reports how many were dropped.
 
 Why not a limit by windows (12 in each clock hour): it would allow 24 in a minute, around the full hour.
 """
@@ -69,6 +70,7 @@ KINDS: Final[dict[str, Kind]] = {  # docs/alerts.md has their meanings
     "unproven": Kind("5f0d1c9a7b7e4f0e9c1d3a4ce2b86d17"),
     "still": Kind("b7c21b0f4d1c4f5e8a3d6f0e92c47a58", _EXPLAIN),
     "unhealthy": Kind("96d83786af3846719fba188c03ee1ead"),
+    "unended": Kind("5b8e3d0c7f1a49b2860de4c79f25a1d3", "as its user or root, end the process that the alert names"),
     "background": Kind("c1e6b0f2a7d34e58b9c4d2f10a6e8735", "let the command of {program} stay in the foreground"),
     "disk": Kind("a31eadf44b6947899cfcb620fea4e3e9", "free space (df -h)"),
     "gpu": Kind("6ddc2545566941c48fe43765f53460f1", "nvidia-smi, then reset the GPU or reboot the box", CRITICAL),
@@ -110,7 +112,7 @@ class AlertSettings(Record):
     same_within_s: float = key(
         3600.0, "an alert of the same kind and program is not sent again within this time, only counted", low=0
     )
-    timeout_s: float = key(15.0, "longest time of one try", low=1, high=300)
+    timeout_s: float = key(15.0, "time for a target to answer; then the alert is not sent again", low=1, high=300)
     keep_days: int = key(3, "days for which delivery is tried", high=365)
     report_at: str = key(
         "", "when the daily report is sent, such as `08:00`, local time; its window is the day before",
@@ -220,7 +222,6 @@ def body(notice: Notice, link: str = "") -> str:
     """The text, the number of alerts dropped before it, the address of the dashboard, and the id."""
     lines = [notice.text]
     if notice.dropped:
-        one = notice.dropped == 1
-        lines.append(f"({notice.dropped} earlier alert{' was' if one else 's were'} dropped: undelivered for too long)")
+        lines.append(f"({notice.dropped} earlier alert{'' if notice.dropped == 1 else 's'} may not have arrived)")
     lines += [link] if link else []
     return "\n".join([*lines, f"[{notice.severity}, id {notice.id}]"])
