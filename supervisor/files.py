@@ -153,9 +153,12 @@ def make_room(path: str | os.PathLike[str], kind: int = FILE, *, dir_fd: int | N
         if error.errno != errno.ELOOP:
             raise
         mode = stat.S_IFLNK  # a link to itself leads to no kind
-    if stat.S_IFMT(mode) == kind or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        return
-    path = os.fspath(path)
+    if stat.S_IFMT(mode) != kind and not stat.S_ISCHR(mode) and not stat.S_ISBLK(mode):
+        put_away(os.fspath(path), mode, dir_fd)
+
+
+def put_away(path: str, mode: int = stat.S_IFREG, dir_fd: int | None = None) -> None:
+    """Give whatever has this path another name, and note it for the report. Raises OSError."""
     kept = _free_name(path, dir_fd)
     os.rename(path, kept, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     directory = "" if dir_fd is None else os.readlink(f"/proc/self/fd/{dir_fd}")

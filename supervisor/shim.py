@@ -36,10 +36,12 @@ import time
 
 TYPE_CHECKING = False  # `typing` itself would cost more than the shim
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from resource import struct_rusage
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _NEVER_WORKS = (errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.ELOOP, errno.EINVAL)
 _ASK = _signal.SIGUSR1  # from the daemon: ask the tree to save and leave
@@ -74,7 +76,7 @@ class Order:
     stdout: str  # path of the log; both may have the same path; empty: /dev/null
     stderr: str
     stdin: bool  # True: a pipe, which the daemon writes to through the shim's standard input; False: /dev/null
-    user: dict[str, object] | None  # `uid`, `gid` and `groups` of the worker; None: the shim's own
+    user: "dict[str, Any] | None"  # `uid`, `gid`, `groups` of the worker, and `logs` that it opens; None: the shim's own
     record: str  # path of the shim record in the runtime directory
     umask: int
     files: int  # soft limit of open files
@@ -202,10 +204,31 @@ def _claim(order: Order, lock: int) -> None:
         raise StartRefused(f"attempt {order.attempt} is not the newest of {order.program}: another one owns {order.run_dir}")
 
 
-def _open_log(path: str) -> int:
+def _as_user(user: "dict[str, Any]", work: "Callable[[], int | list[str]]") -> "Any":
+    """Do some work on files with the rights of this user, who may have put a link anywhere on the way to them."""
+    own = os.getegid(), os.geteuid(), os.getgroups()
+    try:
+        os.setgroups(user["groups"])
+        os.setegid(user["gid"])
+        os.seteuid(user["uid"])
+        return work()
+    finally:
+        os.seteuid(own[1])
+        os.setegid(own[0])
+        os.setgroups(own[2])
+        _prctl(_PR_SET_DUMPABLE, 1)  # the change hides its environment, which marks it, from a daemon without CAP_SYS_PTRACE
+
+
+def _open_log(path: str, user: "dict[str, Any] | None" = None) -> int:
     """Open a log for appending. Links, FIFOs and devices are refused: a worker may have put one there."""
     if not path:
         return os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
+    if user is not None and path in user["logs"]:
+        try:
+            return _as_user(user, lambda: _open_log(path))  # type: ignore[no-any-return]
+        except PermissionError:
+            whose = f"user id {user['uid']}, because others than root decide where its path leads"
+            raise StartRefused(f"cannot open the log {path} as {whose}: let that user write there, or choose AUTO") from None
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         fd = os.open(path, flags, 0o640)
@@ -273,9 +296,9 @@ def _become_worker(order: Order, shim_pid: int, streams: tuple[int, int, int]) -
         pass  # the limit stays higher than ordered
     if order.user is not None:  # after all imports: this user may not be able to read the modules
         try:
-            os.setgroups(order.user["groups"])  # type: ignore[arg-type]  # as the launcher wrote it
-            os.setgid(order.user["gid"])  # type: ignore[arg-type]
-            os.setuid(order.user["uid"])  # type: ignore[arg-type]
+            os.setgroups(order.user["groups"])
+            os.setgid(order.user["gid"])
+            os.setuid(order.user["uid"])
         except OSError as error:
             raise StartRefused(f"cannot become user id {order.user['uid']}: {error.strerror}", permanent=True) from None
     _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)  # after the change of user, which would reset it
@@ -453,8 +476,8 @@ def _shared_memory(pid: int) -> dict[bytes, int]:
     return {words[5]: int(words[4]) for words in fields}
 
 
-def _free(shared: dict[bytes, int]) -> list[str]:
-    """Remove the files that only processes of this tree had mapped. Returns their paths and sizes.
+def _free(shared: dict[bytes, int], user: "dict[str, Any] | None") -> list[str]:
+    """Remove the files that only processes of this tree had mapped, as their user. Returns their paths and sizes.
 
     Python's resource tracker and NCCL remove such files at a clean end. After a SIGKILL of all, the memory of the box stays
     taken until its next boot.
@@ -465,6 +488,13 @@ def _free(shared: dict[bytes, int]) -> list[str]:
                 shared.pop(path, None)
     except OSError:
         return []  # not known who else uses them
+    try:
+        return _remove(shared) if user is None else _as_user(user, lambda: _remove(shared))
+    except (OSError, StartRefused):
+        return []
+
+
+def _remove(shared: dict[bytes, int]) -> list[str]:
     freed = []
     for path, inode in shared.items():
         try:
@@ -718,7 +748,7 @@ def _launch(order: Order) -> tuple[int, dict[str, object]]:
     try:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         _claim(order, _lock(order))
-        out, err = _open_log(order.stdout), _open_log(order.stderr)
+        out, err = _open_log(order.stdout, order.user), _open_log(order.stderr, order.user)
     except OSError as error:
         raise StartRefused(f"cannot use {error.filename or order.run_dir}: {error.strerror}") from None
     sizes = os.fstat(out).st_size, os.fstat(err).st_size
@@ -766,7 +796,7 @@ def main() -> None:
     result = _wait_for_tree(leaving, order)
     after = _oom_kills(cgroup=order.cgroup)
     result["oom_kills"] = None if oom_kills is None or after is None else [oom_kills, after]
-    result["leftovers"] = [f"{name}({number})" for number, name in leaving.ended.items()] + _free(leaving.shared)
+    result["leftovers"] = [f"{name}({number})" for number, name in leaving.ended.items()] + _free(leaving.shared, order.user)
     _write_exit(order, result)
     os._exit(0)
 

@@ -32,7 +32,17 @@ def why_untrusted(path: str | os.PathLike[str], uid: int | None = None) -> str:
     yet, the nearest directory above it is checked. Raises OSError if a directory on the way is unreadable.
     """
     uid = os.geteuid() if uid is None else uid
+    return why_movable(path, uid) or _planted(Path(path), uid)
+
+
+def why_movable(path: str | os.PathLike[str], uid: int | None = None, *, must_exist: bool = False) -> str:
+    """The same without a look at the files that are already in it: why another user could decide where the path leads.
+
+    `must_exist`: a missing directory is a reason, too, because another user may create it.
+    """
+    uid = os.geteuid() if uid is None else uid
     trusted = _trusted(uid)
+    own = False
     target = Path(os.path.abspath(path))  # noqa: PTH100  resolving would skip the links, and they count
     for directory, found in _way(target):
         own = directory == Path(os.path.realpath(target))
@@ -45,7 +55,7 @@ def why_untrusted(path: str | os.PathLike[str], uid: int | None = None) -> str:
             who = _writers(found, uid)
             if who:
                 return f"{who} may write to {directory} (mode {stat.S_IMODE(found.st_mode):04o})"
-    return _planted(target, uid)
+    return "" if own or not must_exist else f"{target} does not exist"
 
 
 def _way(target: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -8,7 +8,7 @@ import pwd
 from supervisor.records import Record
 
 
-class UnknownUser(OSError):
+class UnknownUser(PermissionError):
     """This box has no such user at present: a directory service may not be up yet."""
 
     def __init__(self, name: str) -> None:

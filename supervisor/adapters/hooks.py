@@ -1,7 +1,7 @@
 """Runs a command of the operator within a time limit: its exit status and its output, and nothing of it stays behind.
 
-The command is the leader of a process group, which is killed as one. It stays in the daemon's session, because the daemon
-takes children in other sessions for orphans of workers. Nothing here needs room on a disk.
+The command is the leader of a process group, which is killed as one. It stays in the daemon's session, unless it is another
+user's: the daemon takes children in other sessions for orphans of workers. Nothing here needs room on a disk.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from supervisor import as_user, users
 from supervisor.adapters import leftovers, procfs
 from supervisor.config import secrets
 from supervisor.files import held
@@ -36,6 +37,13 @@ def environ() -> dict[str, str]:
     """
     kept = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
     return kept | leftovers.mark(of_user=True)
+
+
+def environ_of(user: str, given: Mapping[str, str]) -> dict[str, str]:
+    """What a check of this user's program gets: `given`, without the daemon's secrets if the user is another one."""
+    is_other = as_user.other(user) is not None
+    kept = {key: value for key, value in given.items() if not (is_other and secrets.NAME.search(key))}
+    return kept | (users.find(user).env if user else {}) | leftovers.mark(of_user=not is_other)
 
 
 class Unsure(str):
@@ -81,33 +89,40 @@ def _secrets(argv: Sequence[str], env: Mapping[str, str]) -> set[str]:
 
 def run(
     argv: Sequence[str], timeout_s: float, *, env: Mapping[str, str] | None = None, data: str = "", cwd: str = "/",
-    stop_fd: int | None = None, errors: bool = True, **whose: Any,
+    stop_fd: int | None = None, errors: bool = True, user: str = "",
 ) -> tuple[int | None, str]:  # fmt: skip
     """(exit status, output); the status is None if it was killed: too late, or `stop_fd` became readable.
 
-    `errors`: the output includes standard error. `whose`: arguments of Popen. Raises OSError if it cannot be started, and
+    `errors`: the output includes standard error. `user`: whose command it is. Raises OSError if it cannot be started, and
     NotKilled.
     """
-    with held(os.memfd_create("stdin") if data else os.open(os.devnull, os.O_RDONLY)) as stdin:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(as_user.as_daemon())  # to kill it, too
+        stdin = stack.enter_context(held(os.memfd_create("stdin") if data else os.open(os.devnull, os.O_RDONLY)))
         if data:
             os.write(stdin, data.encode("utf-8", "replace"))
             os.lseek(stdin, 0, os.SEEK_SET)
+        if whose := as_user.popen_as(user):  # Popen enters the directory as root, who may enter every one
+            with as_user.acting_as(user):
+                directory = stack.enter_context(held(os.open(f"{cwd}/.", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)))
+            cwd = f"/proc/self/fd/{directory}"
+            whose["start_new_session"] = True  # it could type into the terminal of the daemon's session
         process = subprocess.Popen(
             argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
-            env=environ() if env is None else dict(env), cwd=cwd, process_group=0, **whose,
+            env=environ() if env is None else dict(env), cwd=cwd, **(whose or {"process_group": 0}),
         )  # fmt: skip
-    try:
-        output, ended = _read(process, time.monotonic() + timeout_s, stop_fd)
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # before it is reaped: until then, nothing else gets its process id
-        if process.stdout is not None:
-            process.stdout.close()
         try:
-            code = process.wait(_DIES_S)
-        except subprocess.TimeoutExpired:
-            why = f"it did not end within {span(timeout_s)}, and process {process.pid} runs on after SIGKILL"
-            raise NotKilled(errno.EPERM, why) from None
+            output, ended = _read(process, time.monotonic() + timeout_s, stop_fd)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # before it is reaped: until then, nothing else gets its process id
+            if process.stdout is not None:
+                process.stdout.close()
+            try:
+                code = process.wait(_DIES_S)
+            except subprocess.TimeoutExpired:
+                why = f"it did not end within {span(timeout_s)}, and process {process.pid} runs on after SIGKILL"
+                raise NotKilled(errno.EPERM, why) from None
     return (code if ended else None), output.decode("utf-8", "replace")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from supervisor import files
 from supervisor.adapters.foundations import of_path, of_stat
+from supervisor.as_user import as_daemon
 
 
 class MainLog(logging.handlers.RotatingFileHandler):
@@ -42,11 +43,12 @@ class MainLog(logging.handlers.RotatingFileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._failed = ""
-        with contextlib.suppress(OSError):  # unknown: it stays
-            # Another program, such as logrotate, may have renamed the open file.
-            if self.stream is not None and of_path(self.baseFilename) != of_stat(os.fstat(self.stream.fileno())):
-                self._close()
-        super().emit(record)
+        with as_daemon():
+            with contextlib.suppress(OSError):  # unknown: it stays
+                # Another program, such as logrotate, may have renamed the open file.
+                if self.stream is not None and of_path(self.baseFilename) != of_stat(os.fstat(self.stream.fileno())):
+                    self._close()
+            super().emit(record)
         self._error = self._failed
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  logging's own name

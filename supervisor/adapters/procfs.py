@@ -425,6 +425,11 @@ def ignores(pid: int, number: int) -> bool:
     return bool(int(_status(pid, "SigIgn:") or "0", 16) >> (number - 1) & 1)
 
 
+def user(pid: int) -> str:
+    """The number of the real user of a process; empty when it cannot be read."""
+    return _status(pid, "Uid:")
+
+
 def _status(pid: int, key: str) -> str:
     """A value of /proc/PID/status; empty when it cannot be read."""
     lines = (read_text(pid, "status") or "").splitlines()

@@ -25,6 +25,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
+from supervisor.as_user import as_daemon
 from supervisor.lack import NO_THREAD, is_lack
 from supervisor.policy.box.supervision import Failing
 
@@ -95,7 +96,8 @@ class Thread(threading.Thread):
 
     def start(self) -> None:
         """Start it. Raises RuntimeError if it does not run; then it never will."""
-        super().start()
+        with as_daemon():  # a new thread has the rights of the one that starts it
+            super().start()
         if not self._started.is_set() and self._claimed.acquire(blocking=False):
             raise RuntimeError(NO_THREAD)
 

@@ -65,7 +65,10 @@ def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[tuple[int, str, int]]:
     """(descriptor, name of the file, its size)."""
-    fd = open_regular(path)
+    from supervisor.as_user import log_at  # supervisorctl needs it only for `tail`
+
+    with log_at(path):
+        fd = open_regular(path)
     with held(fd):
         found = os.fstat(fd)
         yield fd, f"{found.st_dev:x}-{found.st_ino:x}", found.st_size

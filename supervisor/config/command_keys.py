@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from supervisor.as_user import acting_as, log_user
 from supervisor.config import elsewhere
 from supervisor.config.scripts import words
 from supervisor.config.tables import Parsers, given, refuse_unknown, settings_of
@@ -19,6 +20,7 @@ from supervisor.model.settings import LOG_AUTO, LOG_NONE, ProgramSpec, Progress
 from supervisor.policy.worker.placeholders import uses
 from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.policy.worker.step_in_name import parsed
+from supervisor.trust import why_movable
 from supervisor.users import UnknownUser, is_another, refusal
 
 _LEAST_BYTES: Final = 4096  # as in [daemon]: a smaller log would be copied every few lines
@@ -81,6 +83,18 @@ def _check_reach(section: Section, spec: ProgramSpec) -> None:
     }
     for key in (key for key, is_used in used.items() if is_used):
         section.refuse(key, f"cannot use {{run_dir}}, because {whose}; name a directory of its own")
+    below = () if spec.directory else ("checkpoint_glob", "progress_glob", "json_lines", "csv_glob", "events_glob")
+    for key in (key for key in below if (pattern := section.body.get(key)) and not pattern.startswith("/")):
+        section.refuse(key, f"needs `directory`, because {whose}; name a directory of its own")
+    for key in ("stdout_log", "stderr_log"):
+        place = getattr(spec, key)
+        parent = Path(place).parent
+        if place not in (LOG_AUTO, LOG_NONE) and parent.is_dir() and (user := log_user(place, spec.user)):
+            with acting_as(user):
+                may_write = os.access(parent, os.W_OK | os.X_OK, effective_ids=True)
+            if not may_write:
+                why = why_movable(parent)
+                section.warn(key, f"{why}, so user {user!r} opens this log, but may not write there; name another directory")
 
 
 # --- its own checkpoints --------------------------------------------------------------------------------------------------

@@ -46,11 +46,12 @@ def user_of(paths: Paths) -> int:
 
 def check(
     validation: Validation, paths: Paths, state: Origin, runtime: Origin, programs: Iterable[str], uid: int | None = None,
-    *, cluster: bool = False,
+    *, cluster: bool = False, others: str = "",
 ) -> None:  # fmt: skip
     """Add errors and warnings about both directories, and about the length of the sockets' paths in the second.
 
     `uid` is the user that the daemon will run as; without it, the current user. `cluster`: programs run on other hosts.
+    `others`: a program that root starts as another user.
     """
     uid = os.geteuid() if uid is None else uid
     existing = _writable(validation, "state_dir", Path(paths.state_dir), state, uid)
@@ -58,7 +59,9 @@ def check(
         _check_free_space(validation, paths, existing, state)
         if why := _place(kind_of(existing), cluster=cluster):
             validation.warn(state, f"daemon.state_dir: {existing} {why} with --state-dir")
-        if why := _unsafe_permissions(Path(paths.state_dir), uid):
+        if others and (why := trust.why_movable(paths.state_dir, uid)):
+            validation.error(state, f"daemon.state_dir: {why}, and {others} has another user, who must not; chmod go-w")
+        elif why := _unsafe_permissions(Path(paths.state_dir), uid):
             validation.warn(state, f"daemon.state_dir: {why}; another user could replace checkpoints; chmod go-w")
     if _writable(validation, "runtime_dir", Path(paths.runtime_dir), runtime, uid) is not None:
         runtime_dir = Path(paths.runtime_dir)

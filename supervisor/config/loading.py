@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from supervisor import membership, places
+from supervisor.as_user import other
 from supervisor.config import added, directories, foreign_names, ladder, launcher, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.programs import SET_BY_US, Defaults, options, programs, rl_overrides
@@ -32,6 +34,7 @@ from supervisor.keys import declared
 from supervisor.model.settings import SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.level.load import CLIMB
 from supervisor.records import Record, replace
+from supervisor.users import UnknownUser
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
 _LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")
@@ -121,7 +124,8 @@ def _checked(
         runtime, state = (validation.origins[f"daemon.{key}"] for key in ("runtime_dir", "state_dir"))
         uid = directories.user_of(paths) if as_owner else None
         names, cluster = [spec.name for spec in specs], made["launcher"].remote
-        directories.check(validation, paths, state, runtime, names, uid, cluster=cluster)
+        others = next((spec.name for spec in specs if _has_another_user(spec)), "")
+        directories.check(validation, paths, state, runtime, names, uid, cluster=cluster, others=others)
         directories.check_file(validation, uid)
     if paths is not None:
         _check_group(validation, made["daemon"].socket_group, paths.state_dir)
@@ -189,6 +193,12 @@ def _overridden(section: Section, settings: Mapping[str, Setting], overrides: Ov
             else:
                 section.note(key, values[key], origin)
     return values
+
+
+def _has_another_user(spec: ProgramSpec) -> bool:
+    with contextlib.suppress(UnknownUser):
+        return other(spec.user) is not None
+    return False
 
 
 def _check_group(validation: Validation, group: str, state_dir: str) -> None:

@@ -6,12 +6,14 @@ read. Each start fills in the command itself (`policy/worker/placeholders.py`).
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor.as_user import acting_as
 from supervisor.config import background, elsewhere, shell_syntax
 from supervisor.config.tables import Setting, given
 from supervisor.config.validation import Origin, Section, shown
@@ -89,7 +91,9 @@ def command(section: Section, *, shell: bool, service: bool) -> Command:
 
     leaves = leaves or away(value)
     if not leaves and section.validation.look:
-        leaves = background.in_shell(found.words, directory if isinstance(directory, str) else "", away)
+        user = section.body.get("user")
+        with contextlib.suppress(PermissionError), acting_as(user if isinstance(user, str) else ""):
+            leaves = background.in_shell(found.words, directory if isinstance(directory, str) else "", away)
     if leaves:
         section.warn("command", leaves)
     return found if _fits(section, found) else Command()

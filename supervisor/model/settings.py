@@ -437,6 +437,12 @@ class Settings(Record):
         of = (paths.log(program, each) if spec is None else paths.log_of(spec, each) for each in ("stdout", "stderr"))
         return tuple(path for path in of if path is not None)
 
+    @property
+    def log_users(self) -> dict[str, str]:
+        """By log outside of the state directory: the configured user of the program that writes it; empty: none."""
+        logs = ((spec.log_place(channel), spec.user) for spec in self.programs for channel in ("stdout", "stderr"))
+        return {place: user for place, user in logs if place not in (LOG_AUTO, LOG_NONE)}
+
     def log_max_bytes(self, spec: ProgramSpec) -> int:
         """The size beyond which a log of this program is rotated; 0: never."""
         return self.daemon.log_max_bytes if spec.log_max_bytes is None else spec.log_max_bytes

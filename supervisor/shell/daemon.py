@@ -56,6 +56,7 @@ from supervisor.adapters.recorder.thread import Recorder
 from supervisor.adapters.when_done import cannot_start, logged_in
 from supervisor.api.listener import Listener, listen, refuse_if_alive, take_over
 from supervisor.api.night import daily_report
+from supervisor.as_user import note_logs
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.fold import replay
 from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, OwnCheckpoint, SupervisionLooked, Terminated, Verb
@@ -120,6 +121,7 @@ class Daemon:
     def __init__(self, loaded: config.Loaded, reload: Callable[[], config.Loaded], start: Start) -> None:
         self._loaded, self._reload, self._start = loaded, reload, start
         self._settings: Settings = loaded.settings
+        note_logs(self._settings.log_users)
         self._paths = loaded.settings.paths
         self._notifier = Notifier(os.environ)
         self._service = Service(self._notifier, self._awaits_stop)
@@ -341,6 +343,8 @@ class Daemon:
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
         if self._tcp is not None and loop.settings is not self._settings:
             self._tcp.want(loop.settings.http)
+        if loop.settings is not self._settings:
+            note_logs(loop.settings.log_users)
         self._settings = loop.settings
         backend.publish(loop)
         if self._notifier.has_service_manager:

@@ -41,7 +41,7 @@ class Place:
             "logs": [str(self.log)], "opened": self.opened, "regex": self.regex, "off": [], "begin": self.begin, "globs": self.globs,
             "names": self.names, "base": str(self.root), "since_wall_s": self.since_wall_s, "search": True,
             "first": not self.searched, "files": self.files, "cursors": self.cursors,
-            "name": "mine", "places": [], "contested": False, "trees": {}, "watch": False, "claims": {},
+            "name": "mine", "user": "", "places": [], "contested": False, "trees": {}, "watch": False, "claims": {},
         }  # fmt: skip
         said = json.loads(reading.as_json(read_once(json.loads(json.dumps(asked)))))
         self.cursors, self.files, self.searched = said["cursors"], said["files"], True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 import socket
 import ssl
 import subprocess
@@ -184,6 +185,7 @@ def test_a_command(tmp_path) -> None:
         ask(command=("/no/such/check",))
 
 
+PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")  # one that another user may execute
 TELLS = """
 import json, os, sys
 streams = [os.readlink(f"/proc/self/fd/{fd}") for fd in range(3)]
@@ -195,7 +197,8 @@ with open(sys.argv[1], "w") as file:
 
 def told_by(path: Path, fields: dict[str, object]) -> tuple[str, dict[str, str], list[str], list[object]]:
     """Where and as what a command runs for a program with these fields."""
-    ask(fields, command=(*python(TELLS), str(path)))
+    words = [PYTHON, "-c", TELLS] if "user" in fields else python(TELLS)
+    ask(fields, command=(*words, str(path)))
     directory, env, streams, ids = json.loads(path.read_text())
     return directory, env, streams, ids
 
@@ -217,10 +220,12 @@ def test_a_command_is_started_as_its_program_is(tmp_path: Path, monkeypatch: pyt
 def test_a_command_of_another_user_runs_as_that_user(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = pwd.getpwnam("nobody")
     monkeypatch.setenv("HOME", "/of/the/daemon")
+    monkeypatch.setenv("XL_TOKEN", "a secret of the daemon")
     with tempfile.TemporaryDirectory() as open_to_all:
         Path(open_to_all).chmod(0o777)
         fields = {"user": "nobody", "directory": "/", "env": (("SHELL", "/own"),)}
         _, env, _, (*_, uid, gid, groups) = told_by(Path(open_to_all, "told"), fields)
+    assert "XL_TOKEN" not in env
     assert (uid, gid, groups) == (entry.pw_uid, entry.pw_gid, sorted(os.getgrouplist("nobody", entry.pw_gid)))
     assert {name: env[name] for name in ("HOME", "USER", "LOGNAME", "SHELL")} == {
         "HOME": entry.pw_dir, "USER": "nobody", "LOGNAME": "nobody", "SHELL": "/own",

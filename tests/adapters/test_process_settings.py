@@ -67,7 +67,7 @@ def test_no_log_at_all(world: World) -> None:
     assert not list(Path(world.paths.run_dir("Pong")).glob("*.log"))
 
 
-@pytest.mark.parametrize("note", [b"", b"[1", b"[]", b'["/a", "/b", "/c"]', b'{"a": 1}', b"[" * 100_000])
+@pytest.mark.parametrize("note", [b"", b"[1", b"[]", b'["/a", "/b", "/c", "/d"]', b'{"a": 1}', b"[" * 100_000])
 def test_a_note_that_cannot_be_read_leaves_the_usual_places(tmp_path: Path, note: bytes) -> None:
     paths = Paths(str(tmp_path), str(tmp_path))
     place = Path(paths.attempt_dir("x", 1, "ab"))

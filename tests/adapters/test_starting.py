@@ -67,8 +67,14 @@ def test_another_user_gets_the_environment_of_a_login_and_none_of_our_paths(monk
     monkeypatch.setenv("EXTRALIFE_RUN_DIR", "of an outer daemon")
     nobody, paths = pwd.getpwnam("nobody"), Paths(str(tmp_path), str(tmp_path))
     own = ProgramSpec("Pong", ("x",), "d", user="nobody", env=(("USER", "mine"), ("EXTRALIFE_RUN_DIR", "mine")))
+    Path(paths.run_dir("Pong")).mkdir(parents=True)
     order = processes.shim_order(paths, own, 3, "ab", "boot")
-    assert order["user"] == {"uid": nobody.pw_uid, "gid": nobody.pw_gid, "groups": list(users.find("nobody").groups)}
+    assert order["user"] == {
+        "uid": nobody.pw_uid,
+        "gid": nobody.pw_gid,
+        "groups": list(users.find("nobody").groups),
+        "logs": [],
+    }
     assert order["env"] == {
         "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "HOME": nobody.pw_dir, "USER": "mine", "LOGNAME": "nobody",
         "SHELL": nobody.pw_shell, "EXTRALIFE_PROGRAM": "Pong", "EXTRALIFE_TOKEN": "ab", "EXTRALIFE_ATTEMPT": "3",

@@ -92,7 +92,38 @@ def test_what_another_user_cannot_do_is_refused(place: Place) -> None:
         f'FILE, line 4: program.x.progress cannot be "notify", {closed}; auto, log, files and figures work'
     ]
     assert place.errors(f'{PLAIN}user = "nobody"\nprogress = "log"\n') == []
+    for key in ("checkpoint_glob", "progress_glob", "csv_glob"):
+        assert place.errors(f'{PLAIN}user = "nobody"\n{key} = "a/*"\n') == [
+            f"FILE, line 4: program.x.{key} needs `directory`, {closed}; name a directory of its own"
+        ]
+    assert place.errors(f'{PLAIN}user = "nobody"\ndirectory = "/srv"\ncheckpoint_glob = "a/*"\ncsv_glob = "b/*"\n') == []
     assert place.load(f'{PLAIN}user = "root"\nprogress = "beat"\n').settings.programs[0].user == "root"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process of another user")
+def test_a_state_directory_that_another_user_could_replace_is_refused_with_a_program_of_another_user(place: Place) -> None:
+    state = place.directory / "state"
+    state.mkdir(mode=0o700)
+    state.chmod(0o777)
+    assert place.errors(PLAIN) == [], "rented boxes have no second user"
+    (error,) = place.errors(f'{PLAIN}user = "nobody"\n')
+    assert error.endswith(
+        f"daemon.state_dir: every user may write to {state} (mode 0777), and x has another user, who must not; chmod go-w"
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process of another user")
+def test_a_log_that_its_user_may_not_write_is_a_warning(place: Place) -> None:
+    logs = place.directory / "logs"
+    logs.mkdir()
+    log = f'{PLAIN}user = "nobody"\nstdout_log = "{logs}/x.log"\n'
+    assert place.load(log).warnings == (), "root opens it: only root decides where it leads"
+    os.chown(logs, 12345, -1)
+    (warning,) = place.load(log).warnings
+    assert warning.partition(", line 4: ")[2] == (
+        f"program.x.stdout_log: {logs} belongs to user 12345, who can change its files, so user 'nobody' opens "
+        "this log, but may not write there; name another directory"
+    )
 
 
 def test_what_may_come_right_is_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,3 +51,9 @@ def test_the_patterns_of_figures_have_the_seed_of_the_attempt():
     spec = ProgramSpec("a", ("x",), "d", figures=Sources(events_glob="{seed}/*"), template=Template((("seed", "4"),)))
     assert [spec.sources_at(rollbacks).events_glob for rollbacks in (0, 2)] == ["4/*", f"{seed_after(4, 2)}/*"]
     assert replace(spec, template=Template()).sources_at(2) == replace(spec, template=None).sources_at(2) == spec.figures
+
+
+def test_the_user_of_each_log_outside_of_the_state_directory():
+    mine = ProgramSpec("a", ("x",), "d", user="alice", stdout_log="/home/alice/a.log", stderr_log="NONE")
+    ours = ProgramSpec("b", ("x",), "d", stderr_log="/var/log/b.log", user="")
+    assert replace(settings("Pong"), programs=(mine, ours)).log_users == {"/home/alice/a.log": "alice", "/var/log/b.log": ""}

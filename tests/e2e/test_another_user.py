@@ -84,3 +84,66 @@ stop_grace_s = {LONG_S}
     box.ctl("start", "theirs")
     resumed = box.wait_fact("Resumed", "theirs", count=2, timeout_s=60)
     assert resumed["lost_steps"] == 0, "it saved as it was stopped, although another daemon starts it again"
+
+
+ATTACKS = """
+import os, sys, time
+vault = sys.argv[1]
+if not os.path.exists("attacked"):
+    os.mkdir("runs/ck1")
+    for step in range(1, 4):
+        open("runs/ck1/state.json", "w").write('{"step": %d}' % step)
+        print(f"step={step}", flush=True)
+        time.sleep(4.0)
+    os.rename("runs", "real")
+    os.symlink(vault, "runs")
+    open("attacked", "w").close()
+for step in range(10**6):
+    print(f"step={step}", flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_a_worker_of_another_user_leads_no_hand_of_root_with_its_links(place: Path, box: Box) -> None:
+    """Its directory of checkpoints and of its log becomes a link to root's own directory, with files of the same names."""
+    (place / "attack.py").write_text(ATTACKS)
+    with tempfile.TemporaryDirectory(dir="/tmp") as found:
+        vault = Path(found)
+        (vault / "ck1").mkdir()
+        (vault / "ck1" / "state.json").write_text('{"step": 30303}')
+        (vault / "run.log").write_text("a secret of root's\n" * 500)
+        before = {path: path.lstat()[:9:2] for path in (vault, *vault.rglob("*"))}
+        box.config(
+            f"""
+[program.theirs]
+command = {json.dumps([PYTHON, "attack.py", found])}
+log_max_bytes = 4096
+directory = "{place}"
+user = "nobody"
+log_regex = 'step=(?P<step>\\d+)'
+csv_glob = "runs/*.csv"
+checkpoint_glob = "runs/ck*"
+checkpoint_step = "state.json:step"
+checkpoint_check = ["/bin/sh", "-c", "id -u >> who; id -u >> runs/who; cat $0/state.json >> who"]
+stdout_log = "{place}/runs/run.log"
+stop_grace_s = {LONG_S}
+"""
+        )
+        (place / "runs").mkdir()  # it must be there when its log is opened
+        shutil.chown(place / "runs", "nobody")
+        box.start()
+        until((place / "attacked").exists, 90, "the attack")
+        os.kill(box.program("theirs")["pid"], signal.SIGKILL)
+        refused = until(lambda: box.program("theirs")["spawn_error"], 90, "the next start")
+        assert refused.startswith(
+            f"cannot open the log {place}/runs/run.log as user id 65534, because others than root decide"
+        )
+        assert "secret" not in box.ctl("tail", "theirs").stdout
+        box.ctl("clear", "theirs")
+        box.ctl("stop", "theirs")
+        shown = json.dumps(box.program("theirs"))
+        assert not any(secret in shown for secret in ("30303", "secret"))
+        assert {path: path.lstat()[:9:2] for path in (vault, *vault.rglob("*"))} == before
+    said = (place / "who").read_text()
+    assert "65534" in said
+    assert not any(wrong in said.split() for wrong in ("0", "30303"))

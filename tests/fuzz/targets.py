@@ -478,7 +478,7 @@ def check_written(data: bytes) -> None:
         asked = {
             "logs": [str(path)], "regex": list(PATTERNS), "off": [], "begin": {}, "globs": {"json": "f*", "events": "fi*"},
             "names": {"lr": "x"}, "base": str(path.parent), "since_wall_s": 0.0, "search": True, "first": False, "files": {},
-            "opened": [], "name": "mine", "places": [], "contested": False, "trees": {}, "watch": False, "claims": {},
+            "opened": [], "name": "mine", "user": "", "places": [], "contested": False, "trees": {}, "watch": False, "claims": {},
         }  # fmt: skip
         for part in parts:
             with path.open("ab") as file:

@@ -24,6 +24,7 @@ from supervisor.adapters.copies.own import OwnSaved
 from supervisor.adapters.process import whole_files
 from supervisor.adapters.process.own_checkpoints import KEPT, KeptCopy, Place, marks_of
 from supervisor.adapters.process.whole_files import File
+from supervisor.as_user import as_daemon
 from supervisor.policy.worker.newest_whole import Candidate
 
 _OLD: Final = f"{KEPT}.old"
@@ -37,7 +38,8 @@ class KeptCopies:
 
     def of(self, place: Place) -> KeptCopy | None:
         """The copy that can be put back into this place; None: there is none."""
-        found = _read(place)
+        with as_daemon():
+            found = _read(place)
         if found is None:
             return None
         directory, saved = found
@@ -71,15 +73,17 @@ class KeptCopies:
 
     def put_back(self, place: Place) -> None:
         """Put the copy back into its place. What is newer there is set aside. Raises OSError, ValueError, Unanswered."""
-        found = _read(place)
+        with as_daemon():
+            found = _read(place)
         if found is not None:
             own.stage(*found, place, lambda _: None)
             own.exchange(found[1], place, most_aside=3)
 
     def drop(self, place: Place) -> None:
         """Remove the copy: the program goes back to an older checkpoint."""
-        for name in (_OLD, KEPT):
-            shutil.rmtree(Path(place.run_dir, name), ignore_errors=True)
+        with as_daemon():
+            for name in (_OLD, KEPT):
+                shutil.rmtree(Path(place.run_dir, name), ignore_errors=True)
 
 
 def _read(place: Place) -> tuple[Path, OwnSaved] | None:

@@ -24,6 +24,7 @@ from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process import own_checkpoints, whole_files
 from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, Unanswered
 from supervisor.adapters.process.whole_files import File
+from supervisor.as_user import acting_as, as_daemon, other
 from supervisor.files import held, open_regular
 from supervisor.policy.worker.newest_whole import Candidate
 from supervisor.records import Record
@@ -109,13 +110,14 @@ def save(place: Place | Waiting, target: Path, on_progress: ProgressCallback) ->
     for number in range(_TRIES):
         time.sleep(_PAUSE_S if number else 0.0)  # then a script that saves all the time has closed its file
         try:
-            found = scanner.scan(place, Budget(), now_wall_s=time.time(), running=True)
+            with acting_as(place.user):
+                found = scanner.scan(place, Budget(), now_wall_s=time.time(), running=True)
             if not found.looked:
                 return None
             if (newest := found.choice.newest) is not None:
                 return copy_checkpoint(place, newest, scanner.known[newest.path].files, target, on_progress)
             why = f"{found.looked[0].path}: {found.looked[0].why}"
-        except Unanswered as error:
+        except (Unanswered, PermissionError) as error:
             return str(error)
         except (FileNotFoundError, Changed, ValueError, whole_files.TooMany) as error:
             why = f"{newest.path if newest else place.base} changed while it was copied ({error})"
@@ -131,16 +133,25 @@ def copy_checkpoint(
     for file in files:
         copy = target / FILES / (file.path or _ALONE)
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with held(contract.open_below(place.base, f"{path}/{file.path}" if file.path else path)) as fd:
-            size, digest, method = copy_file(fd, copy, on_progress, link=link)
+        with acting_as(place.user):
+            source = contract.open_below(place.base, f"{path}/{file.path}" if file.path else path)
+        with held(source) as fd:
+            size, digest, method = copy_file(fd, copy, on_progress, link=link and _may_link(fd, place))
         os.utime(copy, ns=(file.written_ns, file.written_ns))
         copied.append(CopiedFile(file.path, size, digest, file.written_ns))
         methods.add(method)
-    if whole_files.files_of(f"{place.base}/{path}", lambda: None) != files:
-        raise Changed("its files differ from those before the copy")
+    with acting_as(place.user):
+        if whole_files.files_of(f"{place.base}/{path}", lambda: None) != files:
+            raise Changed("its files differ from those before the copy")
     for directory, _, _ in os.walk(target, topdown=False):
         sync_directory(Path(directory))
     return OwnSaved(path, newest.step, tuple(copied)), methods
+
+
+def _may_link(fd: int, place: Place) -> bool:
+    """Whether it is the user's own file: root could link to any file that this user may read, and then set its times."""
+    user = other(place.user)
+    return user is None or os.fstat(fd).st_uid == user.uid
 
 
 def copy_file(source: int, target: Path, on_progress: ProgressCallback, *, link: bool = False) -> tuple[int, str, str]:
@@ -197,7 +208,8 @@ def defect(base: str | Path, path: str, expected: CopiedFile, on_progress: Progr
 
 def has_newer(place: Place, saved: OwnSaved) -> bool:
     """Whether a newer whole checkpoint is in place: of a later step, or without steps written later. Raises Unanswered."""
-    newest = Scanner().scan(place, Budget(), now_wall_s=time.time(), running=False).choice.newest
+    with acting_as(place.user):
+        newest = Scanner().scan(place, Budget(), now_wall_s=time.time(), running=False).choice.newest
     if newest is None:
         return False
     if newest.step is not None and saved.step is not None:
@@ -210,7 +222,12 @@ def stage(directory: Path, saved: OwnSaved, place: Place, on_progress: ProgressC
 
     Raises OSError, ValueError.
     """
-    Path(place.base).mkdir(parents=True, exist_ok=True)
+    with acting_as(place.user):
+        Path(place.base).mkdir(parents=True, exist_ok=True)
+        _stage(directory, saved, place, on_progress)
+
+
+def _stage(directory: Path, saved: OwnSaved, place: Place, on_progress: ProgressCallback) -> None:
     fd, name = own_checkpoints.parent_below(place.base, saved.path, make=True)
     with held(fd):
         aside = Path(f"/proc/self/fd/{fd}") / _aside(name)
@@ -220,12 +237,14 @@ def stage(directory: Path, saved: OwnSaved, place: Place, on_progress: ProgressC
         for each in saved.files:
             copy = aside / each.path if each.path else aside
             copy.parent.mkdir(parents=True, exist_ok=True)
-            with held(open_regular(directory / FILES / (each.path or _ALONE))) as source:
+            with as_daemon():
+                kept = open_regular(directory / FILES / (each.path or _ALONE))
+            with held(kept) as source:
                 if copy_file(source, copy, on_progress)[:2] != (each.size_bytes, each.digest):
                     raise OSError(f"{name}: the copy does not match the backup")
             copy.chmod(0o644)
             os.utime(copy, ns=(each.written_ns, each.written_ns))
-        if os.geteuid() == 0:  # a script that runs as another user writes over its files
+        if os.geteuid() == 0 and other(place.user) is None:  # a script may become another user by itself, and writes over it
             owner = os.fstat(fd)
             for path in (aside, *aside.rglob("*")):
                 os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
@@ -251,6 +270,11 @@ def exchange(saved: OwnSaved, place: Place, most_aside: int = 0) -> None:
 
     `most_aside`: so many of its name stay aside. A script that saves all the time leaves one at each kill.
     """
+    with acting_as(place.user):
+        _exchange(saved, place, most_aside)
+
+
+def _exchange(saved: OwnSaved, place: Place, most_aside: int) -> None:
     fd, name = own_checkpoints.parent_below(place.base, saved.path)
     with held(fd):
         aside = Path(f"/proc/self/fd/{fd}") / _aside(name)
@@ -267,7 +291,7 @@ def exchange(saved: OwnSaved, place: Place, most_aside: int = 0) -> None:
 
 def remove_staged(saved: OwnSaved, place: Place) -> None:
     """Remove the copy that `stage` made."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError), acting_as(place.user):
         fd, name = own_checkpoints.parent_below(place.base, saved.path)
         with held(fd):
             _remove(Path(f"/proc/self/fd/{fd}") / _aside(name))

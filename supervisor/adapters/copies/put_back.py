@@ -19,6 +19,7 @@ from supervisor.adapters.copies import own, store
 from supervisor.adapters.copies.own import Waiting
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process.own_checkpoints import Place, Unanswered
+from supervisor.as_user import acting_as
 from supervisor.model.settings import Paths
 from workers.contract import checked_name
 
@@ -56,8 +57,9 @@ def put_back(paths: Paths, program: str, place: Place) -> None:
         found = waiting(paths, program)
         if found is None:
             return
-        if place.directory != paths.run_dir(program) and not Path(place.directory).is_dir():
-            raise FileNotFoundError(f"{place.directory} does not exist")
+        with acting_as(place.user):
+            if place.directory != paths.run_dir(program) and not Path(place.directory).is_dir():
+                raise FileNotFoundError(f"{place.directory} does not exist")
         if not own.has_newer(place, found.saved):
             own.stage(found.directory, found.saved, place, lambda _: None)
             own.exchange(found.saved, place)

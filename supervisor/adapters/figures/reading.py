@@ -31,6 +31,7 @@ from typing import Any, Final
 
 from supervisor.adapters.figures import owners
 from supervisor.adapters.tfrecord import event, is_whole, recovered
+from supervisor.as_user import acting_as, as_daemon, log_user, other
 from supervisor.files import held, open_regular, read, was_at
 from supervisor.policy.worker.figures import (
     CSV,
@@ -149,8 +150,9 @@ def read_once(request: Mapping[str, Any]) -> Answer:
     with watchdog.watching():
         reader = _Reader(request, answer, watchdog)
         reader.logs()
-        for rank, kind in ((JSON_LINES, "json"), (CSV, "csv"), (EVENTS, "events")):
-            reader.files(rank, kind)
+        with acting_as(request["user"]):
+            for rank, kind in ((JSON_LINES, "json"), (CSV, "csv"), (EVENTS, "events")):
+                reader.files(rank, kind)
     if watchdog.over:
         answer.notes.append("its log and files grow faster than they can be read: a part is skipped")
     del answer.rows[1:-MOST_ROWS]  # the first row may have the first step
@@ -179,15 +181,18 @@ class _Reader:
     def logs(self) -> None:
         patterns = [(place, re.compile(text)) for place, text in enumerate(self._request["regex"]) if place not in self._off]
         for path in self._request["logs"] if patterns else ():
-            for data, whole in self._new_data(path, self._opened(path)):
-                for line in _LINE_ENDS.split(data):
-                    if line and not self._watchdog.over:
-                        self._match(patterns, line, whole=whole)
+            with acting_as(log_user(path, self._request["user"])):
+                for data, whole in self._new_data(path, self._opened(path)):
+                    for line in _LINE_ENDS.split(data):
+                        if line and not self._watchdog.over:
+                            self._match(patterns, line, whole=whole)
 
     def _opened(self, path: str) -> str:
         """The worker's descriptor of a log that was taken away under it, as logrotate does; empty: the log is in place."""
         cursor = self._answer.cursors.get(path)
         if cursor is None:  # an earlier daemon has read it
+            if other(self._request["user"]):  # in a mount namespace of its own, that user may give any file this name
+                return ""
             return next((each for each in self._request["opened"] if was_at(each, path)), "")
         if _file(path) == cursor.file:
             return ""
@@ -305,7 +310,8 @@ class _Reader:
 
     @functools.cached_property
     def _open_by(self) -> dict[owners.File, set[str]]:
-        return owners.open_files(self._members)
+        with as_daemon():  # of all users' programs
+            return owners.open_files(self._members)
 
     def _begin_at(self, path: str, *, new: bool) -> None:
         """Set the first position in a file. Content from before the attempt belongs to an earlier attempt.

@@ -98,6 +98,7 @@ class _Watched:
     due_s: float = 0.0
     behind: bool = False
     roots: tuple[int, ...] = ()  # of its process tree; empty: on another machine
+    user: str = ""  # of the program: its files are read as this user
     not_own: dict[str, int] = field(default_factory=dict)  # by kind: files that may be another program's
     waited_s: float = 0.0  # in the newest look
 
@@ -139,7 +140,7 @@ class FigureReader:
                 begin[path] = _size(path) if logs_from is None else logs_from[place]
         item = _Watched(
             spec.name, token, since_wall_s, self._sources_of(spec), begin, self._base(spec), self._clock.now_s(),
-            self._past.get(spec.name, {}), roots=roots,
+            self._past.get(spec.name, {}), roots=roots, user=spec.user,
         )  # fmt: skip
         with self._guard:
             self._watched[spec.name] = item
@@ -334,7 +335,7 @@ def _request(item: _Watched, *, search: bool) -> dict[str, Any]:
         "off": [place for place, strikes in item.strikes.items() if strikes >= _MOST_STRIKES],
         "globs": sources.globs, "names": dict(sources.names),
         "base": item.base, "since_wall_s": item.since_wall_s, "search": search, "first": not item.searched,
-        "files": item.files, "cursors": item.cursors,
+        "files": item.files, "cursors": item.cursors, "user": item.user,
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor import as_user
 from supervisor.adapters import procfs
 from supervisor.adapters.host.kernel_log import KernelLog
 from supervisor.adapters.process import cgroups
@@ -47,7 +48,8 @@ def note_logs(paths: Paths, spec: ProgramSpec, attempt: int, token: str) -> None
     """Record the log paths, if they are not the usual ones: the configuration may name others at the end. Raises OSError."""
     places = [paths.log_of(spec, channel) for channel in _CHANNELS]
     if places != [paths.log(spec.name, channel) for channel in _CHANNELS]:
-        Path(paths.attempt_dir(spec.name, attempt, token), _LOGS_FILE).write_text(json.dumps(places), encoding="utf-8")
+        noted = json.dumps([*places, spec.user])
+        Path(paths.attempt_dir(spec.name, attempt, token), _LOGS_FILE).write_text(noted, encoding="utf-8")
 
 
 def logs_of(paths: Paths, program: str, attempt: int, token: str) -> tuple[str, str]:
@@ -57,8 +59,10 @@ def logs_of(paths: Paths, program: str, attempt: int, token: str) -> tuple[str, 
         places = json.loads(read_bounded(f"{paths.attempt_dir(program, attempt, token)}/{_LOGS_FILE}", _JSON_BYTES))
     except (ValueError, RecursionError):
         return usual
-    if not isinstance(places, list) or len(places) != len(_CHANNELS):
+    if not isinstance(places, list) or len(places) not in (len(_CHANNELS), len(_CHANNELS) + 1):
         return usual
+    if places[2:]:  # an earlier release noted no user
+        as_user.note_logs({str(place): str(places[2]) for place in places[:2] if place}, former=True)
     return str(places[0] or ""), str(places[1] or "")
 
 
@@ -86,7 +90,11 @@ def last_warning(logs: tuple[str, str], from_bytes: tuple[int, int]) -> str:
 
 
 def _tail(path: str, from_byte: int, most_bytes: int = _TAIL_BYTES) -> tuple[str, ...]:
-    text = read_bounded(path, most_bytes, from_byte).decode("utf-8", "replace")
+    try:
+        with as_user.log_at(path):
+            text = read_bounded(path, most_bytes, from_byte).decode("utf-8", "replace")
+    except PermissionError:  # no work can be done as that user
+        return ()
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return tuple(line[:_LINE_CHARS] for line in lines if line.strip())
 

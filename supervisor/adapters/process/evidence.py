@@ -2,7 +2,8 @@
 
 `decide` requests this once per stall (command TakeEvidence); `supervisorctl explain` shows the result. It is bounded in time
 and size, and does no harm. It requests the worker's Python stacks only if the worker has a handler for that signal, because
-SIGUSR1 kills a program that has none. py-spy, where it is installed, reads processes without a handler. faulthandler's
+SIGUSR1 kills a program that has none. py-spy, where it is installed, reads processes without a handler, as their user:
+it opens the files that they name. faulthandler's
 handler runs in C, so it also answers for a thread that is blocked in an extension or holds the GIL. Killing first and
 reading logs afterwards would lose exactly the data that distinguishes a hang in a driver from a hang in Python.
 """
@@ -24,6 +25,7 @@ from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.process import endings
 from supervisor.adapters.process.processes import RunningAttempt
 from supervisor.adapters.threads import Tasks
+from supervisor.as_user import popen_as
 from supervisor.formats import span
 from supervisor.model.inputs import EvidenceTaken
 from supervisor.model.settings import Paths
@@ -163,15 +165,17 @@ def stacks_by_py_spy(found: Iterable[procfs.Stat], timeout_s: float) -> str:
 def _dump(spy: str, pid: int, timeout_s: float) -> str:
     argv = [spy, "dump", "--nonblocking", "--pid", str(pid)]
     env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "RUST_BACKTRACE": "0"} | leftovers.mark()
+    if not (user := procfs.user(pid)):
+        return "  it is gone"
     try:
-        done = subprocess.run(
+        done: subprocess.CompletedProcess[str] = subprocess.run(
             argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False,
-            encoding="utf-8", errors="replace",
+            encoding="utf-8", errors="replace", cwd="/", **popen_as(user),
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"  py-spy was not done within {span(timeout_s)}"
     except OSError as error:
-        return f"  py-spy cannot be run: {error.strerror}"
+        return f"  py-spy cannot be run: {error.strerror or error}"
     if done.returncode:
         return f"  py-spy cannot read it: {_reason(done.stderr)}"
     return done.stdout.partition("\n\n")[2].strip("\n")  # after the command line and the version

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from supervisor.as_user import acting_as, log_at
 from supervisor.files import was_at
 from supervisor.model.settings import Paths, ProgramSpec
 
@@ -64,7 +65,8 @@ class Logs:
         found, taken = {}, set()
         for number, channel in enumerate(_CHANNELS, start=1):
             place, own = paths.log_of(spec, channel), self.own.get(channel)
-            here = None if place is None else _stat(place)
+            with log_at(place or ""):
+                here = None if place is None else _stat(place)
             if place is not None and (own is None or here is None or _identity(here) != own):
                 opened = _stat(link := f"/proc/{self.pid}/fd/{number}")
                 if own is None and here is not None and opened is not None and _identity(opened) == _identity(here):
@@ -87,7 +89,8 @@ def logs(paths: Paths, spec: ProgramSpec) -> Seen:
 def files(paths: Paths, spec: ProgramSpec) -> Seen:
     directory = Path(spec.directory or paths.run_dir(spec.name))
     seen: Seen = {}
-    with contextlib.suppress(OSError, ValueError, NotImplementedError):  # NotImplementedError: an absolute pattern
+    # NotImplementedError: an absolute pattern
+    with contextlib.suppress(OSError, ValueError, NotImplementedError), acting_as(spec.user):
         for path in itertools.islice(directory.glob(spec.progress_glob or "*"), _MOST_FILES):
             entry = _stat(path)
             if entry is not None:

@@ -7,18 +7,16 @@ Only a name server that does not answer can take longer; then the last result st
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import ssl
 import threading
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from supervisor import users
-from supervisor.adapters import hooks, leftovers
+from supervisor.adapters import hooks
 from supervisor.adapters.process.processes import inherited
 from supervisor.adapters.threads import Lasting
 from supervisor.formats import span
@@ -159,13 +157,8 @@ def _status(sock: socket.socket, left: _Left) -> int:
 
 
 def _command(check: HealthCheck, spec: ProgramSpec) -> None:
-    user = users.find(spec.user) if spec.user else None
-    env = {**inherited(), **(user.env if user is not None else {}), **dict(spec.env), "EXTRALIFE_PROGRAM": spec.name}
-    env |= leftovers.mark(of_user=True)
-    whose: dict[str, Any] = {}
-    if user is not None and user.uid != os.geteuid():
-        whose = {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
-    code, _ = hooks.run(check.command, check.timeout_s, env=env, cwd=spec.directory or "/", **whose)
+    env = hooks.environ_of(spec.user, inherited()) | dict(spec.env) | {"EXTRALIFE_PROGRAM": spec.name}
+    code, _ = hooks.run(check.command, check.timeout_s, env=env, cwd=spec.directory or "/", user=spec.user)
     if code is None:
         raise Failed(f"the command did not end within {span(check.timeout_s)}")
     if code:

@@ -38,6 +38,7 @@ from typing import Final
 import structlog
 
 from supervisor.adapters.threads import Repeated, Rounds
+from supervisor.as_user import log_at
 from supervisor.files import create, data_from, held, open_regular
 from supervisor.model.settings import Settings
 
@@ -183,7 +184,7 @@ def _empty_if(fd: int, size: int) -> bool:
 
 def clear(path: Path) -> None:
     """Empty a log; its rotated copies stay. A missing log counts as empty. Raises OSError as `rotate` does."""
-    with contextlib.suppress(FileNotFoundError), held(open_regular(path, os.O_WRONLY)) as fd:
+    with contextlib.suppress(FileNotFoundError), log_at(str(path)), held(open_regular(path, os.O_WRONLY)) as fd:
         os.ftruncate(fd, 0)
 
 
@@ -212,12 +213,13 @@ class LogGuard(Repeated):
             self._rounds.of(looks)
 
     def _one(self, name: str, max_bytes: int, backups: int, factor: int) -> None:
-        if not self._failing and _is_small(name, factor * max_bytes):
-            return
         path = Path(name)
         try:
-            if rotate(path, max_bytes, backups, factor):
-                log.info("log_rotated", path=str(path))
+            with log_at(name):
+                if not self._failing and _is_small(name, factor * max_bytes):
+                    return
+                if rotate(path, max_bytes, backups, factor):
+                    log.info("log_rotated", path=str(path))
             self._failing.discard(path)
         except OSError as error:
             if path not in self._failing:  # logged once, not every second

@@ -30,10 +30,11 @@ from typing import Any, Final, Protocol
 import structlog
 
 from supervisor import lack
-from supervisor.adapters import durable, hooks, leftovers
+from supervisor.adapters import durable, hooks
 from supervisor.adapters.process import checkpoints, whole_files
 from supervisor.adapters.process.processes import inherited, make_dir
 from supervisor.adapters.threads import Tasks
+from supervisor.as_user import acting_as, as_daemon
 from supervisor.files import held, text
 from supervisor.formats import span
 from supervisor.model.commands import Spawn
@@ -96,6 +97,7 @@ class Place(Record):
     directory: str = ""
     run_dir: str = ""
     shared: bool = False  # other machines write there
+    user: str = ""  # of the program, if it has one: all that is done there is done as this user
 
 
 def place_of(spec: ProgramSpec, run_dir: str, *, shared: bool = False) -> Place | None:
@@ -109,7 +111,7 @@ def place_of(spec: ProgramSpec, run_dir: str, *, shared: bool = False) -> Place 
         base = os.path.join(base, parts.pop(0))  # noqa: PTH118
     return Place(
         base, tuple(parts), parsed(spec.checkpoint_step), spec.checkpoint_check, spec.checkpoint_check_timeout_s,
-        spec.env, directory, run_dir, shared,
+        spec.env, spec.directory or ("/" if spec.user else run_dir), run_dir, shared, spec.user,
     )  # fmt: skip
 
 
@@ -293,7 +295,7 @@ def noted_of(place: Place) -> Noted:
 
     A start in the future was noted before the clock was set right: it is left out. Otherwise none of its files were copied.
     """
-    with contextlib.suppress(OSError, TypeError, ValueError, AttributeError):
+    with contextlib.suppress(OSError, TypeError, ValueError, AttributeError), as_daemon():
         body, now_wall_s = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}"), time.time()
         body = body if isinstance(body, dict) else {"starts": body or ()}  # an earlier version wrote the starts alone
         past = tuple(at_s for each in body["starts"] if (at_s := float(each)) <= now_wall_s)
@@ -466,8 +468,10 @@ class _NoAnswer(Exception):
 def _own_check(place: Place, path: str) -> str:
     """Run `checkpoint_check`: empty for exit code 0, else its last line. Raises _NoAnswer when it gives no answer."""
     try:
-        env = inherited() | leftovers.mark(of_user=True) | dict(place.env)
-        code, output = hooks.run([*place.check, path], place.check_timeout_s, env=env, cwd=place.directory)
+        env = hooks.environ_of(place.user, inherited()) | dict(place.env)
+        code, output = hooks.run(
+            [*place.check, path], place.check_timeout_s, env=env, cwd=place.directory, user=place.user
+        )  # fmt: skip
     except (OSError, ValueError) as error:
         raise _NoAnswer(f"checkpoint_check cannot be started: {error}") from error
     if code is None:
@@ -634,7 +638,8 @@ def _each_of(place: Place, paths: tuple[str, ...], rename: Callable[[str, str], 
         if not path.startswith(f"{place.base}/"):
             continue
         try:
-            rename(place.base, path[len(place.base) + 1 :])
+            with acting_as(place.user):
+                rename(place.base, path[len(place.base) + 1 :])
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
@@ -777,8 +782,9 @@ class OwnCheckpoints:
             with watched.guard:
                 found, before = self._look(watched, running=True, shown=watched.shown), watched.reported
                 self._sight(watched)
-                found = replace(found, displaced=self._displaced(watched))
-                self._copy_if_due(watched)
+                with contextlib.suppress(PermissionError), acting_as(watched.place.user):
+                    found = replace(found, displaced=self._displaced(watched))
+                    self._copy_if_due(watched)
                 found = replace(found, note=found.note or watched.no_copy)
                 # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
                 moved_s = abs((found.saved_at_s or 0.0) - ((before and before.saved_at_s) or 0.0))
@@ -872,11 +878,12 @@ class OwnCheckpoints:
     ) -> OwnCheckpoint:
         watched.result = None
         try:
-            watched.result = watched.scanner.scan(
-                watched.place, budget or Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
-            )
+            with acting_as(watched.place.user):
+                watched.result = watched.scanner.scan(
+                    watched.place, budget or Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
+                )
             return watched.result.as_input(self._clock, start=start)
-        except Unanswered as error:
+        except (Unanswered, PermissionError) as error:
             return OwnCheckpoint(sure=False, error=str(error))
         except Exception as error:
             lack.check(error)
@@ -907,10 +914,11 @@ class OwnCheckpoints:
                 if not done.set_running_or_notify_cancel():  # too late: the attempt may have saved under one of these names
                     return
                 try:
-                    found, left = self._prepare(watched, command)
-                    result = watched.result or Result(watched.place)
-                    with contextlib.suppress(OSError):
-                        found = replace(found, stale=stale_name(found.path))
+                    with acting_as(watched.place.user):
+                        found, left = self._prepare(watched, command)
+                        result = watched.result or Result(watched.place)
+                        with contextlib.suppress(OSError):
+                            found = replace(found, stale=stale_name(found.path))
                     watched.reported = found
                     watched.fresh, watched.stirs = not found.path, 0
                     watched.shown = (watched.shown or noted_of(watched.place).shown).begins()

@@ -130,7 +130,7 @@ class LocalProbes:
         stat = procfs.read_stat(pid)
         reports = f"{self._paths.attempt_dir(spec.name, attempt, token)}/{contract.REPORTS_FILE}"
         ticks = stat.start_ticks if stat else None
-        tree = Tree(pid, ticks, spec.directory or self._paths.run_dir(spec.name))
+        tree = Tree(pid, ticks, spec.directory or self._paths.run_dir(spec.name), user=spec.user)
         watched = _Watched(
             spec, attempt, token, pid, ticks, self._clock.now_s(), reports, file, tree, growth.Logs(pid), adopted
         )

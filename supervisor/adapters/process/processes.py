@@ -36,7 +36,7 @@ from typing import Any, Final
 
 import structlog
 
-from supervisor import files, lack, users
+from supervisor import as_user, files, lack, trust, users
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.figures.thread import began_wall_s
 from supervisor.adapters.process import cgroups, checkpoints, endings, limits, marks, orphans, trees
@@ -133,6 +133,16 @@ def _make_room(paths: Paths, program: str) -> str:
     return run_dir
 
 
+def _make_room_for_logs(paths: Paths, spec: ProgramSpec) -> None:
+    """Put aside a log that an earlier release wrote as root, where now the program's user opens it."""
+    for place in {paths.log_of(spec, each) for each in ("stdout", "stderr")} - {None}:
+        assert place is not None  # noqa: S101  for the type checker
+        if as_user.log_user(place, spec.user):
+            with as_user.acting_as(spec.user), contextlib.suppress(OSError):  # the shim reports it
+                if Path(place).lstat().st_uid == 0 and not os.access(place, os.W_OK, effective_ids=True):
+                    files.put_away(place)
+
+
 def inherited(keys_of_copies: frozenset[str] = frozenset()) -> dict[str, str]:
     """What a program gets of the daemon's environment (`policy/worker/inherited.py`), without systemd's variables.
 
@@ -207,7 +217,11 @@ def shim_order(
             raise ValueError(refusal)
         found = users.find(spec.user)
         if users.is_another(spec.user):
-            user = {"uid": found.uid, "gid": found.gid, "groups": list(found.groups)}
+            if why := trust.why_movable(paths.run_dir(name)):
+                raise ValueError(f"{why}, so user {found.name!r} could lead root's hand; chmod go-w")
+            logs = [place for each in ("stdout", "stderr") if (place := paths.log_of(spec, each))]
+            logs = [place for place in logs if as_user.log_user(place, spec.user)]
+            user = {"uid": found.uid, "gid": found.gid, "groups": list(found.groups), "logs": logs}
     return {
         "program": name, "attempt": attempt, "token": token, "boot_id": boot_id, "argv": list(spec.argv),
         "env": worker_env(paths, spec, attempt, token, boot_id, keys_of_copies),
@@ -394,6 +408,7 @@ class LocalLauncher:
     def _start_shim(self, spec: ProgramSpec, attempt: int, token: str) -> _Live:
         paths = self._paths
         run_dir = _make_room(paths, spec.name)
+        _make_room_for_logs(paths, spec)
         make_dir(paths.attempt_dir(spec.name, attempt, token))
         endings.note_logs(paths, spec, attempt, token)
         for file in (paths.shim_record(spec.name), paths.beat(spec.name, attempt)):

@@ -22,6 +22,7 @@ from typing import Final
 from supervisor.adapters import procfs
 from supervisor.adapters.procfs import ProcessTable, Stat
 from supervisor.adapters.threads import Tasks
+from supervisor.as_user import acting_as
 from supervisor.model.inputs import Halted
 from supervisor.policy.worker.witness import TreeUsage, works
 from workers import contract
@@ -86,6 +87,7 @@ class Tree:
     _written_ns: int | None = None
     _files_due_s: float = 0.0
     _looking: bool = False
+    user: str = ""  # of the program: its directory is examined as this user
 
     @property
     def seen(self) -> tuple[object, ...]:
@@ -161,7 +163,8 @@ class Tree:
 
     def _newest_file(self) -> None:
         try:
-            self._written_ns = newest_ns(self.directory)
+            with acting_as(self.user):
+                self._written_ns = newest_ns(self.directory)
         finally:
             self._looking = False
 
