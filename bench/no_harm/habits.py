@@ -1,0 +1,157 @@
+"""Random habits of trainings: what a seed draws, and the program's section for each."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from no_harm import formats
+
+HERE = Path(__file__).parent
+STEP_S = 0.04
+TRANSIENT = (
+    "CUDA error: no CUDA-capable device is detected", "[Errno 2] No such file or directory: '/mnt/data/train.bin'",
+    "The server socket has failed to listen on any local network address (EADDRINUSE)",
+)  # fmt: skip
+SHOWN = ("shows", "fmt", "way", "name", "keep", "keep_by", "chooses", "on_bad", "launcher", "end", "on_term")  # the table's
+
+
+def draw(seed: int, count: int) -> list[dict[str, Any]]:
+    """The habits of `count` trainings; each depends on the seed and its own number only."""
+    return [_one(random.Random(f"{seed} {number}"), f"s{seed}n{number}", number) for number in range(count)]
+
+
+def _one(r: random.Random, run: str, number: int) -> dict[str, Any]:
+    folder = r.random() < 0.25
+    single = ["zip", "safetensors", "json", "text", "binary", "numpy", "pickle", "gzip"]
+    fmt = r.choice(formats.FOLDERS) if folder else "torch" if number % 12 == 5 else r.choice(single)
+    every = r.choice([40, 80, 80, 150, 150, 300])
+    numbered = folder or r.random() < 0.6
+    if folder:
+        name = r.choice(["checkpoint-{step}", "iter_{step:07d}", "ckpt/epoch_{epoch}", "last"])
+    elif numbered:
+        names = ["m_{step}", "step_{step:08d}", "epoch={epoch}-step={step}", "epoch_{epoch}", "rl_model_{step}_steps"]
+        name = r.choice([*names, "m-{step}-loss{metric:.2f}"])
+    else:
+        name = r.choice(["last", "last", "model", "last-v"])
+    name = name.removeprefix("ckpt/")
+    numbered = "{" in name
+    names_anew = name.startswith("rl_model") and r.random() < 0.5
+    if folder:
+        way = r.choice(["direct", "rename", "rename"])
+    else:
+        way = r.choice(["rename", "rename", "hidden", "direct", "direct"] + ["rotate"] * (not numbered))
+    pointer = r.choice(["", "", "link", "text", "copy"]) if numbered and not names_anew else ""
+    pointer = "text" if folder and pointer == "copy" else pointer
+    ways_to_choose = ["own", "own", "given", "given"] + ["mtime"] * numbered + ["pointer"] * 2 * (pointer in ("link", "text"))
+    chooses = "mtime" if names_anew else r.choice(ways_to_choose)
+    target = r.choice([1500, 2000, 2500])
+    stops = r.random() < 0.12
+    until = target * r.choice([5, 7, 9]) // 10 if stops else target
+    habits: dict[str, Any] = {
+        "run": run, "fmt": fmt, "name": name, "names_anew": names_anew, "way": way, "every": every,
+        "epoch": every if "{epoch}" in name else r.choice([50, 100, 250]), "keep": r.choice([1, 1, 3, 3, 10, 0]),
+        "keep_by": r.choice(["number", "number", "number", "metric"]), "prune_first": r.random() < 0.1,
+        "pointer": pointer, "best": not folder and r.random() < 0.25, "chooses": chooses,
+        "on_bad": r.choice(["die", "die", "die", "anew", "older"]), "on_full": r.choice(["die", "die", "warn"]),
+        "save_s": r.choice([0.0, 0.2, 0.6, 1.5]), "step_s": STEP_S, "import_s": r.choice([0.0, 0.5, 2.0, 5.0]), "from": 0,
+        "target": target, "until": until, "more": r.choice([0, 0, every]), "saves_last": r.random() < 0.85,
+        "shows": r.choice(["step", "step", "anew", "bar", "epoch_bar", "epochs", "iterations", "loss", "none"]),
+        "says_target": r.random() < 0.5, "prints": r.choice([1, 5, 5, 25, 50]),
+        "nan_steps": r.choice([0, 0, 0, 300, 600]), "nan_again": r.random() < 0.5,
+        "eval_every": r.choice([0, 0, 500, 700]), "eval_s": r.choice([4, 9, 20]), "eval_idle": r.random() < 0.4,
+        "end": r.choice(["ok"] * 8 + ["segv", "abort", "raise", "hang", "code", "slow"]),
+        "on_term": r.choice(["default", "default", "save", "save", "save143", "leave"]),
+        "launcher": r.choice(["direct"] * 4 + ["sh", "shell", "tee", "ranks"]), "restarts": r.choice([0, 3, 10]),
+        "transient": None, "older": None, "second": None, "small_disk": False, "faults": [],
+    }  # fmt: skip
+    if r.random() < 0.2:
+        habits["transient"] = {
+            "start": r.choice([1, 2, 3]), "for_s": r.choice([4, 8, 15, 30, 50]), "after_s": r.choice([0.1, 1.0]),
+            "loaded": r.random() < 0.4, "says": r.choice(TRANSIENT),
+        }  # fmt: skip
+    if numbered and not names_anew and not folder and r.random() < 0.12:
+        habits["older"] = {"steps": r.choice([[5000, 5400], [320, 640], [40000]]), "weeks": 2}
+    if numbered and not names_anew and r.random() < 0.1:
+        habits["second"] = {"from": r.choice([0, 10_000]), "for_steps": r.choice([300, 600]), "after": r.choice([1, 2])}
+    habits["faults"] = _faults(r, habits)
+    habits["small_disk"] = any(fault["do"] == "full" for fault in habits["faults"])
+    habits["config"] = _config(r, habits)
+    return habits
+
+
+def _faults(r: random.Random, habits: dict[str, Any]) -> list[dict[str, Any]]:
+    """One to five faults, each at the n-th save or start since the one before."""
+    made: list[dict[str, Any]] = []
+    for _ in range(r.choice([1, 2, 3, 3, 4])):
+        place = r.choice(["after", "after", "after", "saving", "saved", "start", "loaded"])
+        fault: dict[str, Any] = {"at": place, "nth": 1 if place in ("start", "loaded") else r.choice([1, 1, 2, 3])}
+        fault["do"] = r.choice(["kill"] * 6 + ["term", "int", "stop", "abort", "crash", "crash"])
+        if place in ("after", "loaded"):
+            fault["steps"] = r.choice([1, 10, 40, 100, 200])
+        if place == "saving":
+            fault["part"] = r.choice([0.1, 0.5, 0.9, 1.0])
+        if fault["do"] == "kill" and r.random() < 0.5:
+            fault["parent"] = True
+        made.append(fault)
+        if r.random() < 0.12:  # the same once more, at each of the next starts
+            made += [{**fault, "at": "loaded", "nth": 1, "steps": r.choice([0, 5, 20])}] * r.choice([2, 3, 4])
+    for do, how, likely in (("daemon", {}, 0.25), ("touch", {"how": ""}, 0.12), ("full", {"for_s": 6}, 0.08)):
+        if r.random() < likely:
+            how = {"how": r.choice(["now", "weeks", "reversed"])} if how == {"how": ""} else dict(how)
+            fault = {"at": "after", "nth": r.choice([1, 2]), "steps": r.choice([1, 20]), "do": do, **how}
+            made.insert(r.randrange(len(made)), fault)  # another one follows
+    return made
+
+
+def _config(r: random.Random, habits: dict[str, Any]) -> dict[str, Any]:
+    """The keys of the program's section. Most people name their checkpoints; some give extralife nothing but the command."""
+    name, suffix = habits["name"], formats.SUFFIX.get(habits["fmt"], "")
+    keys: dict[str, Any] = {"stop_grace_s": 10}
+    expression = {
+        "step": r"step=(?P<step>\d+)" + (r"/(?P<target>\d+)" if habits["says_target"] else "") + r" loss=(?P<loss>\S+)",
+        "anew": r"step=(?P<step>\d+) loss=(?P<loss>\S+)", "loss": r"loss=(?P<loss>\S+)",
+        "bar": r"\| (?P<step>\d+)/(?P<target>\d+) \[.*loss=(?P<loss>[^\]]+)",
+        "epoch_bar": r"\| (?P<step>\d+)/(?P<target>\d+) \[.*loss=(?P<loss>[^\]]+)",
+        "epochs": r"epoch (?P<step>\d+)/(?P<target>\d+) loss=(?P<loss>\S+)",
+        "iterations": r"iter (?P<step>\d+): loss (?P<loss>[\d.naninf]+)",
+    }.get(habits["shows"])  # fmt: skip
+    if expression and r.random() < 0.8:
+        keys["log_regex"] = expression
+    if habits["shows"] in ("step", "iterations") and r.random() < 0.4:
+        keys["target_steps"] = habits["target"]
+    if habits["chooses"] == "given" or r.random() < 0.85:
+        wide = "" if habits["fmt"] in formats.FOLDERS or r.random() < 0.75 else "*"  # also `best` and the like
+        keys["checkpoint_glob"] = "ck/" + (wide or re.sub(r"\{[^}]*\}", "*", name.replace("last-v", "last*"))) + suffix
+        number = r"epoch_(\d+)" if "{step" not in name else re.escape(name[: name.index("{step")]) + r"(\d+)"
+        if "{" in name and r.random() < 0.7:
+            keys["checkpoint_step"] = number.replace("\\-", "-")
+        if habits["fmt"] == "trainer" and r.random() < 0.7:
+            keys["checkpoint_step"] = "trainer_state.json:global_step"
+    return keys
+
+
+def command(habits: dict[str, Any], file: Path) -> list[str] | str:
+    """The command, with `{resume}` where it takes a checkpoint; a string is for a shell."""
+    plain, given = [sys.executable, str(HERE / "trainer.py"), str(file)], habits["chooses"] == "given"
+    match habits["launcher"]:
+        case "sh":
+            return ["sh", "-c", f"cd .; {' '.join(plain)} \"$@\"; exit $?", "sh", *(["{resume}"] if given else [])]
+        case "shell" | "tee":
+            text = " ".join(plain) + (" ${EXTRALIFE_RESUME}" if given else "")
+            return text + (" 2>&1 | tee -a run.log" if habits["launcher"] == "tee" else "; exit $?")
+        case "ranks":
+            plain = [sys.executable, str(HERE / "launcher.py"), str(habits["restarts"]), *plain]
+    return plain + (["{resume}"] if given else [])
+
+
+def section(name: str, habits: dict[str, Any], file: Path, directory: Path) -> str:
+    words = command(habits, file)
+    lines = [f"[program.{name}]", f"command = {json.dumps(words)}", f"directory = {json.dumps(str(directory))}"]
+    if isinstance(words, str):
+        lines.append("shell = true")
+    return "\n".join([*lines, *(f"{key} = {json.dumps(value)}" for key, value in habits["config"].items())]) + "\n"
