@@ -88,6 +88,7 @@ def one_seed(seed: int, args: argparse.Namespace) -> list[dict[str, Any]]:
 def main() -> int:
     args = options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and its children would, too
     first, _, last = (args.seeds or "").partition("-")
     drawn = random.SystemRandom().randrange(1, 10**6) if args.seed is None else args.seed
     seeds = range(int(first), int(last or first) + 1) if args.seeds else [drawn]

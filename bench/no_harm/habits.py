@@ -79,6 +79,8 @@ def _one(r: random.Random, run: str, number: int) -> dict[str, Any]:
     if numbered and not names_anew and r.random() < 0.1:
         habits["second"] = {"from": r.choice([0, 10_000]), "for_steps": r.choice([300, 600]), "after": r.choice([1, 2])}
     habits["faults"] = _faults(r, habits)
+    if r.random() < 0.95:  # with more deaths than that it is the breaker of the restarts that decides
+        _spare(habits, (5 if not habits["transient"] or habits["transient"]["for_s"] <= 15 else 1))
     habits["small_disk"] = any(fault["do"] == "full" for fault in habits["faults"])
     habits["config"] = _config(r, habits)
     return habits
@@ -108,6 +110,13 @@ def _faults(r: random.Random, habits: dict[str, Any]) -> list[dict[str, Any]]:
     return made
 
 
+def _spare(habits: dict[str, Any], most: int) -> None:
+    """Leave out the faults beyond so many that end the training."""
+    ends = [fault for fault in habits["faults"] if fault["do"] in ("kill", "term", "int", "abort", "crash")]
+    for fault in ends[most:]:
+        habits["faults"].remove(fault)
+
+
 def _config(r: random.Random, habits: dict[str, Any]) -> dict[str, Any]:
     """The keys of the program's section. Most people name their checkpoints; some give extralife nothing but the command."""
     name, suffix = habits["name"], formats.SUFFIX.get(habits["fmt"], "")
@@ -127,9 +136,9 @@ def _config(r: random.Random, habits: dict[str, Any]) -> dict[str, Any]:
     if habits["chooses"] == "given" or r.random() < 0.85:
         wide = "" if habits["fmt"] in formats.FOLDERS or r.random() < 0.75 else "*"  # also `best` and the like
         keys["checkpoint_glob"] = "ck/" + (wide or re.sub(r"\{[^}]*\}", "*", name.replace("last-v", "last*"))) + suffix
-        number = r"epoch_(\d+)" if "{step" not in name else re.escape(name[: name.index("{step")]) + r"(\d+)"
+        before = re.split(r"\{(?:step|epoch)", name)[-2].split("}")[-1] if "{" in name else ""
         if "{" in name and r.random() < 0.7:
-            keys["checkpoint_step"] = number.replace("\\-", "-")
+            keys["checkpoint_step"] = f"{before}(\\d+)"
         if habits["fmt"] == "trainer" and r.random() < 0.7:
             keys["checkpoint_step"] = "trainer_state.json:global_step"
     return keys

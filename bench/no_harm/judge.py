@@ -188,7 +188,9 @@ def harms(ours: Verdict, loop: Verdict) -> list[str]:
         found.append(f"begun from another run's checkpoint: {ours.astray}, the loop {loop.astray}")
     if ours.interrupted > loop.interrupted:
         found.append(f"ended by extralife: {ours.interrupted}, the loop {loop.interrupted}")
-    if loop.ended and loop.finished and not (ours.ended and ours.finished):
+    if loop.finished and not ours.finished:
+        found.append("does not finish, the loop does")
+    elif loop.finished and loop.ended and not ours.ended:
         found.append("does not end, the loop does")
     found += [f"whole checkpoint taken: {each}" for each in ours.taken if each not in loop.taken]
     return found + [f"intervention without effect: {each}" for each in ours.fruitless]
