@@ -20,7 +20,7 @@ from supervisor.policy.box import lost_gpu
 from supervisor.policy.box.gate import Answer, Verdict
 from supervisor.policy.worker import newest_whole, no_room, out_of_memory, reason_line, restart, resume_step
 from supervisor.policy.worker.diagnosis import NO_GPU, Diagnosis, diagnose
-from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course
+from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course, in_save, says_done
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
 from supervisor.records import replace
 
@@ -196,10 +196,10 @@ def _with_own_checkpoints(context: DecisionContext, program: Program, order: com
         cause, by_itself=program.exit_code is not None, last_sign_wall_s=cut[0] if cut else None,
         ended_wall_s=None if ended_s is None else context.wall_s - (context.now_s - ended_s),
     )  # fmt: skip
-    from_step, aside = program.roll_from if program.ckpt_path else None, program.condemned
+    from_step, aside = program.roll_from if program.ckpt_path else None, program.suspicion.condemned
     if from_step is not None and program.steps_before:  # the steps in the names are those of single attempts
         from_step, aside = None, (*aside, program.ckpt_path)
-    return replace(order, aside=aside, back=program.put_back, from_step=from_step, doubt_from_wall_s=doubt_s)
+    return replace(order, aside=aside, back=program.suspicion.put_back, from_step=from_step, doubt_from_wall_s=doubt_s)
 
 
 def set_control(context: DecisionContext, name: str, token: str, *, leave_by_s: float | None = None) -> None:
@@ -324,7 +324,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     if not ending.oom_own:
         killed = verdict.cause == out_of_memory.OOM_KILLED
         accounted = out_of_memory.accounted_after(ending.oom_kills, accounted, killed=killed)
-    course, steps = _course(context, name, ending)
+    course, steps = _course(context, name, ending, verdict)
     early = spec is not None and _is_early(context, spec, attempt, verdict, ended_at_s)
     verdict = course.judge(verdict)
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
@@ -339,6 +339,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, ending.steps is None and steps is not None,
             None if ending.ckpt_at_s is None else min(context.now_s, ending.ckpt_at_s), early,
             mean_return=None if watch is None else watch.sample.figures.get("mean_return"),
+            trained=has_trained(context, name, ending),
         )
     )  # fmt: skip
     for note in context.hooks("ended"):
@@ -353,7 +354,8 @@ def had_finished(context: DecisionContext, name: str, ending: Ending, *, sudden:
     (_, attempt), spec = context.present(name), context.settings.program(name)
     if spec is None or attempt.stop is not None or attempt.rest == BACKGROUND or ending.code not in spec.done_codes:
         return False
-    return _course(context, name, ending)[0].had_finished(by_contract=spec.progress is Progress.BEAT, sudden=sudden)
+    done = Diagnosis("done", counted=False, why="finished")
+    return _course(context, name, ending, done)[0].had_finished(by_contract=spec.progress is Progress.BEAT, sudden=sudden)
 
 
 def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:
@@ -366,7 +368,7 @@ def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:
     return said + (f"; {files} leftover file{'' if files == 1 else 's'} in /dev/shm removed" if files else "")
 
 
-def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course, int | None]:
+def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagnosis) -> tuple[Course, int | None]:
     """(What is known about an attempt at its end, beside its exit status; its last step, if it is known).
 
     An attempt that shows no step has that of those before it, or of the newest checkpoint: 0 alone does not say more.
@@ -399,8 +401,27 @@ def _course(context: DecisionContext, name: str, ending: Ending) -> tuple[Course
         ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
         reason_line.unhandled(ending.last_lines), bar, ending.shown.laps,
         min(abs(after - before) for before, after in pairwise(shown)) if len(shown) == resume_step.FIRSTS else 0,
+        _saved_end(context, name, target), in_save(ending.last_lines), attempt.at_exit,
+        program.suspicion.is_as_before(verdict.why) and not has_trained(context, name, ending),
+        says_done(ending.last_lines),
     )  # fmt: skip
     return course, steps
+
+
+def _saved_end(context: DecisionContext, name: str, target: int | None) -> bool | None:
+    """Whether the newest checkpoint is of the target, or without a step newer than the start; None: there are none."""
+    (program, attempt), spec = context.present(name), context.settings.program(name)
+    if program.ckpt_step is not None:
+        return target is not None and program.ckpt_step >= target
+    saves = spec is not None and (spec.checkpoint_glob or spec.builtin)
+    wrote = program.ckpt_at_s is not None and program.ckpt_at_s >= attempt.intended_at_s
+    return wrote if saves else None
+
+
+def has_trained(context: DecisionContext, name: str, ending: Ending) -> bool:
+    """Whether the present attempt has shown more than one step."""
+    watch = context.memory.watch(name, context.present(name)[1].token)
+    return len(ending.shown.first_steps) > 1 or (watch is not None and watch.pace.count > 0)
 
 
 def _is_early(

@@ -30,7 +30,7 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
         if starts_over(found[0], own):
             path, number = found[0].ckpt_path, found[0].ckpt_step
             step = f" (step {number:,})" if path and number is not None else ""
-            there_was = f"{path or own.torn or 'one that may be cut'}{step}"
+            there_was = f"{path or own.torn or 'one that cannot be read'}{step}"
             why = f"begins again from nothing, although there was {there_was}; {why}"
     if item.left:
         why += f"; not set aside: {', '.join(item.left)}"
@@ -45,7 +45,7 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
 
 def starts_over(before: Program, now: OwnCheckpoint | facts.StartsFrom) -> bool:
     """Whether a start finds no whole checkpoint although there was one, or is one that cannot be used."""
-    torn = now.torn not in ("", before.torn_path) or not now.sure
+    torn = now.torn not in ("", before.suspicion.path) or not now.sure
     return not (now.path or now.error) and (torn or before.ckpt_path != "")
 
 

@@ -24,8 +24,8 @@ def remedy(context: DecisionContext, name: str, attempt: Attempt, ending: Ending
     program, settings = context.state.programs[name], context.settings.restart
     if verdict.cause in out_of_memory.CAUSES:
         _lower_batch(context, name, ending)
-    elif program.suspect or program.tried:
-        _judge_suspect(context, program)
+    elif program.suspicion.path or program.suspicion.tried:
+        _judge_suspect(context, program, ending)
     elif not program.quarantined_since_ckpt and restart.is_poison(settings, program.death_resumes, program.ckpt_step):
         why = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}"
         context.record(facts.CheckpointQuarantined(f"{why}: the checkpoint before it is used", name, "", program.ckpt_step))
@@ -79,24 +79,24 @@ def _lower_batch(context: DecisionContext, name: str, ending: Ending) -> None:
         context.record(facts.BatchLowered(why, name, level, batch_size, ran_with))
 
 
-def _judge_suspect(context: DecisionContext, program: Program) -> None:
+def _judge_suspect(context: DecisionContext, program: Program, ending: Ending) -> None:
     """Set aside a checkpoint that the program wrote itself, or put it back (`policy/worker/suspects.py`)."""
-    suspect, torn = program.suspect, program.suspect == program.torn_path
+    suspicion = program.suspicion
+    named = suspects.names(suspicion.path, ending.last_lines)
     verdict = suspects.judge(
-        context.settings.restart.poison_deaths, deaths=program.suspect_deaths, torn=torn,
-        older_is_whole=program.suspect_spare, tried=len(program.tried), acquitted=program.acquitted,
-    )  # fmt: skip
-    deaths = f"{program.suspect_deaths} deaths in a row {f'with checkpoint {suspect}' if suspect else 'from nothing'}"
+        context.settings.restart.poison_deaths, suspicion, program.interventions, named=named, slow=program.openings > 0
+    )
+    path = suspicion.path
+    deaths = f"{suspicion.deaths} deaths in a row {f'with checkpoint {path}' if path else 'from nothing'}, without a step"
     if verdict is suspects.Verdict.SET_ASIDE:
-        why = f"{deaths}, which is torn" if torn else f"{deaths}, and no new one"
-        step = program.ckpt_step if suspect == program.ckpt_path else None
-        context.record(
-            facts.CheckpointQuarantined(
-                f"{why}: it is set aside, and the next start goes without it", program.name, suspect, step, not torn
-            )
-        )
+        proofs = (suspicion.torn, "which is torn"), (suspicion.cut, "which may be cut"), (named, "which its output names")
+        proof = next((words for holds, words in proofs if holds), "and nothing else has helped")
+        then = "and the next start goes without it" if suspicion.spare else "and the next start begins from nothing"
+        step = program.ckpt_step if path == program.ckpt_path else None
+        why = f"{deaths}, {proof}: it is set aside, {then}"
+        context.record(facts.CheckpointQuarantined(why, program.name, path, step, not suspicion.torn))
     elif verdict is suspects.Verdict.PUT_BACK:
         why = f"{deaths}: no older one is whole, so it stays; see what it dies of"
-        if tried := ", ".join(program.tried):
+        if tried := ", ".join(suspicion.tried):
             why = f"{deaths} and with newer ones: no checkpoint is the cause, so {tried} is put back; see what it dies of"
-        context.record(facts.CheckpointsPutBack(why, program.name, program.tried))
+        context.record(facts.CheckpointsPutBack(why, program.name, suspicion.tried))

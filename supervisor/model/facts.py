@@ -996,6 +996,7 @@ class Exited(AttemptFact):
     checkpoint_at_s: float | None = None  # when that checkpoint was durable, in journal time
     early: bool = False  # it ended before it counted as started, and has `start_retries` (`policy/worker/restart.py`)
     mean_return: float | None = None  # as last reported
+    trained: bool = False  # it has made a step
 
 
 class BackedOff(ProgramFact):

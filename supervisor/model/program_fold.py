@@ -9,10 +9,11 @@ from supervisor.model.counts import counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
 from supervisor.model.state import Attempt, MemoryPeak, Program, State, Stop
-from supervisor.policy.worker.finish import BACKGROUND, ENDED, short_ends
+from supervisor.policy.worker.finish import BACKGROUND, ENDED, is_at_exit, short_ends
+from supervisor.policy.worker.intervention import MOST_FRUITLESS, Intervention, helped, noted
 from supervisor.policy.worker.restart import MOST_DEATHS
 from supervisor.policy.worker.stall import SILENT
-from supervisor.policy.worker.suspects import BLAMED
+from supervisor.policy.worker.suspects import ASIDE, BLAMED
 from supervisor.records import replace
 
 _BAD_KEPT: Final = 20
@@ -104,14 +105,18 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             return replace(program, gaps_s=tuple(sorted({**dict(program.gaps_s), phase: gap_s}.items())))
         case facts.CheckpointQuarantined(step=step_):
             older = None if step_ is not None and program.ckpt_step == step_ else program.ckpt_step
-            own = (fact.path,) if fact.path else ()
+            done = Intervention(ASIDE, stamped.at_s, fact.why, fact.path, step_)
             return replace(
                 program, quarantined_since_ckpt=True, quarantined_step=step_, ckpt_step=older, death_resumes=(),
-                condemned=(*program.condemned, *own), suspect_deaths=0,
-                tried=(*program.tried, fact.path) if fact.on_trial else program.tried,
+                suspicion=program.suspicion.condemn(fact.path, on_trial=fact.on_trial),
+                interventions=noted(program.interventions, done) if fact.on_trial else program.interventions,
             )  # fmt: skip
         case facts.CheckpointsPutBack():
-            return replace(_with_tried_back(program), acquitted=True, suspect_deaths=0)
+            done = Intervention(ASIDE, stamped.at_s, fact.why, fruitless=MOST_FRUITLESS)
+            return replace(
+                program, suspicion=program.suspicion.with_tried_back(),
+                interventions=(*helped(program.interventions, ASIDE), done),
+            )  # fmt: skip
         case facts.RolledBack():
             # The newest checkpoint is unknown until the next attempt reports it.
             known = [step for step in (program.diverged_step, fact.step) if step is not None]
@@ -145,21 +150,16 @@ def _learned(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
 def _forgiven(program: Program) -> Program:
     return replace(
         program, streak=0, openings=0, silences=0, died_after_s=None, deaths_s=(), death_resumes=(), early_ends=0,
-        suspect_deaths=0, tried=(), acquitted=False,
+        suspicion=program.suspicion.wrote(), interventions=helped(program.interventions, ASIDE),
     )  # fmt: skip
-
-
-def _with_tried_back(program: Program) -> Program:
-    """The program with the checkpoints that are set aside on trial to be put back before its next start."""
-    condemned = tuple(path for path in program.condemned if path not in program.tried)
-    return replace(program, condemned=condemned, put_back=(*program.put_back, *program.tried), tried=())
 
 
 def fresh(program: Program) -> Program:
     """The program after an operator's request, in the config or by a command: its earlier failures have no effect."""
+    suspicion = program.suspicion.with_tried_back()
     return replace(
-        _forgiven(_with_tried_back(program)), divergences=0, diverged_step=None, batches=(), slow_restart_at_s=None,
-        short_ends=(),
+        _forgiven(replace(program, suspicion=suspicion)), divergences=0, diverged_step=None, batches=(),
+        slow_restart_at_s=None, short_ends=(), interventions=(),
     )  # fmt: skip
 
 
@@ -240,8 +240,8 @@ def _with_checkpoint(
             return program if fact.error else _starts_from(program, attempt, fact)
     at_s = stamped.at_s if fact.saved_at_s is None else min(stamped.at_s, fact.saved_at_s)
     return replace(
-        program, attempt=replace(attempt, save_error="", save_failed_step=None, suspect=""), suspect_deaths=0, tried=(),
-        acquitted=False, ckpt_path=fact.path, ckpt_step=fact.step,
+        program, attempt=replace(attempt, save_error="", save_failed_step=None), suspicion=program.suspicion.wrote(),
+        interventions=helped(program.interventions, ASIDE), ckpt_path=fact.path, ckpt_step=fact.step,
         ckpt_at_s=at_s, ckpt_bytes=fact.size_bytes, quarantined_since_ckpt=False, quarantined_step=None,
         steps=program.steps if fact.step is None else max(program.steps or 0, fact.step),
     )  # fmt: skip
@@ -249,15 +249,15 @@ def _with_checkpoint(
 
 def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> Program:
     """The program with the checkpoints on the disk, which replace those of the previous look."""
-    suspect = fact.torn or fact.path
-    attempt = replace(
-        attempt, from_path=fact.path, from_step=fact.step, from_sure=fact.sure, suspect=suspect,
-        spare=fact.spare != "" or "" not in (fact.torn, fact.path),
+    torn = fact.torn not in ("", fact.path)
+    attempt = replace(attempt, from_path=fact.path, from_step=fact.step, from_sure=fact.sure)
+    suspicion = program.suspicion.begins(
+        fact.torn or fact.path, torn=torn, cut=not fact.sure, left=fact.left,
+        spare=fact.spare != "" or (torn and fact.path != ""),
     )  # fmt: skip
     return replace(
         program, attempt=attempt, ckpt_path=fact.path, ckpt_step=fact.step, ckpt_at_s=fact.saved_at_s,
-        ckpt_bytes=fact.size_bytes, condemned=fact.left, put_back=(), roll_from=None, suspect=suspect,
-        suspect_deaths=program.suspect_deaths if suspect == program.suspect else 0, torn_path=fact.torn if fact.sure else "",
+        ckpt_bytes=fact.size_bytes, roll_from=None, suspicion=suspicion,
     )  # fmt: skip
 
 
@@ -273,8 +273,8 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, resume_unknown=True)
         case facts.Stalled(stall=stall):
             return replace(attempt, stall=stall, stalled_at_s=at_s, examined=False)
-        case facts.Examined():
-            return replace(attempt, examined=True)
+        case facts.Examined(evidence=evidence):
+            return replace(attempt, examined=True, at_exit=is_at_exit(evidence))
         case facts.Revived():
             return replace(attempt, stall=None, stalled_at_s=None, examined=False)
         case facts.StopIntended(reason=reason, grace_s=grace_s):
@@ -339,11 +339,11 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         program = replace(program, ckpt_at_s=fact.checkpoint_at_s)  # it was recorded some time after it was durable
     if not fact.counted:
         return program
-    blamed = bool(attempt.suspect or program.tried) and fact.cause in BLAMED
+    blamed = fact.cause in BLAMED
     return replace(
         program, died_after_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None,
         deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],
         death_resumes=(*program.death_resumes, attempt.resumed_step if fact.cause in BLAMED else None)[-MOST_DEATHS:],
-        streak=program.streak + 1, suspect_deaths=program.suspect_deaths + blamed, suspect_spare=attempt.spare,
-        failures=program.failures + 1, restarts=program.restarts + 1,
+        suspicion=program.suspicion.dies(fact.why, trained=fact.trained) if blamed else program.suspicion,
+        streak=program.streak + 1, failures=program.failures + 1, restarts=program.restarts + 1,
     )  # fmt: skip

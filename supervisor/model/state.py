@@ -19,6 +19,7 @@ from supervisor.model.offsite_record import OffsiteRecord
 from supervisor.policy.box.reboot_pattern import Struck, pattern
 from supervisor.policy.upkeep.when_done import EndRecord
 from supervisor.policy.worker.intervention import Intervention
+from supervisor.policy.worker.suspects import Suspicion
 from supervisor.records import Record
 
 
@@ -52,11 +53,10 @@ class Attempt:
     from_path: str | None = None  # its own newest whole checkpoint at its start, empty for none; None: not looked at
     from_step: int | None = None  # the step of that checkpoint
     from_sure: bool = False  # it surely resumes from that checkpoint
-    suspect: str = ""  # the newest checkpoint when it began, torn or whole (`policy/worker/suspects.py`) ...
-    spare: bool = False  # ... and whether an older one is whole
     stall: str | None = None
     stalled_at_s: float | None = None
     examined: bool = False
+    at_exit: bool = False  # its stacks showed the interpreter's exit
     quiet_at_s: float | None = None  # since then it works without a sign of progress
     reports: tuple[str, ...] = ()  # keys of the reports that are facts already
     fine_step: int | None = None  # last step before it diverged or became sick
@@ -117,14 +117,7 @@ class Program:
     ckpt_stall_s: float | None = None
     ckpt_path: str = ""  # path of the newest whole checkpoint that it wrote itself
     ckpt_bytes: int | None = None
-    torn_path: str = ""  # a surely torn checkpoint that was newer than that one at the newest start
-    suspect: str = ""  # the suspect of the newest attempt ...
-    suspect_deaths: int = 0  # ... the deaths that count against it ...
-    suspect_spare: bool = False  # ... and whether an older checkpoint is whole
-    tried: tuple[str, ...] = ()  # whole ones that are set aside on trial
-    acquitted: bool = False  # such a trial has shown that the cause is no checkpoint
-    condemned: tuple[str, ...] = ()  # its own checkpoints to set aside before the next start ...
-    put_back: tuple[str, ...] = ()  # ... and to put back
+    suspicion: Suspicion = field(default_factory=Suspicion)
     roll_from: int | None = None  # checkpoints from this step on are to be set aside before the next start
     bad_checkpoints: tuple[str, ...] = ()
     quarantined_since_ckpt: bool = False

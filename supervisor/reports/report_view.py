@@ -149,8 +149,8 @@ def _lacks_checkpoint(program: Program) -> str:
     """Why a live attempt began from nothing although there is a checkpoint, as a clause; empty: it did not."""
     if program.attempt is None or program.attempt.from_path != "":
         return ""
-    cut = "" if program.attempt.from_sure else "its checkpoint may be cut"
-    return f"{program.torn_path} is torn" if program.torn_path else cut
+    unread = "" if program.attempt.from_sure else "its checkpoints cannot be read"
+    return f"{program.suspicion.path} is torn" if program.suspicion.torn else unread
 
 
 def would_have(closed: Ledger, games: Games, levels: Sequence[Json], length_s: float) -> list[Json]:

@@ -105,18 +105,29 @@ def test_an_only_file_that_is_cut_in_the_middle_of_a_write_is_put_back_from_its_
     assert {path.read_bytes() for path in script.work.glob(".*.bad")} == {TORN + b"%d" % number for number in (2, 3, 4)}
 
 
-def test_one_written_just_before_a_kill_too(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_written_just_before_a_kill_stays_until_starts_die_of_it(script: Script) -> None:
     script.starts(killed=False)
     plain(script.work / "last.pt", 10.0)
     script.looks_until("last.pt")
-    plain(script.work / "last.pt", 1.0).write_bytes(b"half")
-    assert script.starts().put_back
-    assert (script.work / "last.pt").read_bytes() == b"some bytes"
-    assert script.starts(doubt_from_wall_s=time.time() - 60.0).sure, "a copy is whole, whatever its time"
-    monkeypatch.setattr(newest_whole, "_FAR_S", 5.0)
-    newer = plain(script.work / "last.pt", 1.0)
+    cut = plain(script.work / "last.pt", 1.0)
+    cut.write_bytes(b"half")
     found = script.starts()
-    assert (found.path, found.put_back, found.sure) == (str(newer), False, False), "the copy is much older"
+    assert (found.path, found.sure, found.put_back, found.spare) == (str(cut), False, False, script.kept.place)  # type: ignore[union-attr]
+    assert cut.read_bytes() == b"half"
+    found = script.starts("last.pt")
+    assert (found.path, found.put_back) == (str(cut), True)
+    assert (cut.read_bytes(), (script.work / ".last.pt.bad").read_bytes()) == (b"some bytes", b"half")
+    assert script.starts(doubt_from_wall_s=time.time() - 60.0).sure, "a copy is whole, whatever its time"
+
+
+def test_one_that_its_script_replaces_by_a_rename_is_whole_also_just_before_a_kill(script: Script) -> None:
+    script.starts(killed=False)
+    for _ in range(2):
+        plain(script.work / "aside", -1.0).rename(script.work / "last.pt")
+        script.looks_until("last.pt")
+    plain(script.work / "aside", 0.0).rename(script.work / "last.pt")
+    found = script.starts()
+    assert (found.sure, found.put_back, list(script.work.glob(".*"))) == (True, False, [])
 
 
 OFTEN = """

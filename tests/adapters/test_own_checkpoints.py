@@ -218,7 +218,7 @@ def test_an_unknown_format_is_whole_once_nobody_writes_it_or_at_the_second_look(
             plain(path)
             first = look(found, scanner, running=True)
             assert (first.path, first.sure) == ("", False)
-            assert first.note == "step=1.pt: it may be cut: it was being written, and its format does not tell"
+            assert first.note == "step=1.pt: it may be cut, and its format does not show that"
             assert look(found, scanner, running=True).step == 1
             path.write_bytes(b"other bytes")
     place = replace(place_of(found, "/nowhere"), shared=True)  # type: ignore[type-var]
@@ -232,11 +232,16 @@ def test_an_unknown_format_is_whole_once_nobody_writes_it_or_at_the_second_look(
         assert look(found, running=True).step == step
 
 
-def test_after_a_violent_end_what_was_written_last_is_doubtful(tmp_path: Path) -> None:
+def test_after_a_violent_end_a_start_gets_the_newest_and_a_backup_the_newest_whole_one(
+    tmp_path: Path, daemon: Daemon
+) -> None:
     plain(tmp_path / "step=1.pt", 100.0)
     plain(tmp_path / "step=2.pt", 10.0)
     found = look(spec(tmp_path), doubt_from_wall_s=time.time() - 50.0)
     assert (found.step, found.sure) == (1, False)
+    begun = daemon.begins(to_start(spec(tmp_path), "t1", doubt_from_wall_s=time.time() - 50.0)).found
+    assert (begun.step, begun.sure, begun.spare) == (2, False, f"{tmp_path}/step=1.pt")
+    assert begun.note == "step=2.pt: it may be cut, and its format does not show that"
     assert look(spec(tmp_path), doubt_from_wall_s=None).step == 2
 
 
@@ -427,22 +432,21 @@ def test_what_an_end_may_have_cut_stays_doubtful_until_it_is_written_again(tmp_p
     found = daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t1", doubt_from_wall_s=age_s)).found
     assert (found.path, found.torn, found.sure) == (str(cut), "", False)
     for again in (daemon, Daemon(tmp_path)):  # the next attempt ends before it saves; the daemon is started again
-        assert look(spec(tmp_path, "*.pickle"), run_dir=daemon.run_dir, running=True).torn == str(cut)
+        assert not look(spec(tmp_path, "*.pickle"), run_dir=daemon.run_dir, running=True).path, "no copy is made of it"
         found = again.begins(to_start(spec(tmp_path, "*.pickle"), "t2", doubt_from_wall_s=time.time())).found
-        note = "last.pickle may be cut, but no whole one is as new"
-        assert (again.path, found.torn, found.note) == (str(cut), str(cut), note)
+        assert (again.path, found.torn, found.sure) == (str(cut), "", False)
     later = plain(tmp_path / "later.pickle", 50.0)
     daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t3", doubt_from_wall_s=age_s))
-    for aside, back, torn in (((str(later),), (), cut), ((), (str(later),), later), ((str(later),), (), cut)):
+    for aside, back, newest in (((str(later),), (), cut), ((), (str(later),), later), ((str(later),), (), cut)):
         found = daemon.begins(replace(to_start(spec(tmp_path, "*.pickle"), "t4", aside), back=back)).found
-        assert (found.path, found.torn, found.sure) == (str(cut), str(torn), False), "set aside and put back, it is doubted"
+        assert (found.path, found.torn, found.sure) == (str(newest), "", False), "set aside and put back, it is doubted"
     assert not daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t4", (str(cut),))).found.path, (
         "nothing whole goes with it"
     )
     daemon.begins(replace(to_start(spec(tmp_path, "*.pickle"), "t4"), back=(str(cut),)))
     own.stage(tmp_path / "backup", backup, place, lambda _: None)
     own.exchange(backup, place)
-    assert not daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t5")).found.torn, "a copy has the same times"
+    assert daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t5")).found.sure, "a copy has the same times"
 
 
 def test_a_start_waits_for_a_check_that_takes_long(tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,7 +480,9 @@ def test_times_from_before_the_clock_was_set_back_neither_doubt_nor_win_for_long
     for name, age_s in (("a", 600.0), ("b", 300.0), ("c", 0.0)):
         plain(tmp_path / name, age_s - 86_400.0)
     found = daemon.begins(to_start(spec(tmp_path, "?", ""), "t1", doubt_from_wall_s=time.time() - 5.0)).found
-    assert (found.path, found.sure) == (f"{tmp_path}/b", False), "only the last one may have been cut"
+    assert (found.path, found.sure, found.spare) == (f"{tmp_path}/c", False, f"{tmp_path}/b"), (
+        "only the last one is doubtful"
+    )
     plain(tmp_path / "9", 0.0)
     assert Daemon(tmp_path).begins(to_start(spec(tmp_path, "?", ""), "t2")).found.path == f"{tmp_path}/9"
 

@@ -65,7 +65,7 @@ def test_a_start_says_with_which_checkpoint_it_begins():
         ),
         (
             OwnCheckpoint(sure=False, note="a: no answer"),
-            "begins again from nothing, although there was one that may be cut; starts without a checkpoint: a: no answer",
+            "begins again from nothing, although there was one that cannot be read; starts without a checkpoint: a: no answer",
         ),
         (OwnCheckpoint(error="no answer", sure=False), "its checkpoints could not be looked at: no answer"),
         (OwnCheckpoint("/w/a", size_bytes=1, sure=False, note="cut"), "starts with checkpoint /w/a (0.0 MB); cut"),
@@ -274,7 +274,7 @@ def test_health_forgives_the_deaths_of_a_torn_one():
     starts(well, own(900, core=well, torn="/w/1000.pt"))
     trains(well, 700.0)
     assert well.told(facts.Recovered)
-    assert well.program("Pong").suspect_deaths == 0
+    assert well.program("Pong").suspicion.deaths == 0
     dies(well, code=1)
     assert not well.told(facts.CheckpointQuarantined)
 
@@ -284,16 +284,15 @@ def test_another_torn_one_begins_its_own_count():
     for name in ("a", "a", "b", "b"):
         starts(core, own(900, core=core, torn=f"/w/{name}.pt"))
         dies(core, code=1)
-    assert core.program("Pong").suspect_deaths == 2
+    assert core.program("Pong").suspicion.deaths == 2
     assert not core.told(facts.CheckpointQuarantined)
 
 
-def test_a_whole_one_that_kills_three_times_after_training_began_is_set_aside_by_its_path():
+def test_one_that_the_output_names_three_times_is_set_aside_by_its_path():
     core = script()
     for _ in range(3):
         starts(core, own(900, core=core, spare="/w/800.pt"))
-        trains(core, 90.0)
-        spawn = dies(core, code=1)
+        spawn = dies(core, **NAMED)
     assert spawn.aside == ("/w/900.pt",)
     assert [(fact.path, fact.step) for fact in core.told(facts.CheckpointQuarantined)] == [("/w/900.pt", 900)]
     starts(core, own(900, core=core), left=("/w/900.pt",))
@@ -303,12 +302,46 @@ def test_a_whole_one_that_kills_three_times_after_training_began_is_set_aside_by
     assert dies(core).aside == ("/w/900.pt",)
 
 
+def test_deaths_that_nothing_connects_with_the_checkpoint_leave_it_where_it_is_until_slow_retry():
+    core = script()
+    for _ in range(7):
+        starts(core, own(900, core=core, spare="/w/800.pt"))
+        spawn = dies(core, code=1, last_lines=("OSError: [Errno 98] Address already in use",))
+    assert spawn.aside == ()
+    for _ in range(2):
+        starts(core, own(900, core=core, spare="/w/800.pt"))
+        spawn = dies(core, code=1)
+    assert spawn.aside == ("/w/900.pt",), "for half an hour nothing else has helped"
+
+
+def test_deaths_after_a_step_leave_it_where_it_is():
+    core = script(figures=Sources(log_regex=(r"step (?P<step>\d+)",)))
+    for _ in range(9):
+        starts(core, own(900, core=core, spare="/w/800.pt"))
+        trains(core, 3.0, steps=901)
+        trains(core, 3.0, steps=902)
+        assert dies(core, **NAMED).aside == ()
+
+
+def test_an_upload_that_fails_after_the_last_step_takes_no_checkpoint_away():
+    core, end = script(), {"code": 1, "last_lines": ("ConnectionError: 503: m_900.pt",)}
+    starts(core, own(800, core=core, spare="/w/700.pt"))
+    trains(core, 30.0, own=own(900, core=core, age_s=0.0))
+    dies(core, **end)
+    for _ in range(12):
+        starts(core, own(900, core=core, spare="/w/800.pt"))
+        assert dies(core, **end).aside == ()
+
+
+NAMED = {"code": 1, "last_lines": ('  File "/w/train.py", line 7, in load_checkpoint', "KeyError: 'weights'")}
+
+
 def die_of(core, *steps, spare, deaths=3, **ending):
     """Starts from each of these checkpoints die, as often as it takes to set one aside."""
     for step in steps:
         for _ in range(deaths):
             starts(core, own(step, core=core, spare=spare if step == steps[-1] else "/w/older.pt"))
-            dies(core, **ending or {"code": 1})
+            dies(core, **ending or NAMED)
     return of(core.last, commands.Spawn)[0]
 
 
@@ -326,7 +359,7 @@ def test_one_that_looks_whole_and_kills_at_once_is_set_aside_and_the_one_before_
     starts(core, own(10, core=core))
     trains(core, 30.0, own=own(15, core=core, age_s=0.0))
     assert dies(core, code=1).back == ()
-    assert core.program("Pong").tried == (), "a new checkpoint confirms that the other one was the cause"
+    assert core.program("Pong").suspicion.tried == (), "a new checkpoint confirms that the other one was the cause"
 
 
 def test_the_only_one_that_kills_each_start_stays_and_a_person_is_told_at_the_third_death_although_each_takes_long():
@@ -336,33 +369,36 @@ def test_the_only_one_that_kills_each_start_stays_and_a_person_is_told_at_the_th
         dies(core.later(600.0), code=1)
     assert not core.told(facts.CheckpointQuarantined)
     assert [alert.why for alert in core.told(facts.AlertRaised)] == [
-        "Pong: 3 deaths in a row with checkpoint /w/20.pt: no older one is whole, so it stays; see what it dies of"
+        "Pong: 3 deaths in a row with checkpoint /w/20.pt, without a step: no older one is whole, so it stays; see what it dies of"
     ]
 
 
 def test_a_newer_one_that_may_be_whole_is_set_aside_on_trial():
     core = script()
-    for torn in (20, 20, 20, 10, 10, 10, None, None, None):
-        starts(core, own(10, core=core, torn=f"/w/{torn}.pt", sure=False) if torn else OwnCheckpoint())
+    for step in (20, 20, 20, 10, 10, 10, None, None, None):
+        starts(core, own(step, core=core, spare="/w/10.pt" if step == 20 else "", sure=False) if step else OwnCheckpoint())
         dies(core, code=1)
     paths = [(fact.path, fact.step) for fact in core.told(facts.CheckpointQuarantined)]
-    assert paths == [("/w/20.pt", None), ("/w/10.pt", 10)], (
+    assert paths == [("/w/20.pt", 20), ("/w/10.pt", 10)], (
         "also the last one, which only may be cut: it costs the whole night"
     )
     assert core.told(facts.CheckpointsPutBack)[0].paths == ("/w/20.pt", "/w/10.pt"), "it died without them too"
 
 
-@pytest.mark.parametrize(("steps", "spare", "back"), [((20, 10), "", (20,)), ((40, 30, 20), "/w/10.pt", (40, 30))])
+@pytest.mark.parametrize(("steps", "spare", "back"), [((20, 10), "", (20, 10)), ((40, 30, 20), "/w/10.pt", (40, 30))])
 def test_if_it_dies_of_those_before_too_all_are_put_back_and_an_alert_says_so(steps, spare, back):
     core = script()
     spawn = die_of(core, *steps, spare=spare)
+    for _ in range(0 if spare else 3):
+        starts(core, OwnCheckpoint())
+        spawn = dies(core, code=1)
     paths = tuple(f"/w/{step}.pt" for step in back)
     assert (spawn.aside, spawn.back) == ((), paths)
     assert [fact.paths for fact in core.told(facts.CheckpointsPutBack)] == [paths]
     assert ("checkpoint", "critical") in alerts(core)
     die_of(core, steps[0], spare="/w/older.pt", deaths=4)
     assert len(core.told(facts.CheckpointQuarantined)) == len(back), "until it is healthy none is set aside again"
-    assert core.program("Pong").put_back == ()
+    assert core.program("Pong").suspicion.put_back == ()
 
 
 def test_a_request_of_a_person_ends_a_trial_without_a_result():

@@ -126,7 +126,7 @@ def test_a_restart_that_did_not_help_a_slow_program_needs_somebody(core, slow_at
     [
         (OwnCheckpoint(note="nothing matches"), []),
         (OwnCheckpoint(torn="/w/a.pt"), ["/w/a.pt is torn"]),
-        (OwnCheckpoint(sure=False), ["its checkpoint may be cut"]),
+        (OwnCheckpoint(sure=False), ["its checkpoints cannot be read"]),
         (OwnCheckpoint("/w/b.pt", torn="/w/a.pt"), []),
     ],
 )

@@ -9,6 +9,7 @@ from supervisor.policy.worker.finish import Course, is_background, short_ends
 DONE = Diagnosis("done", counted=False, why="finished, exit code 0")
 CRASH = Diagnosis("crash", counted=True, why="exit code 1")
 HANG = Diagnosis("stalled", counted=True, why="ended after a stall (hang), killed by SIGKILL")
+KILLED = Diagnosis("killed", counted=True, why="killed by SIGKILL, which extralife did not send")
 STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator), exit code 0")
 
 
@@ -56,7 +57,22 @@ STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator)
         (HANG, Course(50, 50, bar=Bar(50, (), 50, 9.0, is_part=True)), "stalled", HANG.why),
         (HANG, Course(98, 100, resumed_step=100), "stalled", HANG.why),
         (CRASH, Course(100, 100, resumed_step=100), "done", "finished at step 100 of 100, where it had resumed: exit code 1"),
-        (CRASH, Course(100, 100, resumed_step=99), "crash", "exit code 1"),
+        (CRASH, Course(100, 100, resumed_step=99, saved=False), "crash", "exit code 1"),
+        (CRASH, Course(100, 100, saved=True, in_save=True), "done", "finished at step 100 of 100, and died at its exit: exit code 1"),
+        (CRASH, Course(59, 60, apart=1, saved=True), "crash", "exit code 1"),
+        (CRASH, Course(599, 600, apart=1, saved=True), "done", "finished at step 599 of 600, and died at its exit: exit code 1"),
+        (CRASH, Course(100, 100), "done", "finished at step 100 of 100, and died at its exit: exit code 1"),
+        (CRASH, Course(100, 100, in_save=True), "crash", "exit code 1"),
+        (CRASH, Course(100, 100, bar=Bar(100, (), 100, 9.0, is_part=True)), "crash", "exit code 1"),
+        (KILLED, Course(100, 100), "killed", KILLED.why),
+        (KILLED, Course(100, 100, saved=True), "done", f"finished at step 100 of 100, and died at its exit: {KILLED.why}"),
+        (CRASH, Course(60, as_before=True, says_done=True), "done", "finished, as before, without a step: exit code 1"),
+        (CRASH, Course(60, as_before=True), "crash", "exit code 1"),
+        (CRASH, Course(60, says_done=True), "crash", "exit code 1"),
+        (HANG, Course(60, at_exit=True), "done", f"finished, but hung at its exit: {HANG.why}"),
+        (HANG, Course(60, at_exit=True, exception="ValueError: x"), "stalled", HANG.why),
+        (DONE, Course(95, 100, bar=Bar(100, (), 95, 9.0, is_part=True)), "left", "asked to leave from outside (or an early stop): exit code 0 at step 95 of 100"),
+        (DONE, Course(100, 100, bar=Bar(100, (), 100, 9.0, is_part=True)), "done", "finished, exit code 0"),
         (STOPPED, Course(34, 100, resumed_step=100), "stopped", STOPPED.why),
     ],
 )  # fmt: skip
@@ -65,8 +81,8 @@ def test_the_verdict_on_an_end(verdict, course, cause, why):
     assert (found.cause, found.why) == (cause, why)
     assert found.counted is (cause not in {"done", "stopped"})
     doubts = (
-        "that was the training" in why, why.startswith("finished, exit code 0, but"), course.bar and cause == "done",
-        "begins anew" in why,
+        "that was the training" in why, why.startswith("finished, exit code 0, but"), course.bar and "hung" in why,
+        "begins anew" in why, "died at its exit" in why and not course.saved, "as before" in why, course.at_exit and cause == "done",
     )  # fmt: skip
     assert found.doubtful is any(doubts)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.policy.worker import newest_whole, unsaved
-from supervisor.policy.worker.newest_whole import DOUBTED, DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate, Choice, choose
+from supervisor.policy.worker.intervention import Intervention, noted
+from supervisor.policy.worker.newest_whole import TORN, UNKNOWN, WHOLE, Candidate, choose
 from supervisor.policy.worker.step_in_name import parsed
-from supervisor.policy.worker.suspects import Verdict, judge
+from supervisor.policy.worker.suspects import ASIDE, Suspicion, Verdict, judge, names
 
 
 def found(step: int | None, verdict: str = WHOLE, written_s: float = 0.0) -> Candidate:
@@ -19,38 +21,24 @@ def found(step: int | None, verdict: str = WHOLE, written_s: float = 0.0) -> Can
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "newest", "torn_at", "unsure"),
+    ("verdicts", "newest", "start", "torn", "spare"),
     [
-        ((), None, None, None),
-        ((TORN, WHOLE), 1, 0, None),
-        ((TORN, TORN, WHOLE), 2, 0, None),
-        ((DOUBTFUL, WHOLE), 1, None, 0),
-        ((UNREADABLE, TORN, DOUBTFUL, WHOLE), 3, 1, 0),
-        ((DOUBTED, DOUBTFUL), None, 0, 0),
-        ((WHOLE, TORN, DOUBTFUL), 0, None, None),  # what is older than a whole one says nothing
+        ((), None, None, None, None),
+        ((TORN, WHOLE), 1, 1, 0, None),
+        ((TORN, TORN, WHOLE, TORN, UNKNOWN, WHOLE, WHOLE), 2, 2, 0, 5),
+        ((UNKNOWN, WHOLE), 1, 0, None, 1),  # nearly all that an end may have cut are whole
+        ((TORN, UNKNOWN, UNKNOWN), None, 1, 0, None),
+        ((TORN, TORN), None, None, 0, None),
+        ((WHOLE, TORN, UNKNOWN), 0, 0, None, None),  # what is older than a whole one says nothing
     ],
 )
-def test_the_newest_whole_one(
-    verdicts: tuple[str, ...], newest: int | None, torn_at: int | None, unsure: int | None
+def test_a_start_gets_the_newest_that_is_not_torn_and_a_copy_the_newest_whole_one(
+    verdicts: tuple[str, ...], newest: int | None, start: int | None, torn: int | None, spare: int | None
 ) -> None:
     candidates = [found(step, verdict) for step, verdict in enumerate(verdicts)]
     choice = choose(candidates)
-    assert choice.spare is None
-    for place, each in ((newest, choice.newest), (torn_at, choice.torn), (unsure, choice.unsure)):
+    for place, each in ((newest, choice.newest), (start, choice.start), (torn, choice.torn), (spare, choice.spare)):
         assert each == (None if place is None else candidates[place])
-
-
-def test_if_none_is_whole_the_oldest_doubtful_one_is_the_last_resort() -> None:
-    candidates = [found(step, verdict) for step, verdict in enumerate((DOUBTFUL, DOUBTED, TORN))]
-    assert [newest_whole.last_resort(candidates[at:]) for at in (0, 2)] == [candidates[1], None]
-    last = found(900, DOUBTFUL, 1000.0)
-    chosen = [newest_whole.last_resort([last, found(100, WHOLE, written_s), candidates[0]]) for written_s in (399.0, 401.0)]
-    assert chosen == [last, None], "nor does a best.pt of hours ago take the place of the last one"
-
-
-def test_a_spare_one_is_the_next_whole_one() -> None:
-    candidates = [found(step, verdict) for step, verdict in enumerate((TORN, WHOLE, TORN, DOUBTFUL, WHOLE, WHOLE))]
-    assert choose(candidates) == Choice(candidates[1], candidates[0], None, candidates[4])
 
 
 def test_order_is_by_step_where_one_has_a_step_and_else_by_time() -> None:
@@ -93,12 +81,14 @@ def test_after_a_clock_that_stepped_the_step_decides(starts: list[float]) -> Non
         (0.1, False, "", None, True),  # after an orderly end nobody was writing
         (0.1, False, "stable closed", 95.0, False),
         (5.1, False, "", 95.0, True),
+        (0.1, False, "alone replaced", 95.0, True),  # a rename comes after the last write
+        (0.1, False, "replaced", 95.0, False),  # the other files of the directory
     ],
 )
 def test_a_format_that_does_not_tell_is_settled_by_time_and_writers(
     age_s: float, running: bool, seen: str, doubt_s: float | None, settled: bool
 ) -> None:
-    evidence = {each: each in seen for each in ("stable", "closed", "alone")}
+    evidence = {each: each in seen for each in ("stable", "closed", "alone", "replaced")}
     assert (
         newest_whole.is_settled(100.0 - age_s, running=running, quiet_s=age_s, doubt_from_wall_s=doubt_s, **evidence)
         is settled
@@ -133,26 +123,75 @@ def test_the_usual_gap(times: tuple[float, ...], gap_s: float | None) -> None:
     assert newest_whole.usual_gap_s(times) == gap_s
 
 
+TRIED = Intervention(ASIDE, 0.0)
+
+
 @pytest.mark.parametrize(
-    ("deaths", "torn", "older", "tried", "acquitted", "verdict"),
+    ("suspicion", "named", "slow", "done", "verdict"),
     [
-        (0, True, True, 0, False, Verdict.KEEP),
-        (2, True, True, 0, False, Verdict.KEEP),
-        (3, True, True, 0, False, Verdict.SET_ASIDE),
-        (2, False, True, 0, False, Verdict.KEEP),
-        (3, False, True, 0, False, Verdict.SET_ASIDE),
-        (3, False, True, 1, False, Verdict.SET_ASIDE),
-        (3, False, True, 2, False, Verdict.PUT_BACK),  # three in a row: the cause is not a checkpoint
-        (3, False, False, 0, False, Verdict.PUT_BACK),  # no older one is whole: a person is told
-        (3, False, False, 1, False, Verdict.PUT_BACK),  # all that there are
-        (3, False, True, 0, True, Verdict.KEEP),
-        (3, True, True, 0, True, Verdict.KEEP),
+        ({"deaths": 2, "torn": True, "spare": True}, True, True, 0, Verdict.KEEP),
+        ({"torn": True, "spare": True}, False, False, 0, Verdict.SET_ASIDE),
+        ({"torn": True}, False, False, 0, Verdict.SET_ASIDE),  # it kills each start, so to begin anew loses nothing
+        ({"cut": True}, False, False, 0, Verdict.SET_ASIDE),
+        ({"spare": True}, True, False, 0, Verdict.SET_ASIDE),
+        ({"spare": True}, False, False, 0, Verdict.KEEP),  # a port in use, a missing mount, a failed upload
+        ({"spare": True}, False, True, 0, Verdict.SET_ASIDE),  # half an hour later that is still so
+        ({}, False, True, 0, Verdict.PUT_BACK),  # a person is asked
+        ({"torn": True, "spare": True, "innocent": True}, True, True, 0, Verdict.KEEP),
+        ({"path": ""}, True, True, 0, Verdict.KEEP),
+        ({"spare": True}, True, False, 2, Verdict.KEEP),  # two trials had no effect
+        ({"tried": ("b",), "spare": True}, True, False, 1, Verdict.SET_ASIDE),
+        ({"tried": ("b",), "spare": True}, False, True, 1, Verdict.PUT_BACK),
+        ({"tried": ("b",)}, True, False, 1, Verdict.SET_ASIDE),
+        ({"tried": ("b", "c"), "spare": True}, True, True, 2, Verdict.PUT_BACK),
+        ({"tried": ("b",), "path": "", "deaths": 2}, True, True, 1, Verdict.KEEP),
+        ({"tried": ("b",), "path": ""}, True, True, 1, Verdict.PUT_BACK),
     ],
 )
-def test_a_suspect_is_tried_and_acquitted(
-    deaths: int, torn: bool, older: bool, tried: int, acquitted: bool, verdict: Verdict
+def test_a_suspect_is_set_aside_by_evidence_and_put_back_without_an_effect(
+    suspicion: dict[str, Any], named: bool, slow: bool, done: int, verdict: Verdict
 ) -> None:
-    assert judge(3, deaths=deaths, torn=torn, older_is_whole=older, tried=tried, acquitted=acquitted) is verdict
+    interventions: tuple[Intervention, ...] = ()
+    for _ in range(done):
+        interventions = noted(interventions, TRIED)
+    suspected = Suspicion(**{"path": "a", "deaths": 3} | suspicion)
+    assert judge(3, suspected, interventions, named=named, slow=slow) is verdict
+
+
+def test_a_checkpoint_is_innocent_if_the_attempt_that_wrote_it_died_of_the_same() -> None:
+    wrote = Suspicion("old").wrote().dies("exit code 1: ConnectionError: 503", trained=True)
+    again = wrote.begins("new", torn=False, cut=False, spare=True, left=()).dies(
+        "exit code 1: ConnectionError: 504", trained=False
+    )
+    assert (again.deaths, again.innocent) == (1, True)
+    other = wrote.begins("new", torn=False, cut=False, spare=True, left=()).dies("exit code 1: KeyError: 'w'", trained=False)
+    assert (other.deaths, other.innocent) == (1, False)
+
+
+def test_deaths_after_a_step_do_not_count_against_a_checkpoint_nor_do_those_with_another_one() -> None:
+    first = Suspicion().begins("a", torn=False, cut=False, spare=True, left=()).dies("exit code 1", trained=False)
+    assert first.dies("exit code 1", trained=True).deaths == 1
+    assert first.begins("a", torn=False, cut=True, spare=False, left=("x",)) == Suspicion(
+        "a", cut=True, deaths=1, condemned=("x",)
+    )
+    assert first.begins("b", torn=True, cut=False, spare=True, left=()).deaths == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'ck/global_step20/rank_1.pt'", True),
+        ('  File "/home/me/train.py", line 12, in load_model', True),
+        ('  File "/venv/torch/serialization.py", line 1500, in load', True),
+        ('  File "/home/me/train.py", line 12, in upload', False),
+        ('  File "/home/me/train.py", line 12, in load_dataset', False),
+        ('  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load', False),
+        ("OSError: [Errno 98] Address already in use", False),
+        ("ImportError: libcuda.so.1: cannot open shared object file", False),
+    ],
+)
+def test_what_an_output_says_about_a_checkpoint(line: str, named: bool) -> None:
+    assert names("/w/ck/global_step20", ("Traceback (most recent call last):", line)) is named
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.policy.worker import newest_whole
-from supervisor.policy.worker.newest_whole import DOUBTED, DOUBTFUL, TORN, UNREADABLE, WHOLE, Candidate
+from supervisor.policy.worker.newest_whole import TORN, UNKNOWN, WHOLE, Candidate
 from supervisor.policy.worker.step_in_name import StepRule, parsed
 from supervisor.ports import Clock, Inbox, ahead_s
 from supervisor.records import Record
@@ -63,6 +63,7 @@ _MOST_DEEP: Final = 16
 _SAME_S: Final = 0.5
 _SAVING_S: Final = 60.0
 _MOST_SAID: Final = 200
+_MAY_BE_CUT: Final = "it may be cut, and its format does not show that"
 _ASIDE: Final = (contract.BAD_SUFFIX, contract.TMP_SUFFIX)
 _ASIDE_NAME: Final = re.compile(rf"\.(.+?)(\.\d+)?{re.escape(contract.BAD_SUFFIX)}")
 _OF_NEWEST: Final = re.compile("latest|last|newest|checkpoint|ckpt|iter|step", re.IGNORECASE)
@@ -222,7 +223,7 @@ def _ordered(place: Place, rows: list[_Row], starts: Sequence[float]) -> list[_R
 class Noted(Record):
     """`starts` of a program's newest attempts, by the clock of its file system.
 
-    `doubts`: the checkpoints that were doubtful when an attempt began, each with the inodes and times of its files then.
+    `doubts`: the checkpoints that an end may have cut, each with the inodes and times of its files when an attempt began.
     `ahead`: those with a time in the future, from before the clock was set back: that time, and a likely one in the past.
     """
 
@@ -305,6 +306,12 @@ class _Known:
     def is_alone(self) -> bool:
         return [each.path for each in self.files] == [""]
 
+    @property
+    def replaced(self) -> bool:
+        """Whether its script has put other files in place of the former ones, and has not written over them."""
+        before = {each.inode for each in self.before or ()}
+        return bool(before) and before.isdisjoint(each.inode for each in self.files)
+
 
 @dataclass(slots=True)
 class Scanner:
@@ -313,8 +320,8 @@ class Scanner:
     known: dict[str, _Known] = field(default_factory=dict)
     ahead: dict[str, tuple[float, float]] = field(default_factory=dict)  # as in `Noted`
 
-    def doubtful(self, found: Result) -> dict[str, Any]:
-        return {each.path: _state_of(self.known[each.path].files) for each in found.looked if each.verdict == DOUBTFUL}
+    def cut(self, found: Result) -> dict[str, Any]:
+        return {each.path: _state_of(self.known[each.path].files) for each in found.looked if each.why == _MAY_BE_CUT}
 
     def scan(
         self, place: Place, budget: Budget, *, now_wall_s: float, running: bool, doubt_from_wall_s: float | None = None,
@@ -335,7 +342,8 @@ class Scanner:
                 at_s = max((each.written_ns / 1e9 for each in known.files if path not in self.ahead), default=written_s)
                 known.settled = known.settled or newest_whole.is_settled(
                     at_s, running=running, quiet_s=max(now_wall_s - at_s, time.monotonic() - known.seen_s),
-                    stable=known.looks > 1, alone=known.is_alone, doubt_from_wall_s=doubt_from_wall_s,
+                    stable=known.looks > 1, alone=known.is_alone, replaced=known.replaced,
+                    doubt_from_wall_s=doubt_from_wall_s,
                     closed=running and not place.shared and whole_files.are_closed(f"{place.base}/{path}", known.files),
                 )  # fmt: skip
                 verdict = _verdict(known, doubted=noted.doubts.get(path) == _state_of(known.files))
@@ -376,14 +384,10 @@ class Scanner:
 
 def _verdict(known: _Known, *, doubted: bool) -> tuple[str, str]:
     if known.unreadable:
-        return UNREADABLE, known.unreadable
+        return UNKNOWN, known.unreadable
     if known.defect:
         return TORN, known.defect
-    if known.defect is None and doubted:
-        return DOUBTED, "it may be cut: an attempt ended while it was being written, and its format does not tell"
-    if known.defect is None and not known.settled:
-        return DOUBTFUL, "it may be cut: it was being written, and its format does not tell"
-    return WHOLE, ""
+    return (UNKNOWN, _MAY_BE_CUT) if known.defect is None and (doubted or not known.settled) else (WHOLE, "")
 
 
 class _NoAnswer(Exception):
@@ -429,33 +433,32 @@ class Result(Record):
             return replace(choice, torn=None)
         return choice
 
-    def as_input(self, clock: Clock, resort: Candidate | None = None) -> OwnCheckpoint:
-        """The result in the form that the core accepts; `resort`: what takes the place of the newest whole one."""
+    def as_input(self, clock: Clock, *, start: bool = False) -> OwnCheckpoint:
+        """The result in the form that the core accepts; `start`: with the one that a start resumes from."""
         choice, base = self.choice, self.place.base
-        newest, torn = choice.newest, choice.torn
-        out = OwnCheckpoint(sure=choice.unsure is None and not self.unread, note=self._note(choice), interval_s=self.gap_s)
+        found, torn = choice.start if start else choice.newest, choice.torn
+        sure = choice.start is choice.newest and not self.unread
+        out = OwnCheckpoint(sure=sure, note=self._note(choice, start=start), interval_s=self.gap_s)
         if torn is not None:
             out = replace(out, torn=f"{base}/{torn.path}")
-        spare = choice.spare
-        if resort is not None:
-            newest, spare, out = resort, newest, replace(out, note=f"{resort.path} may be cut, but no whole one is as new")
-        if newest is None:
+        if found is None:
             return out
         return replace(
-            out, path=f"{base}/{newest.path}", step=newest.step, saved_at_s=newest.written_wall_s - ahead_s(clock),
-            size_bytes=newest.size_bytes, spare=f"{base}/{spare.path}" if spare else "",
+            out, path=f"{base}/{found.path}", step=found.step, saved_at_s=found.written_wall_s - ahead_s(clock),
+            size_bytes=found.size_bytes, spare=f"{base}/{choice.spare.path}" if choice.spare else "",
         )  # fmt: skip
 
-    def _note(self, choice: newest_whole.Choice) -> str:
+    def _note(self, choice: newest_whole.Choice, *, start: bool) -> str:
         if self.unread:
             return f"{self.unread} may not be read"
         if not self.matches:
             linked = f" but {self.links} links, which are not followed" if self.links else ""
             return f"nothing matches checkpoint_glob {self.place.base}/{'/'.join(self.place.parts)}{linked}"
         if choice.torn is not None:
-            return f"{choice.torn.path}{' is torn' if choice.torn.verdict == TORN else ''}: {choice.torn.why}"
-        if choice.unsure is not None and (choice.newest is None or choice.unsure.verdict == UNREADABLE):
-            return f"{choice.unsure.path}: {choice.unsure.why}"
+            return f"{choice.torn.path} is torn: {choice.torn.why}"
+        newer = None if choice.start is choice.newest else choice.start
+        if newer is not None and (start or choice.newest is None or newer.why != _MAY_BE_CUT):
+            return f"{newer.path}: {newer.why}"
         if choice.newest is not None and choice.newest.step is None and (self.place.rule.pattern or self.place.rule.file):
             return f"checkpoint_step finds no number for {choice.newest.path}"
         return ""
@@ -696,9 +699,7 @@ class OwnCheckpoints:
         by_earlier_attempt = newest.written_wall_s < max((0.0, *result.starts))
         stays = kept is not None and (by_earlier_attempt or kept.is_of(f"{watched.place.base}/{newest.path}"))
         if not stays and (known.before is not None or result.matches == 1) and (known.is_alone or known.settled):
-            before = {each.inode for each in known.before or ()}
-            replaced = bool(before) and before.isdisjoint(each.inode for each in known.files)
-            self._tasks.begin("copy", self._copy, watched, newest, known.files, replaced)
+            self._tasks.begin("copy", self._copy, watched, newest, known.files, known.replaced)
         else:
             watched.copying.release()
 
@@ -721,13 +722,15 @@ class OwnCheckpoints:
         found = self._look(_Watched(watched.place), running=False, budget=Budget(time.monotonic() + _MOST_LAST_S))
         return None if found.error else found
 
-    def _look(self, watched: _Watched, *, running: bool, budget: Budget | None = None, **more: Any) -> OwnCheckpoint:
+    def _look(
+        self, watched: _Watched, *, running: bool, budget: Budget | None = None, start: bool = False, **more: Any
+    ) -> OwnCheckpoint:
         watched.result = None
         try:
             watched.result = watched.scanner.scan(
                 watched.place, budget or Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
             )
-            return watched.result.as_input(self._clock)
+            return watched.result.as_input(self._clock, start=start)
         except Unanswered as error:
             return OwnCheckpoint(sure=False, error=str(error))
         except Exception as error:
@@ -761,12 +764,10 @@ class OwnCheckpoints:
                 try:
                     found, left = self._prepare(watched, command)
                     result = watched.result or Result(watched.place)
-                    if (last := newest_whole.last_resort(result.looked)) is not None:
-                        found = result.as_input(self._clock, last)
                     with contextlib.suppress(OSError):
                         found = replace(found, stale=stale_name(found.path))
                     watched.reported = found
-                    _note_start(watched.place, watched.scanner.doubtful(result), watched.scanner.ahead)
+                    _note_start(watched.place, watched.scanner.cut(result), watched.scanner.ahead)
                     done.set_result((found, left))
                 except Exception as error:  # noqa: BLE001  it is raised below
                     done.set_exception(error)
@@ -793,9 +794,9 @@ class OwnCheckpoints:
         place, left = watched.place, tuple(path for path in command.aside if os.path.lexists(path))
         kept = self._keeper.of(place)
         _each_of(place, command.back, put_back)
-        look = functools.partial(self._look, watched, running=False, doubt_from_wall_s=command.doubt_from_wall_s)
+        look = functools.partial(self._look, watched, running=False, start=True, doubt_from_wall_s=command.doubt_from_wall_s)
         spare = kept is not None and kept.path in left and not kept.is_of(kept.path)
-        if left and (spare or look(without=left).path or not look().path):  # never the last whole one
+        if left and (spare or look(without=left).path or not look().sure):  # never the last whole one
             left = _each_of(place, left, set_aside)
         if command.from_step is not None:
             try:
@@ -816,7 +817,7 @@ class OwnCheckpoints:
         path, at_s = kept.path[len(place.base) + 1 :], kept.written_wall_s
         copy = Candidate(path, kept.step, watched.scanner.ahead.get(path, (at_s, at_s))[1], 0, WHOLE)
         looked = sorted((copy, *result.looked), key=result.age, reverse=True)
-        if kept.was_set_aside() or newest_whole.last_resort(looked) or newest_whole.choose(looked).newest is not copy:
+        if kept.was_set_aside() or newest_whole.choose(looked).start is not copy:
             return found, left
         found = look(spare=True, doubt_from_wall_s=None) if self._put_copy_back(watched, kept) else look(spare=True)
         return replace(found, put_back=found.path == kept.path), left

@@ -5,7 +5,10 @@ The rule for an end that extralife did not ask for, first match wins:
 | observation | verdict |
 |---|---|
 | it hung at 99 % of its target or more (not that of a bar which began anew) | finished, and hung at its exit |
+| it hung, and its main thread was in the interpreter's exit, without an exception before | finished, and hung at its exit |
 | it died after it had resumed at its target, or there of `input()` without an answer | finished; the reason names it |
+| it crashed at its target, with a checkpoint of that step, or without checkpoints and not in a save | the same |
+| it died like the attempt before, made no step since, and says that it has finished | the same |
 | a success code below 90 % of its target or at no known step, after an exception or `Killed` | a crash behind a pipe |
 | a success code (`done_codes`) below 90 % of its target, and one more step was due | asked to leave from outside: a death |
 | the same by a step that fell back twice, as one of an epoch does | finished; doubtful: `target_steps` does not fit it |
@@ -14,6 +17,7 @@ The rule for an end that extralife did not ask for, first match wins:
 | any other success code | finished (an exception is told); with `restart = "always"` it [starts again](restart.py) |
 
 The target is `target_steps`, or that of its beats or its output. The success code of a client's `run.leave()` is believed.
+A bar that began anew shows one trial of a search, or an epoch: below its end it was in the middle of that.
 
 **What a clean end leaves running** may work on for `stop_grace_s`. Then it is one of two things:
 
@@ -38,13 +42,15 @@ first unpacks data for a minute, its trainer is ended, and an alert says to run 
 stops early at step 60,000 resumes there and exits at once, twice: finished at the third end. `train.py | tee log` dies
 at step 29 of a CUDA error, and the shell exits with 0, the code of `tee`: a crash, however often. A script that shows
 epochs 0 to 4 of 5, or each 20th step of 100 up to 80, is finished at its last one, unless an operator's signal came
-just before.
+just before. A script saves at step 60 of 60, and then its upload fails: finished, with an alert.
 
 Why not believe 0 alone: most trainers exit with 0 on SIGTERM, so somebody's `pkill` would end a night at its first minute.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from supervisor.formats import span
@@ -60,6 +66,10 @@ _ASKED: Final = "EOFError: EOF when reading a line"  # input("press Enter to exi
 _MOST_LAPS: Final = 2  # one may be a rollback of its own
 _NO_WORK_S: Final = 1.0  # a command that leaves this soon has done nothing itself
 _LAUNCH_S: Final = 30.0  # a launcher may load modules and activate an environment first
+_LAST_GAP: Final = 0.01  # share of the target: one that counts from 0 shows 59 of 60 at its end
+_SAYS_DONE: Final = re.compile(r"\b(?:finished|completed?|done|train_runtime)\b", re.IGNORECASE)
+_SAVES: Final = re.compile(r'File ".*", line \d+, in \w*(?:save|dump|write|checkpoint)', re.IGNORECASE)
+_AT_EXIT: Final = re.compile(r"\b(?:_shutdown|_python_exit|_exit_function|_run_finalizers|_exitfunc)\b")
 BACKGROUND, ENDED = "background", "ended"  # what remained after the grace of a clean end
 LEAVE_SIGNALS: Final = frozenset({"SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"})  # a script may answer these by leaving
 REMEDY: Final = "run it in the foreground: without &, nohup, setsid or tmux -d, and with exec in a shell script"
@@ -80,32 +90,59 @@ class Course(Record):
     bar: Bar | None = None  # the progress bar that alone shows the target
     laps: int = 0  # how often its step fell to less than half: it counts the steps of an epoch
     apart: int = 0  # the least distance between its first three steps; 0: unknown
+    saved: bool | None = None  # its newest checkpoint is of its last step; None: it has no checkpoints
+    in_save: bool = False  # it died within a function that saves
+    at_exit: bool = False  # while it hung, its main thread was in the interpreter's exit
+    as_before: bool = False  # the attempt that wrote the newest checkpoint died in the same way, and this one made no step
+    says_done: bool = False  # its last lines say that it has finished
 
     def _has(self, step: int | None, share: float) -> bool:
         return step is not None and self.target is not None and step >= share * self.target
 
     def _is_short(self, steps: int) -> bool:
         last = self.apart and not self.signal and self._has(steps + self.apart, 1.0)
-        return not (self.decided or last or self._has(steps, _SHORT))
+        return not (self.decided or last or self._has(steps, 1.0 if self.bar and self.bar.is_part else _SHORT))
 
-    def _had_no_work_left(self) -> str:
+    def _had_no_work_left(self, cause: str) -> tuple[str, bool]:
+        """(Why a death is no reason to train again, empty: it is one; whether somebody should look at it)."""
         if self._has(self.resumed_step, 1.0):
-            return "where it had resumed"
-        return "and asked for input" if self.exception.startswith(_ASKED) and self._has(self.steps, 1.0) else ""
+            return "where it had resumed", False
+        if self.exception.startswith(_ASKED) and self._has(self.steps, 1.0):
+            return "and asked for input", False
+        crashed = cause == "crash" and self.saved is None and not self.in_save
+        if self._is_at_end() and (crashed or (self.saved and cause in {"crash", "killed"})):
+            return "and died at its exit", not self.saved or self.exception != ""
+        return ("as before, without a step" if cause == "crash" and self.as_before and self.says_done else ""), True
+
+    def _is_at_end(self) -> bool:
+        if self.steps is None or self.target is None or (self.bar is not None and self.bar.is_part):
+            return False
+        return self.steps + (self.apart if self.apart <= _LAST_GAP * self.target else 0) >= self.target
 
     def had_finished(self, *, by_contract: bool, sudden: bool) -> bool:
         """Whether a success code from before a reboot ends the program. `sudden`: no shutdown asked anything to leave."""
         sure = by_contract or sudden or self._has(self.steps, _SHORT)
         return sure and self.judge(Diagnosis("done", counted=False, why="finished")).cause == "done"
 
+    def _over(self, verdict: Diagnosis, where: str) -> Diagnosis | None:
+        """The verdict if it has finished although it hung or died; None: nothing shows that."""
+        if verdict.cause == "stalled":
+            part = self.bar is not None and self.bar.is_part
+            at_end = self._has(self.steps, _AT) and not part
+            if not at_end and (not self.at_exit or self.exception):
+                return None
+            why = f"finished{where}, but hung at its exit: {verdict.why}"
+            return Diagnosis("done", counted=False, why=why, doubtful=self.bar is not None or not at_end)
+        over, doubtful = self._had_no_work_left(verdict.cause)
+        if not over or not verdict.counted or verdict.cause in {"diverged", "sick"}:
+            return None
+        return Diagnosis("done", counted=False, why=f"finished{where}, {over}: {verdict.why}", doubtful=doubtful)
+
     def judge(self, verdict: Diagnosis) -> Diagnosis:
         """The verdict on the end, given the one from its exit status (`diagnosis.py`)."""
         where = "" if self.steps is None or self.target is None else f" at step {self.steps:,} of {self.target:,}"
-        if verdict.cause == "stalled" and self._has(self.steps, _AT) and not (self.bar and self.bar.is_part):
-            why = f"finished{where}, but hung at its exit: {verdict.why}"
-            return Diagnosis("done", counted=False, why=why, doubtful=self.bar is not None)
-        if verdict.counted and verdict.cause not in {"stalled", "diverged", "sick"} and self._had_no_work_left():
-            return Diagnosis("done", counted=False, why=f"finished{where}, {self._had_no_work_left()}: {verdict.why}")
+        if (over := self._over(verdict, where)) is not None:
+            return over
         if verdict.cause != "done":
             return verdict
         how = verdict.why.removeprefix("finished, ")
@@ -133,6 +170,24 @@ class Course(Record):
         if self.exception and not self.decided and self.target is None:
             return replace(verdict, why=f"{verdict.why}{piped}", doubtful=True)
         return verdict
+
+
+def says_done(last_lines: Iterable[str]) -> bool:
+    """Whether the end of an output says that the work is finished. Example: `Training finished, model saved`."""
+    return any(_SAYS_DONE.search(line) for line in last_lines)
+
+
+def in_save(last_lines: Iterable[str]) -> bool:
+    return any(_SAVES.search(line) for line in last_lines)
+
+
+def is_at_exit(evidence: Mapping[str, str]) -> bool:
+    """Whether a stack of its main thread begins in the interpreter's exit, and no longer in the script.
+
+    Both faulthandler and py-spy write the thread of the newest call first. Only the main thread joins the others.
+    """
+    stacks = re.split(r"\n\s*\n|\n(?=Thread )", evidence.get("stacks", "") + "\n\n" + evidence.get("stacks_by_py_spy", ""))
+    return any(_AT_EXIT.search(each) and "<module>" not in each for each in stacks)
 
 
 def short_ends(earlier: tuple[int, ...], step: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Which of the checkpoints that a script writes itself is the newest whole one, and which newer ones are doubtful.
+"""Which of the checkpoints that a script writes itself a start resumes from, and which one is worth a copy.
 
 The rule:
 
@@ -6,18 +6,19 @@ The rule:
    the file was written. Among the files of one attempt the step decides (those without a step come last), then the time.
    Files from before the first attempt count as those of one attempt. One whose file with the step is missing or torn comes
    directly after the one that was written before it, if their names differ in numbers only.
-2. A checkpoint of a known format is *whole* or *torn*, whatever its age (`adapters/process/whole_files.py`). The
-   program's own `checkpoint_check` decides in the same way.
-3. Any other file or directory is whole once it is settled. While the program runs: not written for 5 s, and the same at
-   two looks or open for writing in no process; a closed single file after half a second. After its end: last written 5 s
-   before an end by a signal or an error, or 60 s before the first reboot since; or it was whole at a look before a kill. An
-   orderly end interrupts no write. Any other is *doubtful*; from the second start on *doubted*, until it is written again.
-4. The next attempt resumes from the newest whole checkpoint: *surely* if nothing newer is doubtful, doubted or unreadable.
-   If none is whole, or it is ten minutes older, the oldest doubtful or doubted one that is newer takes its place: most are
-   whole, and three starts that die of a cut one (`suspects.py`) cost less.
+2. A checkpoint is *torn* or *whole* if its format shows that (`adapters/process/whole_files.py`), or the program's own
+   `checkpoint_check`. Any other file or directory is whole once it is settled. While the program runs: not written for 5 s,
+   and the same at two looks or open for writing in no process; a closed single file after half a second. After its end:
+   last written 5 s before an end by a signal or an error, or 60 s before the first reboot since; or it was whole at a look
+   before a kill; or its script replaces that path by renames. An orderly end interrupts no write.
+3. All others are *unknown*: the end may have cut them. They stay unknown until they are written again.
+4. The next attempt resumes from the newest one that is not torn, *surely* if it is whole. Unknown is not torn: a script
+   that saves every 3 s and is killed has only unknown ones, and nearly all of them are whole. If the start dies of it,
+   `suspects.py` sets it aside.
+5. A copy or a backup is made of the newest whole one.
 
-Worked example, newest first: `step=900.pt` torn, `step=800.pt` whole, `step=700.pt` not looked at. The newest whole one
-is 800, 900 is set aside if it kills often enough (`suspects.py`), and the next attempt surely begins at step 800.
+Worked example, newest first: `step=900.pt` torn, `step=800.pt` unknown, `step=700.pt` whole. The next attempt resumes from
+800. The backup has 700. 900 is set aside if starts die of it.
 
 Another one, a script that counts from 0 after each start: attempt 1 wrote `step=2300.pt`, attempt 2 `step=700.pt`. The
 newest one is 700: by the step alone each restart would go back to 2300 and lose the work of attempt 2 and of all later ones.
@@ -36,11 +37,10 @@ from typing import Final
 
 from supervisor.records import Record
 
-WHOLE, TORN, DOUBTFUL, DOUBTED, UNREADABLE = "whole", "torn", "doubtful", "doubted", "unreadable"
+WHOLE, TORN, UNKNOWN = "whole", "torn", "unknown"
 _SETTLED_S: Final = 5.0
 _CLOSED_S: Final = 0.5
 _FLUSHED_S: Final = 60.0
-_FAR_S: Final = 600.0
 _ORDERLY: Final = {"stopped", "left", "done", "ended", "time_limit"}  # causes of an end after which every write is complete
 _LEAST_GAPS: Final = 2
 _NUMBERS: Final = re.compile(r"\d+")
@@ -58,10 +58,10 @@ class Candidate(Record):
 
 
 class Choice(Record):
-    newest: Candidate | None
-    torn: Candidate | None = None  # the newest torn or doubted one that is newer
-    unsure: Candidate | None = None  # the newest newer one that may be whole
-    spare: Candidate | None = None  # the newest whole one that is older, if it was looked for
+    newest: Candidate | None  # the newest whole one
+    start: Candidate | None = None  # the newest one that is not torn
+    torn: Candidate | None = None  # the newest torn one that is newer than that
+    spare: Candidate | None = None  # the newest whole one that is older than that
 
 
 def order(
@@ -87,34 +87,25 @@ def with_stand_ins(rows: Sequence[tuple[str, int | None, float]]) -> list[int | 
 
 def choose(newest_first: Sequence[Candidate]) -> Choice:
     """The choice among the candidates that were looked at so far."""
-    whole = [number for number, each in enumerate(newest_first) if each.verdict == WHOLE]
-    newer = newest_first[: whole[0]] if whole else newest_first
-    torn = next((each for each in newer if each.verdict in (TORN, DOUBTED)), None)
-    unsure = next((each for each in newer if each.verdict != TORN), None)
-    newest, spare = (*(newest_first[number] for number in whole[:2]), None, None)[:2]
-    return Choice(newest, torn, unsure, spare)
-
-
-def last_resort(newest_first: Sequence[Candidate]) -> Candidate | None:
-    """What to resume from in place of the newest whole one, if any: the script saved again after it wrote the oldest one."""
-    whole = choose(newest_first).newest
-    newer = newest_first if whole is None else newest_first[: newest_first.index(whole)]
-    oldest = next((each for each in reversed(newer) if each.verdict in (DOUBTFUL, DOUBTED)), None)
-    near = whole is not None and oldest is not None and oldest.written_wall_s - whole.written_wall_s <= _FAR_S
-    return None if near else oldest
+    at = next((number for number, each in enumerate(newest_first) if each.verdict != TORN), len(newest_first))
+    start, *older = newest_first[at:] or (None,)
+    newest = next((each for each in newest_first if each.verdict == WHOLE), None)
+    spare = next((each for each in older if each.verdict == WHOLE), None)
+    return Choice(newest, start, newest_first[0] if at else None, spare)
 
 
 def is_settled(
-    written_wall_s: float, *, running: bool, quiet_s: float, stable: bool, closed: bool, alone: bool,
+    written_wall_s: float, *, running: bool, quiet_s: float, stable: bool, closed: bool, alone: bool, replaced: bool,
     doubt_from_wall_s: float | None,
 ) -> bool:  # fmt: skip
     """Whether one of an unknown format counts as whole. `quiet_s`: since it was written. `stable`: as at an earlier look.
 
-    `closed`: no process has it open for writing. `alone`: it is one file, after which no other is written.
+    `closed`: no process has it open for writing. `alone`: it is one file, after which no other is written. `replaced`: it
+    took the place of another file by a rename, which comes after the last write.
     """
     if running:
         return (stable or closed) and quiet_s >= (_CLOSED_S if closed and alone else _SETTLED_S)
-    return doubt_from_wall_s is None or written_wall_s < doubt_from_wall_s
+    return doubt_from_wall_s is None or written_wall_s < doubt_from_wall_s or (alone and replaced)
 
 
 def doubt_from_wall_s(

@@ -1,21 +1,25 @@
-"""When a checkpoint that a script wrote itself is set aside because every start from it dies, and when it is put back.
+"""When a checkpoint that a script wrote itself is set aside because starts from it die, and when it is put back.
 
 Many scripts load the newest file without checking it. If that file is torn, or looks whole and lacks a part (a shard that
-was never written), each start dies of it. The rule:
+was never written), each start dies of it. But most deaths have another cause (a port in use, a missing mount, a failed
+upload after the last step), and a checkpoint that is set aside for these costs what it had saved. The rule:
 
-1. The suspect of an attempt is the newest checkpoint when it began: the torn one that is newer than every whole one, else
-   the whole one that it resumes from. Once the attempt has written a checkpoint it has no suspect.
-2. A crash or a stall counts against the suspect (`BLAMED`). Nobody's SIGKILL, no lack of memory and no reboot counts.
-3. After `poison_deaths` of them since it was healthy, the suspect is set aside (renamed), and the one before it is tried.
-4. Never if no older one is whole: the script would begin at step 0, which may be worse than waiting for a person, who is
-   told at once. But three deaths prove a cut in one that an end may have cut (`newest_whole.py`): it is set aside, on trial.
-5. One that may be whole is set aside on trial. If the program dies of `MOST_TRIED` checkpoints, one after the other, or of
-   all that there are, then the cause is not a checkpoint (a missing GPU, a mistake in the script). All of them are put back,
-   which is reported, and none is set aside again before the program was healthy. The same if a person starts it before that.
+1. The suspect is the newest checkpoint when the attempt began, torn or not. Once the attempt has written a checkpoint there
+   is no suspect.
+2. A crash or a stall counts against the suspect if the attempt made no step (`BLAMED`). Nobody's SIGKILL, no lack of memory
+   and no reboot counts.
+3. After `poison_deaths` of them the suspect is set aside (renamed) if something shows that it is the cause: it is torn, an
+   end may have cut it (`newest_whole.py`), or the last output names it or a function that loads. Without that it stays.
+   It is tried once the program is in slow retry, if an older one is whole.
+4. One is never set aside if the attempt that wrote it died in the same way: that one had not loaded it.
+5. One that may be whole is set aside on trial. If the program dies without it too, it is put back. After two trials
+   without effect (`intervention.py`) no other one is tried, and a person gets an alert.
 6. The trial is over once the program writes a checkpoint or is healthy: what was set aside stays so.
 
-Worked example, three deaths: `global_step20` lacks a shard. Attempts 1, 2 and 3 begin with it, and die; before attempt 4 it
-becomes `.global_step20.bad`. Attempt 4 resumes from `global_step10` and saves `global_step15`: the trial is over.
+Worked example, three deaths: `global_step20` lacks a shard, and the output ends with `FileNotFoundError:
+'global_step20/rank_1.pt'`. Before attempt 4 it becomes `.global_step20.bad`. Attempt 4 resumes from `global_step10` and
+saves `global_step15`: the trial is over. Another one: an upload fails after the last step, with `ConnectionError`, at each
+start again. The attempt that wrote the last checkpoint died of the same: it stays.
 
 Why not at once: a script may handle torn files itself, and its author may want to look at the file.
 """
@@ -23,10 +27,71 @@ Why not at once: a script may handle torn files itself, and its author may want 
 from __future__ import annotations
 
 import enum
+import re
+from collections.abc import Iterable
 from typing import Final
 
-MOST_TRIED: Final = 3
+from supervisor.policy.worker.intervention import Intervention, may_repeat
+from supervisor.records import Record, replace
+
 BLAMED: Final = frozenset({"crash", "stalled"})  # causes of an end (`diagnosis.py`) that may lie in a checkpoint
+ASIDE: Final = "aside"  # the kind of intervention
+_FRAME: Final = re.compile(r'File "(?!<frozen).*", line \d+, in (\w+)')
+_LOADS: Final = frozenset("load loads restore resume deserialize unpickle pretrained read".split())
+_LOADS_ELSE: Final = frozenset("data dataset datasets config env module library".split())
+_NUMBERS: Final = re.compile(r"\d+")
+
+
+class Suspicion(Record):
+    """The checkpoint that may be the cause of deaths. `path` is empty once the attempt has written a newer one."""
+
+    path: str = ""
+    torn: bool = False
+    cut: bool = False  # an end may have cut it, and its format does not show that
+    spare: bool = False  # an older one is whole
+    deaths: int = 0  # in a row, without a step
+    born: str = ""  # how the attempt that wrote it died
+    innocent: bool = False  # an attempt with it has died in the same way
+    condemned: tuple[str, ...] = ()  # to set aside before the next start
+    tried: tuple[str, ...] = ()  # those that are set aside on trial
+    put_back: tuple[str, ...] = ()  # to put back before the next start
+
+    def begins(self, path: str, *, torn: bool, cut: bool, spare: bool, left: tuple[str, ...]) -> Suspicion:
+        """An attempt begins, and this is the newest checkpoint; `left` could not be set aside."""
+        same = path == self.path
+        return replace(
+            self, path=path, torn=torn, cut=cut, spare=spare, deaths=self.deaths if same else 0,
+            innocent=same and self.innocent, condemned=left, put_back=(),
+        )  # fmt: skip
+
+    def wrote(self) -> Suspicion:
+        """The attempt has written a checkpoint: nothing is suspected, and a trial is over."""
+        return Suspicion(condemned=self.condemned, put_back=self.put_back)
+
+    def dies(self, how: str, *, trained: bool) -> Suspicion:
+        """The attempt dies of a crash or a stall. `how` is the sentence about its end."""
+        if not self.path and not self.tried:
+            return replace(self, born=_kind(how))
+        return replace(self, deaths=self.deaths + (not trained), innocent=self.innocent or self.is_as_before(how))
+
+    def is_as_before(self, how: str) -> bool:
+        """Whether the attempt that wrote the checkpoint died in this way too, so that the checkpoint is not the cause."""
+        return self.path != "" and self.born == _kind(how)
+
+    def condemn(self, path: str, *, on_trial: bool) -> Suspicion:
+        own = (path,) if path else ()
+        tried = (*self.tried, *own) if on_trial else self.tried
+        return replace(self, condemned=(*self.condemned, *own), tried=tried, deaths=0)
+
+    def with_tried_back(self) -> Suspicion:
+        """With the checkpoints that are set aside on trial to be put back before the next start."""
+        condemned = tuple(path for path in self.condemned if path not in self.tried)
+        return replace(self, condemned=condemned, put_back=(*self.put_back, *self.tried), tried=(), deaths=0)
+
+
+def _kind(how: str) -> str:
+    """The sentence about an end without what differs from one end to the next: numbers, and what was left behind."""
+    return _NUMBERS.sub("0", how.partition("; ")[0])
 
 
 class Verdict(enum.Enum):
@@ -37,13 +102,26 @@ class Verdict(enum.Enum):
     PUT_BACK = 2  # those that were tried before it, if any; an alert is sent
 
 
-def judge(most_deaths: int, *, deaths: int, torn: bool, older_is_whole: bool, tried: int, acquitted: bool) -> Verdict:
-    """The verdict after a death. `deaths` counts those that are blamed on this suspect.
-
-    `tried` whole ones were set aside on trial before it. `acquitted`: such a trial has ended without a result.
-    """
-    if deaths < most_deaths or acquitted:
+def judge(most_deaths: int, suspicion: Suspicion, done: tuple[Intervention, ...], *, named: bool, slow: bool) -> Verdict:
+    """The verdict after a death. `named`: its last output names the suspect; `slow`: the program is in slow retry."""
+    may, spare = may_repeat(done, ASIDE), suspicion.spare
+    idle = not suspicion.tried and (suspicion.innocent or not suspicion.path or not may)
+    if idle or suspicion.deaths < most_deaths:
         return Verdict.KEEP
-    if older_is_whole and (torn or tried + 1 < MOST_TRIED):
+    proven = bool(suspicion.path) and not suspicion.innocent and (suspicion.torn or suspicion.cut or named)
+    if suspicion.tried:
+        return Verdict.SET_ASIDE if proven and may else Verdict.PUT_BACK
+    if proven or (slow and spare):
         return Verdict.SET_ASIDE
-    return Verdict.PUT_BACK
+    return Verdict.KEEP if spare else Verdict.PUT_BACK
+
+
+def names(path: str, last_lines: Iterable[str]) -> bool:
+    """Whether the end of an output names a checkpoint, or its traceback a function that loads one, such as `load_model`."""
+    name = path.rpartition("/")[2]
+    return any((name and name in line) or ((frame := _FRAME.search(line)) and _loads(frame[1])) for line in last_lines)
+
+
+def _loads(function: str) -> bool:
+    words = set(function.lower().split("_"))
+    return not words.isdisjoint(_LOADS) and words.isdisjoint(_LOADS_ELSE)
