@@ -32,9 +32,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of habits and faults; drawn when not given")
     parser.add_argument("--seeds", help="many, as in 1-10", metavar="FIRST-LAST")
     parser.add_argument("--trainers", type=int, default=24)
-    parser.add_argument("--minutes", type=float, default=5.0, help="of each seed; it ends sooner if all trainings have ended")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of each seed, if trainings still run then")
     parser.add_argument("--pick", type=int, nargs="+", default=[], metavar="N", help="only these trainings of the seed")
-    parser.add_argument("--keep", action="store_true", help="leave the files of each run; those of a harmful run stay anyway")
+    parser.add_argument("--keep", action="store_true", help="keep the files of each run, as those of a harmful one are")
     parser.add_argument("--list", action="store_true", help="print the habits, and end")
     parser.add_argument("--json", default=str(ROOT / "bench" / "results" / "no_harm.json"))
     return parser.parse_args()
@@ -81,14 +81,15 @@ def one_seed(seed: int, args: argparse.Namespace) -> list[dict[str, Any]]:
             print("".join(f"         {each}\n" for each in row["harms"]) + f"         {short(row)}")
     harmed, better = sum(bool(row["harms"]) for row in rows), sum(row["better"] for row in rows)
     where = f"; files in {run.directory}" if keep else ""
-    print(f"seed {seed}: of {len(rows)}, {harmed} harmed, {better} better; {time.monotonic() - began_s:.0f} s{where}", flush=True)
+    took_s = time.monotonic() - began_s
+    print(f"seed {seed}: of {len(rows)}, {harmed} harmed, {better} better; {took_s:.0f} s{where}", flush=True)
     return rows
 
 
 def main() -> int:
     args = options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and its children would, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job, and by its children
     first, _, last = (args.seeds or "").partition("-")
     drawn = random.SystemRandom().randrange(1, 10**6) if args.seed is None else args.seed
     seeds = range(int(first), int(last or first) + 1) if args.seeds else [drawn]

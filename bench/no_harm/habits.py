@@ -17,7 +17,16 @@ TRANSIENT = (
     "CUDA error: no CUDA-capable device is detected", "[Errno 2] No such file or directory: '/mnt/data/train.bin'",
     "The server socket has failed to listen on any local network address (EADDRINUSE)",
 )  # fmt: skip
-SHOWN = ("shows", "fmt", "way", "name", "keep", "keep_by", "chooses", "on_bad", "launcher", "end", "on_term")  # the table's
+PLAIN: dict[str, Any] = {  # of a training that does nothing special
+    "run": "plain", "fmt": "zip", "name": "last", "names_anew": False, "way": "rename", "every": 80, "epoch": 100, "keep": 3,
+    "keep_by": "number", "prune_first": False, "pointer": "", "best": False, "chooses": "own", "on_bad": "die",
+    "on_full": "die", "save_s": 0.0, "step_s": STEP_S, "import_s": 0.0, "from": 0, "target": 1500, "until": 1500, "more": 0,
+    "saves_last": True, "shows": "step", "says_target": False, "prints": 5, "nan_steps": 0, "nan_again": False,
+    "eval_every": 0, "eval_s": 0, "eval_idle": False, "end": "ok", "says_end": "", "on_term": "default",
+    "launcher": "direct", "restarts": 0, "transient": None, "older": None, "second": None, "small_disk": False, "faults": [],
+    "config": {"stop_grace_s": 10},
+}  # fmt: skip
+SHOWN = ("shows", "fmt", "way", "name", "keep", "keep_by", "chooses", "on_bad", "launcher", "end", "on_term")  # in the table
 
 
 def draw(seed: int, count: int) -> list[dict[str, Any]]:
@@ -47,27 +56,27 @@ def _one(r: random.Random, run: str, number: int) -> dict[str, Any]:
         way = r.choice(["rename", "rename", "hidden", "direct", "direct"] + ["rotate"] * (not numbered))
     pointer = r.choice(["", "", "link", "text", "copy"]) if numbered and not names_anew else ""
     pointer = "text" if folder and pointer == "copy" else pointer
-    ways_to_choose = ["own", "own", "given", "given"] + ["mtime"] * numbered + ["pointer"] * 2 * (pointer in ("link", "text"))
-    chooses = "mtime" if names_anew else r.choice(ways_to_choose)
+    choosers = ["own", "own", "given", "given"] + ["mtime"] * numbered + ["pointer"] * 2 * (pointer in ("link", "text"))
+    chooses = "mtime" if names_anew else r.choice(choosers)
     target = r.choice([1500, 2000, 2500])
     stops = r.random() < 0.12
     until = target * r.choice([5, 7, 9]) // 10 if stops else target
-    habits: dict[str, Any] = {
+    habits = PLAIN | {
         "run": run, "fmt": fmt, "name": name, "names_anew": names_anew, "way": way, "every": every,
         "epoch": every if "{epoch}" in name else r.choice([50, 100, 250]), "keep": r.choice([1, 1, 3, 3, 10, 0]),
         "keep_by": r.choice(["number", "number", "number", "metric"]), "prune_first": r.random() < 0.1,
         "pointer": pointer, "best": not folder and r.random() < 0.25, "chooses": chooses,
         "on_bad": r.choice(["die", "die", "die", "anew", "older"]), "on_full": r.choice(["die", "die", "warn"]),
-        "save_s": r.choice([0.0, 0.2, 0.6, 1.5]), "step_s": STEP_S, "import_s": r.choice([0.0, 0.5, 2.0, 5.0]), "from": 0,
+        "save_s": r.choice([0.0, 0.2, 0.6, 1.5]), "import_s": r.choice([0.0, 0.5, 2.0, 5.0]),
         "target": target, "until": until, "more": r.choice([0, 0, every]), "saves_last": r.random() < 0.85,
         "shows": r.choice(["step", "step", "anew", "bar", "epoch_bar", "epochs", "iterations", "loss", "none"]),
         "says_target": r.random() < 0.5, "prints": r.choice([1, 5, 5, 25, 50]),
         "nan_steps": r.choice([0, 0, 0, 300, 600]), "nan_again": r.random() < 0.5,
         "eval_every": r.choice([0, 0, 500, 700]), "eval_s": r.choice([4, 9, 20]), "eval_idle": r.random() < 0.4,
         "end": r.choice(["ok"] * 8 + ["segv", "abort", "raise", "hang", "code", "slow"]),
+        "says_end": r.choice(["training finished", "Done.", "Saved the model to out/final", ""]),
         "on_term": r.choice(["default", "default", "save", "save", "save143", "leave"]),
         "launcher": r.choice(["direct"] * 4 + ["sh", "shell", "tee", "ranks"]), "restarts": r.choice([0, 3, 10]),
-        "transient": None, "older": None, "second": None, "small_disk": False, "faults": [],
     }  # fmt: skip
     if r.random() < 0.2:
         habits["transient"] = {
@@ -99,20 +108,22 @@ def _faults(r: random.Random, habits: dict[str, Any]) -> list[dict[str, Any]]:
             fault["part"] = r.choice([0.1, 0.5, 0.9, 1.0])
         if fault["do"] == "kill" and r.random() < 0.5:
             fault["parent"] = True
+        if habits["launcher"] == "ranks" and r.random() < 0.4:
+            fault["do"] = "rank"
         made.append(fault)
         if r.random() < 0.12:  # the same once more, at each of the next starts
             made += [{**fault, "at": "loaded", "nth": 1, "steps": r.choice([0, 5, 20])}] * r.choice([2, 3, 4])
-    for do, how, likely in (("daemon", {}, 0.25), ("touch", {"how": ""}, 0.12), ("full", {"for_s": 6}, 0.08)):
+    for do, likely in (("daemon", 0.25), ("touch", 0.12), ("full", 0.08)):
         if r.random() < likely:
-            how = {"how": r.choice(["now", "weeks", "reversed"])} if how == {"how": ""} else dict(how)
-            fault = {"at": "after", "nth": r.choice([1, 2]), "steps": r.choice([1, 20]), "do": do, **how}
-            made.insert(r.randrange(len(made)), fault)  # another one follows
+            fault = {"at": "after", "nth": r.choice([1, 2]), "steps": r.choice([1, 20]), "do": do}
+            fault |= {"how": r.choice(["now", "weeks", "reversed"])} if do == "touch" else {}
+            made.insert(r.randrange(len(made)), fault | ({"for_s": 6} if do == "full" else {}))  # another one follows
     return made
 
 
 def _spare(habits: dict[str, Any], most: int) -> None:
     """Leave out the faults beyond so many that end the training."""
-    ends = [fault for fault in habits["faults"] if fault["do"] in ("kill", "term", "int", "abort", "crash")]
+    ends = [fault for fault in habits["faults"] if fault["do"] in ("kill", "term", "int", "abort", "crash", "rank")]
     for fault in ends[most:]:
         habits["faults"].remove(fault)
 
@@ -149,7 +160,7 @@ def command(habits: dict[str, Any], file: Path) -> list[str] | str:
     plain, given = [sys.executable, str(HERE / "trainer.py"), str(file)], habits["chooses"] == "given"
     match habits["launcher"]:
         case "sh":
-            return ["sh", "-c", f"cd .; {' '.join(plain)} \"$@\"; exit $?", "sh", *(["{resume}"] if given else [])]
+            return ["sh", "-c", f'cd .; {" ".join(plain)} "$@"; exit $?', "sh", *(["{resume}"] if given else [])]
         case "shell" | "tee":
             text = " ".join(plain) + (" ${EXTRALIFE_RESUME}" if given else "")
             return text + (" 2>&1 | tee -a run.log" if habits["launcher"] == "tee" else "; exit $?")

@@ -12,7 +12,9 @@ from no_harm import formats
 
 MOST_FRUITLESS = 2
 # What extralife does to a program or its files of its own accord, by the kind of fact
-INTERVENTIONS = ("CheckpointQuarantined", "CheckpointsPutBack", "RolledBack", "Stalled", "Slowed restart", "ChildHalted", "put back")
+INTERVENTIONS = {
+    "CheckpointQuarantined", "CheckpointsPutBack", "RolledBack", "Stalled", "Slowed restart", "ChildHalted", "put back",
+}  # fmt: skip
 _BAD = re.compile(r"\..+\.bad$")
 _EXPLAINED = {"fault", "early", "unreadable", "leaves", "finished", "unsaved"}  # the last word before an end of its own
 
@@ -73,7 +75,7 @@ def judge(habits: dict[str, Any], truth: list[Line], foreign: dict[str, str]) ->
                 found.interrupted += bool(last) and last not in _EXPLAINED and not by_fault
                 by_fault = False
             case "fault":
-                by_fault = line.rest[1] in ("kill", "term", "int", "abort", "crash", "stop")
+                by_fault = line.rest[1] in ("kill", "term", "int", "abort", "crash", "stop", "rank")
             case "begin":
                 at, digest, path = int(line.rest[0]), line.rest[2], " ".join(line.rest[3:])
                 if digest in foreign:
@@ -197,6 +199,5 @@ def harms(ours: Verdict, loop: Verdict) -> list[str]:
 
 
 def is_better(ours: Verdict, loop: Verdict) -> bool:
-    return ours.lost < loop.lost or (ours.finished > 0 and ours.ended and not (loop.finished and loop.ended)) or (
-        ours.astray < loop.astray
-    )
+    ends = ours.finished > 0 and ours.ended and not (loop.finished and loop.ended)
+    return ends or ours.lost < loop.lost or ours.astray < loop.astray

@@ -90,10 +90,9 @@ class Side:
         }  # fmt: skip
         file = self.file.with_suffix(".second.json")
         file.write_text(json.dumps(own))
-        subprocess.Popen(
-            [sys.executable, str(habits.HERE / "trainer.py"), str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            cwd=self.home, env=env, start_new_session=True,
-        )  # fmt: skip
+        with (self.home / "second.log").open("ab") as log:
+            command = [sys.executable, str(habits.HERE / "trainer.py"), str(file)]
+            subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home, env=env, start_new_session=True)
 
     def verdict(self, until_s: float) -> judge.Verdict:
         second = {line.rest[1]: "second" for line in judge.lines(self.second_truth) if line.word == "saved"}
@@ -175,10 +174,8 @@ class Run:
 
     def play(self, minutes: float) -> None:
         """Until all have ended, or for these minutes and one more in which those end whose loop has ended."""
-        check = subprocess.run(
-            [sys.executable, "-m", "supervisor", "--check", "-c", str(self.config)], capture_output=True, text=True, cwd=ROOT,
-            check=False,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "supervisor", "--check", "-c", str(self.config)]
+        check = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
         if check.returncode:
             raise SystemExit(f"the configuration is refused: {check.stdout}{check.stderr}")
         self.start_daemon()

@@ -231,7 +231,7 @@ class Training:
         found = [path for path in self.numbered() if not os.path.islink(path)]
         if self.habits["keep_by"] == "metric" and found:
             newest = max(found, key=os.path.getmtime)
-            found = [*sorted((each for each in found if each != newest), key=lambda each: random.Random(each).random()), newest]
+            found.sort(key=lambda each: (each == newest, random.Random(os.path.basename(each)).random()))
         for path in found[: len(found) - keep] if keep else found:
             self.truth.log("removed", path)
             remove(path)
@@ -248,6 +248,10 @@ class Training:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(os.getppid(), signal.SIGKILL)
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "rank":  # its launcher ends this one, too
+                children = Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split()
+                for pid in {*map(int, children)} - {os.getpid()}:
+                    os.kill(pid, signal.SIGKILL)
             case "term":
                 os.kill(os.getpid(), signal.SIGTERM)
             case "int":
@@ -316,8 +320,8 @@ class Training:
         while self.step < until:
             self.step += 1
             time.sleep(habits["step_s"])
-            loss = math.nan if self.step - began * habits["nan_again"] < habits["nan_steps"] else 3.0 / (1.0 + self.step / 100)
-            shows.step(self.step, loss)
+            warm = self.step - began * habits["nan_again"] < habits["nan_steps"]
+            shows.step(self.step, math.nan if warm else 3.0 / (1.0 + self.step / 100))
             if self.step % AT_EVERY == 0:
                 truth.log("at", self.step)
             self.point("after")
@@ -342,7 +346,7 @@ class Training:
         if saves:
             self.save()
         self.truth.log("finished", self.step)
-        print("early stopping" if self.step < habits["target"] else "training finished", flush=True)
+        print("early stopping" if self.step < habits["target"] else habits["says_end"], flush=True)
         match habits["end"]:
             case "segv":
                 os.kill(os.getpid(), signal.SIGSEGV)
@@ -392,7 +396,8 @@ class Display:
                 print(f"loss={loss:.3f}", flush=True)
 
     def _bar(self, head: str, at: int, of: int, loss: float) -> None:
-        sys.stderr.write(f"\r{head}{100 * at // of:3d}%|{'#' * (10 * at // of):<10}| {at}/{of} [00:01<00:09, 24.9it/s, loss={loss:.3f}]")
+        drawn = f"{100 * at // of:3d}%|{'#' * (10 * at // of):<10}| {at}/{of}"
+        sys.stderr.write(f"\r{head}{drawn} [00:01<00:09, 24.9it/s, loss={loss:.3f}]")
         sys.stderr.flush()
 
 
