@@ -49,6 +49,15 @@ class Verdict:
         )
 
 
+def shared(ours: list[Line], loop: list[Line]) -> list[Line]:
+    """Our lines up to the first fault that the loop never had: it left early, was suspended or could not start."""
+    if any(line.word == "finished" for line in loop):
+        return ours
+    faults = sum(line.word == "fault" for line in loop)
+    ends = (number for number, line in enumerate(ours) if line.word == "fault" and int(line.rest[0]) >= faults)
+    return ours[: next(ends, len(ours))]
+
+
 def lines(truth: Path, until_s: float = float("inf")) -> list[Line]:
     found = []
     try:
@@ -179,12 +188,12 @@ def fruitless(facts: list[dict[str, Any]], truth: list[Line]) -> list[str]:
     return found
 
 
-def harms(ours: Verdict, loop: Verdict) -> list[str]:
-    """In what extralife did worse than the plain loop with the same habits and faults."""
+def harms(ours: Verdict, loop: Verdict, lost: int) -> list[str]:
+    """In what extralife did worse than the plain loop with the same habits and faults; `lost` while both had the same."""
     found = []
-    if ours.lost > loop.lost:
-        found.append(f"saved steps lost: {ours.lost}, the loop {loop.lost}")
-    if ours.again > loop.again:
+    if lost > loop.lost:
+        found.append(f"saved steps lost: {lost}, the loop {loop.lost}")
+    if ours.again > loop.again and loop.finished:
         found.append(f"trained again after its end: {ours.again}, the loop {loop.again}")
     if ours.astray > loop.astray:
         found.append(f"begun from another run's checkpoint: {ours.astray}, the loop {loop.astray}")

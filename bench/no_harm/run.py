@@ -94,9 +94,12 @@ class Side:
             command = [sys.executable, str(habits.HERE / "trainer.py"), str(file)]
             subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home, env=env, start_new_session=True)
 
-    def verdict(self, until_s: float) -> judge.Verdict:
+    def verdict(self, until_s: float, other: Side | None = None) -> judge.Verdict:
+        """`other`: only while both had the same faults."""
         second = {line.rest[1]: "second" for line in judge.lines(self.second_truth) if line.word == "saved"}
-        found = judge.judge(self.habits, judge.lines(self.truth, until_s), self.foreign | second)
+        truth = judge.lines(self.truth, until_s)
+        truth = truth if other is None else judge.shared(truth, judge.lines(other.truth, until_s))
+        found = judge.judge(self.habits, truth, self.foreign | second)
         found.ended = self.ended.is_set()
         return found
 
@@ -128,9 +131,10 @@ class Loop(threading.Thread):
                 self._over.wait(1.0)
 
     def _newest(self) -> str:
-        """What `ls -t` shows first, once this training has saved: its user begins without a checkpoint."""
-        side = self._side
-        if not any(line.word == "saved" for line in judge.lines(side.truth)):
+        """What `ls -t` shows first; but a user who sees files beyond the target begins without a checkpoint."""
+        side, older = self._side, self._side.habits["older"]
+        beyond = older and max(older["steps"]) > side.habits["target"] and side.habits["config"].get("target_steps")
+        if beyond and not any(line.word == "saved" for line in judge.lines(side.truth)):
             return ""
         found = [path for path in glob.glob(side.pattern()) if not os.path.islink(path)]
         times = []
@@ -238,13 +242,13 @@ class Run:
         self._note_ended()
         rows = []
         for ours, loop in zip(self.ours, self.loops, strict=True):
-            name = f"p{ours.number}"
-            ext, plain = ours.verdict(self.until_s), loop.verdict(self.until_s)
+            name, plain = f"p{ours.number}", loop.verdict(self.until_s)
+            ext, common = (ours.verdict(self.until_s, loop if both else None) for both in (False, True))
             mine = [fact for fact in facts if fact["program"] == name]
             ext.fruitless = judge.fruitless(mine, judge.lines(ours.truth, self.until_s))
             rows.append({
-                "program": name, "phase": self.phases.get(name, {}).get("phase", "?"), "harms": judge.harms(ext, plain),
-                "better": judge.is_better(ext, plain), "ours": vars(ext), "loop": vars(plain),
+                "program": name, "phase": self.phases.get(name, {}).get("phase", "?"),
+                "harms": judge.harms(ext, plain, common.lost), "better": judge.is_better(ext, plain), "ours": vars(ext), "loop": vars(plain),
                 "says": [ext.text(), plain.text()],
                 "habits": {key: value for key, value in ours.habits.items() if key not in ("ck", "truth")},
             })  # fmt: skip
