@@ -192,7 +192,11 @@ def _new_gaps(context: DecisionContext, fact: facts.OffsiteCopied) -> object:
 
 _ROWS: Final = (
     _Row(facts.Resumed, "checkpoint", CRITICAL, _starts_over),
-    _Row(facts.StartsFrom, "checkpoint", CRITICAL, lambda context, fact: fact.stale or _starts_over(context, fact)),
+    _Row(
+        facts.StartsFrom, "checkpoint", CRITICAL,
+        lambda context, fact: fact.stale or fact.odd or _starts_over(context, fact),
+    ),
+    _Row(facts.CheckpointsOdd, "checkpoint", WARNING),
     _Row(
         facts.SpawnFailed, "breaker", CRITICAL, _lacks_command,
         lambda _, fact: f"{fact.why}; it ran before, so it is tried again",

@@ -34,11 +34,11 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
             why = f"begins again from nothing, although there was {there_was}; {why}"
     if item.left:
         why += f"; not set aside: {', '.join(item.left)}"
-    why += f"; {own.stale}" if own.stale else ""
+    why += "".join(f"; {said}" for said in (own.stale, own.odd) if said)
     context.record(
         facts.StartsFrom(
             why, item.program, item.token, own.path, own.step, _past(context, own.saved_at_s), own.size_bytes, own.torn,
-            own.sure, item.left, own.error, own.spare, own.stale,
+            own.sure, item.left, own.error, own.spare, own.stale, own.odd,
         )
     )  # fmt: skip
 
@@ -103,6 +103,8 @@ def first_steps(program: Program, attempt: Attempt, sample: Sample) -> tuple[int
 def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnCheckpoint) -> None:
     """Record that a newer checkpoint was found, or that no checkpoint came for too long."""
     program, attempt = context.present(name)
+    if own.odd and not own.error and (key := f"odd {own.odd}") not in attempt.reports:
+        context.record(facts.CheckpointsOdd(own.odd, name, attempt.token, key))
     if own.error or attempt.ready_at_s is None or _waits_for_resume(program, attempt):
         return
     if _is_newer(program, own):

@@ -748,6 +748,13 @@ class StartsFrom(AttemptFact):
     error: str = ""  # why the look failed; the other fields are then meaningless
     spare: str = ""  # the newest whole one that is older
     stale: str = ""  # a file of the script that names one that was set aside, and what to write into it
+    odd: str = ""  # something about its checkpoints that needs a look
+
+
+class CheckpointsOdd(AttemptFact):
+    """Something about a script's own checkpoints needs a look: another writer, file name, or unit of their numbers."""
+
+    key: str
 
 
 class CheckpointSeen(AttemptFact):

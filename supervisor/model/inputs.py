@@ -55,6 +55,7 @@ class OwnCheckpoint(Record):
     error: str = ""  # why the look failed; the other fields are then meaningless
     spare: str = ""  # the newest whole one that is older, as a start's look finds it; empty: there is none
     put_back: bool = False  # it was torn or gone, and is the copy that extralife keeps
+    odd: str = ""  # something about its checkpoints that needs a look, as a sentence (`whose_checkpoint.py`)
     stale: str = ""  # a file of the script that names one that was set aside, and what to write into it; empty: none
 
 

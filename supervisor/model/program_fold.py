@@ -281,7 +281,7 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, stop=Stop(reason, at_s, grace_s))
         case facts.KillIntended() if attempt.stop is not None:
             return replace(attempt, stop=replace(attempt.stop, killed_at_s=at_s))
-        case facts.Reported(key=key):
+        case facts.Reported(key=key) | facts.CheckpointsOdd(key=key):
             return replace(attempt, reports=(*attempt.reports, key))
         case _:
             return _ailing(attempt, at_s, fact)

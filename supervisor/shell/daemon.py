@@ -280,7 +280,9 @@ class Daemon:
                 LocalEvidence(paths, local.attempt, inbox, system_clock).take,
             )  # fmt: skip
         launcher, probes = adapters.launcher, adapters.probes
-        own = OwnCheckpoints(adapters.paths, system_clock, inbox, KeptCopies(), put_back, shared=settings.remote)
+        own = OwnCheckpoints(
+            adapters.paths, system_clock, inbox, KeptCopies(), put_back, figures.shown, shared=settings.remote
+        )
         gpu = NvmlGpu(
             doing=probes.doing, awaited=lambda: any(each.gpu_lost for each in loop.state.programs.values())
         )  # fmt: skip

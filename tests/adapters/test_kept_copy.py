@@ -120,6 +120,21 @@ def test_one_written_just_before_a_kill_stays_until_starts_die_of_it(script: Scr
     assert script.starts(doubt_from_wall_s=time.time() - 60.0).sure, "a copy is whole, whatever its time"
 
 
+def test_one_that_was_set_aside_on_trial_comes_back_in_place_of_the_copy(script: Script) -> None:
+    script.starts(killed=False)
+    last = plain(script.work / "last.pt", -1.0)
+    script.looks_until("last.pt")
+    plain(last, 0.0).write_bytes(b"newer bytes")
+    assert script.starts("last.pt").put_back
+    assert last.read_bytes() == b"some bytes"
+    assert script.starts(back=(str(last),)).path == str(last)
+    assert last.read_bytes() == b"newer bytes"
+    script.starts("last.pt")
+    plain(last, 0.0).write_bytes(b"newest bytes")
+    script.starts(back=(str(last),))
+    assert last.read_bytes() == b"newest bytes", "the trial has saved"
+
+
 def test_one_that_its_script_replaces_by_a_rename_is_whole_also_just_before_a_kill(script: Script) -> None:
     script.starts(killed=False)
     for _ in range(2):

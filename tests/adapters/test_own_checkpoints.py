@@ -524,6 +524,9 @@ def test_the_last_whole_one_is_never_set_aside(tmp_path: Path, daemon: Daemon) -
     saved(tmp_path / "step=100.pt").write_bytes(b"PK\x03\x04")
     found = daemon.begins(to_start(spec(tmp_path), "t", (path,)))
     assert (found.found.path, found.found.spare, found.left) == (path, "", (path,))
+    saved(Path(path)).write_bytes(b"PK\x03\x04")
+    found = daemon.begins(to_start(spec(tmp_path), "t", (path,)))
+    assert (found.found.path, found.left, Path(path).exists()) == ("", (), False), "a torn one kills each start"
 
 
 @pytest.mark.parametrize(

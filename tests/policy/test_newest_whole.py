@@ -129,7 +129,9 @@ TRIED = Intervention(ASIDE, 0.0)
 @pytest.mark.parametrize(
     ("suspicion", "named", "slow", "done", "verdict"),
     [
-        ({"deaths": 2, "torn": True, "spare": True}, True, True, 0, Verdict.KEEP),
+        ({"deaths": 2, "torn": True, "spare": True}, False, True, 0, Verdict.KEEP),
+        ({"deaths": 1, "torn": True, "spare": True}, True, True, 0, Verdict.SET_ASIDE),  # two signs
+        ({"deaths": 2, "spare": True}, True, True, 0, Verdict.KEEP),
         ({"torn": True, "spare": True}, False, False, 0, Verdict.SET_ASIDE),
         ({"torn": True}, False, False, 0, Verdict.SET_ASIDE),  # it kills each start, so to begin anew loses nothing
         ({"cut": True}, False, False, 0, Verdict.SET_ASIDE),

@@ -166,6 +166,12 @@ class FigureReader:
         item = self._watches(program, token)
         return None if item is None else item.reading
 
+    def shown(self, program: str) -> Figures | None:
+        """The newest known figures of the program's newest attempt; None: nothing is known."""
+        with self._guard:
+            item = self._watched.get(program)
+        return None if item is None or item.reading is None else item.reading.figures
+
     def _watches(self, program: str, token: str) -> _Watched | None:
         with self._guard:
             item = self._watched.get(program)

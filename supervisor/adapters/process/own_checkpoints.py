@@ -17,6 +17,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import stat
 import threading
 import time
@@ -39,8 +40,10 @@ from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.policy.worker import newest_whole
+from supervisor.policy.worker.figures import Figures
 from supervisor.policy.worker.newest_whole import TORN, UNKNOWN, WHOLE, Candidate
 from supervisor.policy.worker.step_in_name import StepRule, parsed
+from supervisor.policy.worker.whose_checkpoint import Shown
 from supervisor.ports import Clock, Inbox, ahead_s
 from supervisor.records import Record
 from workers import contract
@@ -205,6 +208,45 @@ def _newest_first(place: Place, paths: list[str], budget: Budget, noted: Noted) 
     return _ordered(place, real, noted.starts)
 
 
+def _ours(rows: list[_Row], noted: Noted, shown: Shown | None) -> tuple[list[_Row], str]:
+    """(The checkpoints without those of others, a sentence about the newest of these)."""
+    if shown is None:
+        return rows, ""
+    limit, first_s = shown.limit([step for _, step, _ in rows if step is not None]), (*noted.starts, time.time())[0]
+    why = [
+        "" if step is None else shown.foreign(step, limit, before_first=written_s < first_s) for _, step, written_s in rows
+    ]
+    said = next((f"{row[0]} is not of this training: {clause}" for row, clause in zip(rows, why, strict=True) if clause), "")
+    odd = said and f"{said}; it is left where it is, and no start gets it"
+    return [row for row, said in zip(rows, why, strict=True) if not said], odd
+
+
+def _other_name(
+    place: Place, paths: list[str], newest: list[_Row], starts: Sequence[float], now_wall_s: float | None
+) -> str:
+    """A sentence if the attempt writes beside the newest checkpoint, and no longer to a name that the pattern matches.
+
+    `now_wall_s`: it still runs; then it has some time for its first checkpoint.
+    """
+    if not newest or not starts or (now_wall_s is not None and now_wall_s - starts[-1] < _MOST_S):
+        return ""
+    path = Path(place.base, newest[0][0])
+    matched = {f"{place.base}/{each}" for each in paths}
+    with contextlib.suppress(OSError):
+        since_s, least_bytes = max(_written_s(str(path)), starts[-1]), path.stat().st_size / 2
+        if since_s > starts[-1]:
+            return ""
+        with os.scandir(path.parent) as entries:
+            for entry in entries:
+                if entry.path in matched or entry.name.startswith(".") or Path(entry.name).suffix != path.suffix:
+                    continue
+                found = entry.stat(follow_symlinks=False)
+                if found.st_mtime > since_s and found.st_size >= least_bytes:
+                    beside = f"{path} is not written any more, and {entry.name} beside it is newer"
+                    return f"{beside}: set checkpoint_glob so that it matches both"
+    return ""
+
+
 def _written_s(path: str) -> float:
     """When a file, or an entry of a directory, was last written. Raises OSError if it is gone."""
     found, times = os.lstat(path), list[int]()
@@ -225,11 +267,13 @@ class Noted(Record):
 
     `doubts`: the checkpoints that an end may have cut, each with the inodes and times of its files when an attempt began.
     `ahead`: those with a time in the future, from before the clock was set back: that time, and a likely one in the past.
+    `shown`: what the output of earlier attempts has shown.
     """
 
     starts: tuple[float, ...] = ()
     doubts: dict[str, Any] = field(default_factory=dict)
     ahead: dict[str, tuple[float, float]] = field(default_factory=dict)
+    shown: Shown = field(default_factory=Shown)
 
 
 def noted_of(place: Place) -> Noted:
@@ -242,7 +286,7 @@ def noted_of(place: Place) -> Noted:
         body = body if isinstance(body, dict) else {"starts": body or ()}  # an earlier version wrote the starts alone
         past = tuple(at_s for each in body["starts"] if (at_s := float(each)) <= now_wall_s)
         ahead = {path: (float(at_s), float(real_s)) for path, (at_s, real_s) in body.get("ahead", {}).items()}
-        return Noted(past, dict(body.get("doubts", {})), ahead)
+        return Noted(past, dict(body.get("doubts", {})), ahead, Shown(**body.get("shown", {})))
     return Noted()
 
 
@@ -250,7 +294,7 @@ def _state_of(files: _Files) -> list[list[int]]:
     return [[each.inode, each.written_ns] for each in files]
 
 
-def _note_start(place: Place, doubtful: dict[str, Any], ahead: dict[str, tuple[float, float]]) -> None:
+def _note_start(place: Place, doubtful: dict[str, Any], ahead: dict[str, tuple[float, float]], shown: Shown) -> None:
     """Record that an attempt begins now."""
     path, noted = Path(place.run_dir, _STARTS_FILE), noted_of(place)
     doubts = [*(noted.doubts | doubtful).items()][-_MOST_STARTS:]  # also one that is set aside, and may come back
@@ -259,7 +303,8 @@ def _note_start(place: Place, doubtful: dict[str, Any], ahead: dict[str, tuple[f
         make_dir(path.parent)  # the first start comes before its run directory
         os.utime(path.parent)
         starts = [*noted.starts, path.parent.stat().st_mtime][-_MOST_STARTS:]
-        body = json.dumps({"starts": starts, "doubts": dict(doubts), "ahead": dict(newest)}).encode()
+        kept = {"before": shown.before, "target": shown.target, "counts_steps": shown.counts_steps}
+        body = json.dumps({"starts": starts, "doubts": dict(doubts), "ahead": dict(newest), "shown": kept}).encode()
         durable.replace(path, body, aside=path.with_suffix(contract.TMP_SUFFIX))
     except OSError as error:
         log.warning("start_not_noted", path=str(path), error=str(error))
@@ -325,16 +370,23 @@ class Scanner:
 
     def scan(
         self, place: Place, budget: Budget, *, now_wall_s: float, running: bool, doubt_from_wall_s: float | None = None,
-        spare: bool = False, without: Collection[str] = (),
+        spare: bool = False, without: Collection[str] = (), shown: Shown | None = None,
     ) -> Result:  # fmt: skip
-        """Scan the place once, `without` these paths, and look for a `spare` one too. Raises Unanswered."""
+        """Scan the place once, `without` these paths, and look for a `spare` one too. Raises Unanswered.
+
+        By what the output has `shown`, the checkpoints of others are left out.
+        """
         try:
             found = _find(place, budget)
             paths = [path for path in found.paths if f"{place.base}/{path}" not in without]
             whole, looked, noted = 0, list[Candidate](), noted_of(place)
             noted.ahead.update(self.ahead)
-            newest, self.ahead = _newest_first(place, paths, budget, noted)[:_MOST_LOOKED_AT], noted.ahead
-            for path, step, written_s in _with_steps(place, newest, noted.starts):
+            newest, self.ahead = _newest_first(place, paths, budget, noted), noted.ahead
+            newest, odd = _ours(newest, noted, shown)
+            newest = newest[:_MOST_LOOKED_AT]
+            if place.rule.file:
+                newest, odd = _ours(_with_steps(place, newest, noted.starts), noted, shown)
+            for path, step, written_s in newest:
                 known = self._of(place, path, budget)
                 if known is None:
                     continue
@@ -357,7 +409,11 @@ class Scanner:
         self.known = {path: known for path, known in self.known.items() if path in {row[0] for row in newest}}
         gap_s = newest_whole.usual_gap_s([each[2] for each in newest])
         saving_since_s = now_wall_s - _SAVING_S if running else None
-        return Result(place, tuple(looked), len(found.paths), found.links, found.unread, gap_s, saving_since_s, noted.starts)
+        odd = odd or _other_name(place, found.paths, newest, noted.starts, now_wall_s if running else None)
+        return Result(
+            place, tuple(looked), len(found.paths), found.links, found.unread, gap_s, saving_since_s, noted.starts, odd,
+            shown is None or shown.counts_steps is not False,
+        )  # fmt: skip
 
     def _of(self, place: Place, path: str, budget: Budget) -> _Known | None:
         full = f"{place.base}/{path}"
@@ -421,6 +477,8 @@ class Result(Record):
     gap_s: float | None = None
     saving_since_wall_s: float | None = None  # a later file may be a save in progress; None: no program saves
     starts: tuple[float, ...] = ()
+    odd: str = ""
+    has_steps: bool = True  # the numbers of the checkpoints are steps
 
     def age(self, each: Candidate) -> Any:
         return newest_whole.order(each.step, each.written_wall_s, each.path, self.starts)
@@ -438,7 +496,11 @@ class Result(Record):
         choice, base = self.choice, self.place.base
         found, torn = choice.start if start else choice.newest, choice.torn
         sure = choice.start is choice.newest and not self.unread
-        out = OwnCheckpoint(sure=sure, note=self._note(choice, start=start), interval_s=self.gap_s)
+        odd = self.odd
+        if found is not None and found.step is not None and not self.has_steps:
+            numbers = f"the numbers of its checkpoints, as in {found.path}, are not the steps that its output shows"
+            odd, found = odd or f"{numbers}: set checkpoint_step", replace(found, step=None)
+        out = OwnCheckpoint(sure=sure, note=self._note(choice, start=start), interval_s=self.gap_s, odd=odd)
         if torn is not None:
             out = replace(out, torn=f"{base}/{torn.path}")
         if found is None:
@@ -490,14 +552,18 @@ def set_aside(base: str, path: str) -> str:
         return str(Path(path).with_name(checkpoints.rename_aside(fd, name, f".{name}")))
 
 
-def put_back(base: str, path: str) -> None:
-    """Undo `set_aside`, unless there is a new one of that name. Raises OSError or ValueError."""
+def put_back(copy: KeptCopy | None, base: str, path: str) -> None:
+    """Undo `set_aside`, unless a new one has that name; the `copy` that was put there goes. Raises OSError, ValueError."""
     fd, name = parent_below(base, path)
     with held(fd):
         asides = asides_of(fd, name)
-        if asides and not os.path.lexists(f"{base}/{path}"):
-            os.rename(asides[-1], name, src_dir_fd=fd, dst_dir_fd=fd)
-            os.fsync(fd)
+        is_copy = copy is not None and copy.is_of(f"{base}/{path}")
+        if not asides or (os.path.lexists(f"{base}/{path}") and not is_copy):
+            return
+        if is_copy and stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
+            shutil.rmtree(name, dir_fd=fd)
+        os.rename(asides[-1], name, src_dir_fd=fd, dst_dir_fd=fd)
+        os.fsync(fd)
 
 
 def asides_of(directory: int | str, name: str) -> list[str]:
@@ -541,6 +607,10 @@ def newer_than(place: Place, path: str, budget: Budget) -> list[str]:
     """The checkpoints that are newer than this one, the newest last. Raises Unanswered, OSError."""
     paths = [each[0] for each in _all_newest_first(place, budget)]
     return list(reversed(paths[: paths.index(path)])) if path in paths else []
+
+
+def _is_whole(found: OwnCheckpoint) -> bool:
+    return found.path != "" and found.sure
 
 
 def _each_of(place: Place, paths: tuple[str, ...], rename: Callable[[str, str], object]) -> tuple[str, ...]:
@@ -623,6 +693,9 @@ class _Watched:
     guard: threading.Lock = field(default_factory=threading.Lock)  # held by the thread that scans
     due_s: float = 0.0
     began_s: float | None = None
+    shown: Shown | None = None  # None: not read yet from the record of the starts
+    marks: tuple[tuple[float, int], ...] = ()  # (journal time, step) as shown lately
+    fresh: bool = False  # the attempt began without a checkpoint
     reported: OwnCheckpoint | None = None
     result: Result | None = None
     copying: threading.Lock = field(default_factory=threading.Lock)  # held while its copy is made or put back
@@ -636,11 +709,15 @@ class OwnCheckpoints:
 
     def __init__(
         self, paths: Paths, clock: Clock, inbox: Inbox, keeper: Keeper,
-        put_back: Callable[[Paths, str, Place], None] = lambda *_: None, *, shared: bool = False,
+        put_back: Callable[[Paths, str, Place], None] = lambda *_: None,
+        figures: Callable[[str], Figures | None] = lambda _: None, *, shared: bool = False,
     ) -> None:  # fmt: skip
-        """`put_back` puts a program's checkpoint from a copy off the box into place; OSError: it is not in place yet."""
+        """`put_back` puts a program's checkpoint from a copy off the box into place; OSError: it is not in place yet.
+
+        `figures`: what the output of a program has shown.
+        """
         self._paths, self._clock, self._inbox, self._keeper, self._put_back = paths, clock, inbox, keeper, put_back
-        self._shared = shared
+        self._figures, self._shared = figures, shared
         self._watched: dict[str, _Watched] = {}
         self._guard = threading.Lock()
         self._tasks = Tasks("checkpoints")
@@ -650,6 +727,12 @@ class OwnCheckpoints:
         watched = self._of(spec)
         if watched is None:
             return None
+        figures = self._figures(spec.name)
+        if figures is not None and figures.steps is not None:
+            shown, target = watched.shown or noted_of(watched.place).shown, spec.figures.target_steps or figures.target
+            first, marks = (*figures.first_steps, None)[0], figures.marks
+            watched.shown = replace(shown, first=first, steps=figures.steps, target=target or shown.target)
+            watched.marks = marks
         now_s = time.monotonic()
         began_s = watched.began_s
         if began_s is None and now_s >= watched.due_s:
@@ -673,7 +756,8 @@ class OwnCheckpoints:
         began_s = time.monotonic()
         try:
             with watched.guard:
-                found, before = self._look(watched, running=True), watched.reported
+                found, before = self._look(watched, running=True, shown=watched.shown), watched.reported
+                self._sight(watched)
                 self._copy_if_due(watched)
                 found = replace(found, note=found.note or watched.no_copy)
                 # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
@@ -684,6 +768,16 @@ class OwnCheckpoints:
             took_s = time.monotonic() - began_s
             watched.due_s = began_s + max(_LOOK_S, took_s / _LOOK_SHARE)
             watched.began_s = None
+
+    def _sight(self, watched: _Watched) -> None:
+        """Note which step was shown when the newest checkpoint was written."""
+        newest = None if watched.result is None else watched.result.choice.newest
+        if newest is None or newest.step is None or watched.shown is None or not watched.fresh:
+            return
+        at_s = newest.written_wall_s - ahead_s(self._clock)
+        steps = [step for mark_s, step in watched.marks if mark_s <= at_s + _SAME_S]
+        if steps and watched.marks[0][0] < at_s:
+            watched.shown = watched.shown.saw(newest.step, steps[-1])
 
     def _copy_if_due(self, watched: _Watched) -> None:
         """Begin to copy the newest checkpoint if its script may write over it, and nothing else would be left.
@@ -767,7 +861,9 @@ class OwnCheckpoints:
                     with contextlib.suppress(OSError):
                         found = replace(found, stale=stale_name(found.path))
                     watched.reported = found
-                    _note_start(watched.place, watched.scanner.cut(result), watched.scanner.ahead)
+                    watched.fresh = not found.path
+                    watched.shown = (watched.shown or noted_of(watched.place).shown).begins()
+                    _note_start(watched.place, watched.scanner.cut(result), watched.scanner.ahead, watched.shown)
                     done.set_result((found, left))
                 except Exception as error:  # noqa: BLE001  it is raised below
                     done.set_exception(error)
@@ -793,10 +889,14 @@ class OwnCheckpoints:
         """Set aside and put back. Returns what is found then, and the paths that are still to be set aside."""
         place, left = watched.place, tuple(path for path in command.aside if os.path.lexists(path))
         kept = self._keeper.of(place)
-        _each_of(place, command.back, put_back)
-        look = functools.partial(self._look, watched, running=False, start=True, doubt_from_wall_s=command.doubt_from_wall_s)
+        _each_of(place, command.back, functools.partial(put_back, kept))
+        shown = watched.shown or noted_of(place).shown
+        shown = replace(shown, target=command.spec.figures.target_steps or shown.target)
+        look = functools.partial(
+            self._look, watched, running=False, start=True, doubt_from_wall_s=command.doubt_from_wall_s, shown=shown
+        )
         spare = kept is not None and kept.path in left and not kept.is_of(kept.path)
-        if left and (spare or look(without=left).path or not look().sure):  # never the last whole one
+        if left and (spare or look(without=left).path or not _is_whole(look())):  # never the last whole one
             left = _each_of(place, left, set_aside)
         if command.from_step is not None:
             try:

@@ -9,8 +9,8 @@ upload after the last step), and a checkpoint that is set aside for these costs 
 2. A crash or a stall counts against the suspect if the attempt made no step (`BLAMED`). Nobody's SIGKILL, no lack of memory
    and no reboot counts.
 3. After `poison_deaths` of them the suspect is set aside (renamed) if something shows that it is the cause: it is torn, an
-   end may have cut it (`newest_whole.py`), or the last output names it or a function that loads. Without that it stays.
-   It is tried once the program is in slow retry, if an older one is whole.
+   end may have cut it (`newest_whole.py`), or the last output names it or a function that loads. Two of these signs need
+   one death. Without a sign it stays. It is tried once the program is in slow retry, if an older one is whole.
 4. One is never set aside if the attempt that wrote it died in the same way: that one had not loaded it.
 5. One that may be whole is set aside on trial. If the program dies without it too, it is put back. After two trials
    without effect (`intervention.py`) no other one is tried, and a person gets an alert.
@@ -106,7 +106,8 @@ def judge(most_deaths: int, suspicion: Suspicion, done: tuple[Intervention, ...]
     """The verdict after a death. `named`: its last output names the suspect; `slow`: the program is in slow retry."""
     may, spare = may_repeat(done, ASIDE), suspicion.spare
     idle = not suspicion.tried and (suspicion.innocent or not suspicion.path or not may)
-    if idle or suspicion.deaths < most_deaths:
+    needed = 1 if named and (suspicion.torn or suspicion.cut) else most_deaths
+    if idle or suspicion.deaths < needed:
         return Verdict.KEEP
     proven = bool(suspicion.path) and not suspicion.innocent and (suspicion.torn or suspicion.cut or named)
     if suspicion.tried:

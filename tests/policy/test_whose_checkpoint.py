@@ -1,0 +1,70 @@
+"""Whether a checkpoint is one of this training, by its number."""
+
+from __future__ import annotations
+
+import pytest
+
+from supervisor.policy.worker.whose_checkpoint import Shown
+
+
+def seen(*sightings: tuple[int, int]) -> bool | None:
+    shown = Shown()
+    for number, step in sightings:
+        shown = shown.saw(number, step)
+    return shown.counts_steps
+
+
+@pytest.mark.parametrize(
+    ("sightings", "counts"),
+    [
+        (((40, 41), (80, 80)), True),
+        (((40, 41), (40, 60)), None),  # one checkpoint, seen twice
+        (((1, 9), (2, 9)), None),
+        (((5, 1200), (6, 1320)), False),  # epochs
+        (((4000, 1000), (8000, 2000)), False),  # frames
+        (((40, 41), (10_040, 80)), None),  # another writer
+        (((40, 41), (10_040, 80), (80, 81), (120, 120)), True),
+    ],
+)
+def test_whether_numbers_count_the_shown_steps(sightings: tuple[tuple[int, int], ...], counts: bool | None) -> None:
+    assert seen(*sightings) is counts
+
+
+COUNTS = Shown(steps=343, counts_steps=True)
+OWN = (200, 240, 280, 320)
+
+
+@pytest.mark.parametrize(
+    ("shown", "number", "before_first", "foreign"),
+    [
+        (COUNTS, 10_120, False, True),
+        (COUNTS, 2 * 343 + 80, False, False),
+        (COUNTS, 2 * 343 + 81, False, True),
+        (Shown(before=5000, first=2500, steps=4000, counts_steps=True), 10_120, False, True),
+        (
+            Shown(before=5000, first=0, steps=343, counts_steps=True),
+            10_120,
+            False,
+            False,
+        ),  # it may count from 0 in each attempt
+        (Shown(steps=343), 10_120, False, False),
+        (Shown(steps=343, counts_steps=False), 10_120, False, False),
+        (Shown(counts_steps=True), 10_120, False, False),
+        (Shown(target=1000), 5000, True, True),
+        (Shown(target=1000), 5000, False, False),
+        (Shown(target=1000), 1000, True, False),
+        (Shown(target=1000, counts_steps=False), 5000, True, False),
+        (Shown(), 5000, True, False),
+    ],
+)
+def test_whose_it_is(shown: Shown, number: int, before_first: bool, foreign: bool) -> None:
+    limit = shown.limit((*OWN, number))
+    assert bool(shown.foreign(number, limit, before_first=before_first)) is foreign
+
+
+def test_a_restart_adds_what_an_attempt_has_shown() -> None:
+    assert Shown(first=1, steps=300).begins() == Shown(before=300)
+    assert Shown().begins() == Shown()
+    assert Shown(before=300).total == 300
+    assert Shown().total is None
+    assert Shown(steps=10, counts_steps=True).limit((15,)) == 20
