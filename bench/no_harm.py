@@ -35,6 +35,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=5.0, help="of each seed, if trainings still run then")
     parser.add_argument("--pick", type=int, nargs="+", default=[], metavar="N", help="only these trainings of the seed")
     parser.add_argument("--keep", action="store_true", help="keep the files of each run, as those of a harmful one are")
+    parser.add_argument("--hasty", action="store_true", help="evaluations are longer than [stall] slow_restart_s")
     parser.add_argument("--list", action="store_true", help="print the habits, and end")
     parser.add_argument("--json", default=str(ROOT / "bench" / "results" / "no_harm.json"))
     return parser.parse_args()
@@ -65,8 +66,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def one_seed(seed: int, args: argparse.Namespace) -> list[dict[str, Any]]:
-    began_s = time.monotonic()
-    run, rows = Run(habits.draw(seed, args.trainers), args.pick, mounts=os.geteuid() == 0), []
+    began_s, drawn = time.monotonic(), habits.draw(seed, args.trainers, hasty=args.hasty)
+    run, rows = Run(drawn, args.pick, mounts=os.geteuid() == 0, hasty=args.hasty), []
     try:
         run.play(args.minutes)
         rows = run.results()
@@ -94,7 +95,7 @@ def main() -> int:
     drawn = random.SystemRandom().randrange(1, 10**6) if args.seed is None else args.seed
     seeds = range(int(first), int(last or first) + 1) if args.seeds else [drawn]
     if args.list:
-        for number, each in enumerate(habits.draw(seeds[0], args.trainers)):
+        for number, each in enumerate(habits.draw(seeds[0], args.trainers, hasty=args.hasty)):
             print(f"p{number}", short({"habits": each}))
         return 0
     rows = [row for seed in seeds for row in one_seed(seed, args)]

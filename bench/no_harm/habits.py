@@ -29,9 +29,10 @@ PLAIN: dict[str, Any] = {  # of a training that does nothing special
 SHOWN = ("shows", "fmt", "way", "name", "keep", "keep_by", "chooses", "on_bad", "launcher", "end", "on_term")  # in the table
 
 
-def draw(seed: int, count: int) -> list[dict[str, Any]]:
-    """The habits of `count` trainings; each depends on the seed and its own number only."""
-    return [_one(random.Random(f"{seed} {number}"), f"s{seed}n{number}", number) for number in range(count)]
+def draw(seed: int, count: int, *, hasty: bool = False) -> list[dict[str, Any]]:
+    """The habits of `count` trainings; each depends on the seed and its own number only. `hasty`: all evaluate for long."""
+    drawn = [_one(random.Random(f"{seed} {number}"), f"s{seed}n{number}", number) for number in range(count)]
+    return [each | {"eval_every": 500, "eval_s": 55} for each in drawn] if hasty else drawn
 
 
 def _one(r: random.Random, run: str, number: int) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def _one(r: random.Random, run: str, number: int) -> dict[str, Any]:
         "target": target, "until": until, "more": r.choice([0, 0, every]), "saves_last": r.random() < 0.85,
         "shows": r.choice(["step", "step", "anew", "bar", "epoch_bar", "epochs", "iterations", "loss", "none"]),
         "says_target": r.random() < 0.5, "prints": r.choice([1, 5, 5, 25, 50]),
-        "nan_steps": r.choice([0, 0, 0, 300, 600]), "nan_again": r.random() < 0.5,
+        "nan_steps": r.choice([0, 0, 0, 0, 300, 600, 1400]), "nan_again": r.random() < 0.5,
         "eval_every": r.choice([0, 0, 500, 700]), "eval_s": r.choice([4, 9, 20]), "eval_idle": r.random() < 0.4,
         "end": r.choice(["ok"] * 8 + ["segv", "abort", "raise", "hang", "code", "slow"]),
         "says_end": r.choice(["training finished", "Done.", "Saved the model to out/final", ""]),

@@ -188,8 +188,11 @@ def fruitless(facts: list[dict[str, Any]], truth: list[Line]) -> list[str]:
     return found
 
 
-def harms(ours: Verdict, loop: Verdict, lost: int) -> list[str]:
-    """In what extralife did worse than the plain loop with the same habits and faults; `lost` while both had the same."""
+def harms(ours: Verdict, loop: Verdict, lost: int, *, spared: int = 0) -> list[str]:
+    """In what extralife did worse than the plain loop with the same habits and faults.
+
+    `lost`: steps, while both had the same faults; `spared`: ends by extralife that its settings ask for.
+    """
     found = []
     if lost > loop.lost:
         found.append(f"saved steps lost: {lost}, the loop {loop.lost}")
@@ -197,7 +200,7 @@ def harms(ours: Verdict, loop: Verdict, lost: int) -> list[str]:
         found.append(f"trained again after its end: {ours.again}, the loop {loop.again}")
     if ours.astray > loop.astray:
         found.append(f"begun from another run's checkpoint: {ours.astray}, the loop {loop.astray}")
-    if ours.interrupted > loop.interrupted:
+    if ours.interrupted > loop.interrupted + spared:
         found.append(f"ended by extralife: {ours.interrupted}, the loop {loop.interrupted}")
     if loop.finished and not ours.finished:
         found.append("does not finish, the loop does")

@@ -22,6 +22,7 @@ from no_harm import formats, habits, judge
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "NO_HARM_RUN"
 DISK_KIB = 4096
+HASTY = "[stall]\nslow_for_s = 2.0\nslow_restart_s = 8.0\nslow_restart_every_s = 5.0"  # shorter than an evaluation
 _POLL_S = 0.2
 
 
@@ -147,7 +148,8 @@ class Loop(threading.Thread):
 class Run:
     """One seed: all trainings on both sides. `picked`: numbers of the only ones that take part."""
 
-    def __init__(self, drawn: list[dict[str, Any]], picked: list[int], *, mounts: bool, stall: str = "") -> None:
+    def __init__(self, drawn: list[dict[str, Any]], picked: list[int], *, mounts: bool, hasty: bool = False) -> None:
+        self._hasty = hasty
         self.directory = Path(tempfile.mkdtemp(prefix="xl-noharm-"))
         self.short = Path(tempfile.mkdtemp(prefix="xl-", dir="/dev/shm"))
         numbers = picked or list(range(len(drawn)))
@@ -159,7 +161,7 @@ class Run:
         self.daemon: subprocess.Popen[bytes] | None = None
         self.config = self.directory / "extralife.toml"
         text = f'[daemon]\nstate_dir = "{self.directory}/state"\nruntime_dir = "{self.short}"\n'
-        text += f"[level]\nslots = {len(numbers)}\n{stall}\n"
+        text += f"[level]\nslots = {len(numbers)}\n{HASTY if hasty else ''}\n"
         text += "\n".join(habits.section(f"p{each.number}", each.habits, each.file, each.home) for each in self.ours)
         self.config.write_text(text)
 
@@ -247,9 +249,9 @@ class Run:
             mine = [fact for fact in facts if fact["program"] == name]
             ext.fruitless = judge.fruitless(mine, judge.lines(ours.truth, self.until_s))
             rows.append({
-                "program": name, "phase": self.phases.get(name, {}).get("phase", "?"),
-                "harms": judge.harms(ext, plain, common.lost), "better": judge.is_better(ext, plain), "ours": vars(ext), "loop": vars(plain),
-                "says": [ext.text(), plain.text()],
+                "program": name, "phase": self.phases.get(name, {}).get("phase", "?"), "better": judge.is_better(ext, plain),
+                "harms": judge.harms(ext, plain, common.lost, spared=2 * self._hasty),
+                "ours": vars(ext), "loop": vars(plain), "says": [ext.text(), plain.text()],
                 "habits": {key: value for key, value in ours.habits.items() if key not in ("ck", "truth")},
             })  # fmt: skip
         return rows
