@@ -24,6 +24,7 @@ MARK = "NO_HARM_RUN"
 DISK_KIB = 4096
 HASTY = "[stall]\nslow_for_s = 2.0\nslow_restart_s = 8.0\nslow_restart_every_s = 5.0"  # shorter than an evaluation
 _POLL_S = 0.2
+_STATUS_S = 4.0
 
 
 class Side:
@@ -41,7 +42,7 @@ class Side:
         self.file.write_text(json.dumps(self.habits))
         self.foreign: dict[str, str] = {}
         self.mounted = drawn["small_disk"] and mounts and self._mount()
-        self._done = 0
+        self._read = self.saves = 0
         self.ended = threading.Event()
         (self.home / "ck").mkdir(exist_ok=True)
         if drawn["older"]:
@@ -67,10 +68,15 @@ class Side:
         return str(self.home / self.habits["config"].get("checkpoint_glob", "ck/*"))
 
     def new_faults(self) -> list[dict[str, Any]]:
-        """The faults that the training has logged since the last call, and that it cannot do by itself."""
-        done = [int(line.rest[0]) for line in judge.lines(self.truth) if line.word == "fault"]
-        new, self._done = done[self._done :], len(done)
-        return [self.habits["faults"][number] for number in new]
+        """The faults in the log since the last call. Counts the saves, too."""
+        with contextlib.suppress(FileNotFoundError), self.truth.open("rb") as file:
+            file.seek(self._read)
+            whole = file.read().rpartition(b"\n")[0]
+            self._read += len(whole) + bool(whole)
+            rows = [line.split() for line in whole.decode().splitlines()]
+            self.saves += sum(row[1] == "saved" for row in rows)
+            return [self.habits["faults"][int(row[2])] for row in rows if row[1] == "fault"]
+        return []
 
     def fill(self, for_s: float) -> None:
         """Fill the small disk for some seconds."""
@@ -187,7 +193,7 @@ class Run:
         self.start_daemon()
         for side in self.loops:
             Loop(side, self.env, self.over).start()
-        began_s, seconds, away_until_s = time.monotonic(), set[Path](), 0.0
+        began_s, seconds, away_until_s, asks_s = time.monotonic(), set[Path](), 0.0, 0.0
         while True:
             time.sleep(_POLL_S)
             now_s = time.monotonic()
@@ -200,22 +206,19 @@ class Run:
                         self.daemon.wait()
                         self.daemon, away_until_s = None, now_s + 0.5 + (side.number % 4)
                 second = side.habits["second"]
-                if second and side.home not in seconds and self._saves(side) >= second["after"]:
+                if second and side.home not in seconds and side.saves >= second["after"]:
                     seconds.add(side.home)
                     side.start_second(self.env)
             if self.daemon is None and now_s >= away_until_s:
                 self.start_daemon()
-            if int(now_s) % 3 == 0:
+            if now_s >= asks_s:
                 self._note_ended()
+                asks_s = now_s + _STATUS_S
             pairs = list(zip(self.ours, self.loops, strict=True))
             if all(ours.ended.is_set() and loop.ended.is_set() for ours, loop in pairs) or now_s - began_s > minutes * 60.0:
                 waits = now_s - began_s < minutes * 60.0 + 60.0
                 if not (waits and any(loop.ended.is_set() and not ours.ended.is_set() for ours, loop in pairs)):
                     return
-
-    @staticmethod
-    def _saves(side: Side) -> int:
-        return sum(line.word == "saved" for line in judge.lines(side.truth))
 
     def _note_ended(self) -> None:
         """A program that is DONE has ended for extralife; this alone is asked of it."""
