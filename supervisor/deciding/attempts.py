@@ -330,7 +330,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
         reason = f"ended within {span(spec.start_s or 0.0)} of its start" if early else "ended, but `restart` is always"
         verdict = Diagnosis("ended", counted=early, why=f"{reason}: {verdict.why}")
-    before = context.state
+    before, saved = context.state, _has_saved(context, name, ending)
     context.record(
         facts.Exited(
             verdict.why + _remains(verdict, attempt, ending),
@@ -339,14 +339,14 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, ending.steps is None and steps is not None,
             None if ending.ckpt_at_s is None else min(context.now_s, ending.ckpt_at_s), early,
             mean_return=None if watch is None else watch.sample.figures.get("mean_return"),
-            trained=has_trained(context, name, ending),
+            trained=has_trained(context, name, ending), saved=saved,
         )
     )  # fmt: skip
     for note in context.hooks("ended"):
         note(context, name, ending, before)
     context.memory = context.memory.forget(name)
     context.command(commands.Forget(name, attempt.token))
-    _follow(context, name, attempt, ending, verdict)
+    _follow(context, name, attempt, ending, verdict, saved=saved)
 
 
 def had_finished(context: DecisionContext, name: str, ending: Ending, *, sudden: bool) -> bool:
@@ -418,6 +418,17 @@ def _saved_end(context: DecisionContext, name: str, target: int | None) -> bool 
     return wrote if saves else None
 
 
+def _has_saved(context: DecisionContext, name: str, ending: Ending) -> bool:
+    """Whether the present attempt has written a checkpoint beyond the one that it began with."""
+    program, attempt = context.present(name)
+    step = furthest(ending.ckpt_step, program.ckpt_step)
+    began = attempt.from_step if attempt.resumed_step is None else attempt.resumed_step
+    if step is not None and began is not None:
+        return step > began
+    wrote_s = ending.ckpt_at_s if program.ckpt_at_s is None else program.ckpt_at_s
+    return wrote_s is not None and wrote_s > attempt.intended_at_s and has_trained(context, name, ending)
+
+
 def has_trained(context: DecisionContext, name: str, ending: Ending) -> bool:
     """Whether the present attempt has shown more than one step."""
     watch = context.memory.watch(name, context.present(name)[1].token)
@@ -434,7 +445,9 @@ def _is_early(
     return restart.is_early(lived_s=lived_s, start_s=spec.start_s, start_retries=spec.start_retries)
 
 
-def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis) -> None:
+def _follow(
+    context: DecisionContext, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis, *, saved: bool
+) -> None:
     spec = context.settings.program(name)
     if attempt.stop is not None and verdict.cause == "stopped":
         _after_stop(context, name, attempt.stop)
@@ -461,7 +474,7 @@ def _follow(context: DecisionContext, name: str, attempt: Attempt, ending: Endin
         why = f"{verdict.why}; `restart` says never: it starts again with `supervisorctl start`"
         context.record(facts.NotRestarted(why, name))
     elif verdict.counted:
-        _after_death(context, name, verdict, attempt, ending)
+        _after_death(context, name, verdict, attempt, ending, saved=saved)
     else:
         context.give_up(name, verdict.why)
 
@@ -494,7 +507,9 @@ _AFTER_STOP = {
 }
 
 
-def _after_death(context: DecisionContext, name: str, verdict: Diagnosis, attempt: Attempt, ending: Ending) -> None:
+def _after_death(
+    context: DecisionContext, name: str, verdict: Diagnosis, attempt: Attempt, ending: Ending, *, saved: bool
+) -> None:
     """Apply the remedy for this death, then ask the restart policy when to try again."""
     hopeless = remedy(context, name, attempt, ending, verdict)
     if hopeless:
@@ -516,7 +531,7 @@ def _after_death(context: DecisionContext, name: str, verdict: Diagnosis, attemp
         return
     after = restart.after_death(
         context.settings.restart, now_s=context.now_s, deaths_s=program.deaths_s, streak=program.streak,
-        openings=program.openings,
+        openings=program.openings, saved=saved,
     )  # fmt: skip
     why = f"{verdict.why}; {after.why}"
     context.record(facts.BackedOff(why, name, context.now_s + after.delay_s, after.delay_s, after.slow))

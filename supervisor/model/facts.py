@@ -1004,6 +1004,7 @@ class Exited(AttemptFact):
     early: bool = False  # it ended before it counted as started, and has `start_retries` (`policy/worker/restart.py`)
     mean_return: float | None = None  # as last reported
     trained: bool = False  # it has made a step
+    saved: bool = False  # it has written a checkpoint beyond the one that it began with
 
 
 class BackedOff(ProgramFact):

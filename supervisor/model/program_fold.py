@@ -340,6 +340,8 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     if not fact.counted:
         return program
     blamed = fact.cause in BLAMED
+    if fact.saved:  # each such attempt brings the training forward
+        program = replace(program, deaths_s=(), death_resumes=(), openings=0)
     return replace(
         program, died_after_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None,
         deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],

@@ -272,7 +272,7 @@ class Daemon:
         else:
             local = self._local = LocalLauncher(
                 paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last,
-                lambda name: own.last(loop.settings.program(name)),
+                lambda name, *end: own.last(loop.settings.program(name), *end),
             )  # fmt: skip
             looks = LocalProbes(paths, system_clock, notify_sockets, groups, newest_own, figures)
             adapters = ProgramAdapters(

@@ -92,7 +92,7 @@ def kept_outside(journal, every):
     found = Digest(pile)
     for number, each in enumerate(journal, 1):
         found.add(each)
-        if number % every == 0:
+        if number % every == 0 or number == len(journal):
             pile.put(found.seal())
             found = Digest.of_json(json.loads(json.dumps(found.as_json())), pile, rows_of(journal))
     return found, pile

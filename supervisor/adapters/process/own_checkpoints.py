@@ -808,12 +808,21 @@ class OwnCheckpoints:
             watched.copy_due_s = time.monotonic() + (time.monotonic() - began_s) / _COPY_SHARE
             watched.copying.release()
 
-    def last(self, spec: ProgramSpec | None) -> OwnCheckpoint | None:
-        """The newest one of a script that has just ended; None: not known, or its own check may take long."""
+    def last(self, spec: ProgramSpec | None, success: bool, shown: Figures) -> OwnCheckpoint | None:
+        """The newest one of a script that has just ended; None: not known, or its own check may take long.
+
+        Only a `success` without a step and an end at its target depend on it: no other next start has to wait for this.
+        """
+        at_end = spec is not None and shown.is_at(spec.figures.target_steps)
         watched = None if spec is None or spec.checkpoint_check else self._of(spec)
-        if watched is None:
+        if watched is None or not (at_end or (success and shown.steps is None)):
             return None
-        found = self._look(_Watched(watched.place), running=False, budget=Budget(time.monotonic() + _MOST_LAST_S))
+        doubt_s = newest_whole.doubt_from_wall_s(
+            "done" if success else "crash", by_itself=success, ended_wall_s=time.time(), last_sign_wall_s=None
+        )
+        found = self._look(
+            _Watched(watched.place), running=False, budget=Budget(time.monotonic() + _MOST_LAST_S), doubt_from_wall_s=doubt_s
+        )
         return None if found.error else found
 
     def _look(

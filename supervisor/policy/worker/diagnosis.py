@@ -15,7 +15,8 @@ The rule, first match wins:
 | code 69 from a program of the contract | `no_gpu` | no: it [waits for its GPU](../box/lost_gpu.py) |
 | code 65 from a program of the contract | `diverged` | yes: [rolled back](divergence.py) |
 | it ran out of memory | `out_of_memory`, `cuda_out_of_memory`, `oom_killed` | yes: [a smaller batch](out_of_memory.py) |
-| a signal | `crash`, or `killed` for SIGKILL and SIGTERM that extralife did not send | yes |
+| a signal that somebody sends (`SENT`), or a shell's code for it, 128 + n | `killed` | yes |
+| any other signal | `crash` | yes |
 | any other code | `crash` | yes |
 | no code, no signal | `lost` | yes |
 
@@ -37,6 +38,8 @@ from supervisor.records import Record
 from workers.contract import EXIT_CONFIG, EXIT_DIVERGED, EXIT_FENCED, EXIT_LEFT, EXIT_NO_GPU, EXIT_NO_MEMORY
 
 NO_GPU: Final = "no_gpu"
+SENT: Final = frozenset({signals.SIGKILL, signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGQUIT})
+_SHELL: Final = 128  # a shell adds this to the signal that killed its command
 
 
 class Diagnosis(Record):
@@ -74,8 +77,11 @@ def diagnose(
     out = _out_of_memory(code, signal, last_lines, contract=contract, oom_kill=oom_kill)
     if out is not None:
         return out
-    if signal in {signals.SIGKILL, signals.SIGTERM}:
+    if signal in SENT:
         return Diagnosis("killed", counted=True, why=f"{how}, which extralife did not send")
+    if code is not None and code - _SHELL in SENT:
+        why = f"{how}: a process of it was killed by {signal_name(code - _SHELL)}, which extralife did not send"
+        return Diagnosis("killed", counted=True, why=why)
     if signal is not None or code is not None:
         return Diagnosis("crash", counted=True, why=_with_last(how, last_lines))
     return Diagnosis("lost", counted=True, why=how)

@@ -88,6 +88,7 @@ _UNITS: Final = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _GAMES: Final = 100
 _PACE_S: Final = 60.0
+_END: Final = 0.99  # share of a target that is its end: a script may show its last step before it
 _ABANDONED_S: Final = 1800.0
 _DRAWN_S: Final = 10.0
 _MOST: Final = 2.0**63
@@ -189,6 +190,11 @@ class Figures(Record):
     bar: Bar | None = None  # the one whose steps count
     other_bar: Bar | None = None  # the newest other one
     drawn: int | None = None  # target of the bar that was drawn last
+
+    def is_at(self, target: int | None) -> bool:
+        """Whether the steps have come to the target, or to the one that the output itself shows."""
+        target = target or (self.target if self.bar is None else self.bar.target)
+        return self.steps is not None and target is not None and self.steps >= _END * target
 
     @property
     def rate(self) -> float | None:
