@@ -75,7 +75,7 @@ def judge(habits: dict[str, Any], truth: list[Line], foreign: dict[str, str]) ->
     """`foreign`: digests of checkpoints that other runs wrote, with the run."""
     found, files = Verdict(), Files(habits)
     saved = step = 0
-    last, by_fault = "", False
+    last, by_fault, stuck = "", False, False
     for line in truth:
         match line.word:
             case "starts":
@@ -105,7 +105,9 @@ def judge(habits: dict[str, Any], truth: list[Line], foreign: dict[str, str]) ->
                 found.finished += 1
                 step = max(step, int(line.rest[0]))
         files.note(line)
-        last = line.word
+        last, stuck = line.word, line.word == "unreadable" or (stuck and line.word == "starts")
+    if stuck:  # no start can load it
+        found.lost += saved
     found.taken += files.missing(set(foreign))
     return found
 
