@@ -74,6 +74,8 @@ def one_seed(seed: int, args: argparse.Namespace) -> list[dict[str, Any]]:
     finally:
         keep = args.keep or not rows or any(row["harms"] for row in rows)
         run.close(keep=keep)
+    for each in run.ends:
+        print(each)
     for row in rows:
         row["seed"] = seed
         word = "HARM" if row["harms"] else "better" if row["better"] else ""

@@ -165,6 +165,7 @@ class Run:
         self.over = threading.Event()
         self.until_s = float("inf")
         self.daemon: subprocess.Popen[bytes] | None = None
+        self.ends: list[str] = []  # of the daemon, without a fault
         self.config = self.directory / "extralife.toml"
         text = f'[daemon]\nstate_dir = "{self.directory}/state"\nruntime_dir = "{self.short}"\n'
         text += f"[level]\nslots = {len(numbers)}\n{HASTY if hasty else ''}\n"
@@ -209,6 +210,9 @@ class Run:
                 if second and side.home not in seconds and side.saves >= second["after"]:
                     seconds.add(side.home)
                     side.start_second(self.env)
+            if self.daemon is not None and self.daemon.poll() is not None:
+                self.ends.append(f"the daemon ended by itself with {self.daemon.returncode} at {time.strftime('%T')}")
+                self.daemon = None
             if self.daemon is None and now_s >= away_until_s:
                 self.start_daemon()
             if now_s >= asks_s:

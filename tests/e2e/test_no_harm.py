@@ -10,7 +10,13 @@ from no_harm.habits import PLAIN
 from no_harm.run import Run
 
 KILLED_AFTER_SAVES = {"at": "after", "nth": 3, "steps": 10, "do": "kill"}
-GONE_MOUNT = {"start": 2, "for_s": 5, "after_s": 0.1, "loaded": True, "says": "[Errno 2] No such file or directory: '/mnt/data'"}
+GONE_MOUNT = {
+    "start": 2,
+    "for_s": 5,
+    "after_s": 0.1,
+    "loaded": True,
+    "says": "[Errno 2] No such file or directory: '/mnt/data'",
+}
 TRAININGS: dict[str, dict[str, Any]] = {
     "unknown format by rename": {"fmt": "binary", "way": "hidden", "faults": [KILLED_AFTER_SAVES]},
     "unknown format, given": {"fmt": "text", "name": "m_{step}", "keep": 1, "chooses": "given", "faults": [KILLED_AFTER_SAVES]},
@@ -49,6 +55,7 @@ def test_extralife_never_keeps_less_than_a_restart_loop_does() -> None:
         rows = run.results()
     finally:
         run.close(keep=False)
-    harms = {name: row["harms"] + row["says"] for name, row in zip(TRAININGS, rows, strict=True) if row["harms"]}
-    assert not harms
+    harms = [f"{name}: {row['harms']} {row['says']}" for name, row in zip(TRAININGS, rows, strict=True) if row["harms"]]
+    assert not harms, "\n".join(harms)
+    assert not run.ends
     assert sum(row["loop"]["finished"] > 0 for row in rows) >= len(rows) - 1, "the loops have trained, too"
