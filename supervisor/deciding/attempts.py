@@ -317,9 +317,9 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     ended_at_s = None if ending.ended_at_s is None else max(attempt.intended_at_s, min(context.now_s, ending.ended_at_s))
     time_spent.record_end(context, *context.present(name), ending, ended_at_s)
     watch = context.memory.watch(name, attempt.token)
-    own = ending.own or (None if watch is None else watch.sample.own)
-    if own is not None:
-        own_checkpoints.note_last(context, name, own)
+    for own in (None if watch is None else watch.sample.own, ending.own):
+        if own is not None:
+            own_checkpoints.note_last(context, name, own)
     accounted = context.state.oom_kills
     if not ending.oom_own:
         killed = verdict.cause == out_of_memory.OOM_KILLED
@@ -401,11 +401,20 @@ def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagno
         ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
         reason_line.unhandled(ending.last_lines), bar, ending.shown.laps,
         min(abs(after - before) for before, after in pairwise(shown)) if len(shown) == resume_step.FIRSTS else 0,
-        _saved_end(context, name, target), in_save(ending.last_lines), attempt.at_exit,
-        program.suspicion.is_as_before(verdict.why) and not has_trained(context, name, ending),
+        _untrained(context, name, ending), _saved_end(context, name, target), in_save(ending.last_lines), attempt.at_exit,
+        program.suspicion.is_as_before(verdict.why) and not (
+            has_trained(context, name, ending) or _has_saved(context, name, ending)
+        ),
         says_done(ending.last_lines),
     )  # fmt: skip
     return course, steps
+
+
+def _untrained(context: DecisionContext, name: str, ending: Ending) -> str:
+    """The checkpoint with which a first attempt began that made no step and wrote none; empty: it is another one, or has."""
+    program, attempt = context.present(name)
+    idle = attempt.number == 1 and program.ckpt_path == attempt.from_path and not has_trained(context, name, ending)
+    return attempt.from_path or "" if idle else ""
 
 
 def _saved_end(context: DecisionContext, name: str, target: int | None) -> bool | None:

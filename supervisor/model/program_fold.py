@@ -11,6 +11,7 @@ from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
 from supervisor.model.state import Attempt, MemoryPeak, Program, State, Stop
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, is_at_exit, short_ends
 from supervisor.policy.worker.intervention import MOST_FRUITLESS, Intervention, helped, noted
+from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.restart import MOST_DEATHS
 from supervisor.policy.worker.stall import SILENT
 from supervisor.policy.worker.suspects import ASIDE, BLAMED
@@ -318,6 +319,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     ended_at_s = stamped.at_s if fact.ended_at_s is None else fact.ended_at_s
     ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, ended_at_s - attempt.ready_at_s)
     exact = fact.cause != "reboot" and not fact.at_least
+    at = furthest(program.steps, program.ckpt_step) if fact.steps is None else fact.steps
     if fact.steps is None:  # an attempt that restored nothing leaves the position as it was
         exact = program.steps_exact and attempt.resumed_step is None
     program = replace(
@@ -328,7 +330,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
         early_ends=program.early_ends + 1 if fact.early else 0,
         mean_return=program.mean_return if fact.mean_return is None else fact.mean_return,
-        short_ends=short_ends(program.short_ends, fact.steps) if fact.cause == "left" and fact.steps else program.short_ends,
+        short_ends=short_ends(program.short_ends, at) if fact.cause == "left" and at is not None else program.short_ends,
     )  # fmt: skip
     if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):
         program = replace(  # None: its age is unknown. The time of the previous checkpoint would be wrong.

@@ -75,6 +75,7 @@ class Script:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 55.0)
     monkeypatch.setattr(own_checkpoints, "_LOOK_S", 0.0)
+    monkeypatch.setattr(own_checkpoints, "_SOON_S", 0.0)
     monkeypatch.setattr(own_checkpoints, "_LOOK_SHARE", 1e9)
     monkeypatch.setattr(own_checkpoints, "_COPY_SHARE", 1e9)
     monkeypatch.setattr(newest_whole, "_SETTLED_S", 0.0)

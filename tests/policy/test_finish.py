@@ -47,6 +47,8 @@ STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator)
         (DONE, Course(95, 100, exception="E"), "done", "finished, exit code 0"),
         (DONE, Course(exception="ValueError: x"), "done",
          "finished, exit code 0, but its output ends with an exception (behind a pipe, set -o pipefail): ValueError: x"),
+        (DONE, Course(5000, untrained="ck/5000"), "done",
+         "finished, exit code 0; nothing was trained: it began with ck/5000, from before its first start (is that of this training?)"),
         (DONE, Course(signal="SIGTERM"), "left", "asked to leave from outside (SIGTERM): exit code 0"),
         (DONE, Course(ended=("aws s3 sync(7)",), grace_s=30.0), "done",
          "exit code 0; ended after 30s: aws s3 sync(7); if that was the training, run it in the foreground: without &, nohup, setsid or tmux -d, and with exec in a shell script"),
@@ -68,6 +70,7 @@ STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator)
         (KILLED, Course(100, 100, saved=True), "done", f"finished at step 100 of 100, and died at its exit: {KILLED.why}"),
         (CRASH, Course(60, as_before=True, says_done=True), "done", "finished, as before, without a step: exit code 1"),
         (CRASH, Course(60, as_before=True), "crash", "exit code 1"),
+        (CRASH, Course(60, 100, as_before=True, says_done=True), "crash", "exit code 1"),
         (CRASH, Course(60, says_done=True), "crash", "exit code 1"),
         (HANG, Course(60, at_exit=True), "done", f"finished, but hung at its exit: {HANG.why}"),
         (HANG, Course(60, at_exit=True, exception="ValueError: x"), "stalled", HANG.why),
@@ -82,7 +85,7 @@ def test_the_verdict_on_an_end(verdict, course, cause, why):
     assert found.counted is (cause not in {"done", "stopped"})
     doubts = (
         "that was the training" in why, why.startswith("finished, exit code 0, but"), course.bar and "hung" in why,
-        "begins anew" in why, "died at its exit" in why and not course.saved, "as before" in why, course.at_exit and cause == "done",
+        "begins anew" in why, "nothing was trained" in why, "died at its exit" in why and not course.saved, "as before" in why, course.at_exit and cause == "done",
     )  # fmt: skip
     assert found.doubtful is any(doubts)
 

@@ -166,6 +166,7 @@ def test_a_checkpoint_is_innocent_if_the_attempt_that_wrote_it_died_of_the_same(
         "exit code 1: ConnectionError: 504", trained=False
     )
     assert (again.deaths, again.innocent) == (1, True)
+    assert not Suspicion("a", born="exit code 134").is_as_before("exit code 137")
     other = wrote.begins("new", torn=False, cut=False, spare=True, left=()).dies("exit code 1: KeyError: 'w'", trained=False)
     assert (other.deaths, other.innocent) == (1, False)
 
@@ -189,11 +190,12 @@ def test_deaths_after_a_step_do_not_count_against_a_checkpoint_nor_do_those_with
         ('  File "/home/me/train.py", line 12, in load_dataset', False),
         ('  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load', False),
         ("OSError: [Errno 98] Address already in use", False),
+        ("", False),  # only `resumed from` names it
         ("ImportError: libcuda.so.1: cannot open shared object file", False),
     ],
 )
 def test_what_an_output_says_about_a_checkpoint(line: str, named: bool) -> None:
-    assert names("/w/ck/global_step20", ("Traceback (most recent call last):", line)) is named
+    assert names("/w/ck/global_step20", ("resumed from ck/global_step20", "Traceback (most recent call last):", line)) is named
 
 
 @pytest.mark.parametrize(

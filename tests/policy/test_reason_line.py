@@ -24,6 +24,7 @@ REPORT = (
         (("cannot open x",), "cannot open x"),
         (("cannot open x", " 53%|##  | 32/60 [00:01<00:00, 28.95it/s]", "====="), "cannot open x"),
         (("=====",), "====="),
+        (("run.sh: line 3:  5001 Aborted      python t.py", "    5002 Done      | tee -a run.log"), "run.sh: line 3:  5001 Aborted      python t.py"),
         (("\x1b[31mcannot open x\x1b[0m", "\x1b[A"), "cannot open x"),
         (("ValueError: bad", "wandb: View run at"), "ValueError: bad"),
         ((" 45%|#  | 27/60 [00:01]Traceback (most recent call last):", "  File x", "queue.Empty", "bye"), "queue.Empty"),

@@ -37,10 +37,12 @@ from supervisor.adapters.threads import Tasks
 from supervisor.files import held, text
 from supervisor.formats import span
 from supervisor.model.commands import Spawn
-from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
+from supervisor.model.inputs import CheckpointsFound, Ending, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.policy.worker import newest_whole
+from supervisor.policy.worker.diagnosis import SENT
 from supervisor.policy.worker.figures import Figures
+from supervisor.policy.worker.finish import in_save
 from supervisor.policy.worker.newest_whole import TORN, UNKNOWN, WHOLE, Candidate
 from supervisor.policy.worker.step_in_name import StepRule, parsed
 from supervisor.policy.worker.whose_checkpoint import Shown
@@ -51,6 +53,7 @@ from workers import contract
 log = structlog.get_logger()
 
 _LOOK_S: Final = 10.0
+_SOON_S: Final = 1.0
 _LOOK_SHARE: Final = 0.02
 _MOST_S: Final = 60.0  # of one scan, without the program's own check
 _MOST_ENTRIES: Final = 300_000
@@ -412,7 +415,7 @@ class Scanner:
         odd = odd or _other_name(place, found.paths, newest, noted.starts, now_wall_s if running else None)
         return Result(
             place, tuple(looked), len(found.paths), found.links, found.unread, gap_s, saving_since_s, noted.starts, odd,
-            shown is None or shown.counts_steps is not False,
+            shown is None or shown.counts_steps is not False, tuple(newest),
         )  # fmt: skip
 
     def _of(self, place: Place, path: str, budget: Budget) -> _Known | None:
@@ -479,6 +482,7 @@ class Result(Record):
     starts: tuple[float, ...] = ()
     odd: str = ""
     has_steps: bool = True  # the numbers of the checkpoints are steps
+    rows: tuple[_Row, ...] = ()  # the newest ones, also those that were not looked at
 
     def age(self, each: Candidate) -> Any:
         return newest_whole.order(each.step, each.written_wall_s, each.path, self.starts)
@@ -766,18 +770,22 @@ class OwnCheckpoints:
                     watched.reported = found
         finally:
             took_s = time.monotonic() - began_s
-            watched.due_s = began_s + max(_LOOK_S, took_s / _LOOK_SHARE)
+            # Of a single checkpoint that is written over, each state is worth a copy before the next one.
+            at_risk = watched.result is not None and watched.result.matches <= 1
+            watched.due_s = began_s + max(_SOON_S if at_risk else _LOOK_S, took_s / _LOOK_SHARE)
             watched.began_s = None
 
     def _sight(self, watched: _Watched) -> None:
-        """Note which step was shown when the newest checkpoint was written."""
-        newest = None if watched.result is None else watched.result.choice.newest
-        if newest is None or newest.step is None or watched.shown is None or not watched.fresh:
+        """Note which steps were shown when the checkpoints of an attempt that began from nothing were written."""
+        result, shown = watched.result, watched.shown
+        if result is None or not result.starts or shown is None or shown.counts_steps is not None or not watched.fresh:
             return
-        at_s = newest.written_wall_s - ahead_s(self._clock)
-        steps = [step for mark_s, step in watched.marks if mark_s <= at_s + _SAME_S]
-        if steps and watched.marks[0][0] < at_s:
-            watched.shown = watched.shown.saw(newest.step, steps[-1])
+        for _, number, written_s in sorted(result.rows, key=lambda row: row[2]):
+            at_s = written_s - ahead_s(self._clock)
+            steps = [step for mark_s, step in watched.marks if mark_s <= at_s + _SAME_S]
+            if number is not None and steps and written_s >= result.starts[-1]:
+                shown = shown.saw(number, steps[-1])
+        watched.shown = shown
 
     def _copy_if_due(self, watched: _Watched) -> None:
         """Begin to copy the newest checkpoint if its script may write over it, and nothing else would be left.
@@ -808,17 +816,18 @@ class OwnCheckpoints:
             watched.copy_due_s = time.monotonic() + (time.monotonic() - began_s) / _COPY_SHARE
             watched.copying.release()
 
-    def last(self, spec: ProgramSpec | None, success: bool, shown: Figures) -> OwnCheckpoint | None:
+    def last(self, spec: ProgramSpec | None, ending: Ending, shown: Figures) -> OwnCheckpoint | None:
         """The newest one of a script that has just ended; None: not known, or its own check may take long.
 
-        Only a `success` without a step and an end at its target depend on it: no other next start has to wait for this.
+        Only a success without a step and an end at its target depend on it: no other next start has to wait for this.
         """
         at_end = spec is not None and shown.is_at(spec.figures.target_steps)
         watched = None if spec is None or spec.checkpoint_check else self._of(spec)
-        if watched is None or not (at_end or (success and shown.steps is None)):
+        if watched is None or not (at_end or (ending.code == 0 and shown.steps is None)):
             return None
+        cut = ending.signal in SENT or in_save(ending.last_lines)  # else it had returned from its last write
         doubt_s = newest_whole.doubt_from_wall_s(
-            "done" if success else "crash", by_itself=success, ended_wall_s=time.time(), last_sign_wall_s=None
+            "killed" if cut else "done", by_itself=not cut, ended_wall_s=time.time(), last_sign_wall_s=None
         )
         found = self._look(
             _Watched(watched.place), running=False, budget=Budget(time.monotonic() + _MOST_LAST_S), doubt_from_wall_s=doubt_s

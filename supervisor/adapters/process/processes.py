@@ -282,7 +282,7 @@ class LocalLauncher:
         self, paths: Paths, boot_id: str, inbox: Inbox, clock: Clock, groups: cgroups.Cgroups = cgroups.NONE,
         adopted_orphans: orphans.Orphans = orphans.NONE,
         shown: Callable[[str, str, float, tuple[int, int]], Figures] = lambda *_: Figures(),
-        own: Callable[[str, bool, Figures], OwnCheckpoint | None] = lambda *_: None,
+        own: Callable[[str, Ending, Figures], OwnCheckpoint | None] = lambda *_: None,
     ) -> None:  # fmt: skip
         """`shown`: the figures in an attempt's own output, `own`: its newest checkpoint; they may block for some seconds."""
         self._groups, self._orphans, self._shown = groups, adopted_orphans, shown
@@ -631,7 +631,7 @@ class LocalLauncher:
             return ending
         begin = (None, (0, 0)) if known is None else (known.start_ticks, known.logs_from)
         shown = self._shown(program, token, began_wall_s(begin[0]), begin[1])
-        return replace(ending, shown=shown, own=self._own(program, ending.code == 0, shown))
+        return replace(ending, shown=shown, own=self._own(program, ending, shown))
 
     @staticmethod
     def _reap_orphan(shim_pid: int, start_ticks: int) -> None:

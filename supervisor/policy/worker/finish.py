@@ -8,7 +8,7 @@ The rule for an end that extralife did not ask for, first match wins:
 | it hung, and its main thread was in the interpreter's exit, without an exception before | finished, and hung at its exit |
 | it died after it had resumed at its target, or there of `input()` without an answer | finished; the reason names it |
 | it crashed at its target, with a checkpoint of that step, or without checkpoints and not in a save | the same |
-| it died like the attempt before, made no step since, and says that it has finished | the same |
+| without a target: it died like the attempt before, made no step since, and says that it has finished | the same |
 | a success code below 90 % of its target or at no known step, after an exception or `Killed` | a crash behind a pipe |
 | a success code (`done_codes`) below 90 % of its target, and one more step was due | asked to leave from outside: a death |
 | the same by a step that fell back twice, as one of an epoch does | finished; doubtful: `target_steps` does not fit it |
@@ -67,7 +67,7 @@ _MOST_LAPS: Final = 2  # one may be a rollback of its own
 _NO_WORK_S: Final = 1.0  # a command that leaves this soon has done nothing itself
 _LAUNCH_S: Final = 30.0  # a launcher may load modules and activate an environment first
 _LAST_GAP: Final = 0.01  # share of the target: one that counts from 0 shows 59 of 60 at its end
-_SAYS_DONE: Final = re.compile(r"\b(?:finished|completed?|done|train_runtime)\b", re.IGNORECASE)
+_SAYS_DONE: Final = re.compile(r"\b(?:finished|completed?|train_runtime)\b", re.IGNORECASE)
 _SAVES: Final = re.compile(r'File ".*", line \d+, in \w*(?:save|dump|write|checkpoint)', re.IGNORECASE)
 _AT_EXIT: Final = re.compile(r"\b(?:_shutdown|_python_exit|_exit_function|_run_finalizers|_exitfunc)\b")
 BACKGROUND, ENDED = "background", "ended"  # what remained after the grace of a clean end
@@ -90,6 +90,7 @@ class Course(Record):
     bar: Bar | None = None  # the progress bar that alone shows the target
     laps: int = 0  # how often its step fell to less than half: it counts the steps of an epoch
     apart: int = 0  # the least distance between its first three steps; 0: unknown
+    untrained: str = ""  # without a step, the first attempt had begun with this checkpoint, which was there before
     saved: bool | None = None  # its newest checkpoint is of its last step; None: it has no checkpoints
     in_save: bool = False  # it died within a function that saves
     at_exit: bool = False  # while it hung, its main thread was in the interpreter's exit
@@ -112,7 +113,8 @@ class Course(Record):
         crashed = cause == "crash" and self.saved is None and not self.in_save
         if self._is_at_end() and (crashed or (self.saved and cause in {"crash", "killed"})):
             return "and died at its exit", not self.saved or self.exception != ""
-        return ("as before, without a step" if cause == "crash" and self.as_before and self.says_done else ""), True
+        as_before = cause == "crash" and self.as_before and self.says_done and self.target is None
+        return "as before, without a step" if as_before else "", True
 
     def _is_at_end(self) -> bool:
         if self.steps is None or self.target is None or (self.bar is not None and self.bar.is_part):
@@ -164,6 +166,9 @@ class Course(Record):
             why = f"{how}{where}; ended after {span(self.grace_s)}: {', '.join(self.ended)}"
             unseen = self.steps is None  # nothing shows that the command has trained
             return replace(verdict, why=f"{why}; if that was the training, {REMEDY}" if unseen else why, doubtful=unseen)
+        if self.untrained and self.target is None:
+            why = f"{verdict.why}; nothing was trained: it began with {self.untrained}, from before its first start"
+            return replace(verdict, why=f"{why} (is that of this training?)", doubtful=True)
         if self.steps is not None and (self.decided or self.target is None):
             more = ", by its own decision" if self.decided else "; its target is not known (target_steps)"
             verdict = replace(verdict, why=f"{verdict.why}{where or f' at step {self.steps:,}'}{more}")

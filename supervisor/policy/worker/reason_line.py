@@ -38,6 +38,7 @@ _ITS_SIGNAL: Final = re.compile(r"\s*traceback\s*:\s*(Signal .*)")
 _KILLED: Final = re.compile(
     r"(\S+: (line \d+: )? *\d+ )?(Killed|Segmentation fault|Aborted|Bus error)( \(core dumped\)| {2}.*)?"
 )
+_JOB: Final = re.compile(r"(\S+: line \d+: )? *\d+ (Done|Exit \d+) .*")  # of a pipe in which another command died
 _BAR: Final = re.compile(r"\d+%\|.*\| *\d")
 _WORD: Final = re.compile(r"\w")
 
@@ -53,7 +54,7 @@ def find(lines: Sequence[str]) -> str:
     )
     own = [line for rank, line in found if rank == first_rank is not None] or ([] if signal is None else [signal])
     others = [line for _, line in found if not _OF_A_LAUNCHER.match(line)]
-    plain = [line.strip() for line in lines if line.strip()]
+    plain = [line.strip() for line in lines if line.strip() and not _JOB.fullmatch(line.strip())]
     spoken = [line for line in plain if _WORD.search(line) and not _BAR.search(line)]
     return next((kind[-1] for kind in (own, others, [line for _, line in found], spoken, plain) if kind), "")
 

@@ -31,15 +31,17 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from supervisor.policy.worker import reason_line
 from supervisor.policy.worker.intervention import Intervention, may_repeat
 from supervisor.records import Record, replace
 
 BLAMED: Final = frozenset({"crash", "stalled"})  # causes of an end (`diagnosis.py`) that may lie in a checkpoint
 ASIDE: Final = "aside"  # the kind of intervention
+_BEGINS: Final = "Traceback (most recent call last)"
 _FRAME: Final = re.compile(r'File "(?!<frozen).*", line \d+, in (\w+)')
 _LOADS: Final = frozenset("load loads restore resume deserialize unpickle pretrained read".split())
 _LOADS_ELSE: Final = frozenset("data dataset datasets config env module library".split())
-_NUMBERS: Final = re.compile(r"\d+")
+_NUMBERS: Final = re.compile(r"(?<!\d)(?<!exit code )\d+")
 
 
 class Suspicion(Record):
@@ -118,9 +120,14 @@ def judge(most_deaths: int, suspicion: Suspicion, done: tuple[Intervention, ...]
 
 
 def names(path: str, last_lines: Iterable[str]) -> bool:
-    """Whether the end of an output names a checkpoint, or its traceback a function that loads one, such as `load_model`."""
-    name = path.rpartition("/")[2]
-    return any((name and name in line) or ((frame := _FRAME.search(line)) and _loads(frame[1])) for line in last_lines)
+    """Whether an exception at the end of an output names a checkpoint, or a function that loads one, such as `load_model`.
+
+    Example: `resumed from ck/m_40.pt` before the traceback says nothing about m_40.pt.
+    """
+    name, lines = path.rpartition("/")[2], tuple(last_lines)
+    is_of_exception = (_BEGINS in line or _FRAME.search(line) or reason_line.exceptions((line,)) for line in lines)
+    at = next((at for at, is_one in enumerate(is_of_exception) if is_one), len(lines))
+    return any((name and name in line) or ((frame := _FRAME.search(line)) and _loads(frame[1])) for line in lines[at:])
 
 
 def _loads(function: str) -> bool:
