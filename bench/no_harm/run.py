@@ -43,6 +43,7 @@ class Side:
         self.foreign: dict[str, str] = {}
         self.mounted = drawn["small_disk"] and mounts and self._mount()
         self._read = self.saves = 0
+        self.second: subprocess.Popen[bytes] | None = None
         self.ended = threading.Event()
         (self.home / "ck").mkdir(exist_ok=True)
         if drawn["older"]:
@@ -99,7 +100,7 @@ class Side:
         file.write_text(json.dumps(own))
         with (self.home / "second.log").open("ab") as log:
             command = [sys.executable, str(habits.HERE / "trainer.py"), str(file)]
-            subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home, env=env, start_new_session=True)
+            self.second = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home, env=env, start_new_session=True)
 
     def verdict(self, until_s: float, other: Side | None = None) -> judge.Verdict:
         """`other`: only while both had the same faults."""
@@ -132,7 +133,9 @@ class Loop(threading.Thread):
                 process = subprocess.Popen(command, stdout=out, stderr=out, cwd=side.home, env=env, start_new_session=True)
                 while process.poll() is None and not self._over.wait(_POLL_S):
                     pass
-                if process.poll() == 0:
+                if process.poll() is None:
+                    process.kill()
+                if process.wait() == 0:
                     side.ended.set()
                     return
                 self._over.wait(1.0)
@@ -165,6 +168,7 @@ class Run:
         self.over = threading.Event()
         self.until_s = float("inf")
         self.daemon: subprocess.Popen[bytes] | None = None
+        self.threads: list[Loop] = []
         self.ends: list[str] = []  # of the daemon, without a fault
         self.config = self.directory / "extralife.toml"
         text = f'[daemon]\nstate_dir = "{self.directory}/state"\nruntime_dir = "{self.short}"\n'
@@ -193,7 +197,8 @@ class Run:
             raise SystemExit(f"the configuration is refused: {check.stdout}{check.stderr}")
         self.start_daemon()
         for side in self.loops:
-            Loop(side, self.env, self.over).start()
+            self.threads.append(Loop(side, self.env, self.over))
+            self.threads[-1].start()
         began_s, seconds, away_until_s, asks_s = time.monotonic(), set[Path](), 0.0, 0.0
         while True:
             time.sleep(_POLL_S)
@@ -265,6 +270,8 @@ class Run:
 
     def close(self, *, keep: bool) -> None:
         self.over.set()
+        for thread in self.threads:
+            thread.join()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.ctl("shutdown", timeout_s=90.0)
         if self.daemon is not None:
@@ -276,6 +283,8 @@ class Run:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.3)
         for side in (*self.ours, *self.loops):
+            if side.second is not None:
+                side.second.wait()
             if side.mounted:
                 subprocess.run(["umount", "-l", str(side.home / "ck")], check=False)
         shutil.rmtree(self.short, ignore_errors=True)

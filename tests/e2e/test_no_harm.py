@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from no_harm.habits import PLAIN
 from no_harm.run import Run
 
@@ -45,7 +44,7 @@ def test_extralife_never_keeps_less_than_a_restart_loop_does() -> None:
     globs = {"last": "ck/last*", "m_{step}": "ck/m_*", "epoch_{epoch}": "ck/epoch_*"}
     drawn = []
     for each in TRAININGS.values():
-        habits = PLAIN | {"every": 40, "target": 280, "until": 280, "step_s": 0.03} | each
+        habits = PLAIN | {"every": 40, "target": 280, "until": 280, "step_s": 0.02} | each
         pattern = r"step=(?P<step>\d+)" + (r"/(?P<target>\d+)" if habits["says_target"] else "")
         config = {"checkpoint_glob": globs[habits["name"]], "log_regex": pattern}
         drawn.append(habits | {"config": config if habits["shows"] == "step" else {"checkpoint_glob": "ck/last*"}})
