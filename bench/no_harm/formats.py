@@ -10,6 +10,7 @@ import os
 import pickle
 import re
 import struct
+import sys
 import zipfile
 
 SUFFIX = {
@@ -177,3 +178,7 @@ def load(path: str) -> dict[str, bytes]:
         with open(os.path.join(path, name) if name else path, "rb") as file:
             found[name] = file.read()
     return found
+
+
+if __name__ == "__main__":  # a `checkpoint_check`
+    read(sys.argv[1], load(sys.argv[2]))

@@ -23,7 +23,8 @@ PLAIN: dict[str, Any] = {  # of a training that does nothing special
     "on_full": "die", "save_s": 0.0, "step_s": STEP_S, "import_s": 0.0, "from": 0, "target": 1500, "until": 1500, "more": 0,
     "saves_last": True, "shows": "step", "says_target": False, "prints": 5, "nan_steps": 0, "nan_again": False,
     "eval_every": 0, "eval_s": 0, "eval_idle": False, "end": "ok", "says_end": "", "on_term": "default",
-    "launcher": "direct", "restarts": 0, "transient": None, "older": None, "second": None, "small_disk": False, "faults": [],
+    "launcher": "direct", "restarts": 0, "per_run": False, "cleans": False, "head_first": False, "linked": False,
+    "transient": None, "older": None, "second": None, "small_disk": False, "faults": [],
     "config": {"stop_grace_s": 10},
 }  # fmt: skip
 SHOWN = ("shows", "fmt", "way", "name", "keep", "keep_by", "chooses", "on_bad", "launcher", "end", "on_term")  # in the table
@@ -39,7 +40,7 @@ def _one(r: random.Random, run: str, number: int) -> dict[str, Any]:
     folder = r.random() < 0.25
     single = ["zip", "safetensors", "json", "text", "binary", "numpy", "pickle", "gzip"]
     fmt = r.choice(formats.FOLDERS) if folder else "torch" if number % 12 == 5 else r.choice(single)
-    every = r.choice([40, 80, 80, 150, 150, 300])
+    every = r.choice([10, 40, 80, 80, 150, 150, 300])
     numbered = folder or r.random() < 0.6
     if folder:
         name = r.choice(["checkpoint-{step}", "iter_{step:07d}", "ckpt/epoch_{epoch}", "last"])
@@ -55,15 +56,20 @@ def _one(r: random.Random, run: str, number: int) -> dict[str, Any]:
         way = r.choice(["direct", "rename", "rename"])
     else:
         way = r.choice(["rename", "rename", "hidden", "direct", "direct"] + ["rotate"] * (not numbered))
-    pointer = r.choice(["", "", "link", "text", "copy"]) if numbered and not names_anew else ""
-    pointer = "text" if folder and pointer == "copy" else pointer
-    choosers = ["own", "own", "given", "given"] + ["mtime"] * numbered + ["pointer"] * 2 * (pointer in ("link", "text"))
-    chooses = "mtime" if names_anew else r.choice(choosers)
+    per_run = not names_anew and r.random() < 0.15
+    pointer = r.choice(["", "", "link", "text", "copy", "hard"]) if numbered and not names_anew and not per_run else ""
+    pointer = "text" if folder and pointer in ("copy", "hard") else pointer
+    choosers = ["own", "own", "given", "given"] + ["mtime"] * (numbered or per_run)
+    choosers += ["pointer"] * 2 * (pointer in ("link", "text"))
+    chooses = "mtime" if names_anew or (per_run and numbered) else r.choice(choosers)
+    chooses = "given" if per_run and r.random() < 0.5 else chooses
     target = r.choice([1500, 2000, 2500])
     stops = r.random() < 0.12
     until = target * r.choice([5, 7, 9]) // 10 if stops else target
     habits = PLAIN | {
-        "run": run, "fmt": fmt, "name": name, "names_anew": names_anew, "way": way, "every": every,
+        "run": run, "per_run": per_run, "cleans": r.random() < 0.08, "head_first": r.random() < 0.3,
+        "linked": r.random() < 0.1,
+        "fmt": fmt, "name": name, "names_anew": names_anew, "way": way, "every": every,
         "epoch": every if "{epoch}" in name else r.choice([50, 100, 250]), "keep": r.choice([1, 1, 3, 3, 10, 0]),
         "keep_by": r.choice(["number", "number", "number", "metric"]), "prune_first": r.random() < 0.1,
         "pointer": pointer, "best": not folder and r.random() < 0.25, "chooses": chooses,
@@ -84,9 +90,9 @@ def _one(r: random.Random, run: str, number: int) -> dict[str, Any]:
             "start": r.choice([1, 2, 3]), "for_s": r.choice([4, 8, 15, 30, 50]), "after_s": r.choice([0.1, 1.0]),
             "loaded": r.random() < 0.4, "says": r.choice(TRANSIENT),
         }  # fmt: skip
-    if numbered and not names_anew and not folder and r.random() < 0.12:
+    if numbered and not names_anew and not folder and not per_run and r.random() < 0.12:
         habits["older"] = {"steps": r.choice([[5000, 5400], [320, 640], [40000]]), "weeks": 2}
-    if numbered and not names_anew and r.random() < 0.1:
+    if numbered and not names_anew and not per_run and r.random() < 0.1:
         habits["second"] = {"from": r.choice([0, 10_000]), "for_steps": r.choice([300, 600]), "after": r.choice([1, 2])}
     habits["faults"] = _faults(r, habits)
     if r.random() < 0.95:  # with more deaths than that it is the breaker of the restarts that decides
@@ -114,7 +120,7 @@ def _faults(r: random.Random, habits: dict[str, Any]) -> list[dict[str, Any]]:
         made.append(fault)
         if r.random() < 0.12:  # the same once more, at each of the next starts
             made += [{**fault, "at": "loaded", "nth": 1, "steps": r.choice([0, 5, 20])}] * r.choice([2, 3, 4])
-    for do, likely in (("daemon", 0.25), ("touch", 0.12), ("full", 0.08)):
+    for do, likely in (("daemon", 0.25), ("reload", 0.15), ("touch", 0.12), ("full", 0.08)):
         if r.random() < likely:
             fault = {"at": "after", "nth": r.choice([1, 2]), "steps": r.choice([1, 20]), "do": do}
             fault |= {"how": r.choice(["now", "weeks", "reversed"])} if do == "touch" else {}
@@ -146,11 +152,17 @@ def _config(r: random.Random, habits: dict[str, Any]) -> dict[str, Any]:
     if habits["shows"] in ("step", "iterations") and r.random() < 0.4:
         keys["target_steps"] = habits["target"]
     if habits["chooses"] == "given" or r.random() < 0.85:
-        wide = "" if habits["fmt"] in formats.FOLDERS or r.random() < 0.75 else "*"  # also `best` and the like
-        keys["checkpoint_glob"] = "ck/" + (wide or re.sub(r"\{[^}]*\}", "*", name.replace("last-v", "last*"))) + suffix
+        folder = habits["fmt"] in formats.FOLDERS
+        wide = "" if r.random() < (0.9 if folder else 0.75) else "*"  # also `best` and the like
+        pattern = wide or re.sub(r"\{[^}]*\}", "*", name.replace("last-v", "last*"))
+        keys["checkpoint_glob"] = "ck/" + "version_*/" * habits["per_run"] + pattern + suffix
         before = re.split(r"\{(?:step|epoch)", name)[-2].split("}")[-1] if "{" in name else ""
         if "{" in name and r.random() < 0.7:
             keys["checkpoint_step"] = f"{before}(\\d+)"
+        if habits["pointer"] == "link" and r.random() < 0.15:
+            keys["checkpoint_glob"] = "ck/latest"
+        elif r.random() < 0.08 and habits["fmt"] != "torch":
+            keys["checkpoint_check"] = [sys.executable, str(HERE / "formats.py"), habits["fmt"]]
         if habits["fmt"] == "trainer" and r.random() < 0.7:
             keys["checkpoint_step"] = "trainer_state.json:global_step"
     return keys

@@ -45,6 +45,9 @@ class Side:
         self._read = self.saves = 0
         self.second: subprocess.Popen[bytes] | None = None
         self.ended = threading.Event()
+        if drawn["linked"] and not self.mounted:
+            (self.home / "disk").mkdir()
+            (self.home / "ck").symlink_to("disk")
         (self.home / "ck").mkdir(exist_ok=True)
         if drawn["older"]:
             self._write_older(drawn)
@@ -146,7 +149,7 @@ class Loop(threading.Thread):
         beyond = older and max(older["steps"]) > side.habits["target"] and side.habits["config"].get("target_steps")
         if beyond and not any(line.word == "saved" for line in judge.lines(side.truth)):
             return ""
-        found = [path for path in glob.glob(side.pattern()) if not os.path.islink(path)]
+        found = [path for path in glob.glob(side.pattern()) if not os.path.islink(path) or side.pattern() == path]
         times = []
         for path in found:
             with contextlib.suppress(OSError):
@@ -207,6 +210,8 @@ class Run:
                 for fault in side.new_faults():
                     if fault["do"] == "full":
                         side.fill(fault["for_s"])
+                    if fault["do"] == "reload" and side.name == "ours" and self.daemon is not None:
+                        self.daemon.send_signal(signal.SIGHUP)
                     if fault["do"] == "daemon" and side.name == "ours" and self.daemon is not None:
                         self.daemon.kill()
                         self.daemon.wait()

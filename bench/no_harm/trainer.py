@@ -80,7 +80,10 @@ class Training:
         self.step = self.resumed = 0
         self.asked = False
         self.own_last = ""  # the name that this attempt writes to, for libraries that avoid an existing one
-        os.makedirs(habits["ck"], exist_ok=True)
+        self.ck = habits["ck"]
+        os.makedirs(self.ck, exist_ok=True)
+        if habits["per_run"]:  # a directory of its own for each start
+            self.ck = f"{self.ck}/version_{len(os.listdir(self.ck))}"
 
     # checkpoints
 
@@ -94,27 +97,27 @@ class Training:
             self.own_last = self.own_last or self._free_name()
             return self.own_last
         made = name.format(step=counted, epoch=counted // self.habits["epoch"], metric=self.metric(step))
-        return os.path.join(self.habits["ck"], made + self.suffix)
+        return os.path.join(self.ck, made + self.suffix)
 
     def _free_name(self) -> str:
         names = ["last", *(f"last-v{n}" for n in range(1, 100))]
-        paths = (os.path.join(self.habits["ck"], name + self.suffix) for name in names)
+        paths = (os.path.join(self.ck, name + self.suffix) for name in names)
         return next(path for path in paths if not os.path.exists(path))
 
     def metric(self, step: int) -> float:
         return random.Random(f"{self.habits['run']} {step // self.habits['every']}").random()
 
-    def numbered(self) -> list[str]:
+    def numbered(self, where: str) -> list[str]:
         """The checkpoints of this pattern, the oldest first by their number."""
-        pattern = re.sub(r"\{[^}]*\}", "*", self.habits["name"])
-        found = glob.glob(os.path.join(glob.escape(self.habits["ck"]), pattern + self.suffix))
+        found = glob.glob(os.path.join(where, re.sub(r"\{[^}]*\}", "*", self.habits["name"]) + self.suffix))
         if self.habits["names_anew"]:
             return sorted(found, key=os.path.getmtime)
         return sorted(found, key=lambda path: (number_in(self.habits["name"], path), path))
 
     def newest(self) -> list[str]:
         """What this script would load, the best guess first."""
-        habits, ck = self.habits, self.habits["ck"]
+        habits, ck = self.habits, self.ck
+        runs = f"{habits['ck']}/version_*" if habits["per_run"] else ck
         if habits["chooses"] == "given":
             return [self.given] if self.given else []
         if habits["chooses"] == "pointer":
@@ -124,9 +127,10 @@ class Training:
                 return [os.path.join(ck, name)]
             return []
         if "{" not in habits["name"]:
-            path = os.path.join(ck, habits["name"].replace("-v", "") + self.suffix)
-            return [each for each in (path, f"{path}.old") if os.path.exists(each)]
-        found = self.numbered()
+            path = os.path.join(runs, habits["name"].replace("-v", "") + self.suffix)
+            found = sorted(glob.glob(path), key=os.path.getmtime)[::-1]
+            return found + glob.glob(f"{path}.old")
+        found = self.numbered(runs)
         if habits["chooses"] == "mtime":
             found.sort(key=os.path.getmtime)
         return found[::-1]
@@ -150,12 +154,18 @@ class Training:
             return
         self.step = self.habits["from"]
         self.truth.log("begin", self.step, os.getpid(), "-", "-")
+        if self.habits["cleans"]:  # as with overwrite_output_dir
+            for path in glob.glob(f"{self.habits['ck']}/*"):
+                self.truth.log("removed", path)
+                remove(path)
 
     def save(self) -> None:
         habits, path = self.habits, self.path(self.step)
         if habits["prune_first"]:
             self.prune(habits["keep"] - 1)
         files = formats.make(habits["fmt"], habits["run"], self.step)
+        if habits["head_first"]:  # the file that describes the others is the first
+            files = dict(sorted(files.items(), key=lambda each: each[0].endswith(".bin")))
         self.truth.log("saving", self.step, path)
         try:
             self.write(path, files)
@@ -170,7 +180,7 @@ class Training:
         if habits["pointer"]:
             self.update_pointer(path, files)
         if habits["best"] and self.metric(self.step) >= 0.7:
-            best = os.path.join(habits["ck"], "best" + self.suffix)
+            best = os.path.join(self.ck, "best" + self.suffix)
             self.truth.log("saving", self.step, best)
             self.write(best, files)
             self.truth.log("saved", self.step, formats.digest(files), best)
@@ -180,6 +190,7 @@ class Training:
     def write(self, path: str, files: dict[str, bytes]) -> None:
         way = self.habits["way"]
         parent, name = os.path.split(path)
+        os.makedirs(parent, exist_ok=True)
         if way == "rotate" and os.path.exists(path):
             self.truth.log("moved", path, f"{path}.old")
             remove(f"{path}.old")
@@ -214,7 +225,7 @@ class Training:
                     os.fsync(file.fileno())
 
     def update_pointer(self, path: str, files: dict[str, bytes]) -> None:
-        ck, name = self.habits["ck"], os.path.basename(path)
+        ck, name = self.ck, os.path.basename(path)
         if self.habits["pointer"] == "link":
             with contextlib.suppress(FileNotFoundError):
                 os.remove(f"{ck}/latest.tmp")
@@ -222,13 +233,17 @@ class Training:
             os.replace(f"{ck}/latest.tmp", f"{ck}/latest")
         elif self.habits["pointer"] == "text":
             Path(ck, "latest.txt").write_text(name + "\n")
+        elif self.habits["pointer"] == "hard":
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(f"{ck}/latest{self.suffix}")
+            os.link(path, f"{ck}/latest{self.suffix}")
         else:  # a second file with the same content
             self.put(os.path.join(ck, "latest" + self.suffix), files)
 
     def prune(self, keep: int) -> None:
         if "{" not in self.habits["name"] or self.habits["keep"] == 0:
             return
-        found = [path for path in self.numbered() if not os.path.islink(path)]
+        found = [path for path in self.numbered(self.ck) if not os.path.islink(path)]
         if self.habits["keep_by"] == "metric" and found:
             newest = max(found, key=os.path.getmtime)
             found.sort(key=lambda each: (each == newest, random.Random(os.path.basename(each)).random()))
@@ -264,7 +279,7 @@ class Training:
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
             case "touch":
                 self.touch(fault["how"])
-        # `daemon` and `full` are done by the run, which reads the log
+        # `daemon`, `reload` and `full` are done by the run, which reads the log
 
     def touch(self, how: str) -> None:
         paths = sorted(glob.glob(self.habits["ck"] + "/*"), key=os.path.getmtime)
