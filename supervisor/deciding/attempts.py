@@ -430,7 +430,9 @@ def _saved_end(context: DecisionContext, name: str, target: int | None) -> bool 
 def _has_saved(context: DecisionContext, name: str, ending: Ending) -> bool:
     """Whether the present attempt has written a checkpoint beyond the one that it began with."""
     program, attempt = context.present(name)
-    step = furthest(ending.ckpt_step, program.ckpt_step)
+    watch = context.memory.watch(name, attempt.token)
+    own = ending.own or (None if watch is None else watch.sample.own)  # not on record yet if its first step is not
+    step = furthest(ending.ckpt_step, program.ckpt_step, None if own is None else own.step)
     began = attempt.from_step if attempt.resumed_step is None else attempt.resumed_step
     if step is not None and began is not None:
         return step > began

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.model import facts
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Sample
@@ -9,6 +11,7 @@ from supervisor.model.state import Attempt, Program
 from supervisor.policy.worker import absence, unsaved
 from supervisor.records import replace
 
+_NUMBERS = re.compile(r"\d[\d,]*")  # another writer's newest file has another one at each look
 _SEEN_FACT_S = 600.0  # the same period as for checkpoints that a worker reports
 
 
@@ -103,7 +106,7 @@ def first_steps(program: Program, attempt: Attempt, sample: Sample) -> tuple[int
 def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnCheckpoint) -> None:
     """Record that a newer checkpoint was found, or that no checkpoint came for too long."""
     program, attempt = context.present(name)
-    if own.odd and not own.error and (key := f"odd {own.odd}") not in attempt.reports:
+    if own.odd and not own.error and (key := f"odd {_NUMBERS.sub('0', own.odd)}") not in attempt.reports:
         context.record(facts.CheckpointsOdd(own.odd, name, attempt.token, key))
     if own.error or attempt.ready_at_s is None or _waits_for_resume(program, attempt):
         return

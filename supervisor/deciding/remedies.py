@@ -89,7 +89,7 @@ def _judge_suspect(context: DecisionContext, program: Program, ending: Ending) -
     path = suspicion.path
     deaths = f"{suspicion.deaths} deaths in a row {f'with checkpoint {path}' if path else 'from nothing'}, without a step"
     if verdict is suspects.Verdict.SET_ASIDE:
-        proofs = (suspicion.torn, "which is torn"), (suspicion.cut, "which may be cut"), (named, "which its output names")
+        proofs = (suspicion.torn, "which is torn"), (named, "which its output names"), (suspicion.cut, "which may be cut")
         proof = next((words for holds, words in proofs if holds), "and nothing else has helped")
         then = "and the next start goes without it" if suspicion.spare else "and the next start begins from nothing"
         step = program.ckpt_step if path == program.ckpt_path else None

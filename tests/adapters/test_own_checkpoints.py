@@ -27,6 +27,7 @@ from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.policy.worker.figures import Figures, Sources
 
 OLD_S = 1_000.0  # before now
 
@@ -375,8 +376,10 @@ class Daemon:
     def __init__(self, directory: Path) -> None:
         self.inbox, self.started = Inbox(), threading.Event()
         self.own = OwnCheckpoints(
-            Paths(str(directory / "state"), "/run"), BootClock(), self.inbox, KeptCopies(), self._put_back
-        )
+            Paths(str(directory / "state"), "/run"), BootClock(), self.inbox, KeptCopies(), self._put_back,
+            lambda _: self.figures,
+        )  # fmt: skip
+        self.figures: Figures | None = None
         self.path: str | None = ""
         self.run_dir = f"{directory}/state/programs/Pong"  # made by the first start
         self.put_back: Callable[[], object] = lambda: None
@@ -395,6 +398,25 @@ class Daemon:
     def _start(self, path: str | None) -> None:
         self.path = path
         self.started.set()
+
+    def began(self, ago_s: float) -> None:
+        """The newest attempt began so long ago."""
+        path = Path(self.run_dir, own_checkpoints._STARTS_FILE)
+        body = json.loads(path.read_text())
+        path.write_text(json.dumps(body | {"starts": [at_s - ago_s for at_s in body["starts"]]}))
+
+    def shows(self, *marks: tuple[float, int], found: ProgramSpec) -> OwnCheckpoint:
+        """The next look after the output has shown these steps, each so many seconds ago."""
+        now_s = BootClock().now_s()
+        self.figures = Figures(
+            steps=marks[-1][1], first_steps=(1, 2), marks=tuple((now_s - ago_s, at) for ago_s, at in marks)
+        )
+        watched = self.own._of(found)
+        assert watched is not None
+        self.own.newest(found)
+        self.own._look_again(watched)
+        assert watched.reported is not None
+        return watched.reported
 
     def newest(self, found: ProgramSpec) -> OwnCheckpoint:
         deadline = time.monotonic() + 30.0
@@ -630,6 +652,71 @@ def test_a_start_waits_for_a_checkpoint_that_is_put_back(tmp_path: Path, daemon:
     why = "its checkpoint from the copy off the box cannot be put back: [Errno 28] No space left on device"
     assert daemon.refused.get(timeout=30.0) == why
     assert not daemon.started.is_set(), "it would begin from scratch"
+
+
+def test_checkpoints_of_a_second_writer_are_left_out_and_the_start_gets_the_own_ones(tmp_path: Path, daemon: Daemon) -> None:
+    """Somebody runs the same script by hand, from step 10,000 on, in the same directory."""
+    found = spec(tmp_path / "work")
+    (tmp_path / "work").mkdir()
+    daemon.begins(to_start(found, "t1"))
+    daemon.began(60.0)
+    for step, age_s in ((40, 20.0), (80, 10.0)):
+        saved(tmp_path / "work" / f"step={step}.pt")
+        os.utime(tmp_path / "work" / f"step={step}.pt", (time.time() - age_s,) * 2)
+    assert daemon.shows((50.0, 1), (20.0, 41), (10.0, 82), found=found).odd == ""
+    for step in range(10_040, 12_000, 40):
+        saved(tmp_path / "work" / f"step={step}.pt")
+    seen = daemon.shows((9.0, 90), (0.0, 100), found=found)
+    why = "its number is 11,960, and this training has come to 100: another process writes there"
+    assert (seen.step, seen.odd) == (80, f"step=11960.pt is not of this training: {why}; {LEFT}")
+    assert daemon.begins(to_start(found, "t2")).found.step == 80
+    assert Daemon(tmp_path).begins(to_start(found, "t3")).found.step == 80, "the next daemon knows it from the record"
+
+
+LEFT = "it is left where it is, and no start gets it"
+
+
+def test_a_checkpoint_beyond_the_target_from_before_the_first_start_is_another_trainings(
+    tmp_path: Path, daemon: Daemon
+) -> None:
+    saved(plain(tmp_path / "step=5000.pt"))
+    at_1000 = spec(tmp_path, figures=Sources(target_steps=1000))
+    found = daemon.begins(to_start(at_1000, "t1")).found
+    why = "its number 5,000 is beyond the target of 1,000, and it is older than the first attempt"
+    assert (found.path, found.odd) == ("", f"step=5000.pt is not of this training: {why}; {LEFT}")
+    assert Daemon(tmp_path).begins(to_start(spec(tmp_path), "t2")).found.step == 5000, "a target is not known"
+
+
+def test_numbers_that_do_not_count_the_shown_steps_are_no_steps(tmp_path: Path, daemon: Daemon) -> None:
+    found = spec(tmp_path / "work", step=r"epoch=(\d+)")
+    (tmp_path / "work").mkdir()
+    daemon.begins(to_start(found, "t1"))
+    daemon.began(60.0)
+    for epoch, age_s in ((5, 20.0), (6, 10.0)):
+        saved(tmp_path / "work" / f"epoch={epoch}.pt")
+        os.utime(tmp_path / "work" / f"epoch={epoch}.pt", (time.time() - age_s,) * 2)
+    for _ in range(2):
+        seen = daemon.shows((50.0, 1), (20.0, 1200), (10.0, 1320), found=found)
+    assert (seen.path, seen.step) == (f"{tmp_path}/work/epoch=6.pt", None)
+    assert seen.odd.endswith("epoch=6.pt, are not the steps that its output shows: set checkpoint_step")
+
+
+def test_a_file_of_another_name_that_is_written_in_place_of_the_named_one_is_reported(
+    tmp_path: Path, daemon: Daemon
+) -> None:
+    """Lightning saves to last-v1.ckpt after a resume, because last.ckpt is taken."""
+    work = tmp_path / "work"
+    saved(plain(work / "last.ckpt"))
+    found = spec(work, "last.ckpt", "")
+    daemon.begins(to_start(found, "t1"))
+    saved(plain(work / "last-v1.ckpt", -1.0))
+    assert daemon.newest(found).odd == "", "the first checkpoint of an attempt may take a minute"
+    odd = daemon.begins(to_start(found, "t2")).found.odd
+    assert odd == (
+        f"{work}/last.ckpt is not written any more, and last-v1.ckpt beside it is newer: set checkpoint_glob so that it matches both"
+    )
+    saved(plain(work / "last.ckpt", -1.0))
+    assert daemon.begins(to_start(found, "t3")).found.odd == ""
 
 
 def test_a_program_without_the_setting_is_not_looked_at(tmp_path: Path, daemon: Daemon) -> None:

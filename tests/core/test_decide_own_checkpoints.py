@@ -438,6 +438,39 @@ def test_a_start_from_nothing_after_there_was_something_is_a_critical_alert_befo
     assert len(alerts(core)) == 1, "there is nothing left to lose"
 
 
+def test_an_odd_checkpoint_is_reported_at_a_start_and_once_while_it_runs():
+    core, odd = script(), "m_9.pt is not of this training: 9,000"
+    starts(core, own(10, core=core, odd=odd))
+    assert core.told(facts.StartsFrom)[0].why.endswith(f"; {odd}")
+    assert alerts(core) == [("checkpoint", "critical")]
+    for number in ("9", "10", "11"):
+        trains(core, 5.0, own=own(20, core=core, odd=odd.replace("9", number)))
+    assert [fact.why for fact in core.told(facts.CheckpointsOdd)] == [odd]
+    trains(core, 5.0, own=own(20, core=core, odd="another"))
+    assert len(core.told(facts.CheckpointsOdd)) == 2
+
+
+def test_an_attempt_that_has_saved_restarts_at_once_and_closes_the_breaker():
+    core = script(figures=Sources(log_regex=(r"step (?P<step>\d+)",)))
+    for step in range(10, 130, 10):
+        starts(core, own(step, core=core))
+        core.watch(12.0, Pong={"phase": "training", "live_at_s": None, "steps": step + 1})
+        core.look(Pong={"phase": "training", "live_at_s": None, "steps": step + 2, "own": own(step + 10, core=core, age_s=0.0)})
+        core.ended("Pong", signal=9)
+        core.to_wake() if core.phase("Pong") is Phase.BACKOFF else None
+        assert core.told(facts.BackedOff)[-1].why.endswith("it has saved since its start: restarts at once")
+    assert (len(core.program("Pong").deaths_s), core.program("Pong").openings) == (1, 0)
+    assert core.program("Pong").streak == 12, "an alert comes at every eighth death"
+
+
+def test_a_first_attempt_that_ends_at_once_with_a_checkpoint_from_before_is_a_doubtful_finish():
+    core = script()
+    starts(core, own(5000, core=core, age_s=20 * 86_400.0))
+    core.ended("Pong", code=0)
+    assert core.told(facts.Finished)[-1].doubtful
+    assert "nothing was trained: it began with /w/5000.pt" in core.told(facts.Finished)[-1].why
+
+
 def test_a_file_that_still_names_one_that_was_set_aside_is_a_critical_alert():
     core = script()
     starts(core, own(10, core=core, stale="/w/latest still names 20.pt, which was set aside; write into it: 10.pt"))

@@ -134,7 +134,8 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"deaths": 2, "spare": True}, True, True, 0, Verdict.KEEP),
         ({"torn": True, "spare": True}, False, False, 0, Verdict.SET_ASIDE),
         ({"torn": True}, False, False, 0, Verdict.SET_ASIDE),  # it kills each start, so to begin anew loses nothing
-        ({"cut": True}, False, False, 0, Verdict.SET_ASIDE),
+        ({"cut": True}, None, False, 0, Verdict.SET_ASIDE),
+        ({"cut": True, "spare": True}, False, False, 0, Verdict.KEEP),  # it dies of something else
         ({"spare": True}, True, False, 0, Verdict.SET_ASIDE),
         ({"spare": True}, False, False, 0, Verdict.KEEP),  # a port in use, a missing mount, a failed upload
         ({"spare": True}, False, True, 0, Verdict.SET_ASIDE),  # half an hour later that is still so
@@ -151,7 +152,7 @@ TRIED = Intervention(ASIDE, 0.0)
     ],
 )
 def test_a_suspect_is_set_aside_by_evidence_and_put_back_without_an_effect(
-    suspicion: dict[str, Any], named: bool, slow: bool, done: int, verdict: Verdict
+    suspicion: dict[str, Any], named: bool | None, slow: bool, done: int, verdict: Verdict
 ) -> None:
     interventions: tuple[Intervention, ...] = ()
     for _ in range(done):
@@ -180,6 +181,10 @@ def test_deaths_after_a_step_do_not_count_against_a_checkpoint_nor_do_those_with
     assert first.begins("b", torn=True, cut=False, spare=True, left=()).deaths == 0
 
 
+def test_without_an_exception_an_output_says_nothing_about_a_checkpoint() -> None:
+    assert names("/w/ck/global_step20", ("resumed from ck/global_step20", "Segmentation fault")) is None
+
+
 @pytest.mark.parametrize(
     ("line", "named"),
     [
@@ -190,7 +195,7 @@ def test_deaths_after_a_step_do_not_count_against_a_checkpoint_nor_do_those_with
         ('  File "/home/me/train.py", line 12, in load_dataset', False),
         ('  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load', False),
         ("OSError: [Errno 98] Address already in use", False),
-        ("", False),  # only `resumed from` names it
+        ("Segmentation fault", False),  # only `resumed from` names it
         ("ImportError: libcuda.so.1: cannot open shared object file", False),
     ],
 )

@@ -8,9 +8,10 @@ upload after the last step), and a checkpoint that is set aside for these costs 
    is no suspect.
 2. A crash or a stall counts against the suspect if the attempt made no step (`BLAMED`). Nobody's SIGKILL, no lack of memory
    and no reboot counts.
-3. After `poison_deaths` of them the suspect is set aside (renamed) if something shows that it is the cause: it is torn, an
-   end may have cut it (`newest_whole.py`), or the last output names it or a function that loads. Two of these signs need
-   one death. Without a sign it stays. It is tried once the program is in slow retry, if an older one is whole.
+3. After `poison_deaths` of them the suspect is set aside (renamed) if something shows that it is the cause: it is torn, the
+   last exception names it or a function that loads, or there is no exception and an end may have cut it
+   (`newest_whole.py`). If the exception names one that is torn or may be cut, one death suffices. Without a sign it stays.
+   It is tried once the program is in slow retry, if an older one is whole.
 4. One is never set aside if the attempt that wrote it died in the same way: that one had not loaded it.
 5. One that may be whole is set aside on trial. If the program dies without it too, it is put back. After two trials
    without effect (`intervention.py`) no other one is tried, and a person gets an alert.
@@ -104,14 +105,17 @@ class Verdict(enum.Enum):
     PUT_BACK = 2  # those that were tried before it, if any; an alert is sent
 
 
-def judge(most_deaths: int, suspicion: Suspicion, done: tuple[Intervention, ...], *, named: bool, slow: bool) -> Verdict:
-    """The verdict after a death. `named`: its last output names the suspect; `slow`: the program is in slow retry."""
+def judge(
+    most_deaths: int, suspicion: Suspicion, done: tuple[Intervention, ...], *, named: bool | None, slow: bool
+) -> Verdict:
+    """The verdict after a death. `named`: as `names` returns it; `slow`: the program is in slow retry."""
     may, spare = may_repeat(done, ASIDE), suspicion.spare
     idle = not suspicion.tried and (suspicion.innocent or not suspicion.path or not may)
     needed = 1 if named and (suspicion.torn or suspicion.cut) else most_deaths
     if idle or suspicion.deaths < needed:
         return Verdict.KEEP
-    proven = bool(suspicion.path) and not suspicion.innocent and (suspicion.torn or suspicion.cut or named)
+    sign = suspicion.torn or named or (suspicion.cut and named is None)
+    proven = suspicion.path != "" and not suspicion.innocent and sign
     if suspicion.tried:
         return Verdict.SET_ASIDE if proven and may else Verdict.PUT_BACK
     if proven or (slow and spare):
@@ -119,14 +123,16 @@ def judge(most_deaths: int, suspicion: Suspicion, done: tuple[Intervention, ...]
     return Verdict.KEEP if spare else Verdict.PUT_BACK
 
 
-def names(path: str, last_lines: Iterable[str]) -> bool:
-    """Whether an exception at the end of an output names a checkpoint, or a function that loads one, such as `load_model`.
+def names(path: str, last_lines: Iterable[str]) -> bool | None:
+    """Whether the exception at the end of an output names a checkpoint, or a function that loads one, such as `load_model`.
 
-    Example: `resumed from ck/m_40.pt` before the traceback says nothing about m_40.pt.
+    None: there is no exception. Example: `resumed from ck/m_40.pt` before the traceback says nothing about m_40.pt.
     """
     name, lines = path.rpartition("/")[2], tuple(last_lines)
     is_of_exception = (_BEGINS in line or _FRAME.search(line) or reason_line.exceptions((line,)) for line in lines)
-    at = next((at for at, is_one in enumerate(is_of_exception) if is_one), len(lines))
+    at = next((at for at, is_one in enumerate(is_of_exception) if is_one), None)
+    if at is None:
+        return None
     return any((name and name in line) or ((frame := _FRAME.search(line)) and _loads(frame[1])) for line in lines[at:])
 
 
