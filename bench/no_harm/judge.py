@@ -154,7 +154,7 @@ class Files:
                     found.append(f"{each.name} is whole: {self.ever.get(digest, 'of another run')}")
         for path, wanted in self.expected.items():
             digest = _digest(Path(path))
-            if digest != wanted and wanted not in there:
+            if digest != wanted and wanted not in there and digest not in foreign:
                 now = "is gone" if digest == "" else f"is {self.ever.get(digest, 'something else')}"
                 found.append(f"{os.path.basename(path)} {now}, not {self.ever.get(wanted)}")
         return found
