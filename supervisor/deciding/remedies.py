@@ -87,7 +87,9 @@ def _judge_suspect(context: DecisionContext, program: Program, ending: Ending) -
         context.settings.restart.poison_deaths, suspicion, program.interventions, named=named, slow=program.openings > 0
     )
     path = suspicion.path
-    deaths = f"{suspicion.deaths} deaths in a row {f'with checkpoint {path}' if path else 'from nothing'}, without a step"
+    number = suspicion.deaths
+    what = f"with checkpoint {path}" if path else "from nothing"
+    deaths = f"{number} death{'' if number == 1 else 's in a row'} {what}, without a step"
     if verdict is suspects.Verdict.SET_ASIDE:
         proofs = (suspicion.torn, "which is torn"), (named, "which its output names"), (suspicion.cut, "which may be cut")
         proof = next((words for holds, words in proofs if holds), "and nothing else has helped")

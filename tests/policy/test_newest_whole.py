@@ -195,12 +195,18 @@ def test_without_an_exception_an_output_says_nothing_about_a_checkpoint() -> Non
         ('  File "/home/me/train.py", line 12, in load_dataset', False),
         ('  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load', False),
         ("OSError: [Errno 98] Address already in use", False),
+        ('  File "/home/me/train.py", line 12, in load_model\nFileNotFoundError: /mnt/pretrained.pt', False),
         ("Segmentation fault", False),  # only `resumed from` names it
         ("ImportError: libcuda.so.1: cannot open shared object file", False),
     ],
 )
 def test_what_an_output_says_about_a_checkpoint(line: str, named: bool) -> None:
-    assert names("/w/ck/global_step20", ("resumed from ck/global_step20", "Traceback (most recent call last):", line)) is named
+    assert (
+        names(
+            "/w/ck/global_step20", ("resumed from ck/global_step20", "Traceback (most recent call last):", *line.split("\n"))
+        )
+        is named
+    )
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,8 @@ def names(path: str, last_lines: Iterable[str]) -> bool | None:
     at = next((at for at, is_one in enumerate(is_of_exception) if is_one), None)
     if at is None:
         return None
+    if any("/" in said and name not in said for _, said in reason_line.exceptions(lines)[-1:]):  # another file
+        return False
     return any((name and name in line) or ((frame := _FRAME.search(line)) and _loads(frame[1])) for line in lines[at:])
 
 
