@@ -85,6 +85,8 @@ def judge(habits: dict[str, Any], truth: list[Line], foreign: dict[str, str]) ->
                 by_fault = False
             case "fault":
                 by_fault = line.rest[1] in ("kill", "term", "int", "abort", "crash", "stop", "rank")
+            case "asked" if not by_fault:
+                found.interrupted += 1
             case "begin":
                 at, digest, path = int(line.rest[0]), line.rest[2], " ".join(line.rest[3:])
                 if digest in foreign:
@@ -120,13 +122,19 @@ class Files:
         self._ck = Path(habits["ck"])
         self.expected: dict[str, str] = {}
         self.ever: dict[str, str] = {}  # digest -> what it is
+        self._pending = ""  # the save in progress at the end may have replaced its path already
 
     def note(self, line: Line) -> None:
         path = " ".join(line.rest[2:])
         match line.word:
-            case "saving" if self._in_place:
-                self.expected.pop(" ".join(line.rest[1:]), None)
+            case "saving":
+                self._pending = " ".join(line.rest[1:])
+                if self._in_place:
+                    self.expected.pop(self._pending, None)
+            case "starts":  # a save by rename that was interrupted has changed nothing
+                self._pending = ""
             case "saved":
+                self._pending = ""
                 self.expected[path] = line.rest[1]
                 self.ever[line.rest[1]] = f"{os.path.basename(path)} of step {line.rest[0]}"
             case "removed":
@@ -154,7 +162,7 @@ class Files:
                     found.append(f"{each.name} is whole: {self.ever.get(digest, 'of another run')}")
         for path, wanted in self.expected.items():
             digest = _digest(Path(path))
-            if digest != wanted and wanted not in there and digest not in foreign:
+            if digest != wanted and wanted not in there and digest not in foreign and path != self._pending:
                 now = "is gone" if digest == "" else f"is {self.ever.get(digest, 'something else')}"
                 found.append(f"{os.path.basename(path)} {now}, not {self.ever.get(wanted)}")
         return found
