@@ -28,6 +28,7 @@ _HOLDS_SLOT_S = 30.0  # a restart due within this time keeps its slot; during a 
 _CHANGE_S = 120.0  # starts are staggered for this long after a change of level
 _GRACE_S = 20.0  # of a program that is no longer in the config, so its own setting is unknown
 _LEAST_IMPORTANT = 10**9
+_LOOKS_S = 10.0  # so much later than it was printed a step may be read
 
 
 # --- slots -------------------------------------------------------------------------------------------------------------
@@ -418,13 +419,15 @@ def _untrained(context: DecisionContext, name: str, ending: Ending) -> str:
 
 
 def _saved_end(context: DecisionContext, name: str, target: int | None) -> bool | None:
-    """Whether the newest checkpoint is of the target, or without a step newer than the start; None: there are none."""
+    """Whether the newest checkpoint is of the target, or without a step as new as the last step; None: there are none."""
     (program, attempt), spec = context.present(name), context.settings.program(name)
     if program.ckpt_step is not None:
         return target is not None and program.ckpt_step >= target
-    saves = spec is not None and (spec.checkpoint_glob or spec.builtin)
-    wrote = program.ckpt_at_s is not None and program.ckpt_at_s >= attempt.intended_at_s
-    return wrote if saves else None
+    watch, saved_at_s = context.memory.watch(name, attempt.token), program.ckpt_at_s
+    if spec is None or not (spec.checkpoint_glob or spec.builtin):
+        return None
+    stepped_at_s = attempt.intended_at_s if watch is None else max(attempt.intended_at_s, watch.pace.at_s - _LOOKS_S)
+    return saved_at_s is not None and saved_at_s >= stepped_at_s
 
 
 def _has_saved(context: DecisionContext, name: str, ending: Ending) -> bool:
@@ -542,7 +545,7 @@ def _after_death(
         return
     after = restart.after_death(
         context.settings.restart, now_s=context.now_s, deaths_s=program.deaths_s, streak=program.streak,
-        openings=program.openings, saved=saved,
+        openings=program.openings, saved=saved, lived_s=context.now_s - attempt.intended_at_s,
     )  # fmt: skip
     why = f"{verdict.why}; {after.why}"
     context.record(facts.BackedOff(why, name, context.now_s + after.delay_s, after.delay_s, after.slow))

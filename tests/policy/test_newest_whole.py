@@ -137,6 +137,7 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"cut": True}, None, False, 0, Verdict.SET_ASIDE),
         ({"cut": True, "spare": True}, False, False, 0, Verdict.KEEP),  # it dies of something else
         ({"spare": True}, True, False, 0, Verdict.SET_ASIDE),
+        ({}, True, False, 0, Verdict.PUT_BACK),  # the only one stays, and a person is asked
         ({"spare": True}, False, False, 0, Verdict.KEEP),  # a port in use, a missing mount, a failed upload
         ({"spare": True}, False, True, 0, Verdict.SET_ASIDE),  # half an hour later that is still so
         ({}, False, True, 0, Verdict.PUT_BACK),  # a person is asked
@@ -145,7 +146,7 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"spare": True}, True, False, 2, Verdict.KEEP),  # two trials had no effect
         ({"tried": ("b",), "spare": True}, True, False, 1, Verdict.SET_ASIDE),
         ({"tried": ("b",), "spare": True}, False, True, 1, Verdict.PUT_BACK),
-        ({"tried": ("b",)}, True, False, 1, Verdict.SET_ASIDE),
+        ({"tried": ("b",)}, True, False, 1, Verdict.PUT_BACK),
         ({"tried": ("b", "c"), "spare": True}, True, True, 2, Verdict.PUT_BACK),
         ({"tried": ("b",), "path": "", "deaths": 2}, True, True, 1, Verdict.KEEP),
         ({"tried": ("b",), "path": ""}, True, True, 1, Verdict.PUT_BACK),

@@ -116,3 +116,10 @@ def test_starts_that_come_to_nothing_are_tried_for_as_long_as_it_takes():
     settings = RestartSettings()
     assert [after_failed_start(settings, failures) for failures in range(1, 8)] == [1, 2, 4, 8, 16, 32, 64]
     assert after_failed_start(settings, 1000) == 300.0
+
+
+@pytest.mark.parametrize(("lived_s", "delay_s", "when"), [(600.0, 0.0, "at once"), (1.0, 4.0, "in 4s")])
+def test_an_attempt_that_has_saved_waits_for_nothing(lived_s, delay_s, when):
+    verdict = after_death(DEFAULT, now_s=9e4, deaths_s=(9e4,) * 8, streak=8, openings=2, saved=True, lived_s=lived_s)
+    assert (verdict.delay_s, verdict.slow) == (delay_s, False)
+    assert verdict.why == f"it has saved since its start: restarts {when}"

@@ -9,7 +9,8 @@ The rule, for deaths that count (crash, stall, lost; never a host reboot, an ope
    lived, the program goes into slow retry: one trial start half an hour later, then an hour, two ... up to six hours. It
    stays there until a trial is healthy. It is never given up.
 4. **Progress**: an attempt that has written a checkpoint beyond the one it began with restarts at once, however often, and
-   closes the breaker: each start brings the training forward.
+   closes the breaker: each start brings the training forward. After the
+   second death two starts are five seconds apart.
 
 Worked example with the defaults, a program that dies as soon as it is started: deaths at 0, 0, 1, 3, 7, 15, 31 and 63 s,
 because restarts come after 0, 1, 2, 4, 8, 16 and 32 s; the eighth death inside the hour opens the breaker: next start in
@@ -75,16 +76,19 @@ class RestartVerdict(Record):
 
 
 def after_death(
-    settings: RestartSettings, *, now_s: float, deaths_s: tuple[float, ...], streak: int, openings: int, saved: bool = False
-) -> RestartVerdict:
+    settings: RestartSettings, *, now_s: float, deaths_s: tuple[float, ...], streak: int, openings: int,
+    saved: bool = False, lived_s: float = _STARTS_APART_S,
+) -> RestartVerdict:  # fmt: skip
     """The verdict after a counted death.
 
     `deaths_s` are the moments of counted deaths, this one included; `streak` counts them since the program was last
     healthy, this one included (>= 1); `openings` is how often the breaker has opened in this streak. `saved`: the attempt
-    has written a new checkpoint.
+    has written a new checkpoint, and lived for `lived_s`.
     """
-    if saved:
-        return RestartVerdict(settings.first_delay_s, slow=False, why="it has saved since its start: restarts at once")
+    if saved and streak > 1:
+        delay_s = max(settings.first_delay_s, after_clean_end(lived_s))
+        when = f"in {span(delay_s)}" if delay_s else "at once"
+        return RestartVerdict(delay_s, slow=False, why=f"it has saved since its start: restarts {when}")
     recent = len(recent_deaths(settings, now_s, deaths_s))
     if openings or recent >= settings.window_deaths:
         doublings = min(openings, _MOST_DOUBLINGS)
@@ -103,7 +107,7 @@ def after_death(
 
 
 def after_clean_end(lived_s: float) -> float:
-    """Seconds to wait after an end that means "finished", with `restart = "always"`."""
+    """Seconds to wait after an end that means "finished", with `restart = "always"`, or of an attempt that has saved."""
     return max(0.0, _STARTS_APART_S - lived_s)
 
 

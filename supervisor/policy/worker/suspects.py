@@ -115,7 +115,8 @@ def judge(
     if idle or suspicion.deaths < needed:
         return Verdict.KEEP
     sign = suspicion.torn or named or (suspicion.cut and named is None)
-    proven = suspicion.path != "" and not suspicion.innocent and sign
+    loses_nothing = spare or suspicion.torn or suspicion.cut  # to begin from nothing may be worse than to wait for a person
+    proven = suspicion.path != "" and not suspicion.innocent and sign and loses_nothing
     if suspicion.tried:
         return Verdict.SET_ASIDE if proven and may else Verdict.PUT_BACK
     if proven or (slow and spare):
