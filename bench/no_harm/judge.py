@@ -71,8 +71,8 @@ def lines(truth: Path, until_s: float = float("inf")) -> list[Line]:
     return found
 
 
-def judge(habits: dict[str, Any], truth: list[Line], foreign: dict[str, str]) -> Verdict:
-    """`foreign`: digests of checkpoints that other runs wrote, with the run."""
+def judge(habits: dict[str, Any], truth: list[Line], foreign: dict[str, str], log: Path | None = None) -> Verdict:
+    """`foreign`: digests of checkpoints that other runs wrote, with the run; `log`: of a training that still runs."""
     found, files = Verdict(), Files(habits)
     saved = step = 0
     last, by_fault, stuck = "", False, False
@@ -110,7 +110,9 @@ def judge(habits: dict[str, Any], truth: list[Line], foreign: dict[str, str]) ->
         last, stuck = line.word, line.word == "unreadable" or (stuck and line.word == "starts")
     if stuck:  # no start can load it
         found.lost += saved
-    found.taken += files.missing(set(foreign))
+    taken = files.missing(set(foreign))
+    later = {word for line in lines(log)[len(truth) :] for word in line.rest} if log else set()  # it has changed these since
+    found.taken += [text for path, text in taken.items() if path not in later]
     return found
 
 
@@ -152,19 +154,20 @@ class Files:
         self.expected[path] = digest
         return [f"{os.path.basename(path)} was {self.ever.get(digest, digest)} at a start, not {self.ever.get(wanted)}"]
 
-    def missing(self, foreign: set[str]) -> list[str]:
-        found, there = [], {}
+    def missing(self, foreign: set[str]) -> dict[str, str]:
+        """The whole checkpoints that are not in their place, by their path, and those that were set aside."""
+        found, there = dict[str, str](), dict[str, str]()
         for each in self._ck.rglob("*") if self._ck.is_dir() else ():
             if _BAD.match(each.name) and not each.parent.name.endswith(".bad"):
                 digest = _digest(each)
                 there[digest] = each.name
                 if digest in self.ever or digest in foreign:
-                    found.append(f"{each.name} is whole: {self.ever.get(digest, 'of another run')}")
+                    found[str(each)] = f"{each.name} is whole: {self.ever.get(digest, 'of another run')}"
         for path, wanted in self.expected.items():
             digest = _digest(Path(path))
             if digest != wanted and wanted not in there and digest not in foreign and path != self._pending:
                 now = "is gone" if digest == "" else f"is {self.ever.get(digest, 'something else')}"
-                found.append(f"{os.path.basename(path)} {now}, not {self.ever.get(wanted)}")
+                found[path] = f"{os.path.basename(path)} {now}, not {self.ever.get(wanted)}"
         return found
 
 
@@ -198,18 +201,18 @@ def fruitless(facts: list[dict[str, Any]], truth: list[Line]) -> list[str]:
     return found
 
 
-def harms(ours: Verdict, loop: Verdict, lost: int, *, spared: int = 0) -> list[str]:
+def harms(ours: Verdict, loop: Verdict, common: Verdict, *, spared: int = 0) -> list[str]:
     """In what extralife did worse than the plain loop with the same habits and faults.
 
-    `lost`: steps, while both had the same faults; `spared`: ends by extralife that its settings ask for.
+    `common`: ours, while both had the same faults; `spared`: ends by extralife that its settings ask for.
     """
     found = []
-    if lost > loop.lost:
-        found.append(f"saved steps lost: {lost}, the loop {loop.lost}")
+    if common.lost > loop.lost:
+        found.append(f"saved steps lost: {common.lost}, the loop {loop.lost}")
     if ours.again > loop.again and loop.finished:
         found.append(f"trained again after its end: {ours.again}, the loop {loop.again}")
-    if ours.astray > loop.astray:
-        found.append(f"begun from another run's checkpoint: {ours.astray}, the loop {loop.astray}")
+    if common.astray > loop.astray:
+        found.append(f"begun from another run's checkpoint: {common.astray}, the loop {loop.astray}")
     if ours.interrupted > loop.interrupted + spared:
         found.append(f"ended by extralife: {ours.interrupted}, the loop {loop.interrupted}")
     if loop.finished and not ours.finished:

@@ -110,7 +110,7 @@ class Side:
         second = {line.rest[1]: "second" for line in judge.lines(self.second_truth) if line.word == "saved"}
         truth = judge.lines(self.truth, until_s)
         truth = truth if other is None else judge.shared(truth, judge.lines(other.truth, until_s))
-        found = judge.judge(self.habits, truth, self.foreign | second)
+        found = judge.judge(self.habits, truth, self.foreign | second, None if other else self.truth)
         found.ended = self.ended.is_set()
         return found
 
@@ -267,7 +267,7 @@ class Run:
             ext.fruitless = judge.fruitless(mine, judge.lines(ours.truth, self.until_s))
             rows.append({
                 "program": name, "phase": self.phases.get(name, {}).get("phase", "?"), "better": judge.is_better(ext, plain),
-                "harms": judge.harms(ext, plain, common.lost, spared=2 * self._hasty),
+                "harms": judge.harms(ext, plain, common, spared=2 * self._hasty),
                 "ours": vars(ext), "loop": vars(plain), "says": [ext.text(), plain.text()],
                 "habits": {key: value for key, value in ours.habits.items() if key not in ("ck", "truth")},
             })  # fmt: skip

@@ -85,7 +85,7 @@ def test_the_judge_sees_each_harm(tmp_path: Path) -> None:
         "last.json was last.json of step 40 at a start, not last.json of step 80",
         ".last.json.bad is whole: last.json of step 80",
     ]
-    words = judge.harms(found, judge.Verdict(finished=1, ended=True), found.lost)
+    words = judge.harms(found, judge.Verdict(finished=1, ended=True), found)
     assert [each.partition(":")[0] for each in words] == [
         "saved steps lost", "trained again after its end", "ended by extralife", "does not end, the loop does",
         "whole checkpoint taken", "whole checkpoint taken",
