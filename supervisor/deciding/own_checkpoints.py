@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from supervisor.deciding.context import DecisionContext, Feature
-from supervisor.model import facts
+from supervisor.model import commands, facts
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Sample
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.worker import absence, unsaved
 from supervisor.records import replace
 
 _NUMBERS = re.compile(r"\d[\d,]*")  # another writer's newest file has another one at each look
+_DISPLACED = "displaced"
 _SEEN_FACT_S = 600.0  # the same period as for checkpoints that a worker reports
 
 
@@ -108,6 +109,12 @@ def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnChec
     program, attempt = context.present(name)
     if own.odd and not own.error and (key := f"odd {_NUMBERS.sub('0', own.odd)}") not in attempt.reports:
         context.record(facts.CheckpointsOdd(own.odd, name, attempt.token, key))
+    spec = context.settings.program(name)
+    if own.displaced and spec is not None and _DISPLACED not in attempt.reports:
+        why = f"its own checkpoints are removed in favour of {', '.join(own.displaced)} of an older experiment"
+        told = f"{why}: these become .NAME.bad beside them"
+        context.record(facts.CheckpointsOdd(told, name, attempt.token, _DISPLACED))
+        context.command(commands.SetAside(spec, own.displaced))
     if own.error or attempt.ready_at_s is None or _waits_for_resume(program, attempt):
         return
     if _is_newer(program, own):

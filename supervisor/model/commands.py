@@ -37,6 +37,13 @@ class Spawn(Command):
     doubt_from_wall_s: float | None = None
 
 
+class SetAside(Command):
+    """Set aside these checkpoints of a running program."""
+
+    spec: ProgramSpec
+    paths: tuple[str, ...]
+
+
 class Adopt(Command):
     """Watch an attempt that an earlier daemon had started."""
 

@@ -56,6 +56,7 @@ class OwnCheckpoint(Record):
     spare: str = ""  # the newest whole one that is older, as a start's look finds it; empty: there is none
     put_back: bool = False  # it was torn or gone, and is the copy that extralife keeps
     odd: str = ""  # something about its checkpoints that needs a look, as a sentence (`whose_checkpoint.py`)
+    displaced: tuple[str, ...] = ()  # those of an older experiment that stay in place of what the script saves
     stale: str = ""  # a file of the script that names one that was set aside, and what to write into it; empty: none
 
 

@@ -684,7 +684,26 @@ def test_a_checkpoint_beyond_the_target_from_before_the_first_start_is_another_t
     found = daemon.begins(to_start(at_1000, "t1")).found
     why = "its number 5,000 is beyond the target of 1,000, and it is older than the first attempt"
     assert (found.path, found.odd) == ("", f"step=5000.pt is not of this training: {why}; {LEFT}")
-    assert Daemon(tmp_path).begins(to_start(spec(tmp_path), "t2")).found.step == 5000, "a target is not known"
+    daemon.figures = Figures(steps=90, target=1000)
+    assert daemon.newest(at_1000).displaced == ()
+    for name in ("step=20", "step=40"):  # saved, and removed in favour of the largest number
+        (tmp_path / name).touch()
+        (tmp_path / name).unlink()
+        displaced = daemon.shows((0.0, 90), found=at_1000).displaced
+    assert displaced == (f"{tmp_path}/step=5000.pt",)
+    daemon.own.set_aside(at_1000, displaced)
+    assert eventually((tmp_path / ".step=5000.pt.bad").exists)
+    saved(tmp_path / "step=60.pt")
+    assert daemon.begins(to_start(at_1000, "t2")).found.step == 60
+
+
+def test_without_a_configured_target_only_one_of_another_day_is_an_older_experiments(tmp_path: Path, daemon: Daemon) -> None:
+    saved(plain(tmp_path / "step=5000.pt", 86_000.0))
+    daemon.begins(to_start(spec(tmp_path), "t1"))
+    daemon.figures = Figures(steps=90, target=1000)  # of the bar of an epoch
+    assert daemon.newest(spec(tmp_path)).step == 5000
+    os.utime(tmp_path / "step=5000.pt", (time.time() - 87_000.0,) * 2)
+    assert daemon.begins(to_start(spec(tmp_path), "t2")).found.path == ""
 
 
 def test_numbers_that_do_not_count_the_shown_steps_are_no_steps(tmp_path: Path, daemon: Daemon) -> None:

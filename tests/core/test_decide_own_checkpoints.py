@@ -385,13 +385,10 @@ def test_a_newer_one_that_may_be_whole_is_set_aside_on_trial():
     assert core.told(facts.CheckpointsPutBack)[0].paths == ("/w/20.pt", "/w/10.pt"), "it died without them too"
 
 
-@pytest.mark.parametrize(("steps", "spare", "back"), [((20, 10), "", (20, 10)), ((40, 30, 20), "/w/10.pt", (40, 30))])
+@pytest.mark.parametrize(("steps", "spare", "back"), [((20, 10), "", (20,)), ((40, 30, 20), "/w/10.pt", (40, 30))])
 def test_if_it_dies_of_those_before_too_all_are_put_back_and_an_alert_says_so(steps, spare, back):
     core = script()
     spawn = die_of(core, *steps, spare=spare)
-    for _ in range(0 if spare else 3):
-        starts(core, OwnCheckpoint())
-        spawn = dies(core, code=1)
     paths = tuple(f"/w/{step}.pt" for step in back)
     assert (spawn.aside, spawn.back) == ((), paths)
     assert [fact.paths for fact in core.told(facts.CheckpointsPutBack)] == [paths]
@@ -448,6 +445,17 @@ def test_an_odd_checkpoint_is_reported_at_a_start_and_once_while_it_runs():
     assert [fact.why for fact in core.told(facts.CheckpointsOdd)] == [odd]
     trains(core, 5.0, own=own(20, core=core, odd="another"))
     assert len(core.told(facts.CheckpointsOdd)) == 2
+
+
+def test_checkpoints_of_an_older_experiment_that_displace_the_own_ones_are_set_aside_once():
+    core, older = script(), ("/w/m_5000.pt",)
+    starts(core, OwnCheckpoint())
+    core.look(Pong={"own": OwnCheckpoint(displaced=older)})
+    assert [each.paths for each in of(core.last, commands.SetAside)] == [older]
+    core.look(Pong={"own": OwnCheckpoint(displaced=older), "steps": 1})
+    assert not of(core.last, commands.SetAside)
+    (told,) = core.told(facts.CheckpointsOdd)
+    assert told.why == "its own checkpoints are removed in favour of /w/m_5000.pt of an older experiment: these become .NAME.bad beside them"
 
 
 def test_an_attempt_that_has_saved_restarts_at_once_and_closes_the_breaker():

@@ -34,32 +34,36 @@ COUNTS = Shown(steps=343, counts_steps=True)
 OWN = (200, 240, 280, 320)
 
 
+DAY_S = 86_400.0
+
+
 @pytest.mark.parametrize(
-    ("shown", "number", "before_first", "foreign"),
+    ("shown", "number", "before_s", "foreign"),
     [
-        (COUNTS, 10_120, False, True),
-        (COUNTS, 2 * 343 + 80, False, False),
-        (COUNTS, 2 * 343 + 81, False, True),
-        (Shown(before=5000, first=2500, steps=4000, counts_steps=True), 10_120, False, True),
+        (COUNTS, 10_120, 0.0, True),
+        (COUNTS, 2 * 343 + 80, 0.0, False),
+        (COUNTS, 2 * 343 + 81, 0.0, True),
+        (Shown(before=5000, first=2500, steps=4000, counts_steps=True), 10_120, 0.0, True),
         (
             Shown(before=5000, first=0, steps=343, counts_steps=True),
             10_120,
-            False,
+            0.0,
             False,
         ),  # it may count from 0 in each attempt
-        (Shown(steps=343), 10_120, False, False),
-        (Shown(steps=343, counts_steps=False), 10_120, False, False),
-        (Shown(counts_steps=True), 10_120, False, False),
-        (Shown(target=1000), 5000, True, True),
-        (Shown(target=1000), 5000, False, False),
-        (Shown(target=1000), 1000, True, False),
-        (Shown(target=1000, counts_steps=False), 5000, True, False),
-        (Shown(), 5000, True, False),
+        (Shown(steps=343), 10_120, 0.0, False),
+        (Shown(steps=343, counts_steps=False), 10_120, 0.0, False),
+        (Shown(counts_steps=True), 10_120, 0.0, False),
+        (Shown(target=1000, configured=True), 5000, 1.0, True),
+        (Shown(target=1000, configured=True), 5000, -1.0, False),
+        (Shown(target=1000), 5000, 1.0, False),  # perhaps the bar of an epoch, and a training that was moved here
+        (Shown(target=1000), 5000, DAY_S + 1.0, True),
+        (Shown(target=1000), 1000, 2 * DAY_S, False),
+        (Shown(target=1000, counts_steps=False), 5000, 2 * DAY_S, False),
+        (Shown(), 5000, 2 * DAY_S, False),
     ],
 )
-def test_whose_it_is(shown: Shown, number: int, before_first: bool, foreign: bool) -> None:
-    limit = shown.limit((*OWN, number))
-    assert bool(shown.foreign(number, limit, before_first=before_first)) is foreign
+def test_whose_it_is(shown: Shown, number: int, before_s: float, foreign: bool) -> None:
+    assert bool(shown.foreign(number, shown.limit((*OWN, number)), before_s)) is foreign
 
 
 def test_a_restart_adds_what_an_attempt_has_shown() -> None:

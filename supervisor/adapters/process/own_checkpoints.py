@@ -54,6 +54,7 @@ log = structlog.get_logger()
 
 _LOOK_S: Final = 10.0
 _SOON_S: Final = 1.0
+_STIRS: Final = 2
 _LOOK_SHARE: Final = 0.02
 _MOST_S: Final = 60.0  # of one scan, without the program's own check
 _MOST_ENTRIES: Final = 300_000
@@ -211,17 +212,25 @@ def _newest_first(place: Place, paths: list[str], budget: Budget, noted: Noted) 
     return _ordered(place, real, noted.starts)
 
 
-def _ours(rows: list[_Row], noted: Noted, shown: Shown | None) -> tuple[list[_Row], str]:
-    """(The checkpoints without those of others, a sentence about the newest of these)."""
+class _Ours(Record):
+    """The checkpoints without those of others: a sentence about the newest of these, and those of an older experiment."""
+
+    rows: list[_Row]
+    odd: str = ""
+    older: tuple[str, ...] = ()
+
+
+def _ours(rows: list[_Row], noted: Noted, shown: Shown | None) -> _Ours:
     if shown is None:
-        return rows, ""
+        return _Ours(rows)
     limit, first_s = shown.limit([step for _, step, _ in rows if step is not None]), (*noted.starts, time.time())[0]
-    why = [
-        "" if step is None else shown.foreign(step, limit, before_first=written_s < first_s) for _, step, written_s in rows
-    ]
+    why = [shown.foreign(step, limit, first_s - at_s) if step is not None else "" for _, step, at_s in rows]
     said = next((f"{row[0]} is not of this training: {clause}" for row, clause in zip(rows, why, strict=True) if clause), "")
-    odd = said and f"{said}; it is left where it is, and no start gets it"
-    return [row for row, said in zip(rows, why, strict=True) if not said], odd
+    return _Ours(
+        [row for row, clause in zip(rows, why, strict=True) if not clause],
+        said and f"{said}; it is left where it is, and no start gets it",
+        tuple(path for path, step, at_s in rows if shown.is_older(step, first_s - at_s)),
+    )
 
 
 def _other_name(
@@ -385,10 +394,11 @@ class Scanner:
             whole, looked, noted = 0, list[Candidate](), noted_of(place)
             noted.ahead.update(self.ahead)
             newest, self.ahead = _newest_first(place, paths, budget, noted), noted.ahead
-            newest, odd = _ours(newest, noted, shown)
-            newest = newest[:_MOST_LOOKED_AT]
+            ours = _ours(newest, noted, shown)
+            newest = ours.rows[:_MOST_LOOKED_AT]
             if place.rule.file:
-                newest, odd = _ours(_with_steps(place, newest, noted.starts), noted, shown)
+                ours = _ours(_with_steps(place, newest, noted.starts), noted, shown)
+                newest = ours.rows
             for path, step, written_s in newest:
                 known = self._of(place, path, budget)
                 if known is None:
@@ -412,10 +422,10 @@ class Scanner:
         self.known = {path: known for path, known in self.known.items() if path in {row[0] for row in newest}}
         gap_s = newest_whole.usual_gap_s([each[2] for each in newest])
         saving_since_s = now_wall_s - _SAVING_S if running else None
-        odd = odd or _other_name(place, found.paths, newest, noted.starts, now_wall_s if running else None)
+        odd = ours.odd or _other_name(place, found.paths, newest, noted.starts, now_wall_s if running else None)
         return Result(
             place, tuple(looked), len(found.paths), found.links, found.unread, gap_s, saving_since_s, noted.starts, odd,
-            shown is None or shown.counts_steps is not False, tuple(newest),
+            shown is None or shown.counts_steps is not False, tuple(newest), ours.older,
         )  # fmt: skip
 
     def _of(self, place: Place, path: str, budget: Budget) -> _Known | None:
@@ -483,6 +493,7 @@ class Result(Record):
     odd: str = ""
     has_steps: bool = True  # the numbers of the checkpoints are steps
     rows: tuple[_Row, ...] = ()  # the newest ones, also those that were not looked at
+    older: tuple[str, ...] = ()  # of an older experiment
 
     def age(self, each: Candidate) -> Any:
         return newest_whole.order(each.step, each.written_wall_s, each.path, self.starts)
@@ -700,6 +711,8 @@ class _Watched:
     shown: Shown | None = None  # None: not read yet from the record of the starts
     marks: tuple[tuple[float, int], ...] = ()  # (journal time, step) as shown lately
     fresh: bool = False  # the attempt began without a checkpoint
+    stirs: int = 0  # looks at which the directory had changed, and no checkpoint of this training was there
+    stirred_s: float = 0.0
     reported: OwnCheckpoint | None = None
     result: Result | None = None
     copying: threading.Lock = field(default_factory=threading.Lock)  # held while its copy is made or put back
@@ -735,7 +748,10 @@ class OwnCheckpoints:
         if figures is not None and figures.steps is not None:
             shown, target = watched.shown or noted_of(watched.place).shown, spec.figures.target_steps or figures.target
             first, marks = (*figures.first_steps, None)[0], figures.marks
-            watched.shown = replace(shown, first=first, steps=figures.steps, target=target or shown.target)
+            watched.shown = replace(
+                shown, first=first, steps=figures.steps, target=target or shown.target,
+                configured=spec.figures.target_steps is not None,
+            )  # fmt: skip
             watched.marks = marks
         now_s = time.monotonic()
         began_s = watched.began_s
@@ -762,6 +778,7 @@ class OwnCheckpoints:
             with watched.guard:
                 found, before = self._look(watched, running=True, shown=watched.shown), watched.reported
                 self._sight(watched)
+                found = replace(found, displaced=self._displaced(watched))
                 self._copy_if_due(watched)
                 found = replace(found, note=found.note or watched.no_copy)
                 # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
@@ -771,7 +788,7 @@ class OwnCheckpoints:
         finally:
             took_s = time.monotonic() - began_s
             # Of a single checkpoint that is written over, each state is worth a copy before the next one.
-            at_risk = watched.result is not None and watched.result.matches <= 1
+            at_risk = watched.result is not None and (watched.result.matches <= 1 or watched.result.older)
             watched.due_s = began_s + max(_SOON_S if at_risk else _LOOK_S, took_s / _LOOK_SHARE)
             watched.began_s = None
 
@@ -786,6 +803,22 @@ class OwnCheckpoints:
             if number is not None and steps and written_s >= result.starts[-1]:
                 shown = shown.saw(number, steps[-1])
         watched.shown = shown
+
+    def _displaced(self, watched: _Watched) -> tuple[str, ...]:
+        """The checkpoints of an older experiment, if they stay in place of what this attempt saves."""
+        result = watched.result
+        if result is None or not result.older or result.rows or not result.starts:
+            return ()
+        with contextlib.suppress(OSError):
+            changed_s = Path(watched.place.base).stat().st_mtime
+            if changed_s > max(result.starts[-1], watched.stirred_s):
+                watched.stirred_s, watched.stirs = changed_s, watched.stirs + 1
+        return tuple(f"{watched.place.base}/{path}" for path in result.older) if watched.stirs >= _STIRS else ()
+
+    def set_aside(self, spec: ProgramSpec, paths: tuple[str, ...]) -> None:
+        """Set these checkpoints of a running program aside. Returns at once; the next look shows what has come of it."""
+        if (watched := self._of(spec)) is not None:
+            self._tasks.begin(f"aside-{spec.name}", _each_of, watched.place, paths, set_aside)
 
     def _copy_if_due(self, watched: _Watched) -> None:
         """Begin to copy the newest checkpoint if its script may write over it, and nothing else would be left.
@@ -879,7 +912,7 @@ class OwnCheckpoints:
                     with contextlib.suppress(OSError):
                         found = replace(found, stale=stale_name(found.path))
                     watched.reported = found
-                    watched.fresh = not found.path
+                    watched.fresh, watched.stirs = not found.path, 0
                     watched.shown = (watched.shown or noted_of(watched.place).shown).begins()
                     _note_start(watched.place, watched.scanner.cut(result), watched.scanner.ahead, watched.shown)
                     done.set_result((found, left))
@@ -909,7 +942,8 @@ class OwnCheckpoints:
         kept = self._keeper.of(place)
         _each_of(place, command.back, functools.partial(put_back, kept))
         shown = watched.shown or noted_of(place).shown
-        shown = replace(shown, target=command.spec.figures.target_steps or shown.target)
+        target = command.spec.figures.target_steps
+        shown = replace(shown, target=target or shown.target, configured=target is not None)
         look = functools.partial(
             self._look, watched, running=False, start=True, doubt_from_wall_s=command.doubt_from_wall_s, shown=shown
         )

@@ -3,14 +3,17 @@
 Others write there too: an older experiment, or the same script that somebody has started by hand. The rule compares the
 number with the steps that the output has shown:
 
-1. A checkpoint from before the first attempt is another training's if its number is beyond the target.
+1. A checkpoint from before the first attempt is another training's if its number is beyond the configured target, or beyond
+   the one that the output shows and a day old then: a bar may show an epoch of a training that was moved here.
 2. The numbers *count the shown steps* if two checkpoints of an attempt that began from nothing each had between half and
    twice the step that was shown when they were written. If two have other numbers (epochs beside iterations), their numbers
    are no steps, and the step of a checkpoint is unknown.
 3. Where they count the shown steps, a number beyond twice the steps of the training so far, plus twice the usual distance
    between two numbers, is another training's.
 
-A foreign checkpoint is left where it is, and no start resumes from it. An alert names it.
+A foreign checkpoint is left where it is, and no start resumes from it. An alert names it. One exception: scripts that keep
+the checkpoints with the largest numbers remove their own in favour of the foreign ones. If the directory changes twice and
+none of this training stays, those of rule 1 are set aside.
 
 Worked example: `m_40`, `m_80` and `m_120` appeared at steps 41, 80 and 122. At step 343 `m_10120` appears: 10,120 is more
 than 2 x 343 + 2 x 40. The next attempt resumes from `m_320`. Another one: `epoch7.pt` at iteration 1,320 is at no step 7.
@@ -30,6 +33,7 @@ from supervisor.records import Record, replace
 _FACTOR: Final = 2
 _LEAST_SHOWN: Final = 10  # below this, a rounding decides
 _NEEDED: Final = 2
+_OLD_S: Final = 86_400.0
 
 
 class Shown(Record):
@@ -44,6 +48,7 @@ class Shown(Record):
     first: int | None = None
     steps: int | None = None
     target: int | None = None
+    configured: bool = False  # the target is that of the configuration
     sightings: tuple[tuple[int, int], ...] = ()
     counts_steps: bool | None = None
 
@@ -75,9 +80,14 @@ class Shown(Record):
         gap = median(later - sooner for sooner, later in pairwise(near)) if len(near) > 1 else 0
         return int(_FACTOR * (self.total + gap))
 
-    def foreign(self, number: int, limit: int | None, *, before_first: bool) -> str:
+    def is_older(self, number: int | None, before_s: float) -> bool:
+        """Whether it is of an older experiment; it was written so long before the first attempt."""
+        beyond = number is not None and self.target is not None and number > self.target
+        return beyond and self.counts_steps is not False and before_s > (0.0 if self.configured else _OLD_S)
+
+    def foreign(self, number: int, limit: int | None, before_s: float) -> str:
         """Why the checkpoint with this number is another training's, as a clause; empty: it may be this one's."""
-        if before_first and self.target is not None and number > self.target and self.counts_steps is not False:
+        if self.is_older(number, before_s):
             return f"its number {number:,} is beyond the target of {self.target:,}, and it is older than the first attempt"
         if limit is None or number <= limit:
             return ""
