@@ -43,6 +43,7 @@ class Side:
         self.foreign: dict[str, str] = {}
         self.mounted = drawn["small_disk"] and mounts and self._mount()
         self._read = self.saves = 0
+        self.finished = False
         self.second: subprocess.Popen[bytes] | None = None
         self.ended = threading.Event()
         if drawn["linked"] and not self.mounted:
@@ -72,13 +73,14 @@ class Side:
         return str(self.home / self.habits["config"].get("checkpoint_glob", "ck/*"))
 
     def new_faults(self) -> list[dict[str, Any]]:
-        """The faults in the log since the last call. Counts the saves, too."""
+        """The faults in the log since the last call. Notes the saves and a finish, too."""
         with contextlib.suppress(FileNotFoundError), self.truth.open("rb") as file:
             file.seek(self._read)
             whole = file.read().rpartition(b"\n")[0]
             self._read += len(whole) + bool(whole)
             rows = [line.split() for line in whole.decode().splitlines()]
             self.saves += sum(row[1] == "saved" for row in rows)
+            self.finished |= any(row[1] == "finished" for row in rows)
             return [self.habits["faults"][int(row[2])] for row in rows if row[1] == "fault"]
         return []
 
@@ -193,7 +195,10 @@ class Run:
             )  # fmt: skip
 
     def play(self, minutes: float) -> None:
-        """Until all have ended, or for these minutes and one more in which those end whose loop has ended."""
+        """Until all have ended, or for these minutes and one more in which those end whose loop has ended.
+
+        A loop that has finished and begins again shows nothing new.
+        """
         command = [sys.executable, "-m", "supervisor", "--check", "-c", str(self.config)]
         check = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
         if check.returncode:
@@ -229,10 +234,10 @@ class Run:
                 self._note_ended()
                 asks_s = now_s + _STATUS_S
             pairs = list(zip(self.ours, self.loops, strict=True))
-            if all(ours.ended.is_set() and loop.ended.is_set() for ours, loop in pairs) or now_s - began_s > minutes * 60.0:
-                waits = now_s - began_s < minutes * 60.0 + 60.0
-                if not (waits and any(loop.ended.is_set() and not ours.ended.is_set() for ours, loop in pairs)):
-                    return
+            over = all(ours.ended.is_set() and (loop.ended.is_set() or loop.finished) for ours, loop in pairs)
+            behind = any(loop.ended.is_set() and not ours.ended.is_set() for ours, loop in pairs)
+            if over or now_s - began_s > 60.0 * (minutes + behind):
+                return
 
     def _note_ended(self) -> None:
         """A program that is DONE has ended for extralife; this alone is asked of it."""

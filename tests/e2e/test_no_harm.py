@@ -57,7 +57,7 @@ def test_extralife_never_keeps_less_than_a_restart_loop_does() -> None:
         drawn.append(habits | {"config": config if habits["shows"] == "step" else {"checkpoint_glob": "ck/last*"}})
     run = Run(drawn, [], mounts=False)
     try:
-        run.play(0.4)
+        run.play(2.0)
         rows = run.results()
     finally:
         run.close(keep=False)
