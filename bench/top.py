@@ -27,7 +27,7 @@ from fake_backend import FakeBackend, program  # noqa: E402
 from running import Terminal  # noqa: E402
 from serving import served  # noqa: E402
 
-_FOOT = "sorted by STATE"
+_FOOT = "q ends"
 _SETTLE_S = 3.0
 
 

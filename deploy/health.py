@@ -116,7 +116,11 @@ def _wait_for_it(path: str, before: Json, release: str, ready_s: float) -> Json:
 def _ends() -> int:
     """How often systemd has restarted the daemon."""
     shown = subprocess.run(
-        ["systemctl", "show", "--property", "NRestarts", "--value", UNIT], capture_output=True, text=True, check=False
+        ["systemctl", "show", "--property", "NRestarts", "--value", UNIT],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
     ).stdout.strip()
     return int(shown) if shown.isdigit() else 0
 
@@ -216,9 +220,11 @@ def main(argv: list[str]) -> int:
             return int(status is None)
         case ["same", path, before]:
             status = ask(path)
-            return int(status is None or not same_image(status, json.loads(Path(before).read_text())))
+            return int(status is None or not same_image(status, json.loads(Path(before).read_text(encoding="utf-8"))))
         case ["judge", path, before, release, ready_s, healthy_s]:
-            judge(path, json.loads(Path(before).read_text() or "{}"), release, float(ready_s), float(healthy_s))
+            judge(
+                path, json.loads(Path(before).read_text(encoding="utf-8") or "{}"), release, float(ready_s), float(healthy_s)
+            )
         case ["keep-journal", journal, copy]:
             keep_journal(Path(journal), Path(copy))
         case ["put-back", journal, copy]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Shared by install.sh and upgrade.sh: releases below a prefix, the link to the release in use, installed files.
 #   PREFIX/releases/NAME   a program and its environment; complete once NAME/.complete exists
-#   PREFIX/current         a link to the release in use; one rename replaces it
+#   PREFIX/current         a link to the release in use; one rename replaces it. PREFIX/deploy: its commands for configurations
 #   NAME/.came-from        the release that was in use before this one
 #   NAME/.made-with        the interpreter, and the directories of borrowed third-party packages
 #   PREFIX/upgrading       the old and the new release of an unfinished upgrade (upgrade.sh)
@@ -214,5 +214,6 @@ make_current() {
     ln -sfn "$1" "$prefix/current.new"
     sync "$prefix"
     mv -T "$prefix/current.new" "$prefix/current"
+    ln -sfn current/deploy "$prefix/deploy" # a path for configurations, which holds after an upgrade
     sync "$prefix"
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import functools
 import gc
 import os
@@ -12,9 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO, cast
+from typing import IO, TYPE_CHECKING, Final, TextIO, cast
 
-from supervisor import files, image, lack
+from supervisor import files, image, lack, utf8
 from supervisor.adapters.host import sd_journal
 from supervisor.shell import exit_codes
 
@@ -62,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit status, one of `shell/exit_codes.py`."""
+    utf8.settle()
     for number in range(3):  # a closed one would become the next file that is opened, such as the journal
         try:
             os.fstat(number)
@@ -208,7 +210,7 @@ def detach(args: list[str], loaded: config.Loaded) -> int:
     except (singleton.Taken, OSError) as error:
         return _refused(error)
     output = Path(paths.state_dir) / "supervisord.out"
-    with os.fdopen(files.open_own(output, os.O_WRONLY | os.O_TRUNC, 0o666), "wb") as out:
+    with _output(output) as out:
         process = subprocess.Popen(
             image.again(sys.executable, tuple(args)),
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
@@ -220,12 +222,22 @@ def detach(args: list[str], loaded: config.Loaded) -> int:
             process.returncode = 0  # stops Popen from waiting for it
             return 0
         time.sleep(0.05)  # noqa: TID251  nothing to wait on: the socket does not exist yet
-    sys.stderr.write(output.read_text(errors="replace"))
+    sys.stderr.write(files.text(output) + "\n")
     if process.poll() is None:
         print(f"supervisord: pid {process.pid} does not serve {paths.socket} yet; see {paths.main_log}", file=sys.stderr)
         process.returncode = 0
         return exit_codes.REFUSED
     return process.returncode or exit_codes.REFUSED
+
+
+def _output(path: Path) -> IO[bytes]:
+    """The file that gets what a detached daemon prints; without room for it, /dev/null: the main log has its decisions."""
+    try:
+        return os.fdopen(files.open_own(path, os.O_WRONLY | os.O_TRUNC, 0o666), "wb")
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        return Path(os.devnull).open("wb")
 
 
 def _may_make(state_dir: str) -> None:

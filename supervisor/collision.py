@@ -45,7 +45,7 @@ def _same(one: Path, other: Path) -> bool:
 
 def _is_another(script: Path) -> bool:
     try:
-        text = script.read_text(errors="replace")
+        text = script.read_text(errors="replace", encoding="utf-8")
     except OSError:
         return False
     return not any(mark in text for mark in _OURS)

@@ -25,6 +25,7 @@ from supervisor import lack
 
 FILE, DIRECTORY, SOCKET = stat.S_IFREG, stat.S_IFDIR, stat.S_IFSOCK
 
+_BLOCK_BYTES = 1 << 20  # the largest of a file system
 put_aside: list[tuple[str, str, str]] = []  # (path, kind, its new name), until they are reported
 _KINDS = {
     stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFSOCK: "socket", stat.S_IFLNK: "link", stat.S_IFIFO: "FIFO",
@@ -88,9 +89,24 @@ def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
         return b""
     with held(fd), contextlib.suppress(OSError):
         size = os.fstat(fd).st_size
-        begin = from_byte if from_byte <= size else 0
+        begin = data_from(fd, from_byte if from_byte <= size else 0)
         return os.pread(fd, limit_bytes, max(begin, size - limit_bytes))
     return b""
+
+
+def data_from(fd: int, at: int) -> int:
+    """Where a file's data begins at or after `at`: behind a hole, the zeros of the block that it ends in, and their newline.
+
+    Example: the first 10,000 bytes of a log are rotated. Its hole ends at 8,192, and its data begins at 10,000.
+    """
+    try:
+        at = os.lseek(fd, at, os.SEEK_DATA)
+    except OSError as error:
+        return os.fstat(fd).st_size if error.errno == errno.ENXIO else at
+    if os.pread(fd, 1, at) != b"\0":
+        return at
+    block = os.pread(fd, _BLOCK_BYTES, at)
+    return at + len(block) - len(block.lstrip(b"\0").removeprefix(b"\n"))
 
 
 def create(path: str | os.PathLike[str], mode: int = 0o600) -> int:

@@ -26,7 +26,7 @@ def kind_of(path: Path, root: str = "") -> str:
     best, kind = -1, ""
     real = str(path.resolve())
     try:
-        mounts = Path(f"{root}/proc/self/mounts").read_text(errors="replace")
+        mounts = Path(f"{root}/proc/self/mounts").read_text(errors="replace", encoding="utf-8")
     except OSError:
         return ""
     for line in mounts.splitlines():

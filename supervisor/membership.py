@@ -36,7 +36,7 @@ def outside(group: str, uid: int) -> str:
 
 def _may_chown() -> bool:
     try:
-        status = Path("/proc/self/status").read_text()
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
         return bool(int(status.partition("\nCapEff:")[2].split()[0], 16) & _CAP_CHOWN)
     except (OSError, ValueError, IndexError):
         return os.geteuid() == 0

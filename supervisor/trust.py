@@ -95,9 +95,9 @@ def _trusted(uid: int) -> set[int]:
     """
     trusted = {0, uid}
     try:
-        outside = Path("/proc/self/uid_map").read_text().split()[2:3] != [_ALL_USERS]
+        outside = Path("/proc/self/uid_map").read_text(encoding="utf-8").split()[2:3] != [_ALL_USERS]
         if outside:
-            trusted.add(int(Path("/proc/sys/fs/overflowuid").read_text()))
+            trusted.add(int(Path("/proc/sys/fs/overflowuid").read_text(encoding="utf-8")))
     except (OSError, ValueError):
         pass
     return trusted

@@ -21,7 +21,7 @@ FAULTS = {  # by the first cell of their rows
     "envpool-hang": "an envpool call never returns",
     "no-progress": "a worker sends beats without progress",
     "segfault": "a worker segfaults",
-    "dies-at-once": "a worker dies at once every time",
+    "dies-at-once": "a worker dies at once every time, and saves nothing",
     "dies-soon": "a worker dies every two seconds",
     "orphans": "a worker leaves children behind, in a session of their own",
     "ignores-sigterm": "a worker ignores SIGTERM",
@@ -78,4 +78,5 @@ def _row(line: str) -> Row:
     return Row(when, then, rule, f"{file}::{function}", next((id_ for id_, fault in FAULTS.items() if fault == when), None))
 
 
-ROWS = tuple(_row(line) for line in PAGE.read_text().splitlines() if re.match(r"\| (?!when \|)", line))
+_TABLES = PAGE.read_text().partition("\n## When is a script ")[0]
+ROWS = tuple(_row(line) for line in _TABLES.splitlines() if re.match(r"\| (?!when \|)", line))

@@ -1,48 +1,270 @@
-"""The examples in `deploy/when_done/`: what each hands to its provider's client."""
+"""The examples in `deploy/when_done/`, with a service of the provider behind them on 127.0.0.1: its record decides.
+
+The service is a proxy that ends TLS itself, so each example asks at the real address. The clients of providers that a registry
+has (vast.ai, RunPod, AWS) are asked for the same end: an example must send what the client sends.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import ssl
 import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from supervisor.adapters import procfs
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "deploy" / "when_done"
-IDS = {"RUNPOD_POD_ID": "pod1", "RUNPOD_API_KEY": "k", "CONTAINER_ID": "7", "CONTAINER_API_KEY": "k"}
-LAMBDA = "https://cloud.lambdalabs.com/api/v1/instance-operations/terminate"
-EXPECTED = {  # example -> (its arguments, the last call)
-    "runpod": ((), "runpodctl stop pod pod1"),
-    "vastai": ((), "vastai stop instance 7 --api-key k"),
-    "thunder": (("0",), "tnr delete 0 --yes"),
-    "lambda": (("ab",), f'--data {{"instance_ids": ["ab"]}} {LAMBDA}'),
-    "aws": ((), "aws ec2 stop-instances --region curled --instance-ids curled"),
-    "gcp": ((), "gcloud compute instances stop curled --zone curled --quiet"),
-    "azure": ((), "az vm deallocate --ids curled --no-wait"),
-    "poweroff": ((), "systemctl poweroff"),
-    "slurm": (("box.toml",), "supervisorctl -c box.toml shutdown"),
-}
+KEY = "k3y-of-this-box"
+NAMES = (
+    "console.vast.ai",
+    "api.runpod.io",
+    "cloud.lambda.ai",
+    "api.thundercompute.com",
+    "compute.googleapis.com",
+    "management.azure.com",
+)
+VAST, LAMBDA, THUNDER = (
+    "https://console.vast.ai/api/v0/instances/7/",
+    "https://cloud.lambda.ai/api/v1",
+    "https://api.thundercompute.com:8443/v1",
+)
+GOOGLE, AZURE = (
+    "https://compute.googleapis.com/compute/v1/projects/5/zones/z1/instances/box1/stop",
+    "https://management.azure.com",
+)
+STOPPED = {"kind": "compute#operation", "operationType": "stop", "status": "RUNNING"}
+AWS_XML = (
+    '<StopInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><instancesSet><item><instanceId>i-1</instanceId>'
+    "<currentState><code>64</code><name>{}</name></currentState></item></instancesSet></StopInstancesResponse>"
+)
+METADATA = {
+    "/latest/api/token": "t0ken", "/latest/meta-data/placement/region": "eu-west-1", "/latest/meta-data/instance-id": "i-1",
+    "/computeMetadata/v1/instance/service-accounts/default/token": {"access_token": KEY},
+    "/computeMetadata/v1/instance/zone": "projects/5/zones/z1", "/computeMetadata/v1/instance/name": "box1",
+    "/metadata/identity/oauth2/token": {"access_token": KEY}, "/metadata/instance/compute/resourceId": "/subscriptions/s/box1",
+}  # fmt: skip
+# example and its arguments -> the request that ends the box, the answer to it, an answer that refuses
+ENDS = {
+    ("vastai",): (f"PUT {VAST}", {"state": "stopped"}, {"success": True}, {"success": False, "msg": "no such instance"}),
+    ("vastai", "destroy"): (f"DELETE {VAST}", None, {"success": True}, {"success": False}),
+    ("runpod",): (
+        "POST https://api.runpod.io/graphql", {"query": 'mutation { podStop(input: {podId: "pod1"}) {id desiredStatus} }'},
+        {"data": {"podStop": {"id": "pod1", "desiredStatus": "EXITED"}}}, {"errors": [{"message": "pod not found"}], "data": None},
+    ),
+    ("runpod", "remove"): (
+        "POST https://api.runpod.io/graphql", {"query": 'mutation { podTerminate(input: {podId: "pod1"}) }'},
+        {"data": {"podTerminate": None}}, {"errors": [{"message": "pod not found"}], "data": {"podTerminate": None}},
+    ),
+    ("lambda", "ab"): (
+        f"POST {LAMBDA}/instance-operations/terminate", {"instance_ids": ["ab"]}, {"data": {"terminated_instances": [{"id": "ab"}]}},
+        {"data": {"terminated_instances": []}},
+    ),
+    ("thunder", "0"): (f"POST {THUNDER}/instances/0/delete", None, {"message": "deleted"}, 404),
+    ("gcp",): (f"POST {GOOGLE}", None, STOPPED, STOPPED | {"error": {"errors": []}}),
+    ("azure",): (f"POST {AZURE}/subscriptions/s/box1/deallocate?api-version=2024-07-01", None, "", 409),
+}  # fmt: skip
+
+
+class Service(ThreadingHTTPServer):
+    """`asked`: (request line, parsed body) of each request with the key. `answer`: the body to all of them, or a status."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.context, self.answer, self.shown = context, object(), False
+        self.asked: list[tuple[str, object]] = []
+
+
+class Answers(BaseHTTPRequestHandler):
+    server: Service
+    protocol_version = "HTTP/1.1"
+    behind = ""
+
+    def do_CONNECT(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.connection = self.server.context.wrap_socket(self.connection, server_side=True)
+        self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
+        self.behind = f"https://{self.path.removesuffix(':443')}"
+        self.close_connection = False
+
+    def do(self) -> None:
+        sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = urlsplit(self.path).path
+        if not self.behind and path in METADATA:
+            return self.reply(METADATA[path])
+        self.server.shown |= any(KEY in (procfs.read_text(pid, "cmdline") or "") for pid in procfs.pids())
+        if self.command == "GET" or KEY not in (self.headers["Authorization"] or ""):  # a client looks around first
+            return self.reply({})
+        form = "x-www-form-urlencoded" in (self.headers.get("Content-Type") or "")
+        body = {k: v for k, [v] in parse_qs(sent.decode()).items()} if form else (json.loads(sent) or None) if sent else None
+        self.server.asked.append((f"{self.command} {self.behind}{self.path}", body))
+        return self.reply(self.server.answer)
+
+    do_GET = do_POST = do_PUT = do_DELETE = do  # noqa: N815
+
+    def reply(self, answer: object) -> None:
+        body = b"" if isinstance(answer, int) else (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+        self.send_response(answer if isinstance(answer, int) else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    at = tmp_path_factory.mktemp("tls") / "both.pem"
+    names = ",".join(f"DNS:{each}" for each in NAMES)
+    subprocess.run(
+        [*"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x -addext".split(),
+         f"subjectAltName={names}", "-keyout", at, "-out", f"{at}.crt"], check=True, capture_output=True,
+    )  # fmt: skip
+    at.write_text(at.read_text() + Path(f"{at}.crt").read_text())
+    return at
+
+
+@pytest.fixture
+def service(certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with Service(context) as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield made
+        made.shutdown()
+
+
+@pytest.fixture
+def run(service, certificate, tmp_path):
+    """Runs an example as the daemon does on a box of the provider. (exit status, output)"""
+    proxy = f"http://127.0.0.1:{service.server_port}"
+    for name in ("lambda", "thunder"):
+        (tmp_path / f".{name}-key").write_text(f'user = "{KEY}:"\n' if name == "lambda" else f"{KEY}\n")
+    box = {
+        "RUNPOD_POD_ID": "pod1", "RUNPOD_API_KEY": KEY, "CONTAINER_ID": "7", "CONTAINER_API_KEY": KEY, "HOME": str(tmp_path),
+        "https_proxy": proxy, "EXTRALIFE_METADATA": proxy, "SSL_CERT_FILE": str(certificate), "REQUESTS_CA_BUNDLE": str(certificate),
+        "PATH": os.environ["PATH"],
+    }  # fmt: skip
+
+    def run(argv: list[str | Path], **more: str) -> tuple[int, str]:
+        done = subprocess.run(
+            argv, env=box | more, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    return run
 
 
 def test_each_example_is_expected_here() -> None:
-    assert {each.name for each in EXAMPLES.iterdir()} == EXPECTED.keys()
-    assert all(each.stat().st_mode & 0o111 == 0o111 for each in EXAMPLES.iterdir())
+    examples = {each.name for each in EXAMPLES.iterdir() if os.access(each, os.X_OK)}
+    assert examples == {name for name, *_ in ENDS} | {"aws", "slurm", "poweroff"}
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_what_an_example_asks_of_its_provider(name: str, tmp_path: Path) -> None:
-    args, expected = EXPECTED[name]
+@pytest.mark.parametrize("example", ENDS, ids=" ".join)
+def test_the_service_of_the_provider_is_asked_once_to_end_this_box(example, service, run) -> None:
+    (name, *args), (request, body, service.answer, _) = example, ENDS[example]
+    assert run([EXAMPLES / name, *args]) == (0, "")
+    assert service.asked == [(request, body)]
+    assert not service.shown, "the key was in a command line"
+
+
+@pytest.mark.parametrize("example", ENDS, ids=" ".join)
+@pytest.mark.parametrize("refusal", ["of the service", 500, "<html>gateway</html>"])
+def test_an_example_that_did_not_end_the_box_fails_and_shows_no_key(example, refusal, service, run) -> None:
+    (name, *args), service.answer = example, ENDS[example][3] if refusal == "of the service" else refusal
+    if name in {"thunder", "azure"} and isinstance(refusal, str) and refusal.startswith("<"):
+        pytest.skip("its service says all by its status")
+    status, said = run([EXAMPLES / name, *args])
+    assert status == 1
+    assert service.asked
+    assert KEY not in said
+
+
+@pytest.mark.parametrize("example", ENDS, ids=" ".join)
+def test_a_service_that_cannot_be_reached_is_named(example, run) -> None:
+    name, *args = example
+    status, said = run([EXAMPLES / name, *args], https_proxy="http://127.0.0.1:9")
+    assert status == 1
+    assert any(host in said.splitlines()[-1] for host in NAMES)
+
+
+@pytest.mark.parametrize("args", [("slurm", "box.toml"), ("poweroff",)])
+def test_an_end_without_a_provider(args, tmp_path, run) -> None:
+    """The commands that would stop this machine are stand-ins."""
     deploy, tools = tmp_path / "deploy" / "when_done", tmp_path / ".venv" / "bin"
     for directory in (deploy, tools):
         directory.mkdir(parents=True)
-    example = deploy / name
-    example.write_bytes((EXAMPLES / name).read_bytes())
-    example.chmod(0o755)
-    for tool in ("runpodctl", "vastai", "tnr", "aws", "gcloud", "az", "systemctl", "sudo", "supervisorctl", "curl"):
-        stub = tools / tool
-        said = "echo curled" if tool == "curl" else ":"
-        stub.write_text(f'#!/bin/sh\necho "{tool} $*" >> {tmp_path}/calls\n{said}\n')
-        stub.chmod(0o755)
-    env = {**os.environ, **IDS, "PATH": f"{tools}:{os.environ['PATH']}"}
-    subprocess.run([example, *args], env=env, check=True, timeout=60)
-    assert (tmp_path / "calls").read_text().splitlines()[-1].endswith(expected)
+    for tool in ("systemctl", "sudo", "extralifectl"):
+        (tools / tool).write_text(f'#!/bin/sh\necho "{tool} $*"\nexit 3\n')
+        (tools / tool).chmod(0o755)
+    name, *more = args
+    (deploy / name).symlink_to(EXAMPLES / name) if name == "poweroff" else (deploy / name).write_bytes(
+        (EXAMPLES / name).read_bytes()
+    )
+    (deploy / name).chmod(0o755)
+    (tmp_path / "link").symlink_to(deploy)
+    expected = "extralifectl -c box.toml shutdown\n" if name == "slurm" else "systemctl poweroff\n"
+    status, said = run([tmp_path / "link" / name, *more], PATH=f"{tools}:{os.environ['PATH']}")
+    assert (status, said.endswith(expected)) == (3, True)
+
+
+# --- the providers' own clients ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory):
+    """An environment with the newest clients from pip's index."""
+    made = tmp_path_factory.mktemp("clients") / "env"
+    subprocess.run([sys.executable, "-m", "venv", made], check=True)
+    argv = [made / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "vastai", "runpod", "awscli"]
+    installed = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=900)
+    if installed.returncode:
+        pytest.skip(f"the clients cannot be installed: {installed.stderr[-200:]}")
+    return made / "bin"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("example", "client"), [
+    (("vastai",), ["vastai", "stop", "instance", "7"]),
+    (("vastai", "destroy"), ["vastai", "destroy", "instance", "7", "--yes"]),
+    (("runpod",), ["python", "-c", "import os, runpod; runpod.api_key = os.environ['RUNPOD_API_KEY']; runpod.stop_pod('pod1')"]),
+    (("runpod", "remove"), ["python", "-c", "import os, runpod; runpod.api_key = os.environ['RUNPOD_API_KEY']; runpod.terminate_pod('pod1')"]),
+])  # fmt: skip
+def test_an_example_sends_what_the_client_of_the_provider_sends(example, client, clients, service, run) -> None:
+    service.answer = ENDS[example][2]
+    at = {"VAST_URL": f"http://127.0.0.1:{service.server_port}"}  # its client knows no other certificates
+    status, said = run([clients / client[0], *client[1:]], VAST_API_KEY=KEY, **at)
+    assert status == 0, said
+    assert run([EXAMPLES / example[0], *example[1:]], **at) == (0, "")
+    [theirs, ours] = [(request, "".join(str(body).replace("\\n", "").split())) for request, body in service.asked]
+    assert ours == theirs
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_client_of_aws_stops_the_instance_and_a_refusal_is_a_failure(clients, service, run) -> None:
+    more = {
+        "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{service.server_port}",
+        "PATH": f"{clients}:{os.environ['PATH']}", "AWS_MAX_ATTEMPTS": "1",
+    }  # fmt: skip
+    for state, ends in (("stopping", True), ("stopped", True), ("running", False)):
+        service.answer = AWS_XML.format(state)
+        status, said = run([EXAMPLES / "aws"], **more)
+        assert (status == 0) == ends, said
+    service.answer = 403
+    status, said = run([EXAMPLES / "aws"], **more)
+    assert (status, KEY in said, "s3cret" in said) == (1, False, False)
+    assert {(body["Action"], body["InstanceId.1"]) for _, body in service.asked} == {("StopInstances", "i-1")}

@@ -79,7 +79,8 @@ def _set_allocator(args: Args) -> None:
     """Re-execute this program once, with the allocator's settings. The pid stays the same, so supervision continues."""
     on_cpu = args.device == "cpu" or (args.device == "auto" and not Path("/dev/nvidiactl").exists())
     if on_cpu and "GLIBC_TUNABLES" not in os.environ:
-        os.execve(sys.executable, sys.orig_argv, {**os.environ, "GLIBC_TUNABLES": _TUNABLES})  # noqa: S606  no shell wanted
+        argv = [sys.executable, "-Xutf8=1", *sys.orig_argv[1:]]  # file names are UTF-8, whatever the locale
+        os.execve(sys.executable, argv, {**os.environ, "GLIBC_TUNABLES": _TUNABLES})  # noqa: S606  no shell wanted
 
 
 if __name__ == "__main__":

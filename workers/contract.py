@@ -148,7 +148,7 @@ def read_boot_id() -> str:
     given = os.environ.get(ENV_BOOT_ID)
     if given:
         return given
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip().replace("-", "")
 
 
 def start_ticks(pid: int | str = "self") -> int:

@@ -56,6 +56,6 @@ def folders(controller: str, root: Path = ROOT) -> list[Path]:
 
 def text(path: Path) -> str:
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""

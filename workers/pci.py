@@ -19,6 +19,6 @@ def has_nvidia_gpu(root: Path) -> bool:
 
 def _is_nvidia(device: Path) -> bool:
     with contextlib.suppress(OSError):
-        kind = (device / "class").read_text()
-        return (device / "vendor").read_text().strip() == _NVIDIA and kind.startswith(_DISPLAY)
+        kind = (device / "class").read_text(encoding="utf-8")
+        return (device / "vendor").read_text(encoding="utf-8").strip() == _NVIDIA and kind.startswith(_DISPLAY)
     return False

@@ -626,7 +626,7 @@ def available_memory_bytes() -> int | None:
     """Memory that this process may still use: MemAvailable, or less if a cgroup limits it. None: unknown."""
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     for limit in memory_limits(Path("/")):
         if limit.used_bytes is not None:

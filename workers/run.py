@@ -186,7 +186,7 @@ def _run_dir_lock(run_dir: Path, client: Client) -> Iterator[None]:
         return
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
-        file = (run_dir / LOCK_FILE).open("a")
+        file = (run_dir / LOCK_FILE).open("a", encoding="utf-8")
     except _NEVER as error:
         raise _unwritable(run_dir, error) from error
     with file:
@@ -514,6 +514,6 @@ def _banner(args: Args, chosen: precision.Precision, run_dir: Path) -> None:
 
 def _rss_bytes() -> int:
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return UNKNOWN

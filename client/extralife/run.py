@@ -377,7 +377,7 @@ class Run:
 
     def _keep_others_out(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._lock = (directory / contract.LOCK_FILE).open("a")
+        self._lock = (directory / contract.LOCK_FILE).open("a", encoding="utf-8")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -475,7 +475,7 @@ class Run:
         if stacks:
             with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
                 number = getattr(signal, contract.STACKS_SIGNAL)
-                self._stacks = open(stacks, "a")  # noqa: SIM115, PTH123  for as long as the process lives
+                self._stacks = open(stacks, "a", encoding="utf-8")  # noqa: SIM115, PTH123  for as long as the process lives
                 faulthandler.register(number, file=self._stacks, all_threads=True, chain=_has_handler(number))
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._in_child)

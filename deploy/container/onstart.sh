@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # The onstart script of vast.ai (at most 4,048 characters), which runs it at each start. Put your repository's address in place of
 # REPOSITORY. The disk of the container survives a stop, but not a destroy: copies off the box (docs/offsite.md).
-export EXTRALIFE_STATE=/workspace EXTRALIFE_OWN_LAYER=yes EXTRALIFE_STOP_WITHIN_S=10
+export EXTRALIFE_STATE=/workspace EXTRALIFE_OWN_LAYER=yes
 source=$EXTRALIFE_STATE/extralife/source
-mkdir -p "$EXTRALIFE_STATE"
-[[ -e $source ]] || git clone -q REPOSITORY "$source"
-until "$source/deploy/container/entrypoint"; do sleep 30; done >/proc/1/fd/1 2>&1 &
+fetch() { rm -rf "$source" "$source.new" && git clone -q REPOSITORY "$source.new" && mv "$source.new" "$source"; }
+{
+    until [[ -e $source/deploy/container/entrypoint ]] || fetch; do sleep 30; done
+    until "$source/deploy/container/entrypoint"; do sleep 30; done
+} </dev/null >/proc/1/fd/1 2>&1 &

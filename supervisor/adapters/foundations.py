@@ -10,7 +10,7 @@ The rules:
 * Only ENOENT and ENOTDIR mean that something is missing. After any other error its state is unknown.
 * A check can hang, on a network file system or FUSE (`threads.Rounds`). A path that has not answered for `hang_s` is
   reported as unknown.
-* The checking thread posts an input only when the findings have changed.
+* The checking thread posts the findings of each check that has any, and once that there are none any more.
 * Before the daemon restarts itself, the next image is started for a check: its interpreter or a module may be missing, and
   after an exec there is no way back. Such a check takes a second, and counts for half a minute.
 """
@@ -32,7 +32,7 @@ from supervisor import files
 from supervisor.adapters.threads import Repeated, Rounds
 from supervisor.formats import span
 from supervisor.model.inputs import FoundationsLooked
-from supervisor.policy.box.foundations import Finding, Look, needs_restart
+from supervisor.policy.box.foundations import Answer, Finding, Look, judge
 from supervisor.ports import Clock, Inbox
 from supervisor.records import Record
 
@@ -120,7 +120,8 @@ class Watched(Record):
 
     `check` returns a defect of a file whose identity is right or unknown, as a clause ("it cannot be written"; empty: none).
     It may raise OSError.
-    `by_others`: its worker or the deciding thread restores it, at the latest until the next look.
+    `by_others`: its worker or the deciding thread restores it, at the latest until the next look. A file that replaced it is
+    reported, and is the right one from then on.
     `restarts`: a start of the daemon restores it. `prepare` makes way for that start, and raises OSError if it would fail.
     """
 
@@ -165,45 +166,49 @@ class Foundations(Repeated):
         self._inbox, self._clock, self._period_s = inbox, clock, period_s
         self._rounds: Rounds[Finding | None] = Rounds("foundations-look", hang_s)
         self._guard = threading.Lock()
-        self._rows: dict[str, Watched] = {}
-        self._posted: tuple[Finding, ...] = ()
+        self._rows: dict[str, dict[str, Watched]] = {}  # by program, then by name
+        self._any = False
         self._newest: dict[str, Finding | None] = {}
 
-    def watch(self, *rows: Watched) -> None:
-        """Watch these rows too, from now on. A row replaces another one of the same name. Any thread may call this."""
+    def watch(self, *rows: Watched, program: str = "") -> None:
+        """Watch these rows too, of a running attempt of `program` or the daemon's own. Any thread may call this."""
         with self._guard:
-            self._rows = {**self._rows, **{row.name: row for row in rows}}
+            known = self._rows.get(program, {})
+            self._rows = {**self._rows, program: {**known, **{row.name: row for row in rows}}}
 
-    def forget(self, *names: str) -> None:
+    def forget(self, program: str) -> None:
         with self._guard:
-            self._rows = {name: row for name, row in self._rows.items() if name not in names}
+            self._rows = {name: rows for name, rows in self._rows.items() if name != program}
+
+    def _all_rows(self) -> dict[str, Watched]:
+        with self._guard:
+            return {name: row for rows in self._rows.values() for name, row in rows.items()}
 
     def check_all(self) -> None:
-        """Run one round of checks; post the findings if they have changed."""
-        with self._guard:
-            rows = dict(self._rows)
-        newest = self._newest
-        found, hung = self._rounds.of({name: partial(_look_at, row, newest.get(name)) for name, row in rows.items()})
+        """Run one round of checks; post the findings."""
+        rows = self._all_rows()
+        found, hung = self._rounds.of({name: partial(_look_at, row) for name, row in rows.items()})
         found |= {
             name: _finding(rows[name], Look.UNKNOWN, f"its file system has not answered for {span(self._rounds.hang_s)}")
             for name in hung & rows.keys()
         }
-        with self._guard:  # a row that was forgotten meanwhile: its attempt has ended, and its files are removed
-            rows = {name: row for name, row in rows.items() if self._rows.get(name) is row}
-        self._newest = {name: each for name, each in {**newest, **found}.items() if name in rows}
+        now = self._all_rows()  # without those of an attempt that has ended meanwhile: its files are removed
+        rows = {name: row for name, row in rows.items() if now.get(name) is row}
+        self._newest = {name: each for name, each in {**self._newest, **found}.items() if name in rows}
         aside = {each.name: each for each in _put_aside(rows)}
         present = self._startable([each for each in self._newest.values() if each is not None])
         findings = (
             *(replace(each, detail=aside.pop(each.name).detail) if each.name in aside else each for each in present),
             *aside.values(),
         )
-        if findings != self._posted:
-            self._posted = findings
+        if findings or self._any:
+            self._any = bool(findings)
             self._inbox.post(FoundationsLooked(self._clock.now_s(), findings))
 
     def _startable(self, found: list[Finding]) -> list[Finding]:
         """The same findings; those that need a restart have an error as long as the next image could not start."""
-        if not any(map(needs_restart, found)):
+        restart = {each.name for each in found if judge(each, may_restart=True)[0] is Answer.RESTART}
+        if not restart:
             return found
         if self._clock.now_s() - self._checked_s >= _CHECKED_S:
             try:
@@ -211,7 +216,7 @@ class Foundations(Repeated):
             except OSError as error:
                 self._mistake = error.strerror or str(error)
             self._checked_s = self._clock.now_s()
-        return [replace(each, error=self._mistake) if needs_restart(each) else each for each in found]
+        return [replace(each, error=self._mistake) if each.name in restart else each for each in found]
 
     def _turn(self) -> None:
         self.check_all()
@@ -235,18 +240,15 @@ def _finding(row: Watched, look: Look, detail: str = "") -> Finding:
     )  # fmt: skip
 
 
-def _look_at(row: Watched, before: Finding | None) -> Finding | None:
+def _look_at(row: Watched) -> Finding | None:
     """Check one row, and see whether its file can be restored."""
     found = check_row(row)
     if found is None or found.look is Look.UNKNOWN:
         return found
-    if row.by_others and before is not None:
-        if found.look is Look.REPLACED and isinstance(row.expected, Remembered):
-            row.expected.renew()
-            return None
-        return replace(found, error="it is still missing or damaged")
     try:
-        if row.prepare is not None:
+        if row.by_others and isinstance(row.expected, Remembered) and found.look is Look.REPLACED:
+            row.expected.renew()
+        elif row.prepare is not None:
             row.prepare()
     except OSError as error:
         return replace(found, error=error.strerror or str(error))

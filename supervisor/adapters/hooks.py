@@ -13,15 +13,18 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from supervisor.adapters import leftovers, procfs
+from supervisor.config import secrets
 from supervisor.files import held
 from supervisor.formats import span
 from workers import contract
 
 _HALF_BYTES: Final = 32 * 1024  # of a longer output only the beginning and the end are kept
 _MOST_ERROR_CHARS: Final = 300
+_SHORTEST_SECRET: Final = 4  # a shorter one would hide words
 
 
 def environ() -> dict[str, str]:
@@ -33,17 +36,33 @@ def environ() -> dict[str, str]:
     return kept | leftovers.mark(of_user=True)
 
 
-def attempt(argv: Sequence[str], data: str, timeout_s: float, **more: Any) -> tuple[str, str]:
-    """Run it. Returns (why it has failed, as a clause with its last line, or empty for success; its output)."""
+def attempt(
+    argv: Sequence[str], data: str, timeout_s: float, *, env: Mapping[str, str] | None = None, **more: Any
+) -> tuple[str, str]:
+    """Run it. Returns (why it has failed, as a clause with its last line, or empty for success; its output).
+
+    Neither has a secret that the command was given, such as a key that a provider's client prints with its error.
+    """
+    env = environ() if env is None else env
     try:
-        code, output = run(argv, timeout_s, data=data, **more)
+        code, output = run(argv, timeout_s, data=data, env=env, **more)
     except OSError as error:
         return f"{argv[0]} cannot be started: {error.strerror or error}", ""
     if code is None:
         return f"it did not end within {span(timeout_s)} and was killed", ""
+    for secret in sorted(_secrets(argv, env), key=len, reverse=True):
+        output = output.replace(secret, "***")
     last = output.strip().rpartition("\n")[2][-_MOST_ERROR_CHARS:]
     how = f"it ended with status {code}" if code > 0 else f"it was ended by signal {-code}"
     return (f"{how}: {last}" if last else how) if code else "", output
+
+
+def _secrets(argv: Sequence[str], env: Mapping[str, str]) -> set[str]:
+    """Values of secret-looking variables and options. Example: `--api-key k3y` and `API_KEY=k3y` both give "k3y"."""
+    words = [part for word in argv for part in (word.split("=", 1) if word.startswith("-") else [word])]
+    options = [(option, value) for option, value in pairwise(words) if option.startswith("-")]
+    found = {value for name, value in (*env.items(), *options) if secrets.NAME.search(name)}
+    return {value for value in found if len(value) >= _SHORTEST_SECRET}
 
 
 def run(

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from apscheduler.executors.pool import BasePoolExecutor
+from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from supervisor import wall_clock
-from supervisor.adapters import threads
+from supervisor.adapters.host.clock import LocalZone
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
 from supervisor.adapters.process.logs import LogGuard
@@ -33,7 +33,7 @@ _LOGS: Final = dt.timedelta(seconds=60)
 _JOURNAL: Final = dt.timedelta(hours=1)
 _FIRST_LOOK: Final = dt.timedelta(seconds=60)  # to the first journal check: a daemon's first minute has more urgent work
 _CALENDAR: Final = dt.timedelta(seconds=20)
-_JOBS: Final = 3
+_JOBS: Final = 3  # a thread for each, so that none waits for another
 _DAY_S: Final = 86_400.0
 
 
@@ -51,20 +51,6 @@ class _Every(BaseTrigger):  # type: ignore[misc]  # APScheduler is untyped
         return now + (self._first if previous is None else self._period)
 
 
-class _Scheduler(BackgroundScheduler):  # type: ignore[misc]  # APScheduler is untyped
-    """One whose thread goes on after any error."""
-
-    def _main_loop(self) -> None:
-        threads.repeat("calendar", super()._main_loop, lambda: not self.running)
-
-
-class _Pool(BasePoolExecutor):  # type: ignore[misc]  # APScheduler is untyped
-    """One thread per job, so that no job waits for another."""
-
-    def __init__(self) -> None:
-        super().__init__(threads.begun(_JOBS, "housekeeping"))
-
-
 class Housekeeping:
     def __init__(
         self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock,
@@ -76,7 +62,7 @@ class Housekeeping:
         self._over = threading.Event()
         self._posted_s: dict[str, float] = {}  # by name of the work
         self._logs = LogGuard(settings)
-        self._scheduler = _Scheduler(executors={"default": _Pool()}, timezone="UTC")
+        self._scheduler = BackgroundScheduler(executors={"default": ThreadPoolExecutor(_JOBS)}, timezone="UTC")
 
     def start(self) -> None:
         # Explicit: the default grace of one second silently drops a job that a busy box ran late.
@@ -111,7 +97,7 @@ class Housekeeping:
         """
         if not wall_clock.is_set(self._clock.wall_s()):
             return
-        now = dt.datetime.fromtimestamp(self._clock.wall_s(), dt.UTC).astimezone()
+        now = dt.datetime.fromtimestamp(self._clock.wall_s(), LocalZone())
         for work in self._calendars():
             due = last_due(work.calendar, now)
             due_wall_s = None if due is None else due.timestamp()

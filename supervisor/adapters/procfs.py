@@ -309,7 +309,7 @@ def _has_pidfds() -> bool:
     """False where a container's seccomp profile refuses one of the calls (EPERM of an old Docker, ENOSYS of gVisor)."""
     try:
         fd = os.pidfd_open(os.getpid())
-        with os.fdopen(fd):
+        with os.fdopen(fd, "rb"):
             signal.pidfd_send_signal(fd, 0)
     except OSError as error:
         lack.check(error)

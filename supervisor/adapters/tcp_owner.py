@@ -25,7 +25,7 @@ def owner(here: tuple[str, int], there: tuple[str, int]) -> int | None:
     ends = (_hex(there), _hex(here))
     for number, table in enumerate(_TABLES):
         try:
-            rows = table.read_text().splitlines()[1:]
+            rows = table.read_text(encoding="utf-8").splitlines()[1:]
         except FileNotFoundError:
             if number == 0:
                 raise

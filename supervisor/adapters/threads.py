@@ -7,9 +7,8 @@ reads it (`policy/box/supervision.py`).
 
 A look at files may also hang. It has a thread for each round, which is left behind then (`Rounds`).
 
-An ordinary pool starts a thread at its first task. While no thread can be started, that raises: APScheduler logs a traceback
-and skips the job, and a task that was already queued waits until the next one comes. A thread per task raises too. Then its
-work (ending a hung worker, for example) is not done until somebody requests it again.
+An ordinary pool starts a thread at its first task. While no thread can be started, that raises, and so does a thread per
+task. Then its work (ending a hung worker, for example) is not done until somebody requests it again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,20 @@
-"""Reads who is logged in (`deciding/when_done.py`)."""
+"""Reads who is logged in, and whether the command that stops the box exists (`deciding/when_done.py`)."""
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Sequence
 
 import psutil
 
 from supervisor.adapters import procfs
+
+
+def cannot_start(command: Sequence[str]) -> str:
+    """Why this command cannot be started; empty: it can, or there is none."""
+    found = not command or shutil.which(command[0]) is not None
+    return "" if found else f"{command[0]} is not found, or not executable"
 
 
 def logged_in() -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from supervisor import files, membership
 
 QUEUE: Final = 1024  # a client with a timeout of its own gets EAGAIN at once when the queue is full
 _LONGEST_PATH: Final = 107  # bytes of sun_path, unix(7)
+_SPARE: Final = ".spare"
 
 
 class SocketTaken(OSError):
@@ -52,10 +53,10 @@ class Listener:
         return str(self.sock.fileno())
 
     def close(self) -> None:
-        """Close the socket, and remove its file if it is still ours."""
+        """Close the socket, and rename its file if it is still ours: the next daemon needs its inode if no other is free."""
         self.sock.close()
         if self._is_in_place():
-            Path(self.path).unlink(missing_ok=True)
+            Path(self.path).rename(Path(self.path).with_name(_SPARE))
 
     def _is_in_place(self) -> bool:
         return self._file is not None and _identity(self.path) == self._file
@@ -77,7 +78,7 @@ def listen(path: str, group: str = "") -> Listener:
     Path(ours).unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.bind(ours)
+        _bind(sock, ours, path)
         trouble = _set_access(Path(ours), group)
         sock.listen(QUEUE)
         files.make_room(path, files.SOCKET)
@@ -88,6 +89,19 @@ def listen(path: str, group: str = "") -> Listener:
             Path(ours).unlink()
         raise OSError(error.errno, f"cannot make the control socket {path}: {error.strerror or error}") from error
     return Listener(sock, path, trouble)
+
+
+def _bind(sock: socket.socket, ours: str, path: str) -> None:
+    """Bind to `ours`. A file system without a free inode gets that of the previous socket back first."""
+    spare = Path(path).with_name(_SPARE)
+    spare.unlink(missing_ok=True)
+    try:
+        sock.bind(ours)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT} or not Path(path).is_socket():
+            raise
+        Path(path).unlink()
+        sock.bind(ours)
 
 
 def _set_access(file: Path, group: str) -> str:

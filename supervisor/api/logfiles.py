@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from supervisor.files import held, open_regular
+from supervisor.files import data_from, held, open_regular
 from supervisor.records import Record
 
 TAIL_BYTES: Final = 1600  # as Supervisor's
@@ -31,7 +31,7 @@ class Chunk(Record):
 def read_tail(path: str, size_bytes: int) -> Chunk:
     """The last bytes of a log. Raises OSError when it cannot be read."""
     with _opened(path) as (fd, file_id, end):
-        start = max(0, end - min(size_bytes, MOST_BYTES))
+        start = data_from(fd, max(0, end - min(size_bytes, MOST_BYTES)))
         data = os.pread(fd, end - start, start)
     return Chunk(data, file_id, start + len(data))
 
@@ -41,7 +41,7 @@ def read_part(path: str, part: Callable[[int], tuple[int, int]]) -> tuple[bytes,
     with _opened(path) as (fd, _, end):
         begin, size_bytes = part(end)
         # Nothing is read beyond the end, however large the offset is.
-        return os.pread(fd, min(size_bytes, MOST_BYTES), min(begin, end)), end
+        return os.pread(fd, min(size_bytes, MOST_BYTES), data_from(fd, min(begin, end))), end
 
 
 def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:
@@ -57,7 +57,7 @@ def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:
                 if name == file_id and (rest := os.pread(old, limit_bytes, offset)):
                     return Chunk(rest, name, offset + len(rest))
         note = "rotated" if rotated else "truncated" if offset > end else ""
-        start = 0 if note else offset
+        start = data_from(fd, 0 if note else offset)
         data = os.pread(fd, limit_bytes, start)
     return Chunk(data, found, start + len(data), note)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -44,21 +45,26 @@ _ROWS: Final = {  # beginning of a command, each word with a space -> what to do
 }
 
 
-_RUNS: Final = re.compile(r"\b(python[\d.]*|torchrun|accelerate|deepspeed) ")
+RUNS: Final = re.compile(r"\b(python[\d.]*|torchrun|accelerate|deepspeed) ")
 _CAREFUL: Final = re.compile(r"\bset -\w*e|\bexit\b|&&|\|\||\$\?")  # another look at an exit code
-_PIPED: Final = re.compile(rf"{_RUNS.pattern}[^|]*\|(?!\|)")
+_PIPED: Final = re.compile(rf"{RUNS.pattern}[^|]*\|(?!\|)")
 _LASTS: Final = re.compile(r"(echo|date|touch|cp|mv|rm)\b")
 _KILLS: Final = re.compile(r"\bkill (-\S+ ){0,3}(0|-\$\$)\W")
 _CLIENT: Final = re.compile(r"\b(docker|nerdctl) (\S+ ){0,6}?run ")
 
 
-def in_shell(words: list[str] | tuple[str, ...], directory: str) -> str:
-    """What is wrong in the words of a command without `mistake`, in the text that a shell reads, or the script it names."""
+def in_shell(
+    words: list[str] | tuple[str, ...], directory: str, more: Callable[[str], str] = lambda _: ""
+) -> str:  # fmt: skip
+    """What is wrong in the words of a command without `mistake`, in the text that a shell reads, or the script it names.
+
+    `more`: another check of a script's text.
+    """
     at = 1 if len(words) > 1 and words[0].rpartition("/")[2] in SHELLS else 0
     path = Path(directory, words[at])
     script = read_bounded(str(path), 64 * 1024) if path.is_absolute() else b""
     text = script.decode(errors="replace") if at or _SCRIPT.match(script) else ""
-    found = mistake(text) or hidden(text)
+    found = mistake(text) or more(text) or hidden(text)
     if found or not runs_shell(words):
         return f"in {words[at]}, {found}" if found else hidden(" ".join(words))
     return hidden(words[-1], "pipefail" in words)
@@ -70,7 +76,7 @@ def hidden(text: str, pipefail: bool = False) -> str:
     loops, runs, last = "", "", parts[-1] if parts else ""  # loops: the head of a loop that goes on
     for part in parts:
         loops = part if re.match(r"(while|until|for)\b", part) else "" if part.startswith("done") else loops
-        if _RUNS.search(part):
+        if RUNS.search(part):
             runs = loops or part
             if re.match(r"while (true|:|1|!)|until", loops):
                 return "its loop starts the training again, so no crash is seen; remove the loop: extralife restarts it"
@@ -93,14 +99,23 @@ def hidden(text: str, pipefail: bool = False) -> str:
     return ""
 
 
-def mistake(command: object) -> str:
-    """What is wrong with the string or the list of words of a command; empty: nothing is known to be."""
+def commands_of(command: object) -> list[list[str]]:
+    """The words of each command in the string or the list of words; none if it is wrong, which is reported elsewhere.
+
+    What only follows the last one, such as `echo $!`, is left out.
+    """
     try:
         parts = _parts(command) if isinstance(command, str) else [[each for each in command if isinstance(each, str)]]  # type: ignore[attr-defined]
     except (ValueError, TypeError):
-        return ""  # reported elsewhere
+        return []
     while parts and (not parts[-1] or parts[-1][0] in _AFTER):
         parts.pop()
+    return parts
+
+
+def mistake(command: object) -> str:
+    """What is wrong with the string or the list of words of a command; empty: nothing is known to be."""
+    parts = commands_of(command)
     words = parts[-1] if parts else []
     why = "returns at once, so the program ends while its work goes on unsupervised"
     if words[-1:] == ["&"]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from supervisor.config import elsewhere
 from supervisor.config.scripts import words
 from supervisor.config.tables import Parsers, given, refuse_unknown, settings_of
 from supervisor.config.validation import DEFAULT, Origin, Section, shown
@@ -95,6 +96,9 @@ def check_checkpoints(section: Section, *, service: bool) -> None:
     alone = [key for key in CHECKPOINT_KEYS if key in section and (service or "checkpoint_glob" not in section)]
     for key in alone:
         section.refuse(key, why)
+    if not alone and elsewhere.is_store(pattern := str(section.body.get("checkpoint_glob", ""))):
+        why = "is the address of a store, and only files of this machine are looked at, so no checkpoint is found"
+        section.warn("checkpoint_glob", f"{shown(pattern)} {why}; save to a directory here, name it, and copy from there")
     if not alone and "checkpoint_check_timeout_s" in section and "checkpoint_check" not in section:
         section.refuse("checkpoint_check_timeout_s", "has no effect without checkpoint_check; set that, or remove this")
 

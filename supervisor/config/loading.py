@@ -27,7 +27,7 @@ from supervisor.config.validation import (
     Validation,
     label,
 )
-from supervisor.config.whole_input import OVERRIDES, PREFIX, VARIABLES, ConfigInput, is_override
+from supervisor.config.whole_input import NO_SETTINGS, OVERRIDES, PREFIX, VARIABLES, ConfigInput, is_override
 from supervisor.keys import declared
 from supervisor.model.settings import SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.level.load import CLIMB
@@ -143,7 +143,7 @@ def _overrides(validation: Validation, environ: Mapping[str, str], flags: Mappin
             continue
         if variable in VARIABLES:
             found[OVERRIDES[VARIABLES[variable]]] = environ[variable], Origin(ENVIRONMENT, variable)
-        elif variable not in SET_BY_US and variable != places.ENV_CONFIG:
+        elif variable not in SET_BY_US | NO_SETTINGS:
             hint = nearest(variable.removeprefix(PREFIX), [key.upper() for key in OVERRIDES])
             if hint:  # a typo; any other name with the prefix belongs to other software
                 wanted = hint.replace("mean ", f"mean {PREFIX}")

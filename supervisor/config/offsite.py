@@ -35,7 +35,7 @@ def unfit() -> str:
 
     try:
         answer = subprocess.run(
-            ("restic", "version"), capture_output=True, text=True, timeout=_VERSION_S, check=False
+            ("restic", "version"), capture_output=True, encoding="utf-8", errors="replace", timeout=_VERSION_S, check=False
         ).stdout
     except FileNotFoundError:
         return "restic is not installed: apt-get install restic"

@@ -22,7 +22,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.config import command_keys, figures, foreign_names, scripts
+from supervisor.config import command_keys, figures, foreign_names, scripts, secrets
 from supervisor.config.overlaps import includes, may_meet
 from supervisor.config.scripts import Options
 from supervisor.config.seeds import expanded
@@ -56,7 +56,6 @@ _OPTIONS: Final = {name: Setting.plain(each) for name, each in OPTIONS.items()} 
 }
 _NAMES_GPU: Final = re.compile(r"[0-9]|GPU-|MIG-")
 _ENV_NAME: Final = re.compile(r"[^=\0]+")
-_SECRET: Final = re.compile(r"key|token|secret|passw|pwd|credential|auth|cookie|private|signature", re.IGNORECASE)
 _LOGIN: Final = re.compile(r"://[^/@\s]*:[^/@\s]*@")  # a URL with a password in it
 _THREAD_CAPS: Final = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _KNOWN_GAMES: Final = (*GAMES, *EXTRA_GAMES)
@@ -148,7 +147,7 @@ def _env(section: Section, *, builtin: bool) -> dict[str, str]:
         return {}
     inner = Section(section.validation, (*section.path, "env"), table)
     for variable, value in table.items():
-        secret = _SECRET.search(variable) is not None
+        secret = secrets.NAME.search(variable) is not None
         if not _ENV_NAME.fullmatch(variable):
             inner.refuse(variable, ": a variable's name is not empty and holds neither = nor NUL")
         elif variable in SET_BY_US:
@@ -325,7 +324,7 @@ def _command_program(section: Section, defaults: Defaults) -> ProgramSpec | None
     section = scripts.filled_patterns(section, _constant_placeholders(section, defaults))
     values = _values(section)
     env, service = values["env"], values["kind"] == SERVICE
-    command = scripts.command(section, shell=values["shell"])
+    command = scripts.command(section, shell=values["shell"], service=service)
     place = _directory(section, values["directory"])
     values["figures"] = figures.sources(section, values, service=service)
     values["progress"] = _progress(section, values, service=service)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.config import background, shell_syntax
+from supervisor.config import background, elsewhere, shell_syntax
 from supervisor.config.tables import Setting, given
 from supervisor.config.validation import Origin, Section, shown
 from supervisor.keys import Declaration
@@ -63,7 +63,7 @@ def words(value: object, example: str = _EXAMPLE) -> tuple[str, ...]:
     return tuple(found)
 
 
-def command(section: Section, *, shell: bool) -> Command:
+def command(section: Section, *, shell: bool, service: bool) -> Command:
     """The command of a section. A command without words is wrong, and the validation has the error."""
     value = section.body["command"]
     leaves = background.mistake(value)
@@ -80,8 +80,16 @@ def command(section: Section, *, shell: bool) -> Command:
         section.refuse("command", "; ".join(filter(None, (str(error), leaves))))
         return Command()
     directory = section.body.get("directory")
+    launcher, pattern = section.validation.source.body.get("launcher"), section.body.get("checkpoint_glob")
+    saves = isinstance(pattern, str) and not elsewhere.is_store(pattern)
+    cluster = isinstance(launcher, dict) and launcher.get("kind") == "slurm"
+
+    def away(text: object) -> str:
+        return "" if service else elsewhere.warning(text, saves=saves, cluster=cluster)
+
+    leaves = leaves or away(value)
     if not leaves and section.validation.look:
-        leaves = background.in_shell(found.words, directory if isinstance(directory, str) else "")
+        leaves = background.in_shell(found.words, directory if isinstance(directory, str) else "", away)
     if leaves:
         section.warn("command", leaves)
     return found if _fits(section, found) else Command()

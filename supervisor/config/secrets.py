@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from supervisor import lack
 from supervisor.config.validation import Validation
 
 _LARGEST_BYTES: Final = 1 << 16
+# The name of a variable or an option whose value looks like a secret.
+NAME: Final = re.compile(r"key|token|secret|passw|pwd|credential|auth|cookie|private|signature", re.IGNORECASE)
 
 
 def text(report: Callable[[str], None], path: str, content: str) -> str:

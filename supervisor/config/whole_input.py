@@ -23,6 +23,11 @@ OVERRIDES: Final = {key: ("daemon", key) for key in (*settings_of(DaemonSettings
     "slots": ("level", "slots"), "usd_per_hour": ("cost", "usd_per_hour"),
 }  # fmt: skip
 VARIABLES: Final = {PREFIX + key.upper(): key for key in OVERRIDES}
+# Variables with the prefix that are no setting and may surround a daemon: scripts of deploy/ read them, or the daemon does.
+NO_SETTINGS: Final = frozenset(PREFIX + name for name in (
+    "AFTER_SHUTDOWN", "BOOT_FILES", "CHILD_OF", "CONFIG", "KEPT", "LISTEN_FD", "LOCK_HELD", "METADATA", "NAME_FD",
+    "OWN_LAYER", "PACKAGES", "STATE",
+))  # fmt: skip
 
 
 class ConfigInput(Record):

@@ -80,7 +80,7 @@ def _actions() -> dict[str, tuple[str, str]]:
     They are read from the sources: `--help` would take seconds to import all actions.
     """
     own = Path(__file__)
-    sources = ((path.stem, path.read_text()) for path in own.parent.glob("*.py") if path != own)
+    sources = ((path.stem, path.read_text(encoding="utf-8")) for path in own.parent.glob("*.py") if path != own)
     # A name that Python or its linters reserve has an underscore at its end.
     return {
         name.rstrip("_").replace("_", "-"): (module, text)

@@ -255,7 +255,7 @@ def synchronised() -> bool | None:
 def text_of(path: str | Path) -> str:
     """A file's text; empty if it cannot be read."""
     try:
-        return Path(path).read_text(errors="replace")
+        return Path(path).read_text(errors="replace", encoding="utf-8")
     except OSError:
         return ""
 
@@ -265,7 +265,8 @@ def output_of(*command: str) -> str:
     if shutil.which(command[0]) is None:
         return ""
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_S, check=False).stdout
+        done = subprocess.run(command, capture_output=True, timeout=_TOOL_S, check=False)
+        return done.stdout.decode("utf-8", "replace")
     except (OSError, subprocess.TimeoutExpired):
         return ""
 
@@ -275,9 +276,11 @@ def probed(probe: str, *args: str, timeout_s: float, given: str = "") -> Any:
 
     The imports of such probes take seconds and hundreds of megabytes, and may hang or crash on a driver.
     """
-    command = [sys.executable, "-P", "-c", probe, *args]
+    command = [sys.executable, "-P", "-Xutf8=1", "-c", probe, *args]
     try:
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=timeout_s, check=False, cwd="/")
+        done = subprocess.run(
+            command, input=given, capture_output=True, encoding="utf-8", timeout=timeout_s, check=False, cwd="/"
+        )
         return json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None

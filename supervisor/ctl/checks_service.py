@@ -115,8 +115,8 @@ def _drift(installed: Path, *, needed: bool = True) -> str:
     """How an installed unit file differs from the one of this version; empty if they are equal."""
     ours = Path(__file__).parents[2] / "units" / installed.name
     try:
-        wanted = ours.read_text()
-        installed_text = installed.read_text()
+        wanted = ours.read_text(encoding="utf-8")
+        installed_text = installed.read_text(encoding="utf-8")
     except OSError:
         missing = ours.exists() and not installed.exists() and not needed and (installed.parent / UNIT).exists()
         return f"{installed} is missing, but belongs to this version" if missing else ""  # else not the service's directory
@@ -141,7 +141,7 @@ def cgroups(installation: Installation) -> Iterator[Finding]:
     else:
         path = Path(installation.root + mount[1] + own[len(mount[0].rstrip("/")) :]).parent
         try:
-            on = (path / "cgroup.subtree_control").read_text().split()
+            on = (path / "cgroup.subtree_control").read_text(encoding="utf-8").split()
         except OSError as error:
             yield Finding("cgroups", "unknown", f"{path}: {error.strerror}")
             return

@@ -67,7 +67,7 @@ def import_(session: Session, args: list[str]) -> int:
     toml = page(found, words[0])
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "extralife.toml")
-        file.write_text(toml)
+        file.write_text(toml, encoding="utf-8")
         try:
             config.load(str(file), {}, {"state_dir": f"{directory}/state"}, look=False)
         except config.ConfigError as error:
@@ -124,7 +124,7 @@ def _directory(daemon: Section | None, file: Path) -> str:
     if daemon is not None and (given := daemon.text("directory")):
         return given
     with contextlib.suppress(OSError, ValueError):
-        pid = int(Path(daemon.text("pidfile") if daemon is not None else "").read_text())
+        pid = int(Path(daemon.text("pidfile") if daemon is not None else "").read_text(encoding="utf-8"))
         if b"supervisord" in Path(f"/proc/{pid}/cmdline").read_bytes():
             return str(Path(f"/proc/{pid}/cwd").readlink())
     return "/" if file.resolve().is_relative_to("/etc") else str(Path.cwd())

@@ -236,7 +236,7 @@ class Feed:
         """Sequence number of the last answered fact; at the first start, that of the journal's end."""
         if self._file is not None:
             with contextlib.suppress(OSError, ValueError):
-                return int(self._file.read_text())
+                return int(self._file.read_text(encoding="utf-8"))
         while True:
             try:
                 return self._newest()

@@ -15,8 +15,6 @@ from supervisor.ctl.text import reader_left
 
 
 def main(argv: list[str]) -> int:
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal cannot encode is escaped
     if argv[:1] == ["__complete"]:
         return complete(argv[1:])
     try:

@@ -265,11 +265,11 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
         rules.sftp_command or None,
     )  # fmt: skip
     try:
-        written = moved.moved(config.read_text(), wanted)
+        written = moved.moved(config.read_text(encoding="utf-8"), wanted)
     except moved.NotMoved as error:
         raise Failed(f"{config}: {text.printable(str(error))}") from error
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(written)
+    to.write_text(written, encoding="utf-8")
 
 
 def restored_lines(made: Restored, *, taken: bool) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from math import sqrt
 from statistics import mean, stdev
 from typing import Any, Final
@@ -14,6 +13,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from supervisor.adapters.host.clock import LocalZone
 from supervisor.ctl import text
 
 Json = dict[str, Any]
@@ -249,7 +249,7 @@ def _shade(place: int, count: int, *, drawn: bool) -> str:
 
 def _dates(axes: Axes, begin_s: float, end_s: float) -> None:
     """Show local time on the x axis, from `begin_s` to `end_s`."""
-    zone = datetime.fromtimestamp(end_s, tz=UTC).astimezone().tzinfo
+    zone = LocalZone()
     locator = AutoDateLocator(tz=zone)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]

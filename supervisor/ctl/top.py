@@ -1,10 +1,9 @@
-"""`top` and `status --watch`: box and programs live, with keys. The page is that of `status`; rich controls the terminal."""
+"""`top` and `status --watch`: the lines of `status`, live, with small curves. rich controls the terminal."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import signal
 import sys
@@ -23,7 +22,7 @@ from rich.live import Live
 from rich.text import Text
 
 from supervisor.ctl import status_page, text
-from supervisor.ctl.outcome import OK, STATUS_UNKNOWN, USAGE, DaemonRefused, Failed, Unreachable
+from supervisor.ctl.outcome import OK, STATUS_UNKNOWN, DaemonRefused, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_options
 from supervisor.policy.upkeep import refresh
 from supervisor.records import Record, replace
@@ -35,78 +34,53 @@ _CURVES_S = 60.0
 _POINTS = 80
 _MOST_CURVES = 60  # as many as a screen has rows
 _SPEED_WIDE, _RETURN_WIDE = 10, 16
-_CTRL_Z = "\x1a"
-_KEYS = "q end · arrows scroll, choose the sort column · r reverse · / filter"
 _ORDER = ("FATAL", "GONE", "EXITED", "BACKOFF", "STOPPING", "STARTING", "RUNNING", "GATED", "QUEUED", "STOPPED", "DONE")
-_SORTS = {  # the value that a column is sorted by: the largest first, unknown last
-    "STATE": "", "NAME": "name", "STEPS/S": "steps_per_s", "RETURN": "mean_return", "STEPS": "steps", "CKPT": "ckpt_age_s",
-    "CPU": "cpu", "MEM": "mem", "GPU": "gpu", "RESTARTS": "restarts",
-}  # fmt: skip
 # The order in which a narrow terminal loses columns.
 _EXPENDABLE = ("SPEED 1H", "RESTARTS", "GPU", "CPU", "RETURN 12H", "MEM", "CKPT", "RETURN", "NEXT", "STEPS")
-_SEQUENCE = re.compile(r"\x1b[\[O][\d;]*[@-~]|.", re.DOTALL)  # ECMA-48: parameters, then one final byte
-_SPECIAL = {
-    "A": "up", "B": "down", "C": ">", "D": "<", "H": "home", "1~": "home", "F": "end", "4~": "end", "5~": "page up",
-    "6~": "page down",
-}  # fmt: skip
 
 
 def top(session: Session, args: list[str]) -> int:
-    """`top`.
+    """`top [NAME ..]`.
 
     Programs live, once a second: states, speeds, returns, ages of checkpoints, CPU and memory, and the box above them.
-    Hundreds of programs are shown less often, so that it takes no more than a hundredth of a core. Keys: q ends, arrows
-    scroll and choose the column to sort by, r reverses the order, / filters. Where standard output is no terminal, one
-    frame is printed.
+    Hundreds of programs are shown less often, so that it takes no more than a hundredth of a core. `q` ends it. Where
+    standard output is no terminal, one frame is printed.
     """
-    if parse_options(args)[0]:
-        raise Failed("Error: top takes no names; / filters", USAGE)
+    names, _ = parse_options(args)
     if text.is_screen():
-        return live(session)
-    feed = Feed(session)
+        return live(session, names)
+    feed = Feed(session, names)
     feed.poll()
-    for line in frame(feed.answers, Display(), (None, None), text.Paint(on=False)):
+    for line in frame(feed.answers, (None, None), text.Paint(on=False)):
         session.say(line.rstrip())
     found = feed.answers.status
-    return OK if found is not None and found["daemon"]["state"] != "dead" else STATUS_UNKNOWN
+    whole = found is not None and found["daemon"]["state"] != "dead" and not found["unknown"]
+    return OK if whole else STATUS_UNKNOWN
 
 
 def live(session: Session, names: Sequence[str] = (), least_s: float = refresh.SHORTEST_S, *, wide: bool = False) -> int:
     """Show the page until `q` or Ctrl-C; of these programs, every `least_s` seconds. `wide`: no column is left out."""
     environ = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}  # the terminal counts
-    console, feed, display = Console(_environ=environ), Feed(session, names, least_s), Display(wide=wide)
+    feed, paint, shown = Feed(session, names, least_s), text.Paint(on=True), None
+    drawing = Live(console=Console(_environ=environ), screen=True, auto_refresh=False)
     threading.Thread(target=feed.run, name="feed", daemon=True).start()
     feed.first.wait(_FIRST_S)
     try:
-        while True:
-            live = Live(console=console, screen=True, auto_refresh=False)
-            with _ended_by_signals(), _keyboard() as keyboard, live as screen:
-                display = _until_suspended(screen, keyboard, feed, display)
-            signal.raise_signal(signal.SIGSTOP)  # once the shell continues this process, the terminal is taken anew
-    except (KeyboardInterrupt, EOFError):
+        with _ended_by_signals(), _keyboard() as keyboard, drawing as screen:
+            while True:
+                answers, size = feed.answers, (screen.console.width, screen.console.height)
+                late_s = max(0, int(text.wall_s() - answers.at_wall_s - feed.period_s))  # the ages that are shown stay true
+                if shown != (newest := (answers.number, size, late_s)):
+                    began_s, shown = time.thread_time(), newest
+                    drawn = "\n".join(frame(answers, size, paint, wide=wide))
+                    screen.update(Text.from_ansi(drawn, no_wrap=True, overflow="crop"), refresh=True)
+                    feed.frame_s = time.thread_time() - began_s
+                if _q_is_pressed(keyboard):
+                    return OK
+    except KeyboardInterrupt:
         return OK
     finally:
         feed.over.set()
-
-
-def _until_suspended(screen: Live, keyboard: int | None, feed: Feed, display: Display) -> Display:
-    """Draw each new frame, and act on keys, until Ctrl-Z. Raises EOFError at `q`."""
-    paint, shown = text.Paint(on=True), None
-    while True:
-        answers, size = feed.answers, (screen.console.width, screen.console.height)
-        late_s = max(0, int(text.wall_s() - answers.at_wall_s - feed.period_s))  # the ages that are shown stay true
-        if shown != (newest := (answers.number, display, size, late_s)):
-            began_s, shown = time.thread_time(), newest
-            drawn = "\n".join(frame(answers, display, size, paint))
-            screen.update(Text.from_ansi(drawn, no_wrap=True, overflow="crop"), refresh=True)
-            feed.frame_s = time.thread_time() - began_s
-        for key in _pressed_keys(keyboard):
-            if key == _CTRL_Z:
-                return display
-            if key == "q" and not display.typing:
-                raise EOFError
-            rows = chosen(answers, display)
-            display = pressed(display, key, _page(size[1], len(_header(answers, size[0]))), len(rows))
 
 
 @contextlib.contextmanager
@@ -126,7 +100,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _keyboard() -> Iterator[int | None]:
-    """The descriptor from which keys come at once, Ctrl-Z too; None if standard input is no terminal."""
+    """The descriptor from which keys come at once; None if standard input is no terminal. Ctrl-Z does nothing."""
     if sys.stdin is None or not sys.stdin.isatty():
         yield None
         return
@@ -143,23 +117,17 @@ def _keyboard() -> Iterator[int | None]:
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-def _pressed_keys(keyboard: int | None) -> list[str]:
-    """The keys of the next moment. Raises BrokenPipeError once the terminal is gone."""
+def _q_is_pressed(keyboard: int | None) -> bool:
+    """Whether `q` comes in the next moment. Raises BrokenPipeError once the terminal is gone."""
     if keyboard is None:
         text.pause_while_read(_LOOK_S)
-        return []
+        return False
     if not select.select([keyboard], [], [], _LOOK_S)[0]:
-        return []
+        return False
     data = os.read(keyboard, 4096)
     if not data:
         raise BrokenPipeError
-    return keys(data.decode(errors="replace"))
-
-
-def keys(typed: str) -> list[str]:
-    """The names of the pressed keys; a character is its own name. Unknown escape sequences are dropped."""
-    found = _SEQUENCE.findall(typed)
-    return [name for each in found if (name := _SPECIAL.get(each[2:], "") if len(each) > 1 else each)]
+    return b"q" in data
 
 
 # --- asking ------------------------------------------------------------------------------------------------------------
@@ -178,7 +146,7 @@ class Answers(Record):
 
 
 class Feed:
-    """Polls the daemon in its own thread, so that keys work while the daemon does not answer.
+    """Polls the daemon in its own thread, so that `q` works while the daemon does not answer.
 
     The next poll comes after `period_s`, which bounds the CPU time of polls and their frames.
     """
@@ -235,7 +203,7 @@ class Feed:
         """Cores that each worker of this box has used since the last poll. Of another box they are unknown."""
         here = ""
         with contextlib.suppress(OSError):
-            here = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+            here = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip().replace("-", "")
         if found["daemon"]["boot_id"] != here:
             return {}
         before, self._processes, cores = self._processes, {}, {}
@@ -253,71 +221,24 @@ class Feed:
         return cores
 
 
-# --- keys ----------------------------------------------------------------------------------------------------------------
-
-
-class Display(Record):
-    """The user's view: sorting, scrolling, filter; `typing` while the filter is being typed."""
-
-    sort: str = "STATE"
-    reversed_order: bool = False
-    offset: int = 0
-    filter: str = ""
-    typing: bool = False
-    wide: bool = False
-
-
-def pressed(display: Display, key: str, page: int, count: int) -> Display:
-    """`display` after a key. `page` is the number of rows of a page, `count` the number of all rows."""
-    if key == "\x1b":
-        return replace(display, typing=False, filter="")
-    if display.typing:
-        if key in {"\r", "\n"}:
-            return replace(display, typing=False)
-        letter = key * (len(key) == 1 and key.isprintable())
-        typed = display.filter[:-1] if key in {"\x7f", "\b"} else display.filter + letter
-        return replace(display, filter=typed, offset=0)
-    moves = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page, "home": -count, "end": count}
-    if key in moves:
-        return replace(display, offset=max(0, min(display.offset + moves[key], count - page)))
-    if key in "<,>.":
-        titles = list(_SORTS)
-        step = 1 if key in ">." else -1
-        sort = titles[(titles.index(display.sort) + step) % len(titles)]
-        return replace(display, sort=sort, reversed_order=False, offset=0)
-    if key == "r":
-        return replace(display, reversed_order=not display.reversed_order)
-    return replace(display, typing=True, offset=0) if key == "/" else display
-
-
 # --- one frame -----------------------------------------------------------------------------------------------------------
 
 
-def frame(answers: Answers, display: Display, size: tuple[int | None, int | None], paint: text.Paint) -> list[str]:
+def frame(answers: Answers, size: tuple[int | None, int | None], paint: text.Paint, *, wide: bool = False) -> list[str]:
     """Every line of the screen, none wider than it. Without a size: all rows and columns."""
     columns, height = size
-    lines, foot = _header(answers, columns), f"sorted by {display.sort}{', reversed' * display.reversed_order} · {_KEYS}"
+    lines, foot = _header(answers, columns), "q ends"
     if answers.status is not None:
-        rows = chosen(answers, display)
-        page = len(rows) if height is None else _page(height, len(lines))
-        offset = max(0, min(display.offset, len(rows) - page))
-        wide = max((text.width(text.printable(row["name"])) for row in rows), default=0)  # scrolling moves no column
-        cells = [_cells(row, wide) for row in rows[offset : offset + page]]
-        none = ["no program has that text" if display.filter else "no programs"]
-        lines += ["", *(status_page.table(cells, None if display.wide else columns, paint, _EXPENDABLE) if cells else none)]
-        foot = f"{offset + 1} to {offset + len(cells)} of {len(rows)} · {foot}" if len(rows) > page else foot
+        rows = rows_of(answers)
+        most = len(rows) if height is None else max(1, height - len(lines) - 3)  # an empty line, the titles, the foot
+        cells = [_cells(row) for row in rows[:most]]
+        table = status_page.table(cells, None if wide else columns, paint, _EXPENDABLE) if cells else ["no programs"]
+        lines += ["", *table]
+        foot = f"{len(cells)} of {len(rows)} programs; `top NAME ..` shows others · {foot}" if len(rows) > most else foot
     if height is None:
         return lines
-    if display.typing:
-        foot = f"filter: {text.printable(display.filter)}_"
-    elif display.filter:
-        foot = f"only {text.printable(display.filter)!r} (escape: all) · {foot}"
     lines = [*lines, *[""] * (height - 1 - len(lines))][: height - 1]
-    return [*lines, paint(foot if columns is None else text.clip(foot, columns), "" if display.typing else "dim")]
-
-
-def _page(height: int, header: int) -> int:
-    return max(1, height - header - 3)  # an empty line and the titles above the rows, the foot below them
+    return [*lines, paint(foot if columns is None else text.clip(foot, columns), "dim")]
 
 
 def _header(answers: Answers, columns: int | None) -> list[str]:
@@ -345,9 +266,9 @@ def _counts(programs: Sequence[dict[str, Any]]) -> str:
     return " · ".join([*parts, *([f"{text.number(float(sum(speeds)))} steps/s"] if speeds else [])])
 
 
-def chosen(answers: Answers, display: Display) -> list[dict[str, Any]]:
-    if answers.status is None:
-        return []
+def rows_of(answers: Answers) -> list[dict[str, Any]]:
+    """The programs with all that is shown of them; those with a fault come first."""
+    assert answers.status is not None  # noqa: S101  for the type checker
     held: dict[int, int] = {}
     for gpu in (answers.status["daemon"].get("gpu") or {}).get("gpus") or []:
         for pid, size_bytes in gpu["processes"] or ():
@@ -361,24 +282,13 @@ def chosen(answers: Answers, display: Display) -> list[dict[str, Any]]:
         }
         for view in answers.status["programs"]
     ]  # fmt: skip
-    wanted = display.filter.lower()
-    rows = [row for row in rows if wanted in f"{row['name']} {row['phase']} {row['why']}".lower()]
-    rows.sort(key=lambda row: row["name"])
-    rows.sort(key=lambda row: _place(row, _SORTS[display.sort]))
-    return rows[::-1] if display.reversed_order else rows
+    return sorted(rows, key=lambda row: (_ORDER.index(row["phase"]) if row["phase"] in _ORDER else -1, row["name"]))
 
 
-def _place(row: dict[str, Any], key: str) -> tuple[bool, Any]:
-    if not key:
-        return False, _ORDER.index(row["phase"]) if row["phase"] in _ORDER else -1
-    value = row[key]
-    return value is None, value if isinstance(value, str) else -(value or 0.0)
-
-
-def _cells(row: dict[str, Any], name_wide: int) -> dict[str, str]:
+def _cells(row: dict[str, Any]) -> dict[str, str]:
     known = status_page.cells(row)
     shown = {
-        "NAME": text.pad(known["NAME"], name_wide), "STATE": known["STATE"], "STEPS/S": known["STEPS/S"],
+        "NAME": known["NAME"], "STATE": known["STATE"], "STEPS/S": known["STEPS/S"],
         "SPEED 1H": row["speeds"], "RETURN": known["RETURN"], "RETURN 12H": row["returns"],
     }  # fmt: skip
     cpu = text.UNKNOWN if row["cpu"] is None else f"{100 * row['cpu']:.0f} %"

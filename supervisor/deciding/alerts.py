@@ -30,12 +30,12 @@ from supervisor.policy.upkeep.calendars import is_due
 from supervisor.policy.upkeep.when_done import DONE, Step
 from supervisor.policy.worker import service_health
 from supervisor.policy.worker.loss import IN_WORDS, Loss
+from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT
 from supervisor.printable import printable
 from supervisor.records import Record, replace
 
 _MOST_TEXT: Final = 1000
 _MOST_REPORT: Final = 4000
-_STARTS_BEFORE_ALERT: Final = 6  # without a command, over half a minute
 _SEVERITY: Final = {"unclean": CRITICAL, "moved": WARNING, "preempted": WARNING}  # of a reboot alert, by cause of the reboot
 
 
@@ -166,7 +166,7 @@ def _starts_over(context: DecisionContext, fact: facts.Resumed | facts.StartsFro
 def _lacks_command(context: DecisionContext, fact: facts.SpawnFailed) -> bool:
     """Whether this start without a command is the one that is reported: a disk that is mounted late is there by then."""
     program = context.before.programs.get(fact.program) if fact.permanent else None
-    return program is not None and program.has_run and program.spawn_failures + 1 == _STARTS_BEFORE_ALERT
+    return program is not None and program.has_run and program.spawn_failures + 1 == STARTS_BEFORE_ALERT
 
 
 def _dies_again_and_again(context: DecisionContext, fact: facts.BackedOff) -> bool:

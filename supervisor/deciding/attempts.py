@@ -20,7 +20,7 @@ from supervisor.policy.box import lost_gpu
 from supervisor.policy.box.gate import Answer, Verdict
 from supervisor.policy.worker import newest_whole, no_room, out_of_memory, reason_line, restart, resume_step
 from supervisor.policy.worker.diagnosis import NO_GPU, Diagnosis, diagnose
-from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course, in_save, says_done
+from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course, in_save, says_done, says_early_stop
 from supervisor.policy.worker.loss import IN_WORDS, Loss, furthest, loss
 from supervisor.records import replace
 
@@ -328,13 +328,15 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     course, steps = _course(context, name, ending, verdict)
     early = spec is not None and _is_early(context, spec, attempt, verdict, ended_at_s)
     verdict = course.judge(verdict)
+    if verdict.counted and (full := no_room.clause(ending.signal, ending.last_lines, ending.disks)):
+        verdict = replace(verdict, why=f"{verdict.why}; {full}")  # for every sentence about this end
     if spec is not None and verdict.cause == "done" and (early or spec.restart == restart.ALWAYS):
         reason = f"ended within {span(spec.start_s or 0.0)} of its start" if early else "ended, but `restart` is always"
         verdict = Diagnosis("ended", counted=early, why=f"{reason}: {verdict.why}")
     before, saved = context.state, _has_saved(context, name, ending)
     context.record(
         facts.Exited(
-            verdict.why + _remains(verdict, attempt, ending),
+            verdict.why + _remains(attempt, ending),
             name, attempt.token, verdict.cause, ending.code, ending.signal, steps, ending.ckpt_step,
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, ending.steps is None and steps is not None,
@@ -359,13 +361,11 @@ def had_finished(context: DecisionContext, name: str, ending: Ending, *, sudden:
     return _course(context, name, ending, done)[0].had_finished(by_contract=spec.progress is Progress.BEAT, sudden=sudden)
 
 
-def _remains(verdict: Diagnosis, attempt: Attempt, ending: Ending) -> str:
-    """The file system that was full and what its processes left, as a part of the sentence about its end."""
-    full = no_room.clause(ending.signal, ending.last_lines, ending.disks) if verdict.counted else ""
+def _remains(attempt: Attempt, ending: Ending) -> str:
+    """What its processes left, as a part of the sentence about its end."""
     files = sum(each.startswith("/") for each in ending.leftovers)
     processes = 0 if attempt.rest == ENDED else len(ending.leftovers) - files
-    said = f"; {full}" if full else ""
-    said += f"; {processes} leftover process{'' if processes == 1 else 'es'} ended" if processes else ""
+    said = f"; {processes} leftover process{'' if processes == 1 else 'es'} ended" if processes else ""
     return said + (f"; {files} leftover file{'' if files == 1 else 's'} in /dev/shm removed" if files else "")
 
 
@@ -399,7 +399,7 @@ def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagno
     shown = ending.shown.first_steps
     course = Course(
         at, target, resumed, program.short_ends, watch.signal if watch is not None and signalled else "",
-        ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided,
+        ending.leftovers if attempt.rest == ENDED else (), grace_s, ending.decided or says_early_stop(ending.last_lines),
         reason_line.unhandled(ending.last_lines), bar, ending.shown.laps,
         min(abs(after - before) for before, after in pairwise(shown)) if len(shown) == resume_step.FIRSTS else 0,
         _untrained(context, name, ending), _saved_end(context, name, target), in_save(ending.last_lines), attempt.at_exit,
@@ -580,7 +580,8 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
         return
     if report.kind == "checkpoint_failed":
         # A worker reports it once until a save succeeds again, and trains on meanwhile.
-        error, free = str(report.fields.get("error", "?"))[:_CHARS_KEPT], report.fields.get("free_bytes")
+        error = no_room.with_remedy(str(report.fields.get("error", "?"))[:_CHARS_KEPT])
+        free = report.fields.get("free_bytes")
         free_bytes, step = _count(free), _count(report.fields.get("step"))
         room = "" if free_bytes is None else f" ({free_bytes / 1e6:,.1f} MB free)"
         context.record(
@@ -599,7 +600,8 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
 def resumed(context: DecisionContext, program: Program, token: str, step: int, *, anew: bool = False) -> None:
     """Record the step from which an attempt resumes, and the lost work. `anew`: it counts its own steps from 0."""
     rate = context.memory.rates.get(program.name) or program.rate
-    made = None if program.steps is None else furthest(program.steps, program.ckpt_step)
+    made = _made(program)
+    made = None if made is None else furthest(made, program.ckpt_step)
     saved = program.exit_cause in _SAVED and program.exit_code is not None
     cost = loss(
         made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate,
@@ -628,6 +630,11 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int, *
     )  # fmt: skip
 
 
+def _made(program: Program) -> int | None:
+    """The furthest known step of the attempts before this one."""
+    return None if own_checkpoints.is_first(program) else program.steps
+
+
 def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: bool) -> None:
     """Record the resume of an attempt that has not reported it, once it can be judged (`policy/worker/resume_step.py`)."""
     (program, attempt), spec = context.present(name), context.settings.program(name) or commands.orphan_spec(name)
@@ -636,7 +643,7 @@ def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: b
     target = sample.target if sample.target_kind == "env_steps" and spec.figures.target_steps is None else None
     sure = attempt.from_sure if attempt.from_path else None
     evidence = resume_step.Evidence(
-        firsts, False if attempt.from_path == "" else sure, attempt.from_step, program.steps,
+        firsts, False if attempt.from_path == "" else sure, attempt.from_step, _made(program),
         given=spec.takes_resume, began=program.steps_before > 0, anew=spec.figures.begin_anew, target=target,
     )  # fmt: skip
     how, step = resume_step.judge(evidence, final=final)
@@ -689,13 +696,14 @@ def _record_first_step(context: DecisionContext, program: Program, token: str, s
     lost. If it shows 50,200 first, it may have resumed at any step up to that one: the loss is unknown.
     """
     rate = context.memory.rates.get(program.name) or program.rate
+    made = _made(program)
     cost = loss(
-        program.steps, step, exact=False, saved=False, began_step=program.began_step, rate=rate,
+        made, step, exact=False, saved=False, began_step=program.began_step, rate=rate,
         computed=program.counts.kept_steps,
     )  # fmt: skip
     after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
     why = f"shows step {step:,} first{after}"
-    if program.steps is not None:
+    if made is not None:
         why += f": it has resumed there or before, {_cost(cost)}"
     context.record(
         facts.FirstStepShown(

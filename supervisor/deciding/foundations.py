@@ -16,7 +16,7 @@ from supervisor.records import replace
 
 
 def on_looked(context: DecisionContext, findings: tuple[Finding, ...], *, of_threads: bool = False) -> None:
-    """Process all findings of one check, of files or of threads. A known finding that is not among them is over."""
+    """Process all findings of one look, at files or at threads. A known finding that is not among them is over."""
     known = context.memory.foundations
     before = {name: each for name, each in known.items() if (each.finding.look is Look.FAILING) == of_threads}
     below = rule.explained(findings)
@@ -30,11 +30,15 @@ def on_looked(context: DecisionContext, findings: tuple[Finding, ...], *, of_thr
         if name not in standing and old.recorded:
             why = rule.over(name, old.finding.path, for_s := context.now_s - old.since_s)
             context.record(facts.FoundationRestored(why, name, old.finding.path, for_s, old.troubled))
+    if names := sorted(name for name, each in standing.items() if each.answer is Answer.RESTART and name not in below):
+        why = f"extralife restarts itself, which restores: {', '.join(names)}"
+        end(context, by=facts.ITSELF, keep_workers=True, why=why)
 
 
 def _note(context: DecisionContext, old: Standing | None, finding: Finding) -> Standing:
     """Begin or continue one finding. It is recorded once, and once more when it becomes trouble."""
-    answer, why = rule.judge(finding, may_restart=rule.may_restart_at_s(context.state.restarts_s) <= context.now_s)
+    may_restart = rule.may_restart_at_s(context.state.restarts_s) <= context.now_s
+    answer, why = rule.judge(finding, may_restart=may_restart, again=old is not None)
     now = old or Standing(finding, context.now_s, context.wall_s, answer, why)
     troubled = answer is Answer.TROUBLE
     worse = now.recorded and troubled and not now.troubled
@@ -46,24 +50,6 @@ def _note(context: DecisionContext, old: Standing | None, finding: Finding) -> S
     return Standing(
         finding, now.since_s, now.since_wall_s, answer, why, troubled or now.troubled, now.recorded or now_recorded
     )
-
-
-def _pursue(context: DecisionContext) -> None:
-    # What came again too soon after its last record, and has stayed since, may be trouble.
-    for name, each in context.memory.foundations.items():
-        at_s = rule.record_at_s(context.memory.foundations_at_s.get(name))
-        if not each.recorded and at_s > context.now_s:
-            context.wake(at_s)
-        elif not each.recorded and name != rule.JOURNAL:
-            noted = {name: _note(context, each, each.finding)}
-            context.memory = replace(context.memory, foundations={**context.memory.foundations, **noted})
-    found = [each.finding for each in context.memory.foundations.values()]
-    names = sorted(each.name for each in found if rule.needs_restart(each))
-    if names and (at_s := rule.may_restart_at_s(context.state.restarts_s)) > context.now_s:
-        context.wake(at_s)
-    elif names:
-        why = f"extralife restarts itself, which restores: {', '.join(names)}"
-        end(context, by=facts.ITSELF, keep_workers=True, why=why)
 
 
 def showing(memory: Memory, item: FoundationsLooked, now_s: float, wall_s: float) -> Memory:
@@ -83,6 +69,5 @@ def _held(context: DecisionContext) -> Held | None:
 
 
 FEATURE = Feature(
-    memory="foundations", inputs={FoundationsLooked: lambda context, item: on_looked(context, item.findings)}, held=_held,
-    pursue=_pursue,
-)  # fmt: skip
+    memory="foundations", inputs={FoundationsLooked: lambda context, item: on_looked(context, item.findings)}, held=_held
+)

@@ -149,7 +149,12 @@ def _see(context: DecisionContext, name: str, own: OwnCheckpoint) -> None:
 
 def _waits_for_resume(program: Program, attempt: Attempt) -> bool:
     """Whether the first step of this attempt is not on record yet. Until then the previous attempt's position counts."""
-    return program.exposure_s > 0.0 and attempt.resumed_step is None and not attempt.resume_unknown
+    return not is_first(program) and attempt.resumed_step is None and not attempt.resume_unknown
+
+
+def is_first(program: Program) -> bool:
+    """Whether no attempt has ended yet: the known steps are those of this one, and nothing can have been lost."""
+    return not program.exit_cause
 
 
 def _is_newer(program: Program, own: OwnCheckpoint) -> bool:

@@ -11,11 +11,15 @@ from typing import Any, Final
 from supervisor.formats import span
 from supervisor.model.level_memory import costs
 from supervisor.model.recording import PROGRAMS
-from supervisor.model.state import Program
+from supervisor.model.settings import Settings
+from supervisor.model.state import Attempt, Program
 from supervisor.policy.level.worth import would_keep
 from supervisor.policy.upkeep.accounting import COMPUTING
 from supervisor.policy.upkeep.cost import LEAST_S
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
+from supervisor.policy.worker.finish import BACKGROUND
+from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT, RestartSettings
+from supervisor.policy.worker.stall import NOT_HEALED
 from supervisor.reports import climb_view
 from supervisor.reports.accounts import AccountSheet, Summary
 from supervisor.reports.accounts_view import summary_of
@@ -66,7 +70,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "usd_per_hour": bill["usd_per_hour"],
         "levels": would_have(closed, games, climb_view.level(sources)["levels"], end_s - begun_s),
         "next": _next(bill, status["daemon"]["level"]["line"]),
-        "needs": [*_needs(status, sources.state.programs), *status["daemon"]["for_nothing"]],
+        "needs": [*_needs(status, sources), *status["daemon"]["for_nothing"]],
     }
 
 
@@ -110,13 +114,20 @@ def _next(bill: Json, line: str) -> Json:
     return {**{key: here[key] for key in ("days", "days_more", "usd", "why")}, "level": here["name"], "line": line}
 
 
-def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
-    """The problems that need a person, one sentence each; usually none."""
-    config = status["daemon"]["config"]
+def _needs(status: Json, sources: Sources) -> list[str]:
+    """The problems that need a person, one sentence each; usually none.
+
+    They are all conditions that an alert of at least a warning reports, for as long as they last.
+    """
+    config, programs, deaths = status["daemon"]["config"], sources.state.programs, _window_deaths(sources.settings)
     refused = [] if config is None else [f"the configuration cannot be used: {config['errors'][0]}"]
     given_up = [f"{view['name']} was given up: {view['why']}" for view in status["programs"] if view["phase"] == "FATAL"]
     ended = [f"{view['name']} has ended: {view['why']}" for view in status["programs"] if view["phase"] == "EXITED"]
-    slow = [f"{view['name']} fails again and again: {view['why']}" for view in status["programs"] if view["slow_retry"]]
+    slow = [
+        f"{view['name']} fails again and again: {view['why']}"
+        for view in status["programs"]
+        if view["slow_retry"] or (view["phase"] == "BACKOFF" and _dies_on(programs[view["name"]], deaths))
+    ]
     unhelped = [
         f"{name} is still slow after a restart for it: supervisorctl explain {name} shows what it was doing"
         for name, program in programs.items()
@@ -130,8 +141,39 @@ def _needs(status: Json, programs: Mapping[str, Program]) -> list[str]:
     lost = [program for program in programs.values() if program.gpu_lost]
     reasons = dict.fromkeys(program.why for program in lost)
     without = [f"{', '.join(each.name for each in lost if each.why == why)}: {why}" for why in reasons]
-    hidden = [f"{view['name']}: {view['why']}" for view in status["programs"] if view["trouble"] == "background"]
-    return [*refused, *troubles(status["daemon"]), *without, *given_up, *ended, *slow, *unhelped, *anew, *hidden]
+    stands = [f"{view['name']}: {view['why']}" for view in status["programs"] if _stands(programs[view["name"]].attempt)]
+    box = _of_box(status["daemon"], sources, any(view["trouble"] == "unsaved" for view in status["programs"]))
+    return [*refused, *troubles(status["daemon"]), *box, *without, *given_up, *ended, *slow, *unhelped, *anew, *stands]
+
+
+def _window_deaths(settings: Settings | None) -> int:
+    return (RestartSettings() if settings is None else settings.restart).window_deaths
+
+
+def _dies_on(program: Program, window_deaths: int) -> bool:
+    """Whether it has died, or could not be started, so often that an alert says so although it is tried again at once."""
+    return program.streak >= window_deaths or program.spawn_failures >= STARTS_BEFORE_ALERT
+
+
+def _stands(attempt: Attempt | None) -> bool:
+    """Whether a live attempt has a trouble that extralife does not heal."""
+    return attempt is not None and bool(
+        attempt.save_error or attempt.stall in NOT_HEALED or attempt.slow_step is not None or attempt.rest == BACKGROUND
+    )
+
+
+def _of_box(daemon: Json, sources: Sources, unsaved: bool) -> list[str]:
+    """The problems of the box and of what is kept. `unsaved`: a program names the full disk already."""
+    state = sources.state
+    full = [veto["why"] for veto in daemon["vetoes"] if veto["rule"] == "disk" and not unsaved]
+    gpus = [f"the GPUs cannot be read: {error}"] if (error := daemon["gpu"]["error"]) and state.gpus.most else []
+    backup = [f"the newest backup: {end.text}" for end in state.backups.ends[-1:] if not end.ok]
+    missed = ((daemon["offsite"] or {}).get("copied") or {}).get("missed") or {}
+    gaps = [f"the newest copy off the box lacks {name}: {why}" for name, why in missed.items()]
+    targets = state.alerts.failing if sources.settings is None else sources.settings.alerts.targets
+    failing = {target: each for target in targets if (each := state.alerts.failing.get(target))}
+    deaf = [f"alerts do not reach {target}: {each.error}" for target, each in failing.items()]
+    return [*full, *gpus, *backup, *gaps, *deaf]
 
 
 def _stays_slow(program: Program) -> bool:

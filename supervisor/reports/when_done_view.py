@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from supervisor.formats import UNKNOWN, duration, usd, when
 from supervisor.model.memory import Memory
@@ -13,6 +13,7 @@ from supervisor.policy.upkeep import when_done as rule
 from supervisor.policy.upkeep.when_done import Outlook
 
 Json = dict[str, Any]
+_CANNOT: Final = "[when_done] CANNOT STOP THIS BOX"
 
 
 def when_done_view(state: State, settings: Settings | None, memory: Memory, *, now_s: float, wall_s: float) -> Json | None:
@@ -23,13 +24,14 @@ def when_done_view(state: State, settings: Settings | None, memory: Memory, *, n
     if settings is None or not settings.when_done.command:
         return None
     record, rules = state.when_done, settings.when_done
+    absent = f"{_CANNOT}: {memory.host.cannot_stop}; " if memory.host is not None and memory.host.cannot_stop else ""
     if not record.cause:
-        line = f"no end is near ({rules.command[0]} waits for: {', '.join(rules.when)})"
+        line = f"{absent}no end is near ({rules.command[0]} waits for: {', '.join(rules.when)})"
         return {"cause": "", "left_s": None, "line": line}
     waits = not record.cancelled and record.ordered_s is None
     left_s = max(0.0, rule.due_s(rules, record) - now_s) if waits else 0.0
     why = reason(state, settings, record.cause, now_s=now_s, wall_s=wall_s)
-    line = f"{why}: {_doing(state, settings, memory, left_s)}"
+    line = f"{absent}{why}: {_doing(state, settings, memory, left_s)}"
     return {"cause": record.cause, "left_s": left_s or None, "line": line}
 
 
@@ -52,7 +54,7 @@ def _doing(state: State, settings: Settings, memory: Memory, left_s: float) -> s
 
 def costs_for_nothing(state: State, settings: Settings | None, end: Json | None, *, wall_s: float) -> list[str]:
     """A sentence on a box that costs money while nothing trains, or is about to be stopped. `end`: the view above."""
-    line = end["line"] if end is not None and end["cause"] else ""
+    line = end["line"] if end is not None and (end["cause"] or end["line"].startswith(_CANNOT)) else ""
     price = None if settings is None else settings.cost.usd_per_hour
     trainings = [each for each in state.programs.values() if not each.service]
     work = set() if settings is None else set(outlooks(state, settings).values())

@@ -53,7 +53,7 @@ from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.adapters.recorder.thread import Recorder
-from supervisor.adapters.when_done import logged_in
+from supervisor.adapters.when_done import cannot_start, logged_in
 from supervisor.api.listener import Listener, listen, refuse_if_alive, take_over
 from supervisor.api.night import daily_report
 from supervisor.model.commands import AlertClock, AlertReboot
@@ -63,6 +63,7 @@ from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
+from supervisor.policy.worker.inherited import keys_of_copies
 from supervisor.policy.worker.loss import furthest
 from supervisor.records import Record
 from supervisor.shell import exit_codes, foundations, logs
@@ -273,6 +274,7 @@ class Daemon:
             local = self._local = LocalLauncher(
                 paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last,
                 lambda name, *end: own.last(loop.settings.program(name), *end),
+                lambda: keys_of_copies(loop.settings.offsite.repository, loop.settings.offsite.env_file),
             )  # fmt: skip
             looks = LocalProbes(paths, system_clock, notify_sockets, groups, newest_own, figures)
             adapters = ProgramAdapters(
@@ -286,7 +288,9 @@ class Daemon:
         gpu = NvmlGpu(
             doing=probes.doing, awaited=lambda: any(each.gpu_lost for each in loop.state.programs.values())
         )  # fmt: skip
-        host = LocalHost(paths.state_dir, logged_in=sessions)
+        host = LocalHost(
+            paths.state_dir, logged_in=sessions, cannot_stop=lambda: cannot_start(loop.settings.when_done.command)
+        )  # fmt: skip
         sampler = Sampler(
             probes, system_clock, inbox, settings.daemon.sample_period_s, wake,
             clock_moved=self._clock_moved, gpu=gpu, host=host,

@@ -40,8 +40,8 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
             check=lambda: unwritable(state_dir, "its file system"),
             consequence="no worker is started and nothing can be recorded; workers that run train on",
             remedy=(
-                "put it back, or mount its file system again; if the directory that is there now is the right one, restart "
-                "extralife"
+                "make room (df -h, df -i), put it back, or mount its file system again; if the directory that is there now "
+                "is the right one, restart extralife"
             ),
         ),
         Watched(
@@ -91,6 +91,8 @@ def unwritable(directory: str, what: str, least_bytes: int = 0) -> str:
         return ""  # missing is another finding
     if found.f_flag & os.ST_RDONLY:
         return f"{what} is mounted read-only"
+    if found.f_files and not found.f_favail:  # some file systems count none
+        return f"{what} has no free inode"
     return f"{what} is full" if found.f_bavail * found.f_frsize < least_bytes else ""
 
 

@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -36,11 +35,6 @@ from supervisor.shell.replies import Replies
 from workers import contract
 
 log = structlog.get_logger()
-
-_PLACES: Final = (  # of a program that runs
-    "run directory", "checkpoints", "notify socket", "shim record", "control record", "beat file", "stdout log",
-    "stderr log",
-)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -98,13 +92,15 @@ class Performer:
                 self.controls.begin(survivor.token, attempt)
                 self.probes.watch(spec, attempt, survivor.token, survivor.pid or 0, adopted=True)
                 self.launcher.adopt(spec.name, attempt, survivor)  # it makes a run directory that is gone again
-                self.foundations.watch(*attempt_rows(self.paths, self.probes, spec, attempt, survivor.token))
+                self.foundations.watch(
+                    *attempt_rows(self.paths, self.probes, spec, attempt, survivor.token), program=spec.name
+                )
             case commands.Watch(spec=spec, attempt=attempt, token=token, pid=pid):
                 self.probes.watch(spec, attempt, token, pid)
-                self.foundations.watch(*attempt_rows(self.paths, self.probes, spec, attempt, token))
+                self.foundations.watch(*attempt_rows(self.paths, self.probes, spec, attempt, token), program=spec.name)
             case commands.Forget(program=program, token=token):
                 self.probes.forget(program, token)
-                self.foundations.forget(*(f"{part} of {program}" for part in _PLACES))
+                self.foundations.forget(program)
                 self.controls.end(program, token)
             case commands.SetControl():
                 self.controls.write(command)

@@ -11,6 +11,9 @@ import pytest
 from leaks import open_files
 
 from supervisor import files
+from supervisor.adapters.process import logs
+from supervisor.adapters.process.logs import rotate
+from supervisor.api import logfiles
 
 
 def test_what_is_no_regular_file_is_refused_and_closed(tmp_path: Path) -> None:
@@ -98,3 +101,25 @@ def test_the_right_kind_stays_and_so_does_a_device(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="a special file, not a regular file"):
         files.open_own("/dev/null", os.O_WRONLY)
     assert not files.put_aside
+
+
+def test_a_reader_begins_behind_the_hole_of_a_rotated_log(tmp_path: Path) -> None:
+    path, line = tmp_path / "stdout.log", b"x" * 99 + b"\n"
+    path.write_bytes(line * 300)
+    with path.open("ab", buffering=0) as worker:
+        for limit in (5_000, 400):  # the second time the hole begins within a block
+            assert not rotate(path, 50_000, 1)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(logs, "_empty_if", lambda *_: False)
+                assert rotate(path, limit, 5)
+            worker.write(b"one\n" * 150)
+    size = path.stat().st_size
+    assert size == 30_000 + 1_200
+    assert path.stat().st_blocks * 512 <= 8192, "what was copied takes no room"
+    assert files.read_bounded(str(path), 100_000) == b"one\n" * 150
+    assert files.read_bounded(str(path), 100_000, 30_100) == b"one\n" * 150
+    assert files.read_bounded(str(path), 8) == b"one\n" * 2
+    assert logfiles.read_tail(str(path), 100_000).data == b"one\n" * 150
+    found = logfiles.read_from(str(path), "", 100, 8)
+    assert (found.data, found.next_offset) == (b"one\n" * 2, size - 592)
+    assert logfiles.read_part(str(path), lambda _: (0, 8)) == (b"one\n" * 2, size)

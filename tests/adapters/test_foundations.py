@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ class Posts:
 def watching(*rows, hang_s=60.0, clock=None, mistakes=list):
     posts = Posts()
     made = Foundations(posts, clock or FakeClock(), mistakes, hang_s=hang_s)
-    made.watch(*rows)
+    made.watch(*rows, program="Pong")
     return made, posts
 
 
@@ -47,18 +46,70 @@ def remembered(path, **more):
     return Watched("thing", str(path), seen, **more)
 
 
-def test_what_is_remembered_is_the_file_of_the_first_look_until_it_is_renewed(tmp_path):
+def raises(error):
+    raise error
+
+
+def away_and_back(path):
+    path.rename(path.with_name("away"))
+    path.with_name("away").rename(path)
+
+
+def replaced(path):
+    path.with_name("new").touch()
+    path.with_name("new").replace(path)
+
+
+def becomes_a_directory(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("expected", "change", "look", "detail"),
+    [
+        (Remembered, lambda path: path.write_text("other content"), None, ""),
+        (Remembered, lambda path: os.link(path, path.with_name("second name")), None, ""),
+        (Remembered, away_and_back, None, ""),
+        (Remembered, Path.unlink, Look.MISSING, ""),
+        (Remembered, replaced, Look.REPLACED, "by another file"),
+        (Remembered, becomes_a_directory, Look.REPLACED, "by a directory"),
+        (Seen, replaced, None, ""),
+        (Seen, Path.unlink, Look.MISSING, ""),
+        (lambda _: lambda: None, Path.unlink, None, ""),
+        (lambda _: lambda: Identity(1, 1, "file"), Path.touch, Look.REPLACED, "it is on another file system"),
+        (lambda _: lambda: raises(OSError(5, "Input/output error")), Path.touch, Look.UNKNOWN, "Input/output error"),
+    ],
+)
+def test_a_look_finds_what_happened_to_the_file_and_says_what_its_row_says(tmp_path, expected, change, look, detail):
+    path = tmp_path / "file"
+    row = Watched("thing", str(path), expected(path), None, True, True, None, "nothing works", "do something", True)
+    if expected is Seen:
+        assert check_row(row) is None, "it was never there"
+    path.touch()
+    check_row(row)
+    change(path)
+    whole = Finding("thing", str(path), look, detail, "nothing works", "do something", True, True, holds_starts=True)
+    assert check_row(row) == (whole if look else None)
+
+
+def test_a_defect_is_found_in_a_file_of_any_identity(tmp_path):
+    (tmp_path / "file").touch()
+    found = check_row(remembered(tmp_path / "file", check=lambda: "it is empty"))
+    assert (found.look, found.detail) == (Look.DAMAGED, "it is empty")
+
+
+def test_a_remembered_file_keeps_its_inode_and_a_link_counts_as_itself(tmp_path):
     before, path = open_files(), tmp_path / "file"
     seen = Remembered(path)
     assert seen() is None, "there is none yet"
     path.touch()
-    first = of_path(path)
-    assert seen() == first
-    path.rename(tmp_path / "away")
-    path.symlink_to("away")
-    assert seen() == first
+    first = seen()
+    path.unlink()
+    path.symlink_to("elsewhere")
+    assert seen() == first != of_path(path)
     seen.renew()
-    assert seen() == of_path(path) != first, "the link, not what it leads to"
+    assert seen() == of_path(path)
     assert open_files() <= before + 1
     del seen
     assert open_files() <= before
@@ -67,84 +118,19 @@ def test_what_is_remembered_is_the_file_of_the_first_look_until_it_is_renewed(tm
         Remembered(tmp_path / ("x" * 300))()
 
 
-def test_what_its_owner_may_replace_is_only_missed_once_it_was_there(tmp_path):
-    path = tmp_path / "file"
-    row = Watched("thing", str(path), Seen(path))
-    assert check_row(row) is None
-    path.touch()
-    assert check_row(row) is None
-    (tmp_path / "new").touch()
-    (tmp_path / "new").replace(path)
-    assert check_row(row) is None
-    path.unlink()
-    assert check_row(row).look is Look.MISSING
-
-
-def test_removed_and_replaced_are_told_apart(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("x")
-    row = remembered(path, consequence="nothing works", remedy="do something")
-    path.write_text("other content, the same file")
-    os.link(path, tmp_path / "second name")
-    assert check_row(row) is check_row(replace(row, expected=lambda: replace(of_path(path), links=1))) is None
-    assert check_row(Watched("thing", str(path), lambda: None)) is None, "nobody knows which one it should be"
-    path.rename(tmp_path / "elsewhere")
-    assert check_row(row) == Finding("thing", str(path), Look.MISSING, "", "nothing works", "do something")
-    path.write_text("x")
-    found = check_row(row)
-    assert (found.look, found.detail) == (Look.REPLACED, "by another file")
-    path.unlink()
-    path.mkdir()
-    assert check_row(row).detail == "by a directory"
-    (tmp_path / "elsewhere").replace(tmp_path / "again")
-    path.rmdir()
-    (tmp_path / "again").rename(path)
-    assert check_row(row) is None, "the same file is back"
-
-
-def refuses(error):
-    def fail():
-        raise error
-
-    return fail
-
-
-MORE = {"consequence": "nothing works", "remedy": "do something", "by_others": True, "restarts": True, "holds_starts": True}
-
-
-@pytest.mark.parametrize(
-    ("expected", "check", "look", "detail"),
-    [
-        (None, None, Look.DAMAGED, "it is empty"),
-        (refuses(OSError(5, "Input/output error")), None, Look.UNKNOWN, "Input/output error"),
-        (lambda: Identity(1, 1, "file"), None, Look.REPLACED, "it is on another file system"),
-    ],
-)
-def test_each_finding_has_all_that_its_row_says(tmp_path, expected, check, look, detail):
+def test_every_look_with_findings_is_posted_and_the_first_one_without(tmp_path):
     path = tmp_path / "file"
     path.touch()
-    row = Watched("thing", str(path), expected or Remembered(path), check or (lambda: "it is empty"), **MORE)
-    assert check_row(row) == Finding(
-        "thing", str(path), look, detail, "nothing works", "do something", True, True, holds_starts=True
-    )  # fmt: skip
-    assert not check_row(replace(row, by_others=False)).restorable
-
-
-def test_only_changes_are_posted(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("x")
     made, posts = watching(remembered(path))
     made.check_all()
-    assert not posts.items
     path.unlink()
     made.check_all()
     made.check_all()
-    assert posts.items == [FoundationsLooked(1_000.0, (Finding("thing", str(path), Look.MISSING, ""),))]
-    path.write_text("y")
+    made.forget("Pong")
     made.check_all()
-    made.forget("thing")
     made.check_all()
-    assert [[found.look for found in item.findings] for item in posts.items] == [[Look.MISSING], [Look.REPLACED], []]
+    missing = FoundationsLooked(1_000.0, (Finding("thing", str(path), Look.MISSING, ""),))
+    assert posts.items == [missing, missing, FoundationsLooked(1_000.0, ())]
 
 
 def test_each_thing_that_was_put_aside_is_reported_in_one_round(tmp_path):
@@ -182,80 +168,64 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
         return of_path(tmp_path)
 
     made, posts = watching(
-        Watched("mount", "/mnt/dead", hangs, consequence="no backups", remedy="mount it", holds_starts=True),
-        Watched("thing", str(path), Remembered(path)), hang_s=3.0,
-    )  # fmt: skip
-    while not posts.items:  # the look's thread may stand still for so long before it has even begun
+        Watched("mount", "/mnt/dead", hangs, consequence="no backups"),
+        Watched("thing", str(path), Remembered(path)),
+        hang_s=3.0,
+    )
+    while not posts.items:  # a busy machine may begin the look's thread that late
         made.check_all()
     made._rounds.hang_s = 60.0  # for those that answer, however slowly
-    assert posts.newest() == [("mount", Look.UNKNOWN)]
-    assert posts.items[-1].findings[0] == Finding(
-        "mount", "/mnt/dead", Look.UNKNOWN, "its file system has not answered for 3s", "no backups", "mount it",
-        holds_starts=True,
-    )  # fmt: skip
-    made.check_all()  # what came behind the one that hangs is looked at now
+    assert [(each.detail, each.consequence) for each in posts.items[-1].findings] == [
+        ("its file system has not answered for 3s", "no backups")
+    ]
+    made.check_all()  # the row behind the one that hangs
     path.unlink()
     made.check_all()
     assert posts.newest() == [("mount", Look.UNKNOWN), ("thing", Look.MISSING)]
     answer.set()
-    waiting = [thread for thread in threading.enumerate() if thread.name == "foundations-look"]
-    for thread in waiting:
+    for thread in [each for each in threading.enumerate() if each.name == "foundations-look"]:
         thread.join(60.0)
     made.check_all()
-    assert posts.newest() == [("mount", Look.MISSING), ("thing", Look.MISSING)], "it is looked at again"
+    assert posts.newest() == [("mount", Look.MISSING), ("thing", Look.MISSING)], "it answers again"
 
 
-def test_what_its_worker_makes_again_is_found_once_and_is_trouble_if_it_stays_away(tmp_path):
+def test_a_directory_that_its_worker_has_made_again_is_reported_once(tmp_path):
     path = tmp_path / "checkpoints"
     path.mkdir()
     made, posts = watching(remembered(path, by_others=True))
     path.rename(tmp_path / "away")
-    path.mkdir()  # at once
-    for _ in range(2):
-        made.check_all()
-    path.rmdir()
-    for _ in range(2):
-        made.check_all()
     path.mkdir()
-    made.check_all()
-    assert [[(each.look, each.error) for each in item.findings] for item in posts.items] == [
-        [(Look.REPLACED, "")], [], [(Look.MISSING, "")], [(Look.MISSING, "it is still missing or damaged")], [],
-    ]  # fmt: skip
-
-
-def test_a_restart_is_prepared_and_what_would_let_it_fail_is_told(tmp_path):
-    path, errors = tmp_path / "lock", [OSError(errno.EBUSY, "it is held"), OSError("words alone"), None]
-    path.touch()
-
-    def prepare():
-        if (error := errors.pop(0)) is not None:
-            raise error
-
-    made, posts = watching(remembered(path, restarts=True, prepare=prepare))
-    path.unlink()
     for _ in range(3):
         made.check_all()
-    assert [item.findings[0].error for item in posts.items] == ["it is held", "words alone", ""]
-    assert not errors, "what is in place needs no preparation"
+    assert [[each.look for each in item.findings] for item in posts.items] == [[Look.REPLACED], []]
 
 
-def test_no_restart_while_the_next_image_could_not_start(tmp_path):
-    path, clock, answers = tmp_path / "lock", FakeClock(), [["python is missing", "more"], OSError("words alone"), []]
+@pytest.mark.parametrize("why", ["prepare", "mistakes"])
+def test_a_start_that_would_fail_is_found_before_the_restart(tmp_path, why):
+    """`prepare` is the row's own check; `mistakes` is the check of the next image, asked once in half a minute."""
+    path, clock = tmp_path / "lock", FakeClock()
+    answers = [["it is held"], OSError("words alone"), []]
     path.touch()
 
-    def mistakes():
+    def asked():
         if isinstance(answer := answers.pop(0), OSError):
             raise answer
         return answer
 
-    made, posts = watching(remembered(path, restarts=True), clock=clock, mistakes=mistakes)
+    def prepare():
+        for error in asked():
+            raise OSError(errno.EBUSY, error)
+
+    row = remembered(path, restarts=True, prepare=prepare if why == "prepare" else None)
+    made, posts = watching(row, clock=clock, mistakes=asked if why == "mistakes" else list)
     made.check_all()
     path.unlink()
-    for _ in range(9):
+    for _ in range(3 if why == "prepare" else 9):
         made.check_all()
         clock.at_s += 10.0
-    assert [item.findings[0].error for item in posts.items] == ["python is missing", "words alone", ""]
-    assert not answers, "asked each half minute, and only when a restart is due"
+    errors = [item.findings[0].error for item in posts.items]
+    assert list(dict.fromkeys(errors)) == ["it is held", "words alone", ""]
+    assert not answers, "a file in place needs no check"
 
 
 def test_a_file_that_was_removed_after_its_row_is_no_finding(tmp_path):
@@ -266,11 +236,11 @@ def test_a_file_that_was_removed_after_its_row_is_no_finding(tmp_path):
 
     def ends():
         """The attempt ends in the middle of the round."""
-        made.forget("thing")
+        made.forget("Pong")
         path.unlink()
         return ""
 
-    made.watch(remembered(path, check=ends))
+    made.watch(remembered(path, check=ends), program="Pong")
     made.check_all()
     assert not posts.items
 
@@ -288,6 +258,10 @@ subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8192", "tmpfs", path], check
 print(unwritable(path, "it", 8192) or "writable")
 pathlib.Path(path, "file").write_bytes(b"x")
 print(unwritable(path, "it", 8192))
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8192,nr_inodes=2", "tmpfs", path], check=True)
+print(unwritable(path, "it") or "writable")
+pathlib.Path(path, "file").touch()
+print(unwritable(path, "it"))
 """
 
 
@@ -302,7 +276,9 @@ def test_a_file_system_that_is_full_or_read_only_is_seen_without_a_write(tmp_pat
     if done.returncode != 0 and any(each in done.stderr for each in ("unshare: ", "not permitted", "denied")):
         pytest.skip(f"root may not mount in a namespace here: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["writable", "it is mounted read-only", "another finding", "writable", "it is full"]
+    assert done.stdout.splitlines() == [
+        "writable", "it is mounted read-only", "another finding", "writable", "it is full", "writable", "it has no free inode",
+    ]  # fmt: skip
 
 
 def test_a_log_that_was_taken_away_under_its_worker_is_a_trouble_with_its_remedy(tmp_path):

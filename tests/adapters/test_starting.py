@@ -32,8 +32,7 @@ def test_the_worker_sees_the_contract_and_nothing_of_systemd(world, monkeypatch)
     monkeypatch.setenv("RL_LR", "1")
     monkeypatch.setitem(os.environb, b"ODD", b"\xff")
     monkeypatch.setenv("EXTRALIFE_TOKEN", "of an outer supervisor")
-    for name in ("EXTRALIFE_TEST_PATIENCE", "EXTRALIFE_BOOT_FILES", "EXTRALIFE_MUTANTS_CALLS"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RUNPOD_API_KEY", "for the end of the meter")
     code = "import json, os; print(json.dumps(dict(os.environ)))"
     token = world.begin(
         python(code), attempt=7, env=(("FROM_SPEC", "2"), ("PYTHONFAULTHANDLER", "0"), ("EXTRALIFE_TOKEN", "x"))
@@ -53,6 +52,7 @@ def test_the_worker_sees_the_contract_and_nothing_of_systemd(world, monkeypatch)
         contract.ENV_STACKS: f"{paths.attempt_dir('Pong', 7, token)}/stacks.txt",
         contract.ENV_NOTIFY: paths.notify_socket("Pong"),
     }
+    assert "RUNPOD_API_KEY" not in env
     assert (env["FROM_DAEMON"], env["FROM_SPEC"], env["PYTHONUNBUFFERED"], env["PYTHONFAULTHANDLER"]) == ("1", "2", "1", "0")
     assert (env["ODD"], env["RL_LR"], env["SUPERVISOR_PROCESS_NAME"]) == ("\udcff", "1", "Pong")
     builtin = processes.worker_env(paths, spec("Pong", ["x"], builtin=True), 7, token, BOOT)

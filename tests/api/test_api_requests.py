@@ -253,13 +253,6 @@ def test_a_log_is_answered_with_its_position(api: Path, backend: Noting, tmp_pat
         assert log_of(api, f"{target}?offset=2003&limit=1048576") == told(b"", 2003)
         assert log_of(api, f"{target}?offset=2&limit=1&file=0-0") == told(b"x", 1, "rotated")
         assert log_of(api, f"{target}?offset={2**62}&limit=1") == told(b"x", 1, "truncated")
-    for query, words in (
-        ("tail=1048577", "tail must be a whole number from 0 to 1048576, not '1048577'"),
-        ("offset=0&limit=1048577", "limit must be a whole number from 1 to 1048576, not '1048577'"),
-        (f"offset={2**62 + 1}", f"offset must be a whole number from 0 to {2**62}, not '{2**62 + 1}'"),
-        ("tail=" + "x" * 50, f"tail must be a whole number from 0 to 1048576, not {'x' * 40!r}"),
-    ):
-        assert call(api, f"/api/v1/mainlog?{query}") == (400, {"error": words})
     assert call(api, "/api/v1/logs/Pong/stderr") == (404, {"error": "no log file"})
     assert log_of(api, "/api/v1/logs/Pong/stderr?maybe=")[::2] == (204, b""), "no error in a browser's console"
     backend.header = daemon(main_log=str(tmp_path))

@@ -56,7 +56,9 @@ def test_a_listener_holds_its_socket_and_knows_its_file_until_it_is_closed(socke
         assert (mode_of(socket_path), os.get_inheritable(listener.sock.fileno())) == (0o600, False)
         assert answers(socket_path)
         listener.close()
-    assert list(socket_path.parent.iterdir()) == []
+    assert [each.name for each in socket_path.parent.iterdir()] == [".spare"]
+    listen(str(socket_path)).sock.close()
+    assert list(socket_path.parent.iterdir()) == [socket_path], "the spare file's inode is free for the socket's"
 
 
 def test_a_path_of_107_bytes_is_the_longest(socket_path: Path) -> None:
@@ -90,7 +92,7 @@ def test_another_kind_of_file_is_put_aside(socket_path: Path, make: Callable[[Pa
     listener = listen(str(socket_path))
     assert answers(socket_path)
     listener.close()
-    assert [each.name for each in socket_path.parent.iterdir()] == [f"{socket_path.name}.found"]
+    assert {each.name for each in socket_path.parent.iterdir()} == {f"{socket_path.name}.found", ".spare"}
 
 
 def test_a_second_daemon_is_told_what_to_do_and_takes_nothing(socket_path: Path) -> None:

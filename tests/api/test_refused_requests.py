@@ -14,7 +14,6 @@ from serving import call
 
 from supervisor.api.limits import MOST_BODY_BYTES
 
-VERBS = "start, stop, restart, signal, clear, shutdown, reload"
 TEXT = "must be a text of up to 100 printable characters"
 
 BODIES = [
@@ -24,7 +23,6 @@ BODIES = [
     ("ask", b'{"verb": "stop", "wait": 1}', 400, "wait must be true or false"),
     ("update", b'{"dry_run": "yes"}', 400, "dry_run must be true or false"),
     ("ask", b'{"verb": "stop", "timeout_s": true}', 400, "timeout_s must be a number of seconds up to 3600"),
-    ("ask", b'{"verb": "stop", "timeout_s": 0}', 400, "timeout_s must be a number of seconds up to 3600"),
     ("ask", b'{"verb": "stop", "timeout_s": 3600.5}', 400, "timeout_s must be a number of seconds up to 3600"),
     ("backup", json.dumps({"label": "x" * 101}).encode(), 400, f"label {TEXT}"),
     ("when-done", b'{"do": "dance"}', 400, "do must be one of cancel, delay, now"),
@@ -33,12 +31,7 @@ BODIES = [
     ("remove", b"{}", 400, "name must be the name of a program"),
     ("level", b'{"pin": 7}', 400, "pin must be the name of a level"),
     ("level", b'{"pin": "light", "for_s": 0}', 400, "for_s must be a number of seconds, more than 0 and at most 316224000"),
-    (
-        "level", b'{"pin": "light", "for_s": 316224000.5}', 400,
-        "for_s must be a number of seconds, more than 0 and at most 316224000",
-    ),
     ("ask", b" " * (MOST_BODY_BYTES + 1), 413, "the body is larger than 65536 bytes"),
-    ("ask", b" " * MOST_BODY_BYTES, 400, f"verb must be one of {VERBS}"),
 ]  # fmt: skip
 PAGES = [
     ("/api/v1/logs/Pong/stdout?tail=-1", 400, "tail must be a whole number from 0 to 1048576, not '-1'"),

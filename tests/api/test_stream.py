@@ -19,7 +19,7 @@ from serving import Connection, call, hung_up, served, until
 from structlog.testing import capture_logs
 from tools import allow_open_files
 
-from supervisor.api import limits, server, stream
+from supervisor.api import server, stream
 from supervisor.api.encoding import encoded
 from supervisor.model.facts import DaemonSuspended, Stamped
 from supervisor.policy.upkeep import refresh
@@ -183,7 +183,6 @@ def test_readings_come_once_a_period_and_a_fact_at_the_next_look(
     backend.journal = [suspended(1)]
     assert reader.event()[2]["programs"]["Pong"] == {"steps": 1, "phase": "STOPPED"}, "and not the steps alone before it"
     reader.close()
-    assert stream.LOOK_S < 1
 
 
 # --- readers that are slow -------------------------------------------------------------------------------------------------
@@ -285,7 +284,6 @@ def test_a_thousand_that_want_the_stream_do_not_keep_status_from_answering(path:
     codes = [sock.recv(12) for sock in readers]
     assert codes.count(b"HTTP/1.1 200") == stream.MOST_STREAMS
     assert codes.count(b"HTTP/1.1 503") == 1_000 - stream.MOST_STREAMS
-    assert stream.MOST_STREAMS <= limits.MOST_CONNECTIONS / 3
     code, told = call(path, "/api/v1/stream")
     assert code == 503
     assert told["error"] == "128 streams are open already: close one, or ask for a page"

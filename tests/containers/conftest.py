@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 
 import pytest
-from containerbox import Box, unfit
+from containerbox import IMAGE, ROOT, Box, limits, podman, unfit
 
 
 def pytest_collection_modifyitems(items):
@@ -38,3 +39,21 @@ def box(installed, tmp_path):
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory):
+    """The image of the Containerfile on a minimal Debian."""
+    if why := unfit() or ("" if shutil.which("mmdebstrap") else "mmdebstrap is not installed (apt-get install mmdebstrap)"):
+        pytest.skip(why)
+    base = tmp_path_factory.mktemp("image") / "base.tar"
+    packages = "--include=python3,python3-venv,ca-certificates"
+    subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", packages, "bookworm", base], check=True, timeout=600)
+    podman("import", "--quiet", str(base), f"{IMAGE}-base")
+    containerfile = f"{ROOT}/deploy/container/Containerfile"
+    podman(
+        "build", "--network=host", *limits(), f"--build-arg=BASE={IMAGE}-base", "--file", containerfile, "--tag", IMAGE, str(ROOT),
+        timeout_s=600,
+    )  # fmt: skip
+    yield IMAGE
+    podman("rmi", "--force", IMAGE, f"{IMAGE}-base", check=False)

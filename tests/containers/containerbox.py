@@ -26,6 +26,7 @@ from tools import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRYPOINT = f"{ROOT}/deploy/container/entrypoint"
+IMAGE = "localhost/extralife-tests"
 PACKAGES = sysconfig.get_path("purelib")
 COUNTER = f"""\
 [daemon]
@@ -139,11 +140,11 @@ class Box:
         return done.stdout + done.stderr
 
     def ctl(self, *words: str, check: bool = True) -> str:
-        return self.exec("sh", "-c", 'cd "$0" && ./ctl "$@"', "/workspace/extralife", *words, check=check).stdout
+        return self.exec("/workspace/extralife/extralifectl", *words, check=check).stdout
 
     def program(self, name: str = "one") -> dict[str, Any]:
         """The program's entry in `status`; empty while no daemon answers."""
-        done = self.exec("sh", "-c", "cd /workspace/extralife && ./ctl status --json", check=False)
+        done = self.exec("/workspace/extralife/extralifectl", "status", "--json", check=False)
         try:
             found = json.loads(done.stdout)
         except ValueError:

@@ -13,10 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
-from containerbox import ROOT, limits, podman, unfit, until
+from containerbox import ROOT, limits, podman, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-IMAGE = "localhost/extralife-tests"
 
 
 def configuration_of_pip() -> list[str]:
@@ -34,23 +33,6 @@ def configuration_of_pip() -> list[str]:
     paths = {*files, *(path for path in named if path.is_absolute() and path.exists())}
     mounts = [f"--volume={path}:{path}:ro" for path in sorted(paths)]
     return [*mounts, *(f"--env={name}" for name in variables), "--network=host", *limits()]
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory):
-    if why := unfit() or ("" if shutil.which("mmdebstrap") else "mmdebstrap is not installed (apt-get install mmdebstrap)"):
-        pytest.skip(why)
-    base = tmp_path_factory.mktemp("image") / "base.tar"
-    packages = "--include=python3,python3-venv,ca-certificates"
-    subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", packages, "bookworm", base], check=True, timeout=600)
-    podman("import", "--quiet", str(base), f"{IMAGE}-base")
-    containerfile = f"{ROOT}/deploy/container/Containerfile"
-    podman(
-        "build", "--network=host", *limits(), f"--build-arg=BASE={IMAGE}-base", "--file", containerfile, "--tag", IMAGE, str(ROOT),
-        timeout_s=600,
-    )  # fmt: skip
-    yield IMAGE
-    podman("rmi", "--force", IMAGE, f"{IMAGE}-base", check=False)
 
 
 @contextlib.contextmanager
@@ -96,7 +78,7 @@ def test_from_nothing_to_training_and_again_and_what_a_stop_loses(image, tmp_pat
     volume = tmp_path / "volume"
     volume.mkdir()
     with running(f"--volume={volume}:/workspace", image) as name:
-        figures["installed and trains, container"] = first_steps_s(name, time.monotonic(), "./ctl", "/workspace/extralife")
+        figures["installed and trains, container"] = first_steps_s(name, time.monotonic(), "extralifectl", "/")
         time.sleep(20)  # the games get on
         began = time.monotonic()
         podman("stop", "--time", "10", name)
@@ -104,7 +86,7 @@ def test_from_nothing_to_training_and_again_and_what_a_stop_loses(image, tmp_pat
         assert podman("inspect", "--format", "{{.State.ExitCode}}", name).stdout.strip() == "0"
         began = time.monotonic()
         podman("start", name)
-        figures["started again and trains, container"] = first_steps_s(name, began, "./ctl", "/workspace/extralife")
+        figures["started again and trains, container"] = first_steps_s(name, began, "extralifectl", "/")
         resumed = [line for line in said(name).splitlines() if "resumed at step" in line]
         print(*resumed, sep="\n")
         assert len(resumed) >= 2

@@ -11,7 +11,7 @@ import sysconfig
 import time
 
 import pytest
-from containerbox import ENTRYPOINT, Box, until
+from containerbox import COUNTER, ENTRYPOINT, Box, until
 from tools import PATIENCE
 
 
@@ -50,21 +50,42 @@ def test_without_a_volume_it_refuses(empty, tmp_path):
     assert (empty.ended(), "/var/lib/extralife is not on a volume" in empty.said()) == (1, True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("needed_mib", [3072, 10240])
-def test_a_full_volume_is_refused_with_what_is_needed(empty, tmp_path, needed_mib):
-    with_gpu = ("-v", "/dev/null:/dev/nvidia0", "-e", "EXTRALIFE_PACKAGES=", "-e", "PYTHON=/usr/bin/python3")
-    image = tmp_path / "disk"
-    subprocess.run(["truncate", "--size", "32M", image], check=True)
-    subprocess.run(["mke2fs", "-q", "-t", "ext4", image], check=True)
-    if subprocess.run(["mount", "-o", "loop", image, empty.volume], check=False, capture_output=True).returncode:
+@pytest.fixture
+def small(tmp_path):
+    """A box on a disk of 96 MiB."""
+    made, image = Box(tmp_path / "small"), tmp_path / "disk"
+    subprocess.run(["truncate", "--size", "96M", image], check=True)
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-m", "0", image], check=True)
+    if subprocess.run(["mount", "-o", "loop", image, made.volume], check=False, capture_output=True).returncode:
         pytest.skip("this machine has no loop devices")
     try:
-        said = refused(empty, *(with_gpu if needed_mib > 3072 else ()))
+        yield made
     finally:
-        empty.close()
-        subprocess.run(["umount", empty.volume], check=True)
-    assert said.split(" MiB are ")[1:] == [f"free on the volume, in /workspace/extralife; {needed_mib}", "needed to install"]
+        made.close()
+        subprocess.run(["umount", made.volume], check=True)
+
+
+@pytest.mark.slow
+def test_on_a_full_volume_the_container_stays_and_goes_on_once_there_is_room(installed, small):
+    shutil.copytree(installed, small.home / "releases", symlinks=True)
+    (small.home / "extralife.toml").write_text(COUNTER)
+    subprocess.run(["dd", "if=/dev/zero", f"of={small.volume}/filler", "bs=1M"], check=False, capture_output=True)
+    small.run()
+    until(small.said, 20, "a sentence", small.said)
+    said = "entrypoint: only 0 MiB are free on the volume, in /workspace/extralife; 16 MiB are needed to start. Remove something"
+    assert small.said().startswith(said)
+    small.exec("rm", "/workspace/filler")
+    small.trains()
+    assert small.said().count("MiB are needed") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("needed_mib", [3072, 10240])
+def test_an_installation_waits_for_its_room(small, needed_mib):
+    with_gpu = ("-v", "/dev/null:/dev/nvidia0", "-e", "EXTRALIFE_PACKAGES=", "-e", "PYTHON=/usr/bin/python3")
+    small.run(*(with_gpu if needed_mib > 3072 else ()))
+    until(lambda: f"{needed_mib} MiB are needed to install" in small.said(), 60, "a sentence", small.said)
+    assert small.stop(10) < 5
 
 
 def test_an_image_without_a_fitting_python_is_refused(empty, tmp_path):
@@ -121,7 +142,7 @@ def test_an_installation_is_used_again_and_a_damaged_one_made_anew(box):
 def test_a_killed_daemon_is_started_again_and_a_shutdown_ends_the_container(box):
     box.run()
     before = box.trains()
-    box.exec("sh", "-c", "kill -9 $(cd /workspace/extralife && ./ctl pid)")
+    box.exec("sh", "-c", "kill -9 $(/workspace/extralife/extralifectl pid)")
     until(lambda: "the daemon ended (status 137); starts again in 0.5 s" in box.said(), 10, "the entrypoint", box.said)
     assert box.trains()["pid"] == before["pid"], "the worker trains on"
     # What nobody waits for is reaped by the first process.

@@ -44,7 +44,7 @@ def test_it_trains_is_watched_and_ends_in_order(box, tmp_path, kind):
     second = until(
         lambda: (found := box.program()).get("pid") not in {None, first["pid"]} and found, 30, "a replacement", box.said
     )
-    box.exec("sh", "-c", "kill -9 $(cd /workspace/extralife && ./ctl pid)")
+    box.exec("sh", "-c", "kill -9 $(/workspace/extralife/extralifectl pid)")
     assert box.trains()["pid"] == second["pid"]
     assert box.stop(20) < 15, box.said()
     assert box.status_of_end() == 0, box.said()
@@ -76,7 +76,7 @@ def test_a_full_dev_shm_stops_no_training(box):
         lambda: (found := box.program()).get("pid") not in {None, before["pid"]} and found["phase"] == "RUNNING", 60,
         "a replacement", box.said,
     )  # fmt: skip
-    box.exec("sh", "-c", "kill -9 $(cd /workspace/extralife && ./ctl pid)")
+    box.exec("sh", "-c", "kill -9 $(/workspace/extralife/extralifectl pid)")
     box.trains()
     stored = box.acknowledged()
     box.kill()

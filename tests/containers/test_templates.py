@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
-from containerbox import ROOT
+from containerbox import COUNTER, PACKAGES, ROOT, Box, limits, podman, unfit, until
 
 HERE = ROOT / "deploy/container"
 PROBE = ["/opt/extralife/deploy/container/entrypoint", "probe"]
@@ -59,13 +62,174 @@ def test_kubernetes_own_schema_accepts_the_manifest(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_providers_commands_are_short_and_can_be_parsed():
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """The address of a repository with this checkout's files."""
+    made = tmp_path_factory.mktemp("repository")
+    listed = "git ls-files --cached --others --exclude-standard -z supervisor workers deploy units docs pyproject.toml '*.md' LICENSE 'tests/*.lock'"
+    subprocess.run(["bash", "-c", f"{listed} | xargs -0 cp --parents -t {made}"], cwd=ROOT, check=True)
+    for words in ("init -q", "add -A", "-c user.name=x -c user.email=x@x commit -qm x"):
+        subprocess.run(["git", *words.split()], cwd=made, check=True)
+    return f"file://{made}"
+
+
+@pytest.fixture
+def half_cloned(tmp_path):
+    """A volume with settings, on which a `git clone` has died half-way."""
+    made = Box(tmp_path / "volume")
+    for each in ("source/.git", "source.new/.git"):
+        (made.home / each).mkdir(parents=True)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.skipif(bool(unfit()), reason=unfit())
+def test_vast_ai_from_nothing_to_training_and_again_after_a_stop(half_cloned, repository, tmp_path):
+    """In ssh mode vast.ai's own first process runs the script at each start, as root, and knows nothing of its children."""
+    onstart = tmp_path / "onstart.sh"
+    onstart.write_text((HERE / "onstart.sh").read_text().replace("REPOSITORY", repository))
+    assert len(onstart.read_text()) <= 4048, "vast.ai takes no more"
+    line = "bash /onstart.sh; while :; do sleep 1000; done"
+    half_cloned.run(
+        "--volume",
+        f"{onstart}:/onstart.sh:ro",
+        "--volume",
+        f"{repository[7:]}:{repository[7:]}:ro",
+        command=("bash", "-c", line),
+    )
+    half_cloned.trains()
+    # The commands of docs/first-night.md, from a shell in any directory.
+    assert "one" in half_cloned.exec("extralifectl", "status").stdout
+    assert half_cloned.exec("extralife", "--check").stdout.startswith("config OK: 1 program")
+    half_cloned.exec("test", "-x", "/opt/extralife/deploy/when_done/vastai")
+    half_cloned.exec("test", "-x", "/workspace/extralife/deploy/when_done/vastai")
+    stored = half_cloned.acknowledged()
+    half_cloned.stop(1)
+    half_cloned.start()
+    assert half_cloned.trains()["steps"] >= stored
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(unfit()), reason=unfit())
+def test_runpod_from_nothing_to_training_to_a_shutdown_that_keeps_the_pod(half_cloned, repository, tmp_path):
+    """The image's own /start.sh stays beside it, and a SIGTERM reaches the entrypoint."""
     template = json.loads((HERE / "runpod.json").read_text())
     assert template["volumeMountPath"] == "/workspace"
-    bash, option, line = template["dockerStartCmd"]
-    assert (bash, option) == ("bash", "-c")
-    onstart = (HERE / "onstart.sh").read_text()
-    assert len(onstart) <= 4048, "vast.ai takes no more"
-    for script in (line, onstart):
-        subprocess.run(["bash", "-n", "-c", script], check=True)
-        assert "git clone -q REPOSITORY " in script
+    start = tmp_path / "start.sh"
+    start.write_text("#!/bin/sh\nexec sleep 1000\n")
+    start.chmod(0o755)
+    command = tuple(word.replace("REPOSITORY", repository) for word in template["dockerStartCmd"])
+    env = [word for name, value in template["env"].items() for word in ("--env", f"{name}={value}")]
+    half_cloned.run(
+        *env, "--volume", f"{start}:/start.sh:ro", "--volume", f"{repository[7:]}:{repository[7:]}:ro", command=command
+    )
+    half_cloned.trains()
+    half_cloned.ctl("shutdown")
+    until(lambda: "extralife was shut down" in half_cloned.said(), 20, "the shutdown", half_cloned.said)
+    half_cloned.exec("true")
+    assert half_cloned.stop(10) < 8
+    half_cloned.start()
+    half_cloned.trains()
+
+
+# --- the image, as compose and Kubernetes run it --------------------------------------------------------------------------
+
+VOLUME = "extralife-tests-volume"
+PYTHON = "/workspace/extralife/current/.venv/bin/python"
+
+
+@pytest.fixture
+def volume():
+    """A volume of podman with settings; no packages are downloaded, as by EXTRALIFE_PACKAGES."""
+    podman("volume", "create", VOLUME)
+    home = Path(podman("volume", "inspect", "--format", "{{.Mountpoint}}", VOLUME).stdout.strip()) / "extralife"
+    home.mkdir()
+    (home / "extralife.toml").write_text(COUNTER.replace(sys.executable, PYTHON))
+    try:
+        yield home
+    finally:
+        podman("volume", "rm", "--force", VOLUME, check=False)
+
+
+def trains(container: str) -> bool:
+    done = podman("exec", container, "/workspace/extralife/extralifectl", "status", "--json", check=False)
+    found = json.loads(done.stdout)["programs"] if done.returncode == 0 else []
+    return any(each["steps"] and each["phase"] == "RUNNING" for each in found)
+
+
+def ends_in_order(container: str, grace_s: int) -> None:
+    """The container's end within the template's grace period, and what its entrypoint said."""
+    podman("stop", "--time", str(grace_s), container)
+    assert podman("inspect", "--format", "{{.State.ExitCode}}", container).stdout.strip() == "0"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_compose_from_nothing_to_training_and_an_orderly_end(image, volume, tmp_path):
+    """By podman-compose, with this image in place of its build."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+    argv = [tmp_path / "env/bin/pip", "install", "--quiet", "--disable-pip-version-check", "podman-compose"]
+    if subprocess.run(argv, check=False, capture_output=True).returncode:
+        pytest.skip("podman-compose cannot be installed")
+    compose = yaml.safe_load((HERE / "compose.yaml").read_text())
+    service = compose["services"]["extralife"]
+    del service["build"]
+    service |= {"image": image, "network_mode": "host", "container_name": "xl-compose"}
+    service["environment"]["EXTRALIFE_PACKAGES"] = PACKAGES
+    service["volumes"].append(f"{ROOT}:{ROOT}:ro")
+    service["ulimits"] = {
+        name: int(most) for name, _, most in (each.replace("=", ":").split(":") for each in limits()[1::2])
+    }
+    compose["volumes"] = {"extralife": {"external": True, "name": VOLUME}}
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump(compose))
+    command = [tmp_path / "env/bin/podman-compose", "-f", tmp_path / "compose.yaml"]
+    subprocess.run([*command, "up", "--detach"], check=True, capture_output=True, timeout=300, cwd=tmp_path)
+    try:
+        until(lambda: trains("xl-compose"), 120, "training", lambda: podman("logs", "xl-compose").stdout)
+        subprocess.run(["podman", "healthcheck", "run", "xl-compose"], check=True)
+        ends_in_order("xl-compose", int(service["stop_grace_period"].removesuffix("s")))
+    finally:
+        subprocess.run([*command, "down", "--timeout", "0"], check=False, capture_output=True, cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_pod_from_nothing_to_training_as_an_ordinary_user_on_a_read_only_root(image, volume, tmp_path, monkeypatch):
+    """podman knows no StatefulSet: its pod, with the same volume, probes and restrictions."""
+    documents = yaml.safe_load_all((HERE / "kubernetes.yaml").read_text())
+    manifest = next(each for each in documents if each["kind"] == "StatefulSet")
+    pod = manifest["spec"]["template"] | {"apiVersion": "v1", "kind": "Pod"}
+    pod["metadata"]["name"] = "xl-pod"
+    [container] = pod["spec"]["containers"]
+    container["image"], container["imagePullPolicy"] = image, "Never"
+    container["env"].append({"name": "EXTRALIFE_PACKAGES", "value": PACKAGES})
+    container["volumeMounts"].append({"name": "checkout", "mountPath": str(ROOT), "readOnly": True})
+    pod["spec"]["hostNetwork"] = True
+    for each in pod["spec"]["volumes"]:  # everybody may write to an emptyDir of Kubernetes, but not to podman's
+        assert "emptyDir" in each
+        (tmp_path / each["name"]).mkdir()
+        (tmp_path / each["name"]).chmod(0o1777 if each["emptyDir"].get("medium") == "Memory" else 0o777)
+        each["hostPath"] = {"path": str(tmp_path / each["name"])}
+        del each["emptyDir"]
+    pod["spec"]["volumes"] += [
+        {"name": "state", "persistentVolumeClaim": {"claimName": VOLUME}},
+        {"name": "checkout", "hostPath": {"path": str(ROOT)}},
+    ]
+    user = pod["spec"]["securityContext"]["runAsUser"]
+    for each in (volume.parent, volume, volume / "extralife.toml"):
+        os.chown(each, user, user)
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(pod))
+    ulimits = ", ".join(f'"{each}"' for each in limits()[1::2])  # a pod's file has none
+    (tmp_path / "containers.conf").write_text(f"[containers]\ndefault_ulimits = [{ulimits}]\n")
+    monkeypatch.setenv("CONTAINERS_CONF", str(tmp_path / "containers.conf"))
+    podman("play", "kube", str(tmp_path / "pod.yaml"), timeout_s=300)
+    try:
+        name = "xl-pod-extralife"
+        until(lambda: trains(name), 120, "training", lambda: podman("logs", name).stdout)
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            podman("exec", name, *container[probe]["exec"]["command"])
+        ends_in_order(name, pod["spec"]["terminationGracePeriodSeconds"])
+    finally:
+        podman("pod", "rm", "--force", "--time", "0", "xl-pod", check=False)

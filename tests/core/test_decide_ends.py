@@ -3,12 +3,14 @@
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.model.inputs import CheckpointsFound, CommandLeft, OwnCheckpoint, Survival
+from supervisor.model.inputs import CheckpointsFound, CommandLeft, EvidenceTaken, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
+from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.worker.figures import Bar, Figures, Sources
+from supervisor.policy.worker.no_room import Disk
 from supervisor.reports.incidents import incidents
-from supervisor.reports.view import program_views
+from supervisor.reports.view import program_view, program_views
 
 TARGET = {"target": 100_000, "target_kind": "env_steps"}
 
@@ -137,6 +139,37 @@ def test_one_that_hangs_at_its_target_is_done_after_its_stall():
     assert "hung at its exit" in core.program("t").why
 
 
+def test_one_without_a_target_whose_stack_is_in_the_interpreters_exit_is_done_after_its_stall():
+    core = running(stall_timeout_s=10.0)
+    core.look(t={"steps": 60})
+    hangs = {"steps": 60, "progress_at_s": core.now_s}
+    core.watch(15, t=hangs)
+    stacks = {"stacks": "Current thread 0x7f (most recent call first):\n  line 9 in _shutdown"}
+    core.give(EvidenceTaken(core.now_s, "t", core.token("t"), stacks))
+    core.watch(1, t=hangs)
+    core.ended("t", signal=9, shown=Figures(steps=60))
+    assert core.phase("t") is Phase.DONE
+    assert core.told(facts.Finished)[-1].doubtful
+
+
+@pytest.mark.parametrize(("saved", "phase"), [(100, Phase.DONE), (50, Phase.STARTING), (None, Phase.STARTING)])
+def test_a_crash_at_the_target_is_a_finish_if_the_newest_checkpoint_is_of_the_target(saved, phase):
+    core = running(figures=Sources(target_steps=100), checkpoint_glob="*.pt")
+    core.look(t={"steps": 99})
+    path = "/w/last.pt" if saved else ""
+    core.ended("t", signal=11, shown=Figures(steps=100), own=OwnCheckpoint(path, saved, core.now_s))
+    assert core.phase("t") is phase
+
+
+@pytest.mark.parametrize(("age_s", "phase"), [(2.0, Phase.DONE), (60.0, Phase.STARTING)])
+def test_one_without_a_step_in_its_name_has_to_be_as_new_as_the_last_step(age_s, phase):
+    core = running(figures=Sources(target_steps=100), checkpoint_glob="last.pt").later(100.0)
+    core.look(t={"steps": 50})
+    core.look(t={"steps": 100})
+    core.ended("t", code=1, shown=Figures(steps=100), own=OwnCheckpoint("/w/last.pt", None, core.now_s - age_s))
+    assert core.phase("t") is phase
+
+
 def test_a_program_that_left_the_config_is_judged_by_its_exit_code():
     core = running()
     core.load(settings("other"))
@@ -218,3 +251,24 @@ def test_a_run_that_shows_epochs_0_to_4_of_5_has_finished_at_4():
     core = running(figures=Sources(target_steps=5))
     core.ended("t", code=0, shown=Figures(steps=4, first_steps=(0, 1, 2)))
     assert core.phase("t") is Phase.DONE
+
+
+def test_the_cause_and_its_remedy_are_in_every_sentence_about_an_end():
+    """History, the wait, `status` and the alert; "was full" alone tells nobody what to do."""
+    says, shm = "start the container with --shm-size", (Disk("/dev/shm", 64 << 20, 63 << 20),)
+    core = Core(settings(spec("Pong"), spec("Qbert", restart="never"), alerts=AlertSettings(command=("x",))))
+    core.running("Pong", "Qbert")
+    for name in ("Pong", "Qbert"):
+        core.ended(name, signal=7, disks=shm)
+    told = [core.told(kind)[0].why for kind in (facts.Exited, facts.BackedOff, facts.NotRestarted)]
+    told += [core.program(name).why for name in ("Pong", "Qbert")]
+    told += [fact.why for fact in core.told(facts.AlertRaised) if fact.alert == "fatal"]
+    assert [says in why for why in told] == [True] * 6
+
+
+def test_a_save_without_room_says_what_to_do_in_status_history_and_the_alert():
+    core = Core(settings("Pong", alerts=AlertSettings(command=("x",)))).running("Pong")
+    core.look(core.report("Pong", "checkpoint_failed", error="[Errno 28] No space left on device", free_bytes=0), Pong={})
+    view = program_view(core.program("Pong"), None, core.settings, core.state, now_s=core.now_s)
+    told = [core.told(facts.CheckpointFailed)[0].why, core.told(facts.AlertRaised)[0].why, view["why"]]
+    assert ["make room (df -h, df -i)" in why for why in told] == [True] * 3

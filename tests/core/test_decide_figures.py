@@ -62,6 +62,16 @@ def test_the_first_step_of_the_first_attempt():
     assert len(core.told(facts.Resumption)) == 1
 
 
+@pytest.mark.parametrize("first", [1, 50, 60])
+def test_a_first_attempt_has_lost_nothing_whatever_its_checkpoints_say(first):
+    """Its first save is seen before its first step is read."""
+    core = script().running("Pong")
+    core.look(Pong={"own": OwnCheckpoint("/w/50.pt", 50, core.now_s, 5), "steps": None, "source": "figures"})
+    assert core.program("Pong").steps == 50
+    shows(core, 60, first)
+    assert (resumed(core).step, resumed(core).lost_steps, resumed(core).why) == (first, None, f"shows step {first} first")
+
+
 def test_an_attempt_that_shows_a_smaller_step_first_has_lost_at_least_the_steps_between():
     core = at_step()
     shows(core, 48_100, 48_100)

@@ -44,17 +44,20 @@ def test_what_a_worker_restores_is_reported_once():
     assert core.memory.foundations == {}
 
 
-def test_a_try_that_failed_is_trouble_until_a_later_one_succeeds():
+def test_it_is_trouble_if_it_stays_away_or_cannot_be_restored_and_its_end_is_recorded():
+    for then in (FAILED, replace(GONE, look=Look.DAMAGED, detail="it is empty")):
+        core = begun()
+        looked(core, GONE)
+        assert [fact.troubled for fact in of(looked(core.later(2.0), then), facts.FoundationLost)] == [True]
+        assert [each["name"] for each in troubles_view(core.memory)] == ["control socket"]
+        assert kinds(looked(core.later(2.0), then)) == [], "it is recorded once"
+        (over,) = of(looked(core.later(2.0)), facts.FoundationRestored)
+        assert (over.troubled, over.for_s) == (True, 6.0)
+        assert troubles_view(core.memory) == []
     core = begun()
     looked(core, GONE)
-    failed = looked(core.later(2.0), FAILED)
-    assert [fact.troubled for fact in of(failed, facts.FoundationLost)] == [True]
-    assert [each["name"] for each in troubles_view(core.memory)] == ["control socket"]
-    assert "No space left on device" in troubles_view(core.memory)[0]["why"]
-    assert kinds(looked(core.later(2.0), replace(FAILED, error="another error"))) == [], "it is reported once"
-    (over,) = of(looked(core.later(2.0)), facts.FoundationRestored)
-    assert (over.troubled, over.for_s) == (True, 6.0)
-    assert troubles_view(core.memory) == []
+    looked(core.later(2.0), replace(GONE, look=Look.REPLACED))
+    assert troubles_view(core.memory) == [], "its worker has made it again"
 
 
 def test_the_daemon_restarts_itself_for_what_its_start_restores():
@@ -99,9 +102,8 @@ def test_a_fourth_restart_within_a_minute_waits_for_its_end():
     core.state = replace(core.state, restarts_s=(core.now_s - 40.0, core.now_s - 20.0, core.now_s - 10.0))
     decision = looked(core, LOCK)
     assert not of(decision, commands.EndDaemon)
-    assert decision.wake_at_s == core.now_s + 20.0
     assert "has restarted itself 3 times within a minute" in troubles_view(core.memory)[0]["why"]
-    last = core.later(20.0).woke()
+    last = looked(core.later(20.0), LOCK)
     assert of(last, commands.EndDaemon)
     assert last.state.restarts_s[1:] == (core.now_s - 30.0, core.now_s)
 
@@ -112,24 +114,15 @@ def test_a_daemon_that_ends_does_not_begin_anew_for_a_file():
     assert not of(looked(core, LOCK), commands.EndDaemon)
 
 
-def test_what_comes_and_goes_is_seen_and_not_recorded_each_time():
-    core = begun()
-    looked(core, GONE)
-    looked(core.later(2.0))
-    again = looked(core.later(2.0), GONE)
-    assert kinds(again) == []
-    assert kinds(looked(core.later(2.0))) == [], "an end without a beginning is not recorded"
-    assert "FoundationLost" in kinds(looked(core.later(700.0), GONE))
-
-
-def test_what_comes_again_and_stays_is_recorded_ten_minutes_after_its_last_record():
+def test_a_file_that_comes_and_goes_is_recorded_once_in_ten_minutes_and_again_if_it_stays_away():
     core = begun()
     looked(core, FAILED)
     looked(core.later(2.0))
-    again = looked(core.later(2.0), FAILED)
-    assert (kinds(again), again.wake_at_s) == ([], core.now_s + 596.0)
-    assert [fact.troubled for fact in of(core.later(596.0).woke(), facts.FoundationLost)] == [True]
-    assert kinds(core.later(2.0).woke()) == []
+    assert kinds(looked(core.later(2.0), FAILED)) == []
+    assert kinds(looked(core.later(2.0))) == [], "an end without a beginning is not recorded"
+    looked(core.later(2.0), FAILED)
+    assert kinds(looked(core.later(591.9), FAILED)) == []
+    assert [fact.troubled for fact in of(looked(core.later(0.1), FAILED), facts.FoundationLost)] == [True]
 
 
 def test_the_journal_is_left_to_the_loop():

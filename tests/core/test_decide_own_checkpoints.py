@@ -455,7 +455,10 @@ def test_checkpoints_of_an_older_experiment_that_displace_the_own_ones_are_set_a
     core.look(Pong={"own": OwnCheckpoint(displaced=older), "steps": 1})
     assert not of(core.last, commands.SetAside)
     (told,) = core.told(facts.CheckpointsOdd)
-    assert told.why == "its own checkpoints are removed in favour of /w/m_5000.pt of an older experiment: these become .NAME.bad beside them"
+    assert (
+        told.why
+        == "its own checkpoints are removed in favour of /w/m_5000.pt of an older experiment: these become .NAME.bad beside them"
+    )
 
 
 def test_an_attempt_that_has_saved_restarts_at_once_and_closes_the_breaker():
@@ -463,7 +466,9 @@ def test_an_attempt_that_has_saved_restarts_at_once_and_closes_the_breaker():
     for step in range(10, 130, 10):
         starts(core, own(step, core=core))
         core.watch(12.0, Pong={"phase": "training", "live_at_s": None, "steps": step + 1})
-        core.look(Pong={"phase": "training", "live_at_s": None, "steps": step + 2, "own": own(step + 10, core=core, age_s=0.0)})
+        core.look(
+            Pong={"phase": "training", "live_at_s": None, "steps": step + 2, "own": own(step + 10, core=core, age_s=0.0)}
+        )
         core.ended("Pong", signal=9)
         core.to_wake() if core.phase("Pong") is Phase.BACKOFF else None
         assert core.told(facts.BackedOff)[-1].why.endswith("restarts at once")

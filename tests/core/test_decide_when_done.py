@@ -430,6 +430,15 @@ def test_requests_that_cannot_be_met_say_why():
     assert ask(core, "cancel") == (6, "extralife is shutting down")
 
 
+def test_a_command_that_cannot_be_started_is_named_long_before_the_end():
+    core = running()
+    core.give(Sampled(core.now_s, host=Host(cannot_stop="/no/such is not found, or not executable")))
+    said = "[when_done] CANNOT STOP THIS BOX: /no/such is not found, or not executable; no end is near (stop-me waits for: "
+    assert line(core).startswith(said)
+    [shown] = costs_for_nothing(core.state, core.settings, {"cause": "", "line": line(core)}, wall_s=core.now_s)
+    assert shown.startswith(said)
+
+
 def test_somebody_who_is_logged_in_holds_it_if_that_is_configured():
     for holds in (True, False):
         core = done(running(rules=replace(RULES, hold_while_logged_in=holds)))

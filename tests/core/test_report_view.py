@@ -8,13 +8,19 @@ from fakes import FakeSources
 
 from supervisor.api.night import headline
 from supervisor.model import facts
+from supervisor.model.alert_record import AlertRecord, Failing
+from supervisor.model.backup_record import BackupEnd, BackupRecord
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import CheckpointsFound, ConfigFaulty, OwnCheckpoint
 from supervisor.model.lifecycle import Phase
+from supervisor.model.offsite_record import Copied
 from supervisor.model.recording import Row
 from supervisor.model.settings import Progress
+from supervisor.model.state import Veto
 from supervisor.policy.box.readings import Gpus, Spread
+from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.cost import CostSettings
+from supervisor.policy.upkeep.offsite import OffsiteSettings
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import since_s
 from supervisor.reports.cost_view import Games, frames_in
@@ -109,6 +115,50 @@ def test_a_program_that_fails_again_and_again_needs_somebody(core):
     assert found["programs"][0]["name"] == "Pong"
 
 
+def changed(core, **fields):
+    pong = core.program("Pong")
+    attempt = {name: fields.pop(name) for name in [*fields] if hasattr(pong.attempt, name)}
+    pong = replace(pong, attempt=replace(pong.attempt, **attempt) if attempt else None, **fields)
+    core.state = replace(core.state, programs={**core.state.programs, "Pong": pong})
+
+
+@pytest.mark.parametrize(
+    ("fields", "needs"),
+    [
+        ({"save_error": "No space left on device"}, ["Pong: training, but cannot save: No space left on device"]),
+        ({"stall": "uninterruptible"}, ["Pong: stalled (uninterruptible), no signal reaches it"]),
+        ({"stall": "hung"}, []),
+        ({"slow_step": 700}, ["Pong: no step beyond 700 for long, although it works: see explain"]),
+        ({"slow_at_s": 5.0}, []),
+        ({"phase": Phase.BACKOFF, "streak": 8, "why": "exit code 1"}, ["Pong fails again and again: exit code 1"]),
+        ({"phase": Phase.BACKOFF, "streak": 7}, []),
+        ({"phase": Phase.BACKOFF, "spawn_failures": 6, "why": "no x"}, ["Pong fails again and again: no x"]),
+    ],
+)
+def test_a_trouble_of_a_program_that_an_alert_reports_and_nothing_heals_needs_somebody(core, fields, needs):
+    changed(core, **fields)
+    assert report(core)["needs"] == needs
+    assert report(core, known=False)["needs"] == needs
+
+
+@pytest.mark.parametrize(
+    ("record", "needs"),
+    [
+        ({"vetoes": {"disk": Veto("disk", "light", "only 3 MiB are free", 0.0, 0.0)}}, ["only 3 MiB are free"]),
+        ({"vetoes": {"swap": Veto("swap", "light", "swap is used up", 0.0, 0.0)}}, []),
+        ({"backups": BackupRecord(ends=(BackupEnd("a", True, "well"), BackupEnd("b", False, "no room")))},
+         ["the newest backup: no room"]),
+        ({"backups": BackupRecord(ends=(BackupEnd("b", False, "no room"), BackupEnd("a", True, "well")))}, []),
+        ({"alerts": AlertRecord(failing={"command": Failing("404", 0.0), "removed": Failing("500", 0.0)})},
+         ["alerts do not reach command: 404"]),
+    ],
+)  # fmt: skip
+def test_a_trouble_of_the_box_that_an_alert_reports_needs_somebody_while_it_lasts(core, record, needs):
+    core.settings = replace(core.settings, alerts=AlertSettings(command=("x",)))
+    core.state = replace(core.state, **record)
+    assert report(core)["needs"] == needs
+
+
 @pytest.mark.parametrize(
     ("slow_at_s", "restarted_at_s", "needed"),
     [(50.0, -1.0, True), (50.0, None, False), (None, -1.0, False), (50.0, 1e9, False)],
@@ -198,3 +248,17 @@ def test_the_gravest_comes_first_and_the_newest_reason_is_told():
         "OSError at #",
         "KeyError: 'obs'",
     ]
+
+
+def test_gpus_that_cannot_be_read_need_somebody_if_the_box_had_some(core):
+    core.memory = replace(core.memory, gpus=Gpus(None, "driver not loaded"))
+    assert report(core)["needs"] == []
+    core.state = replace(core.state, gpus=replace(core.state.gpus, most=1))
+    assert report(core)["needs"] == ["the GPUs cannot be read: driver not loaded"]
+
+
+def test_what_the_newest_copy_off_the_box_lacks_needs_somebody():
+    core = Core(settings("Pong", offsite=OffsiteSettings("sftp:box:/store"))).running("Pong")
+    copied = Copied("abc", "calendar", core.now_s, WALL_S, {}, 1, 1, 1.0, {"Pong": "nothing matches"})
+    core.state = replace(core.state, offsite=replace(core.state.offsite, copied=copied))
+    assert report(core)["needs"] == ["the newest copy off the box lacks Pong: nothing matches"]

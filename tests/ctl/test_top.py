@@ -1,4 +1,4 @@
-"""`top` on a real pseudo-terminal, read by a terminal emulator: what is seen, keys, sizes, and every way to end."""
+"""`top` on a real pseudo-terminal, read by a terminal emulator: what is seen, sizes, and every way to end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from serving import served
 from supervisor.ctl import text
 from supervisor.ctl.outcome import READER_LEFT, Options
 from supervisor.ctl.session import Session
-from supervisor.ctl.top import Answers, Display, Feed, chosen, frame, spark
+from supervisor.ctl.top import Answers, Feed, frame, rows_of, spark
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.recording import Row
@@ -89,16 +89,12 @@ def test_programs_live(api: Path, box: FakeBackend) -> None:
         assert top.end()[1] == 0
 
 
-def test_keys(api: Path, box: FakeBackend) -> None:
+def test_programs_that_do_not_fit_are_counted_and_can_be_named(api: Path, box: FakeBackend) -> None:
     box.add(*(program(f"Game{n:02}", steps_per_s=float(n)) for n in range(30)))
     with Seen("top", socket=api, rows=17) as top:
-        top.shows("1 to 11 of 33")
-        for typed, shown in (
-            ("\x1b[Bj", "3 to 13 of 33"), ("\x1b[F", "23 to 33 of 33"), ("k", "22 to 32 of 33"), (">>", "sorted by STEPS/S"),
-            ("r", "reversed"), ("/game0", "filter: game0_"), ("x\x7f\r", "only 'game0'"), ("\x1b", "of 33"),
-        ):  # fmt: skip
-            top.type(typed)
-            top.shows(shown)
+        top.shows("11 of 33 programs; `top NAME ..` shows others · q ends")
+    with Seen("top", "Game29", socket=api, rows=17) as top:
+        assert not [line for line in top.shows("Game29") if line.startswith("Alien")]
         top.type("q")
         assert top.end()[1] == 0
 
@@ -106,8 +102,8 @@ def test_keys(api: Path, box: FakeBackend) -> None:
 def test_a_terminal_that_changes_its_size(api: Path, box: FakeBackend) -> None:
     with Seen("top", socket=api, columns=120) as top:
         assert "RETURN" in "".join(top.shows("exit code 78"))
-        top.resize(40, 11)
-        top.shows("sorted by STATE · q end · arrows scroll…")
+        top.resize(40, 10)
+        top.shows("2 of 3 programs; `top NAME ..` shows ot…")
         assert "RETURN" not in "".join(top.screen.display)
         top.resize(120, 24)
         top.shows("RETURN")
@@ -153,16 +149,10 @@ def test_it_ends_with_its_terminal(api: Path, box: FakeBackend) -> None:
     assert hung_up(api, "top") == READER_LEFT
 
 
-def test_ctrl_z_and_back(api: Path, box: FakeBackend) -> None:
+def test_ctrl_z_does_not_leave_the_shell_on_its_screen(api: Path, box: FakeBackend) -> None:
     with Seen("top", socket=api) as top:
         top.shows("Alien")
-        top.type("\x1a")
-        os.waitpid(top.process.pid, os.WUNTRACED)
-        assert top.modes()[3] & termios.ICANON, "the shell has its terminal"
-        top.screen.reset()
-        os.kill(top.process.pid, signal.SIGCONT)
-        top.shows("Alien")
-        top.type("q")
+        top.type("\x1aq")
         assert top.end()[1] == 0
 
 
@@ -189,7 +179,7 @@ def test_looks_that_cost_much_come_less_often() -> None:
 
 def test_no_colour_where_none_is_wanted(api: Path, box: FakeBackend) -> None:
     with Terminal("top", socket=api, NO_COLOR="1") as top:
-        seen = top.until("sorted by STATE")
+        seen = top.until("q ends")
     assert not re.findall(r"\x1b\[[\d;]*m", seen)
 
 
@@ -202,30 +192,22 @@ def found(*programs: Any, **header: Any) -> Answers:
 
 
 def test_hostile_names_are_spelled_out_and_rows_fit_the_screen() -> None:
-    hostile = program("a\x1b]0;b\x07" + "漢字" * 40, why="c\u202ed\ne")
-    lines = frame(found(hostile, *(program(f"Game{n:03}") for n in range(500))), Display(offset=10_000), (120, 30), PLAIN)
+    hostile = program("a\x1b]0;b\x07" + "漢字" * 40, phase="FATAL", why="c\u202ed\ne")
+    lines = frame(found(hostile, *(program(f"Game{n:03}") for n in range(500))), (120, 30), PLAIN)
     assert len(lines) == 30
-    assert any(line.startswith("Game499") for line in lines)
-    lines += frame(found(hostile), Display(filter="\x1b"), (120, 30), PLAIN)
+    assert any(line.startswith("a\\x1b]0;b\\x07漢字") for line in lines)
     assert not [char for line in lines for char in line if not char.isprintable()]
 
 
 def test_nothing_yet_and_nothing_at_all() -> None:
-    assert frame(Answers(), Display(), (80, 3), PLAIN)[0] == "asking the daemon ..."
-    assert "no programs" in frame(found(), Display(), (80, 10), PLAIN)
-    assert "no program has that text" in frame(found(program("Pong")), Display(filter="x y"), (80, 10), PLAIN)
+    assert frame(Answers(), (80, 3), PLAIN)[0] == "asking the daemon ..."
+    assert "no programs" in frame(found(), (80, 10), PLAIN)
 
 
 def test_gpu_memory_is_summed_over_gpus() -> None:
     gpus = [{"processes": [[7, 10**9], [7, 10**9], [8, None]]}, {"processes": [[7, 10**9]]}, {"processes": None}]
-    shown = chosen(found(program("Pong", pid=7), program("Qbert", pid=8), gpu={"error": "", "gpus": gpus}), Display())
-    assert [row["gpu"] for row in shown] == [3 * 10**9, None]
-
-
-def test_unknown_sorts_last_and_is_a_dash() -> None:
-    shown = found(program("A"), program("B", steps_per_s=0.0), program("C", steps_per_s=5.0))
-    assert [row["name"] for row in chosen(shown, Display(sort="STEPS/S"))] == ["C", "B", "A"]
-    assert frame(shown, Display(sort="NAME"), (None, None), PLAIN)[-3].split()[2] == "-"
+    rows = rows_of(found(program("Pong", pid=7), program("Qbert", pid=8), gpu={"error": "", "gpus": gpus}))
+    assert [row["gpu"] for row in rows] == [3 * 10**9, None]
 
 
 def test_a_time_without_points_is_a_gap() -> None:

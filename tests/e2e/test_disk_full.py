@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,13 +25,15 @@ from supervisor.policy.box.prechecks import is_full
 class SmallDisk:
     """A mount namespace in which the state directory lies on 80 MB of tmpfs, and the programs' directories do not."""
 
+    options = "size=80m"
+
     def __init__(self, box: Box) -> None:
         self.box = box
         programs = box.directory / "programs"
         for directory in (box.state, programs):
             directory.mkdir()
         mount = (
-            f"mount -t tmpfs -o size=80m tmpfs {box.state} && mkdir {box.state}/programs && "
+            f"mount -t tmpfs -o {self.options} tmpfs {box.state} && mkdir {box.state}/programs && "
             f"mount --bind {programs} {box.state}/programs && echo ready && exec sleep 600"
         )
         self.holder = subprocess.Popen(["unshare", "-rm", "sh", "-c", mount], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -66,6 +69,22 @@ class SmallDisk:
     def close(self) -> None:
         self.holder.kill()
         self.holder.communicate()
+
+
+class FewInodes(SmallDisk):
+    """Room for many bytes, and for 300 files."""
+
+    options = "size=200m,nr_inodes=300"
+
+    def fill(self) -> None:
+        ballast = self.state / "ballast"
+        ballast.mkdir(exist_ok=True)
+        with contextlib.suppress(OSError):
+            for number in range(301):
+                (ballast / f"{time.monotonic_ns()}-{number}").touch()
+
+    def make_room(self) -> None:
+        shutil.rmtree(self.state / "ballast")
 
 
 class Quota(SmallDisk):
@@ -172,6 +191,28 @@ def test_a_full_disk_holds_up_what_is_new_and_nothing_else(
     assert box.status()["daemon"]["journal"]["error"] == ""
     assert "journal stalled" in box.ctl("history").stdout
     assert "the journal has not been writable" not in box.ctl("status").stdout
+
+
+def test_without_a_free_inode_workers_train_on_it_is_reported_and_the_next_daemon_starts(box: Box) -> None:
+    disk = FewInodes(box)
+    try:
+        if not disk.works:
+            pytest.skip("no such file system can be mounted here")
+        box.config(box.trainer("a"))
+        start_on(disk, box)
+        pid = box.wait_phase("a", "RUNNING")["pid"]
+        disk.fill()
+        until(lambda: "has no free inode" in box.ctl("status").stdout, 30, "the status to say so")
+        box.kill_daemon()
+        disk.fill()
+        start_on(disk, box)
+        assert box.program("a")["pid"] == pid
+        until(lambda: "has no free inode" in box.ctl("report").stdout, 30, "the next daemon to say so, too")
+        disk.make_room()
+        until(lambda: "no free inode" not in box.ctl("status").stdout, 30, "its end")
+    finally:
+        box.close()
+        disk.close()
 
 
 @contextlib.contextmanager

@@ -350,3 +350,20 @@ def test_no_secret_of_the_environment_is_told(box: Box, monkeypatch: pytest.Monk
         with contextlib.suppress(OSError):
             said.append(Path(f"/proc/{pid}/cmdline").read_bytes().decode("latin-1"))
     assert not [text for text in said if "s3cr3t" in text]
+
+
+def test_a_program_inherits_the_keys_of_its_training_and_none_of_the_daemon(box: Box, tmp_path: Path) -> None:
+    ours = {"AWS_SECRET_ACCESS_KEY": "of the copies", "RUNPOD_API_KEY": "of the meter", "RESTIC_PASSWORD": "x"}
+    box.env = {"WANDB_API_KEY": "of the training", **ours}
+    (tmp_path / "password").write_text("long-enough\n")
+    (tmp_path / "password").chmod(0o600)
+    command = ["sh", "-c", f"env > {tmp_path}/env; mv {tmp_path}/env {tmp_path}/seen; sleep 1000"]
+    box.config(
+        f"[program.it]\ncommand = {json.dumps(command)}\n",
+        extra=f'[offsite]\nrepository = "s3:http://127.0.0.1:9/b"\npassword_file = "{tmp_path}/password"',
+    )
+    box.start()
+    until((tmp_path / "seen").exists, 30, "the program to start", box.tail)
+    seen = dict(line.partition("=")[::2] for line in (tmp_path / "seen").read_text().splitlines())
+    assert not ours.keys() & seen.keys()
+    assert (seen["WANDB_API_KEY"], seen["EXTRALIFE_PROGRAM"]) == ("of the training", "it")

@@ -122,6 +122,17 @@ def test_a_command_that_hangs_and_what_the_operator_does_about_it(box: Box, tmp_
     step(box, "call off")
 
 
+def test_a_command_that_is_gone_is_named_while_the_box_trains(box: Box, tmp_path: Path) -> None:
+    program = '[program.it]\ncommand = ["sleep", "1000"]\n'
+    box.config(program, extra=f'[when_done]\ncommand = ["{tmp_path}/vastai"]')
+    box.start()
+    said = f"[when_done] CANNOT STOP THIS BOX: {tmp_path}/vastai is not found, or not executable"
+    for page in ("status", "when-done"):
+        until(lambda page=page: said in box.ctl(page).stdout, 30, f"{page} to name it", box.tail)
+    (tmp_path / "vastai").touch(mode=0o755)
+    until(lambda: "no end is near" in box.ctl("when-done").stdout.splitlines()[0][:20], 30, "it to be found", box.tail)
+
+
 @pytest.mark.timeout(120)
 def test_an_open_session_holds_it_and_the_end_of_the_daemon_does_not_end_the_command(box: Box, tmp_path: Path) -> None:
     script = f"trap '' TERM; echo begun > {tmp_path}/told; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo over >> {tmp_path}/told"

@@ -148,7 +148,7 @@ VERBS = (
     "cost", "cost --since 2h", "cost --json", "cost x",
     "level", "level @120", "level --json", "level why", "level why -n 3", "level dance",
     "nodes", "nodes --json", "nodes x",
-    "metrics", "metrics x", "top", "top x", "plot", "plot Nobody", "plot Pong -o pong.gif",
+    "metrics", "metrics x", "top", "plot", "plot Nobody", "plot Pong -o pong.gif",
     "export", "export gpus --period 60 --since 12h", "export disks",
     "report", "report --since all", "report --since boot --json", "report Pong",
     "results", "results @120", "results --json",

@@ -4,6 +4,8 @@ import datetime as dt
 import functools
 import re
 import time
+from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -35,6 +37,37 @@ def test_the_newest_time_of_the_calendar(calendar, due):
 def test_a_time_of_the_calendar_is_due_at_its_own_moment():
     nine = WEDNESDAY.replace(minute=0, second=0, microsecond=0)
     assert [last_due(calendar, nine) for calendar in ("hourly", "daily 09:00", "weekly wed 09:00")] == [nine] * 3
+
+
+@pytest.mark.parametrize(
+    ("zone", "changes"),
+    [
+        ("Europe/Berlin", ("2026-03-29", "2026-10-25")),
+        ("America/New_York", ("2026-03-08", "2026-11-01")),
+        ("Australia/Lord_Howe", ("2026-04-05", "2026-10-04")),  # by half an hour
+        ("Africa/Cairo", ("2026-04-24", "2026-10-29")),  # at midnight
+    ],
+)
+def test_a_change_of_the_clock_makes_no_second_backup_and_leaves_none_out(zone, changes):
+    """Once for each day or week, from two days before to two days after, with a look every ten minutes; each hour once."""
+    for change in changes:
+        noon = dt.datetime.fromisoformat(change).replace(hour=12, tzinfo=ZoneInfo(zone))
+        begin_s, end_s = ((noon + dt.timedelta(days=days)).timestamp() for days in (-2, 2))
+        looks = [
+            dt.datetime.fromtimestamp(begin_s + 600 * n, ZoneInfo(zone)) for n in range(int(end_s - begin_s) // 600 + 1)
+        ]
+        for calendar in [f"daily {hour:02}:{minute}" for hour in range(24) for minute in (15, 45)]:
+            answered = [last_due(calendar, looks[0]).timestamp()]
+            for now in looks:
+                due_s = last_due(calendar, now).timestamp()
+                if is_due(due_s, newest_due_wall_s=answered[-1], began_wall_s=None, now_wall_s=now.timestamp()):
+                    answered.append(due_s)
+            assert len(answered) == 5, (calendar, change)
+            apart = {round((after - before) / 3600, 1) for before, after in pairwise(answered)}
+            assert apart <= {23.0, 23.5, 24.0, 24.5, 25.0}, (calendar, change)
+        hours = {last_due("hourly", now).timestamp() for now in looks}
+        assert {after - before for before, after in pairwise(sorted(hours))} <= {1800.0, 3600.0, 5400.0}
+        assert last_due("weekly sun 01:45", looks[-1]).timestamp() == last_due("weekly sun 01:45", looks[-30]).timestamp()
 
 
 @pytest.mark.parametrize(

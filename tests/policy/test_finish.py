@@ -4,7 +4,15 @@ import pytest
 
 from supervisor.policy.worker.diagnosis import Diagnosis
 from supervisor.policy.worker.figures import Bar
-from supervisor.policy.worker.finish import Course, is_background, short_ends
+from supervisor.policy.worker.finish import (
+    Course,
+    in_save,
+    is_at_exit,
+    is_background,
+    says_done,
+    says_early_stop,
+    short_ends,
+)
 
 DONE = Diagnosis("done", counted=False, why="finished, exit code 0")
 CRASH = Diagnosis("crash", counted=True, why="exit code 1")
@@ -114,3 +122,31 @@ def test_an_end_farther_than_the_earlier_ones_begins_a_new_row():
 )
 def test_what_outlives_the_grace_is_the_work_or_the_rest_of_it(lived_s, worked, works, detached, background):
     assert is_background(lived_s=lived_s, worked=worked, works=works, detached=detached) is background
+
+
+SHUTDOWN = 'Thread 7 (idle): "MainThread"\n    _shutdown (threading.py:1590)\nThread 8 (idle): "Thread-1"\n    bg (t.py:4)'
+TRAINS = 'Thread 7 (active): "MainThread"\n    train (t.py:4)\n    <module> (t.py:9)'
+
+
+@pytest.mark.parametrize(
+    ("evidence", "at_exit"),
+    [
+        ({}, False),
+        ({"stacks_by_py_spy": f"python3(7):\n{SHUTDOWN}"}, True),
+        ({"stacks_by_py_spy": f"python3(7):\n{TRAINS}"}, False),
+        ({"stacks": 'Current thread 0x7f (most recent call first):\n  File "/lib/threading.py", line 1590 in _shutdown'}, True),
+        ({"stacks": 'Thread 0x7f (most recent call first):\n  File "t.py", line 9 in close_shutdown\n  File "t.py", line 9 in <module>'}, False),
+    ],
+)  # fmt: skip
+def test_a_main_thread_in_the_interpreters_exit_has_left_the_script(evidence, at_exit):
+    assert is_at_exit(evidence) is at_exit
+
+
+def test_what_the_last_lines_of_an_output_say_about_its_end():
+    assert says_done(("step 60", "Training finished, model saved"))
+    assert says_done(("{'train_runtime': 5.0}",))
+    assert not says_done(("unfinished business", "5002 Done | tee run.log"))
+    assert says_early_stop(("Epoch 00012: early stopping",))
+    assert not says_early_stop(("EarlyStopping counter: 3 out of 10", "early_stopping=True", "early stopping patience 3"))
+    assert in_save(('  File "/w/t.py", line 7, in save_checkpoint',))
+    assert not in_save(('  File "/w/t.py", line 7, in upload', "the save is done"))

@@ -141,7 +141,8 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"spare": True}, False, False, 0, Verdict.KEEP),  # a port in use, a missing mount, a failed upload
         ({"spare": True}, False, True, 0, Verdict.SET_ASIDE),  # half an hour later that is still so
         ({}, False, True, 0, Verdict.PUT_BACK),  # a person is asked
-        ({"torn": True, "spare": True, "innocent": True}, True, True, 0, Verdict.KEEP),
+        ({"cut": True, "spare": True, "innocent": True}, True, True, 0, Verdict.KEEP),
+        ({"torn": True, "spare": True, "innocent": True}, False, False, 0, Verdict.SET_ASIDE),
         ({"path": ""}, True, True, 0, Verdict.KEEP),
         ({"spare": True}, True, False, 2, Verdict.KEEP),  # two trials had no effect
         ({"tried": ("b",), "spare": True}, True, False, 1, Verdict.SET_ASIDE),
@@ -193,6 +194,8 @@ def test_without_an_exception_an_output_says_nothing_about_a_checkpoint() -> Non
         ('  File "/home/me/train.py", line 12, in load_model', True),
         ('  File "/venv/torch/serialization.py", line 1500, in load', True),
         ('  File "/home/me/train.py", line 12, in upload', False),
+        ('Fatal Python error: Aborted\n  File "/home/me/train.py", line 12 in run', False),
+        ('Fatal Python error: Bus error\n  File "/venv/torch/serialization.py", line 12 in load', True),
         ('  File "/home/me/train.py", line 12, in load_dataset', False),
         ('  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load', False),
         ("OSError: [Errno 98] Address already in use", False),
@@ -255,6 +258,29 @@ def test_overdue_without_a_note() -> None:
 )
 def test_the_step_in_a_path(rule: str, path: str, step: int | None) -> None:
     assert parsed(rule).of_path(path) == step
+
+
+@pytest.mark.parametrize(
+    ("rule", "base", "path", "step"),
+    [
+        (r"step_(\d+)", "/data/step_1200", "last.pt", 1200),
+        (r"step_(\d+)", "/data/step_1200", "step_1300.pt", 1300),
+        (r"(\d+)", "/data/exp2/run5", "ckpt-500.pt", 500),
+        (r"(\d+)", "/data/exp2/run5", "last.pt", None),
+        (r"run(\d+)", "/data/run2/run5", "last.pt", 5),
+        (r"run5/.*-(\d+)", "/data/exp2/run5", "ckpt-500.pt", 500),
+        (
+            r"exp(\w+)",
+            "/data/exp2",
+            "exponent.pt",
+            None,
+        ),  # it matches the part of the path that comes first, without a number
+        (r"step=(\d+)", "/data", "last.pt", None),
+        (r"(\d+)", "/data/" + "x" * 500, "last.pt", None),
+    ],
+)
+def test_the_step_is_searched_in_the_whole_path_below_the_globs_directory_first(rule, base, path, step):
+    assert parsed(rule).of_path(path, base) == step
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
         "url": url, "title": title(notice, host), "body": body(notice, rules.link), "severity": notice.severity,
         "link": rules.link, "timeout_s": rules.timeout_s,
     }  # fmt: skip
-    argv = [sys.executable, "-P", _CHILD]
+    argv = [sys.executable, "-P", "-Xutf8=1", _CHILD]
     try:
         code, output = hooks.run(argv, rules.timeout_s, data=json.dumps(request), stop_fd=stop_fd)
     except OSError as error:

@@ -33,7 +33,7 @@ def note(offsite_dir: Path, backup: str, programs: Iterable[str]) -> None:
     folder = offsite_dir / FOLDER
     folder.mkdir(mode=0o700, exist_ok=True)
     for program in programs:
-        (folder / checked_name(program)).write_text(backup)
+        (folder / checked_name(program)).write_text(backup, encoding="utf-8")
     sync_directory(folder)
 
 

@@ -74,7 +74,8 @@ def _open_for_writing(pid: int) -> Iterable[File]:
             with contextlib.suppress(OSError, ValueError):
                 if not os.readlink(f"{directory}/{number}").startswith("/"):  # noqa: PTH115
                     continue
-                flags = Path(f"/proc/{pid}/fdinfo/{number}").read_text().partition("flags:")[2].split(None, 1)[0]
+                info = Path(f"/proc/{pid}/fdinfo/{number}").read_text(encoding="utf-8")
+                flags = info.partition("flags:")[2].split(None, 1)[0]
                 if int(flags, 8) & _WRITES:
                     seen = os.stat(f"{directory}/{number}")  # noqa: PTH116
                     yield seen.st_dev, seen.st_ino

@@ -424,7 +424,7 @@ class _Child:
             # Its own process group, but in the daemon's session: children in other sessions count as orphans of workers.
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", _CHILD], stdin=theirs.fileno(), stdout=theirs.fileno(),
+                    [sys.executable, "-I", "-S", "-Xutf8=1", _CHILD], stdin=theirs.fileno(), stdout=theirs.fileno(),
                     stderr=subprocess.DEVNULL, cwd="/", process_group=0, env={**os.environ, **leftovers.mark()},
                 )  # fmt: skip
         return self._socket

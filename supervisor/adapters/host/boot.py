@@ -95,7 +95,7 @@ class AliveMark(Record):
 
 def read_boot(files: BootFiles) -> Boot:
     """Raises OSError if even the boot id cannot be read."""
-    boot_id = files.boot_id.read_text().strip().replace("-", "")
+    boot_id = files.boot_id.read_text(encoding="utf-8").strip().replace("-", "")
     ticks = None
     with contextlib.suppress(OSError, ValueError, IndexError):
         ticks = procfs.parse_stat(files.pid1_stat.read_bytes()).start_ticks
@@ -107,16 +107,20 @@ def is_container() -> bool:
     return procfs.contained() or filesystems.layered(filesystems.kind_of(Path("/")))
 
 
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
 def _container(folder: Path | None) -> tuple[str, str]:
     """(first process, mount of its root) of a container whose pid 1 belongs to another one; empty elsewhere."""
     with contextlib.suppress(OSError, ValueError):
         if folder is not None:
-            return (folder / "first").read_text().strip(), (folder / "root").read_text().strip()
+            return _read(folder / "first").strip(), _read(folder / "root").strip()
         mounts, pid = procfs.mount_namespace(os.getpid()), os.getpid()
         if is_container() and mounts and mounts != procfs.mount_namespace(1):
             while (stat := procfs.read_stat(pid)) is not None and procfs.mount_namespace(stat.parent) == mounts:
                 pid = stat.parent
-            lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+            lines = Path("/proc/self/mountinfo").read_text(errors="replace", encoding="utf-8").splitlines()
             root = next(words[2:] for words in map(str.split, lines) if words[4] == "/")
             return f"{pid} {stat.start_ticks if stat else 0}", f"{mounts} {' '.join(root)}"
     return "", ""

@@ -11,6 +11,7 @@ set back by an hour. The restart comes in 40 s; by the wall clock it would come 
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 
 from supervisor.adapters.host.boot import AliveMark
@@ -77,6 +78,23 @@ class SystemClock:
 
     def to_boot_ns(self, at_s: float) -> int:
         return max(0, int((at_s - self.offset_s) * 1e9))
+
+
+class LocalZone(dt.tzinfo):
+    """The time zone of this box with its changes of the clock, as the C library knows it; `astimezone()` is one offset."""
+
+    def utcoffset(self, at: dt.datetime | None) -> dt.timedelta | None:
+        return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()
+
+    def tzname(self, at: dt.datetime | None) -> str | None:
+        return None if at is None else at.replace(tzinfo=None).astimezone().tzname()
+
+    def dst(self, _: dt.datetime | None) -> None:
+        """Not known."""
+
+    def fromutc(self, at: dt.datetime) -> dt.datetime:
+        known = dt.datetime.fromtimestamp(at.replace(tzinfo=dt.UTC).timestamp())  # noqa: DTZ006  with its `fold`
+        return known.replace(tzinfo=self)
 
 
 def local_zone(at_wall_s: float) -> tuple[str, float]:

@@ -28,11 +28,12 @@ _KB: Final = 1024
 class LocalHost(Repeated):
     def __init__(
         self, state_dir: str, *, period_s: float = _PERIOD_S, root: Path = Path("/"),
-        logged_in: Callable[[], tuple[str, ...] | None] = lambda: None,
+        logged_in: Callable[[], tuple[str, ...] | None] = lambda: None, cannot_stop: Callable[[], str] = str,
     ) -> None:  # fmt: skip
-        """`logged_in` returns the open sessions; None: they are not of interest."""
+        """`logged_in` returns the open sessions; None: they are not of interest. `cannot_stop`: see `Host`."""
         super().__init__("host")
         self._state_dir, self._period_s, self._root, self._logged_in = state_dir, period_s, root, logged_in
+        self._cannot_stop = cannot_stop
         self._newest: tuple[float, Host] | None = None
         self._ticks: list[int] = []
 
@@ -65,7 +66,7 @@ class LocalHost(Repeated):
         return Host(
             whole, left, memory.get("SwapTotal"), memory.get("SwapFree"),
             pressures["memory"].get("memory full"), pressures["io"].get("io full"), usable_cores(self._root),
-            disk_free_bytes, self._logged_in(), _busy(before, self._ticks),
+            disk_free_bytes, self._logged_in(), _busy(before, self._ticks), self._cannot_stop(),
         )  # fmt: skip
 
     def _turn(self) -> None:

@@ -169,7 +169,7 @@ def _watchdog(root: Path) -> bool | None:
     statuses = []
     for path in (root / "sys/class/watchdog").glob("watchdog*/bootstatus"):
         try:
-            statuses.append(int(path.read_text()))
+            statuses.append(int(path.read_text(encoding="utf-8")))
         except (OSError, ValueError):
             continue
     return any(status & _CARD_RESET for status in statuses) if statuses else None

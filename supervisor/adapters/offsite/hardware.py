@@ -17,7 +17,7 @@ def here() -> dict[str, Any]:
     """This box's {"cores", "memory_gib", "gpus"}. The names of GPUs come from the driver's files, because NVML may hang."""
     gpus = []
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
-        lines = path.read_text(errors="replace").splitlines()
+        lines = path.read_text(errors="replace", encoding="utf-8").splitlines()
         gpus += [line.partition(":")[2].strip() for line in lines if line.startswith("Model")]
     memory_mb = usable_memory_mb()
     memory_gib = None if memory_mb is None else round(memory_mb * 10**6 / _GIB, 1)

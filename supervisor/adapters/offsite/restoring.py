@@ -237,13 +237,15 @@ def try_out(restic: Restic, directory: Path, *, box: str) -> str:
     source, target = directory / "source", directory / "target"
     source.mkdir()
     text = uuid.uuid4().hex
-    (source / "probe").write_text(text)
+    (source / "probe").write_text(text, encoding="utf-8")
     try:
         summary, _ = restic.copy(source, host=box, tags=("extralife-probe",))
         restic.restore(str(summary["snapshot_id"]), target)
         restic.remove(str(summary["snapshot_id"]))
-        return "" if (target / "probe").read_text() == text else "the file read back differs from the file written"
+        if (target / "probe").read_text(encoding="utf-8") != text:
+            return "the file read back differs from the file written"
     except ResticError as error:
         return str(error)
     except OSError as error:
         return f"the file that was written cannot be read back: {error.strerror or error}"
+    return ""

@@ -79,8 +79,8 @@ def find(parent: str = "", root: str = "") -> OwnCgroup:
     if parent:
         return _checked(Path(parent))
     try:
-        mounts = Path(f"{root}/proc/self/mountinfo").read_text(errors="replace")
-        lines = Path(f"{root}/proc/self/cgroup").read_text(errors="replace").splitlines()
+        mounts = Path(f"{root}/proc/self/mountinfo").read_text(errors="replace", encoding="utf-8")
+        lines = Path(f"{root}/proc/self/cgroup").read_text(errors="replace", encoding="utf-8").splitlines()
     except OSError:
         return OwnCgroup(None, "/proc does not show this process's cgroup")
     own = next((line[3:] for line in lines if line.startswith("0::")), None)

@@ -46,7 +46,7 @@ def note_logs(paths: Paths, spec: ProgramSpec, attempt: int, token: str) -> None
     """Record the log paths, if they are not the usual ones: the configuration may name others at the end. Raises OSError."""
     places = [paths.log_of(spec, channel) for channel in _CHANNELS]
     if places != [paths.log(spec.name, channel) for channel in _CHANNELS]:
-        Path(paths.attempt_dir(spec.name, attempt, token), _LOGS_FILE).write_text(json.dumps(places))
+        Path(paths.attempt_dir(spec.name, attempt, token), _LOGS_FILE).write_text(json.dumps(places), encoding="utf-8")
 
 
 def logs_of(paths: Paths, program: str, attempt: int, token: str) -> tuple[str, str]:
@@ -151,7 +151,8 @@ def _disks(paths: Paths) -> tuple[Disk, ...]:
     for place in (no_room.SHARED_MEMORY, paths.state_dir, paths.runtime_dir, tempfile.gettempdir()):
         with contextlib.suppress(OSError):
             sizes = os.statvfs(place)
-            disk = Disk(place, sizes.f_blocks * sizes.f_frsize, sizes.f_bavail * sizes.f_frsize)
+            has_inodes = bool(sizes.f_favail or not sizes.f_files)
+            disk = Disk(place, sizes.f_blocks * sizes.f_frsize, sizes.f_bavail * sizes.f_frsize, has_inodes)
             found.setdefault(Path(place).stat().st_dev, disk)
     return tuple(found.values())
 

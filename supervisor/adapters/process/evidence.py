@@ -164,8 +164,8 @@ def _dump(spy: str, pid: int, timeout_s: float) -> str:
     env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "RUST_BACKTRACE": "0"} | leftovers.mark()
     try:
         done = subprocess.run(
-            argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False, text=True,
-            errors="replace",
+            argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False,
+            encoding="utf-8", errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"  py-spy was not done within {span(timeout_s)}"

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from supervisor import users
 from supervisor.adapters import hooks, leftovers
+from supervisor.adapters.process.processes import inherited
 from supervisor.adapters.threads import Lasting
 from supervisor.formats import span
 from supervisor.model.settings import ProgramSpec
@@ -159,7 +160,7 @@ def _status(sock: socket.socket, left: _Left) -> int:
 
 def _command(check: HealthCheck, spec: ProgramSpec) -> None:
     user = users.find(spec.user) if spec.user else None
-    env = {**os.environ, **(user.env if user is not None else {}), **dict(spec.env), "EXTRALIFE_PROGRAM": spec.name}
+    env = {**inherited(), **(user.env if user is not None else {}), **dict(spec.env), "EXTRALIFE_PROGRAM": spec.name}
     env |= leftovers.mark(of_user=True)
     whose: dict[str, Any] = {}
     if user is not None and user.uid != os.geteuid():

@@ -1,17 +1,19 @@
 """Rotates worker logs that cannot be reopened: the worker writes with O_APPEND and does not know the daemon.
 
-Copy, then truncate: the writer's next line lands at the new end. The last check of the size and the truncation follow each
-other within two microseconds, in which no other thread of the daemon can run. A line that is written in between is lost. No
-call of the kernel truncates a file only if it has a given size. FALLOC_FL_COLLAPSE_RANGE removes copied bytes without a
-race, but only whole blocks, and on few file systems. A pipe through the daemon would lose nothing, but would cost the worker
-its life, or its progress, whenever no daemon runs.
+Copy, then free the copied blocks: a hole takes their place (FALLOC_FL_PUNCH_HOLE), and the writer goes on at the same end.
+So nothing is lost, however fast it writes meanwhile. A log that did not grow during the copy is truncated instead, because a
+hole makes it look large. The last check of the size and the truncation follow each other within two microseconds, in which
+no other thread of the daemon can run. A line that is written in between is lost: one in about 5,000 rotations of a worker
+that writes 100 lines a second. No call of the kernel truncates a file only if it has a given size. Where the file system
+knows no holes (NFS 3), a log is truncated once it or twice its limit is copied. A pipe through the daemon would lose
+nothing, but would cost the worker its life, or its progress, whenever no daemon runs.
 
 A log that has grown to several times its limit becomes several copies, each of one to two times the limit. So whatever the
 burst, and however long no daemon ran, nothing is lost that the log and its copies have room for. Of a larger log the newest
 lines are kept.
 
 A script that opens its log once more (`tee /dev/stderr`) writes at its own offset, not at the end: an emptied log then has
-a hole up to that offset. A hole is neither counted nor copied.
+a hole up to that offset, like a rotated one. A hole is neither counted nor copied.
 
 Rotation once a minute is enough for a log of normal growth. A worker that writes 100 MB/s would fill 6 GB in between. So a
 guard checks the logs after every second in which the disk has lost room, and every five seconds in any case. It rotates a
@@ -24,7 +26,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import mmap
 import os
 import stat
 import threading
@@ -37,7 +38,7 @@ from typing import Final
 import structlog
 
 from supervisor.adapters.threads import Repeated, Rounds
-from supervisor.files import create, held, open_regular
+from supervisor.files import create, data_from, held, open_regular
 from supervisor.model.settings import Settings
 
 log = structlog.get_logger()
@@ -51,62 +52,69 @@ _PIECE_BYTES: Final = 1 << 20
 _LIBC: Final = ctypes.PyDLL(None)  # its calls keep the interpreter's lock
 _LIBC.lseek.argtypes, _LIBC.lseek.restype = (ctypes.c_int, ctypes.c_int64, ctypes.c_int), ctypes.c_int64
 _LIBC.ftruncate.argtypes = (ctypes.c_int, ctypes.c_int64)
+_LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # FALLOC_FL_...
 _LINE_BYTES: Final = 64 * 1024  # a copy that would begin inside a longer line begins right there
+_Parts = list[tuple[int, int]]
 
 
 def rotate(path: Path, max_bytes: int, backups: int, factor: int = 1) -> bool:
-    """Copy `path` to `path.1` (.1 to .2 ...) and empty it, if it is larger than `factor * max_bytes`. True if it was.
+    """Copy `path` to `path.1` (.1 to .2 ...) and empty it, if it holds more than `factor * max_bytes`. True if it did.
 
-    A larger log becomes several copies. A copy holds at most twice the limit, and it does not follow a faster writer for
-    ever. On a full disk the log is emptied without a copy, because the log itself fills the disk; the older copies stay.
-    Any other error is raised as OSError, and the log stays as it was. This includes a link, or anything else that is not a
-    file, in place of the log: it is never followed.
+    A larger log becomes several copies of at most twice the limit. What is written meanwhile stays in the log. On a full
+    disk the log is emptied without a copy, because the log itself fills the disk; the older copies stay. Any other error is
+    raised as OSError, and the log stays as it was. This includes a link, or anything else that is not a file, in place of
+    the log: it is never followed.
     """
     try:
         fd = open_regular(path, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
         return False
     with held(fd):
-        size = os.fstat(fd).st_size
-        head, at = (b"", 0) if size <= factor * max_bytes else _around_holes(fd, max_bytes)
-        if len(head) + size - at <= factor * max_bytes:
+        parts = _parts(fd, 0)
+        if _bytes_of(parts) <= factor * max_bytes:
             return False
-        if backups == 0 or not _move(fd, path, head, at, max_bytes, backups):
+        if backups == 0 or not _move(fd, path, parts, max_bytes, backups):
             os.ftruncate(fd, 0)
     return True
 
 
-def _around_holes(fd: int, max_bytes: int) -> tuple[bytes, int]:
-    """The newest bytes before the log's last hole, and where the log goes on after it. Without a hole: none, and 0."""
-    head, at, end = b"", 0, 0
-    with contextlib.suppress(OSError):  # ENXIO: no data any more
-        while True:
-            if (begin := os.lseek(fd, end, os.SEEK_DATA)) > end:
-                head = (head + os.pread(fd, end - at, at).strip(b"\0"))[-max_bytes:]
-                window = os.pread(fd, _PIECE_BYTES, begin)  # a hole ends at a block
-                at = begin + len(window) - len(window.lstrip(b"\0"))
-            end = os.lseek(fd, begin, os.SEEK_HOLE)
-    return head, at
+def _parts(fd: int, at: int) -> _Parts:
+    """Begin and end of each part of the log from `at` on that is no hole."""
+    parts: _Parts = []
+    size = os.fstat(fd).st_size
+    while (begin := data_from(fd, at)) < size:
+        at = os.lseek(fd, begin, os.SEEK_HOLE)
+        end = at
+        if at < size:  # a hole begins at a block
+            last = os.pread(fd, min(_LINE_BYTES, at - begin), max(begin, at - _LINE_BYTES))
+            end = at - len(last) + len(last.rstrip(b"\0"))
+        parts += [(begin, end)] if begin < end else []
+    return parts
 
 
-def _move(fd: int, path: Path, head: bytes, at: int, max_bytes: int, backups: int) -> bool:
-    """Move the log's content, `head` and all from `at`, to copies; False on a full disk.
+def _bytes_of(parts: _Parts) -> int:
+    return sum(end - begin for begin, end in parts)
+
+
+def _move(fd: int, path: Path, parts: _Parts, max_bytes: int, backups: int) -> bool:
+    """Move these parts of the log to copies; False on a full disk.
 
     Example: 9.3 MB, limit 1 MB, 10 copies: nine copies of 1.03 MB. With 3 copies: the newest 3 MB in three copies.
     """
-    size, begin = os.fstat(fd).st_size, at
-    if size - begin > 2 * backups * max_bytes:
-        head, at = b"", _line_after(fd, size - backups * max_bytes)
-        log.warning("log_flood", path=str(path), dropped_bytes=at - begin)
-    pieces = min(backups, max(1, (size - at) // max_bytes))
+    size_bytes = _bytes_of(parts)
+    if size_bytes > 2 * backups * max_bytes:
+        before, parts = size_bytes, _newest(fd, parts, backups * max_bytes)
+        size_bytes = _bytes_of(parts)
+        log.warning("log_flood", path=str(path), dropped_bytes=before - size_bytes)
     aside = path.with_name(f"{path.name}.tmp")
     try:
-        for left in range(pieces, 1, -1):
-            end = _line_before(fd, at, at + (size - at) // left)
-            os.close(_copy(fd, aside, at, end, head))
-            _shift(path, backups, aside)
-            head, at = b"", end
-        _move_rest(fd, path, aside, head, at, at + 2 * max_bytes, backups)
+        for left in range(min(backups, max(1, size_bytes // max_bytes)), 0, -1):
+            piece = _oldest(fd, parts, min(_bytes_of(parts) // left, 2 * max_bytes))
+            with held(_copy(fd, aside, piece)) as target:
+                _shift(path, backups, aside)
+                end = _free(fd, target, piece, max_bytes, last=left == 1)
+            parts = _parts(fd, end)
     except OSError as error:
         aside.unlink(missing_ok=True)
         if error.errno not in _FULL:
@@ -115,20 +123,61 @@ def _move(fd: int, path: Path, head: bytes, at: int, max_bytes: int, backups: in
     return True
 
 
-def _move_rest(fd: int, path: Path, aside: Path, head: bytes, at: int, limit: int, backups: int) -> None:
-    """Copy `head`, all from `at`, and what is written meanwhile, up to `limit`; then empty the log."""
-    with held(_copy(fd, aside, at, limit, head)) as target:
-        _shift(path, backups, aside)
-        end = at + os.fstat(target).st_size - len(head)
+def _newest(fd: int, parts: _Parts, most_bytes: int) -> _Parts:
+    """The newest whole lines, at most so many bytes."""
+    dropped = _bytes_of(parts) - most_bytes
+    while dropped >= (first := parts[0])[1] - first[0]:
+        dropped -= first[1] - first[0]
+        parts = parts[1:]
+    return [(_line_after(fd, first[0] + dropped), first[1]), *parts[1:]]
+
+
+def _oldest(fd: int, parts: _Parts, most_bytes: int) -> _Parts:
+    """The oldest whole lines, at most so many bytes."""
+    taken: _Parts = []
+    for begin, end in parts:
+        cut = end if end - begin <= most_bytes else _line_before(fd, begin, begin + most_bytes)
+        taken.append((begin, cut))
+        most_bytes -= cut - begin
+        if cut < end:
+            break
+    return taken
+
+
+def _free(fd: int, target: int, piece: _Parts, max_bytes: int, *, last: bool) -> int:
+    """Free the room of a piece that `target` is the copy of. Returns where the log goes on.
+
+    The end of a log that grows may be the middle of a line: then this line stays in the log.
+    """
+    begin, end = piece[-1]
+    if last:
+        if _empty_if(fd, end):
+            return end
+        cut = _line_before(fd, begin, end)
+        os.ftruncate(target, os.fstat(target).st_size - (end - cut))
+        end = cut
+    if not _punch(fd, end - 1) and last:  # the newline stays, and ends the zeros as a line
+        limit = begin + 2 * max_bytes
         while end < limit and not _empty_if(fd, end):
             end += _send_all(target, fd, end, limit)
         if end == limit:
-            os.ftruncate(target, len(head) + _line_before(fd, at, limit) - at)
+            os.ftruncate(target, os.fstat(target).st_size - (end - _line_before(fd, begin, end)))
             os.ftruncate(fd, 0)
+    return end
+
+
+def _punch(fd: int, size: int) -> bool:
+    """Make a hole of a file's first bytes; False: its file system knows none."""
+    return bool(_LIBC.fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, 0, size) == 0)
 
 
 def _empty_if(fd: int, size: int) -> bool:
-    """Empty the file if it has this size. Between the two calls no other thread of the daemon runs."""
+    """Empty the file if it has this size. Between the last two calls no other thread of the daemon runs.
+
+    A write that crosses a page shows its first part early. A seek for a hole waits for the file's lock, so for that write.
+    """
+    with contextlib.suppress(OSError):
+        os.lseek(fd, 0, os.SEEK_HOLE)
     return bool(_LIBC.lseek(fd, 0, os.SEEK_END) == size and _LIBC.ftruncate(fd, 0) == 0)
 
 
@@ -219,13 +268,12 @@ def _line_before(fd: int, begin: int, end: int) -> int:
     return window + last if last else end
 
 
-def _copy(fd: int, to: Path, at: int, end: int, head: bytes) -> int:
-    """Copy `head` and the bytes from `at` to `end`, or to the end of the file; return the open copy."""
+def _copy(fd: int, to: Path, parts: _Parts) -> int:
+    """Copy these parts; return the open copy."""
     target = create(to, 0o640)
     try:
-        with open(target, "wb", closefd=False) as begun:
-            begun.write(head)
-        _send_all(target, fd, at, end)
+        for begin, end in parts:
+            _send_all(target, fd, begin, end)
     except BaseException:
         os.close(target)
         raise
@@ -234,21 +282,9 @@ def _copy(fd: int, to: Path, at: int, end: int, head: bytes) -> int:
 
 def _send_all(target: int, fd: int, at: int, end: int) -> int:
     begin = at
-    while at < end and (sent := _send(target, fd, at, end)):
+    while at < end and (sent := os.sendfile(target, fd, at, min(_PIECE_BYTES, end - at))):
         at += sent
     return at - begin
-
-
-def _send(target: int, fd: int, at: int, end: int) -> int:
-    """Copy one piece; return its size in bytes, 0 at the end of the file."""
-    sent = os.sendfile(target, fd, at, min(_PIECE_BYTES, end - at))
-    if sent == 0 and at % mmap.PAGESIZE == 0:
-        # A write that crosses a page shows its first part early: the apparent end is then the middle of a line. A seek for
-        # a hole waits for the file's lock, and so for that write.
-        with contextlib.suppress(OSError):
-            os.lseek(fd, 0, os.SEEK_HOLE)
-        sent = os.sendfile(target, fd, at, min(_PIECE_BYTES, end - at))
-    return sent
 
 
 def _shift(path: Path, backups: int, newest: Path) -> None:

@@ -30,9 +30,9 @@ from typing import Any, Final, Protocol
 import structlog
 
 from supervisor import lack
-from supervisor.adapters import durable, hooks
+from supervisor.adapters import durable, hooks, leftovers
 from supervisor.adapters.process import checkpoints, whole_files
-from supervisor.adapters.process.processes import make_dir
+from supervisor.adapters.process.processes import inherited, make_dir
 from supervisor.adapters.threads import Tasks
 from supervisor.files import held, text
 from supervisor.formats import span
@@ -201,7 +201,7 @@ def _newest_first(place: Place, paths: list[str], budget: Budget, noted: Noted) 
     for path in paths:
         budget.spend()
         with contextlib.suppress(OSError):  # it vanished meanwhile
-            rows.append((path, place.rule.of_path(path), _written_s(f"{place.base}/{path}")))
+            rows.append((path, place.rule.of_path(path, place.base), _written_s(f"{place.base}/{path}")))
     now_s, newest_s = time.time(), max((at_s for _, _, at_s in rows), default=0.0)
     for path, _, at_s in rows:
         if noted.ahead.get(path, (at_s, 0.0))[0] != at_s:
@@ -466,9 +466,8 @@ class _NoAnswer(Exception):
 def _own_check(place: Place, path: str) -> str:
     """Run `checkpoint_check`: empty for exit code 0, else its last line. Raises _NoAnswer when it gives no answer."""
     try:
-        code, output = hooks.run(
-            [*place.check, path], place.check_timeout_s, env=hooks.environ() | dict(place.env), cwd=place.directory
-        )  # fmt: skip
+        env = inherited() | leftovers.mark(of_user=True) | dict(place.env)
+        code, output = hooks.run([*place.check, path], place.check_timeout_s, env=env, cwd=place.directory)
     except (OSError, ValueError) as error:
         raise _NoAnswer(f"checkpoint_check cannot be started: {error}") from error
     if code is None:

@@ -46,6 +46,7 @@ from supervisor.model.inputs import Ended, Ending, OwnCheckpoint, SpawnBroke, Sp
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.figures import Figures
+from supervisor.policy.worker.inherited import is_inherited
 from supervisor.policy.worker.placeholders import RESUME
 from supervisor.ports import Clock, Inbox
 from supervisor.records import Record
@@ -131,14 +132,20 @@ def _make_room(paths: Paths, program: str) -> str:
     return run_dir
 
 
-def worker_env(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str) -> dict[str, str]:
-    """The worker's whole environment: the daemon's without systemd's variables, the program's own, the contract's.
+def inherited(keys_of_copies: frozenset[str] = frozenset()) -> dict[str, str]:
+    """What a program gets of the daemon's environment (`policy/worker/inherited.py`), without systemd's variables.
 
     It is decoded as UTF-8 with surrogates whatever the daemon's locale, because the shim encodes it so: no byte changes.
     """
     env = {k.decode("utf-8", "surrogateescape"): v.decode("utf-8", "surrogateescape") for k, v in os.environb.items()}
-    for name in (*contract.STRIPPED_ENV, *contract.ATTEMPT_ENV):  # the latter: set if a program runs this daemon
-        env.pop(name, None)
+    return {k: v for k, v in env.items() if k not in contract.STRIPPED_ENV and is_inherited(k, keys_of_copies)}
+
+
+def worker_env(
+    paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, keys_of_copies: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """The worker's whole environment: the inherited part, the program's own, the contract's."""
+    env = inherited(keys_of_copies)
     if spec.builtin:  # RL_* became flags of its command line (config/programs.py): the only source, and ps shows it
         env = {name: value for name, value in env.items() if not name.startswith("RL_")}
     login = users.find(spec.user).env if spec.user else {}
@@ -187,7 +194,10 @@ def filled_in(spec: ProgramSpec, run_dir: str) -> ProgramSpec:
     return replace(spec, argv=argv, env=placeholders.fill_environment(spec.env, values), template=None)
 
 
-def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, cgroup: str = "") -> dict[str, Any]:
+def shim_order(
+    paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_id: str, cgroup: str = "",
+    keys_of_copies: frozenset[str] = frozenset(),
+) -> dict[str, Any]:  # fmt: skip
     """The shim's input on stdin (`supervisor/shim.py`, `Order`). Raises ValueError; OSError if a later try may succeed."""
     name, stdout = spec.name, paths.log_of(spec, "stdout") or ""
     user: dict[str, object] | None = None
@@ -199,7 +209,7 @@ def shim_order(paths: Paths, spec: ProgramSpec, attempt: int, token: str, boot_i
             user = {"uid": found.uid, "gid": found.gid, "groups": list(found.groups)}
     return {
         "program": name, "attempt": attempt, "token": token, "boot_id": boot_id, "argv": list(spec.argv),
-        "env": worker_env(paths, spec, attempt, token, boot_id),
+        "env": worker_env(paths, spec, attempt, token, boot_id, keys_of_copies),
         "cwd": spec.directory or ("/" if spec.user else paths.run_dir(name)),  # another user may not enter the run directory
         "run_dir": paths.run_dir(name), "attempt_dir": paths.attempt_dir(name, attempt, token),
         "stdout": stdout, "stderr": stdout if spec.redirect_stderr else paths.log_of(spec, "stderr") or "",
@@ -283,8 +293,10 @@ class LocalLauncher:
         adopted_orphans: orphans.Orphans = orphans.NONE,
         shown: Callable[[str, str, float, tuple[int, int]], Figures] = lambda *_: Figures(),
         own: Callable[[str, Ending, Figures], OwnCheckpoint | None] = lambda *_: None,
+        keys_of_copies: Callable[[], frozenset[str]] = frozenset,
     ) -> None:  # fmt: skip
         """`shown`: the figures in an attempt's own output, `own`: its newest checkpoint; they may block for some seconds."""
+        self._keys_of_copies = keys_of_copies
         self._groups, self._orphans, self._shown = groups, adopted_orphans, shown
         self._own = own
         self._paths, self._boot_id, self._inbox, self._clock = paths, boot_id, inbox, clock
@@ -374,7 +386,7 @@ class LocalLauncher:
         for file in (paths.shim_record(spec.name), paths.beat(spec.name, attempt)):
             make_dir(Path(file).parent)
         cgroup = self._groups.begin(spec.name, token, paths.attempt_dir(spec.name, attempt, token))
-        order = json.dumps(shim_order(paths, spec, attempt, token, self._boot_id, cgroup)).encode()
+        order = shim_order(paths, spec, attempt, token, self._boot_id, cgroup, self._keys_of_copies())
         # The shim's own environment: its mark, so that it is found like any process of its tree, and the variable that an
         # interpreter outside of the system's library path needs to start.
         env = {contract.ENV_TOKEN: token, contract.ENV_PROGRAM: spec.name}
@@ -383,7 +395,7 @@ class LocalLauncher:
         # A file in memory instead of a pipe: it holds the whole order even if the daemon dies now, and nothing blocks.
         with files.held(os.memfd_create("order", os.MFD_CLOEXEC)) as stdin:
             with open(stdin, "wb", closefd=False) as whole:
-                whole.write(order)
+                whole.write(json.dumps(order).encode())
             os.lseek(stdin, 0, os.SEEK_SET)
             shim = subprocess.Popen(
                 [sys.executable, "-S", "-I", "-Xutf8=1", self._code.path, spec.name, str(attempt), run_dir],

@@ -453,12 +453,12 @@ def _connect_readonly(path: Path, how: str = "mode=ro") -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def _as_os_error(path: Path) -> Iterator[None]:
-    """Convert SQLite's errors: damage to NotUsable, a removed file to FileNotFoundError, an error of the disk to OSError."""
+    """Convert SQLite's errors: damage to NotUsable, without a file to FileNotFoundError, an error of the disk to OSError."""
     try:
         yield
     except sqlite3.DatabaseError as error:
         if not path.exists():
-            raise FileNotFoundError(f"{path} was removed") from error
+            raise FileNotFoundError(f"{path} does not exist: {error}") from error
         damaged = type(error) is sqlite3.DatabaseError or error.sqlite_errorcode in {
             sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR
         }  # fmt: skip

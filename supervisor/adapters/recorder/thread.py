@@ -7,7 +7,6 @@ finds room, so the failure counts as over only after ten minutes without an erro
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -17,41 +16,36 @@ import structlog
 
 from supervisor.adapters.foundations import Remembered, of_path
 from supervisor.adapters.recorder.store import NotUsable, Recording, remove_leftovers, set_aside
-from supervisor.adapters.threads import Lasting
+from supervisor.adapters.threads import Repeated
 from supervisor.model.recording import Row
 from supervisor.policy.upkeep.resolution import TIERS, bucket_of
 from supervisor.ports import Clock
 
 log = structlog.get_logger()
 
-_STOP_S: Final = 5.0
 _OVER_AFTER_S: Final = 600.0
 _MIB: Final = 1 << 20
 
 
-class Recorder:
+class Recorder(Repeated):
     def __init__(
         self, path: Path, take: Callable[[], Mapping[str, Sequence[Row]]], most_mb: Callable[[], int], clock: Clock
     ) -> None:
         """`take` returns the current readings, `most_mb` the allowed size. This thread calls both."""
+        super().__init__("recorder")
         self._path, self._take, self._most_mb, self._clock = path, take, most_mb, clock
         self._directory = Remembered(path.parent)
         self._directory.renew()
         self._recording: Recording | None = None
         self._maintained_s = 0.0
         self._failed_s = -inf
-        self._over = threading.Event()
-        self._ended = False
-        self._thread = Lasting("recorder", self._turn, lambda: self._ended)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
         """Write the current readings and stop."""
-        self._over.set()
-        if self._thread.ident is not None:
-            self._thread.join(_STOP_S)
+        super().stop()
+        if not self._thread.is_alive():  # it may hang at its disk
+            self._close()
+            self._directory.close()
 
     def record(self) -> None:
         """Write the current readings. Never raises."""
@@ -92,9 +86,5 @@ class Recorder:
             self._recording = None
 
     def _turn(self) -> None:
-        over = self._over.wait(TIERS[0].period_s)
+        self._over.wait(TIERS[0].period_s)
         self.record()
-        if over:
-            self._close()
-            self._directory.close()
-            self._ended = True

@@ -26,6 +26,7 @@ from supervisor.adapters.slurm import reading
 from supervisor.adapters.slurm.reading import FIELD, RECORD, ParseError
 from supervisor.formats import span
 from supervisor.policy.cluster.jobs import Job, Node, Partition
+from supervisor.policy.worker.inherited import is_inherited
 from supervisor.printable import printable
 from supervisor.records import Record
 from workers import contract
@@ -248,12 +249,13 @@ def environment() -> dict[str, str]:
     """The environment for the commands.
 
     It omits variables of a surrounding job or of a user's shell that change the commands: SBATCH_ACCOUNT, SQUEUE_FORMAT ...
+    A job inherits the rest, so it omits what no program inherits.
     The added variables make Slurm print times as seconds since the epoch.
     """
     kept = {
         key: value
         for key, value in os.environ.items()
-        if key in _KEPT or not (key.startswith(_TOOLS) or key in contract.STRIPPED_ENV)
+        if key in _KEPT or (is_inherited(key) and not (key.startswith(_TOOLS) or key in contract.STRIPPED_ENV))
     }
     return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 

@@ -89,11 +89,11 @@ class Run:
         self.attempt_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         mine = f"job {self.job}, restart {self.restart}\n"
         aside = self.attempt_dir / f"{CLAIM_FILE}.{self.job}"
-        aside.write_text(mine)
+        aside.write_text(mine, encoding="utf-8")
         try:
             os.link(aside, self.attempt_dir / CLAIM_FILE)  # unlike O_EXCL, safe over every version of NFS
         except FileExistsError:
-            other = (self.attempt_dir / CLAIM_FILE).read_text()
+            other = (self.attempt_dir / CLAIM_FILE).read_text(encoding="utf-8")
             if other != mine:
                 raise NotOurs(
                     f"attempt {self.number} of {self.order['program']} already belongs to {other.strip()}"
@@ -107,11 +107,11 @@ class Run:
             raise NotOurs(f"attempt {self.number} of {self.order['program']} is not the newest: the fence names {owner!r}")
 
     def owner(self) -> str:
-        return self.fence.read_text(errors="replace").strip()
+        return self.fence.read_text(errors="replace", encoding="utf-8").strip()
 
     def take_fence(self) -> None:
         aside = self.fence.with_name(f"{contract.FENCE_FILE}.{self.job}.{self.restart}")
-        with aside.open("w") as file:
+        with aside.open("w", encoding="utf-8") as file:
             file.write(self.token + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -153,7 +153,7 @@ class Announcement:
         self._made = True
         with contextlib.suppress(OSError):  # if the node's memory is full, the program is still asked by signal
             aside = self._path.with_name(f"{self._path.name}.new")
-            aside.write_text(contract.leave_by_text(until_wall_s, why))
+            aside.write_text(contract.leave_by_text(until_wall_s, why), encoding="utf-8")
             aside.rename(self._path)  # atomic: a script never reads a part of the file
 
 
@@ -210,7 +210,7 @@ def _ends_at_s(environ: dict[str, str], by_script_s: float) -> float:
 
 
 def boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip().replace("-", "")
 
 
 class SharedFsLink:
@@ -309,7 +309,7 @@ def _used(session: int) -> dict[str, float | int]:
                 fields = _stat_fields(int(entry.name))
                 if int(fields[3]) == session:
                     ticks += sum(int(field) for field in fields[11:15])
-                    counts = dict(line.split(": ") for line in (entry / "io").read_text().splitlines())
+                    counts = dict(line.split(": ") for line in (entry / "io").read_text(encoding="utf-8").splitlines())
                     size += int(counts["rchar"]) + int(counts["wchar"])
     return {"cpu_s": ticks / _TICKS_S, "io_bytes": size}
 
@@ -318,7 +318,7 @@ def continue_below(pid: int) -> None:
     """Send SIGCONT to every stopped descendant of `pid`. The shim inherits the processes whose parents have ended."""
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
-            for child in map(int, task.read_text().split()):
+            for child in map(int, task.read_text(encoding="utf-8").split()):
                 if _state(child) == "T":
                     os.kill(child, signal.SIGCONT)
                 continue_below(child)
@@ -393,7 +393,7 @@ def record_failed_setup(run: Run, status: int, line: int, command: str) -> None:
         user_s=0.0, system_s=0.0, max_rss_bytes=0, spawn_error=f"{text}; correct it, or add `|| true` if it may fail",
     )  # fmt: skip
     aside = run.attempt_dir / f"{contract.EXIT_FILE}.new"
-    aside.write_text(json.dumps(asdict(record)))
+    aside.write_text(json.dumps(asdict(record)), encoding="utf-8")
     with aside.open("rb") as file:
         os.fsync(file.fileno())
     aside.rename(run.attempt_dir / contract.EXIT_FILE)

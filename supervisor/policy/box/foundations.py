@@ -5,7 +5,7 @@ The daemon holds files open and relies on others by their paths: the lock, the l
 first match wins:
 
 1. It cannot be looked at (no permission, an I/O error, a mount that hangs): trouble. It may still exist.
-2. Its worker or another thread restores it: it is reported. It is trouble if the next look finds it still missing.
+2. Its worker or another thread restores it: it is reported. It is trouble if the next look finds it missing again.
 3. A start of the daemon restores it: the daemon ends in order and starts its program anew. Workers run on, and the new image
    adopts them. Trouble as long as that start would fail, or after three such restarts within a minute.
 4. Otherwise: trouble.
@@ -66,17 +66,19 @@ class Finding(Record):
     holds_starts: bool = False  # no worker may be started while this lasts
 
 
-def judge(finding: Finding, *, may_restart: bool) -> tuple[Answer, str]:
-    """The answer, and the sentence for people."""
+def judge(finding: Finding, *, may_restart: bool, again: bool = False) -> tuple[Answer, str]:
+    """The answer, and the sentence for people. `again`: the look before had found a fault there too."""
     parts = [what := f"the {_named(finding.name, finding.path)} {_state(finding)}"]
     if finding.error:
         parts.append(f"restoring it failed ({finding.error}) and is tried again")
     elif finding.look is not Look.UNKNOWN:
-        if finding.restorable:
+        if finding.restorable and (not again or finding.look is Look.REPLACED):
             return Answer.RESTORE, f"{what}: it is restored"
-        if finding.restarts and may_restart:
+        if finding.restorable:
+            parts.append("it is not restored yet")
+        elif finding.restarts and may_restart:
             return Answer.RESTART, f"{what}: extralife restarts itself, which restores it; workers run on"
-        if finding.restarts:
+        elif finding.restarts:
             parts.append(f"extralife has restarted itself {MOST_RESTARTS} times within a minute, and waits for its end")
     parts += [part for part in (finding.consequence, finding.remedy) if part]
     return Answer.TROUBLE, "; ".join(parts)
@@ -85,10 +87,6 @@ def judge(finding: Finding, *, may_restart: bool) -> tuple[Answer, str]:
 def may_restart_at_s(restarts_s: Sequence[float]) -> float:
     """From when the daemon may restart itself again, after these restarts. Example: at 0, 20 and 40 s: at 60 s."""
     return restarts_s[-MOST_RESTARTS] + 60.0 if len(restarts_s) >= MOST_RESTARTS else -inf
-
-
-def needs_restart(finding: Finding) -> bool:
-    return finding.restarts and not finding.restorable and not finding.error and finding.look is not Look.UNKNOWN
 
 
 def explained(findings: Sequence[Finding]) -> frozenset[str]:

@@ -93,3 +93,4 @@ class Host(Record):
     disk_free_bytes: int | None = None  # where the state is kept
     logged_in: tuple[str, ...] | None = None  # open sessions, such as `ada on pts/0`; None also: not read
     cpu_busy: float | None = None  # per cent of the time since the reading before in which the cores worked
+    cannot_stop: str = ""  # why the command of [when_done] cannot be started; empty also: not read

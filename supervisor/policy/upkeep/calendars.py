@@ -6,6 +6,10 @@ a backup. Before the first backup, the time counts from the daemon's start. So a
 its backup when it comes up. Ten missed nights are one backup. Example, `daily 03:30`: the newest was for Monday 03:30, the
 box comes up on Wednesday at 09:00: one is due, for Wednesday 03:30. A time that was answered more than a day ahead of now
 does not count. The clock was wrong then.
+
+A change of the clock moves no time of the calendar: it is computed in the zone, not with the offset of now. Example, Berlin,
+`daily 00:30`: the backup of 00:30 at +02:00 is the newest one, also at 04:00 at +01:00. A time that comes twice that night
+is its first one; `hourly` is due in each of the two hours. A time that the clock skips is as long after midnight as always.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ _AHEAD_S: Final = 86_400.0  # more than time zones and daylight saving can move 
 
 
 def last_due(calendar: str, now: dt.datetime) -> dt.datetime | None:
-    """The newest time of the calendar up to `now`, in the time zone of `now`; None for `off`.
+    """The newest time of the calendar up to `now`, in the time zone of `now`, which must be no mere offset; None for `off`.
 
     Example, Wednesday 09:00: `hourly` is 09:00, `daily 03:30` today 03:30, `weekly wed 12:00` Wednesday a week ago.
     """
@@ -36,7 +40,7 @@ def last_due(calendar: str, now: dt.datetime) -> dt.datetime | None:
     due = now.replace(hour=int(hour), minute=int(minute), second=0, microsecond=0)
     back = 0 if day is None else (now.weekday() - DAYS.index(day)) % 7
     due -= dt.timedelta(days=back)
-    return due if due <= now else due - dt.timedelta(days=1 if day is None else 7)
+    return due if due.timestamp() <= now.timestamp() else due - dt.timedelta(days=1 if day is None else 7)
 
 
 def is_due(due_wall_s: float, *, newest_due_wall_s: float | None, began_wall_s: float | None, now_wall_s: float) -> bool:

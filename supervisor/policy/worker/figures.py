@@ -120,7 +120,7 @@ class Sources(Record):
     )  # fmt: skip
     target_steps: int | None = script_key(
         None,
-        "the step at which it ends itself, for STEPS, ETA, cost and [whether it is done](any-script.md#when-is-it-done)",
+        "the step at which it ends itself, for STEPS, ETA, cost and [whether it is done](faults.md#when-is-a-script-done)",
         unset="not known",
     )  # fmt: skip
     begin_anew: bool | None = script_key(

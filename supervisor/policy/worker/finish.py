@@ -16,7 +16,8 @@ The rule for an end that extralife did not ask for, first match wins:
 | a success code just after `supervisorctl signal`, target unknown | asked to leave from outside: a death |
 | any other success code | finished (an exception is told); with `restart = "always"` it [starts again](restart.py) |
 
-The target is `target_steps`, or that of its beats or its output. The success code of a client's `run.leave()` is believed.
+The target is `target_steps`, or that of its beats or its output. The success code of a client's `run.leave()` is believed; so
+is one after `early stopping` in the last lines.
 A bar that began anew shows one trial of a search, or an epoch: below its end it was in the middle of that.
 
 **What a clean end leaves running** may work on for `stop_grace_s`. Then it is one of two things:
@@ -68,6 +69,7 @@ _NO_WORK_S: Final = 1.0  # a command that leaves this soon has done nothing itse
 _LAUNCH_S: Final = 30.0  # a launcher may load modules and activate an environment first
 _LAST_GAP: Final = 0.01  # share of the target: one that counts from 0 shows 59 of 60 at its end
 _SAYS_DONE: Final = re.compile(r"\b(?:finished|completed?|train_runtime)\b", re.IGNORECASE)
+_EARLY: Final = re.compile(r"\bearly[ _-]?stopp(?:ed|ing)\b(?!.*(?:counter|patience|out of|[:=]))", re.IGNORECASE)
 _SAVES: Final = re.compile(r'File ".*", line \d+, in \w*(?:save|dump|write|checkpoint)', re.IGNORECASE)
 _AT_EXIT: Final = re.compile(r"\b(?:_shutdown|_python_exit|_exit_function|_run_finalizers|_exitfunc)\b")
 BACKGROUND, ENDED = "background", "ended"  # what remained after the grace of a clean end
@@ -180,6 +182,11 @@ class Course(Record):
 def says_done(last_lines: Iterable[str]) -> bool:
     """Whether the end of an output says that the work is finished. Example: `Training finished, model saved`."""
     return any(_SAYS_DONE.search(line) for line in last_lines)
+
+
+def says_early_stop(last_lines: Iterable[str]) -> bool:
+    """Whether the end of an output says that the script has stopped early. Example: `Epoch 00012: early stopping`."""
+    return any(_EARLY.search(line) for line in last_lines)
 
 
 def in_save(last_lines: Iterable[str]) -> bool:

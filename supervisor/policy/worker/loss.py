@@ -4,7 +4,7 @@ The rule. `made` is the furthest known step: the maximum of the last beat, the s
 checkpoints. It is *exact* if it was read from the last beat after the attempt had ended; else the attempt may have come
 further. The next attempt resumes at `resumed`. First match wins:
 
-1. `made` or `resumed` unknown: the loss is unknown.
+1. `made` or `resumed` unknown: the loss is unknown. Before the end of a first attempt no step is `made`: nothing is lost.
 2. `made` is further than `resumed`: the difference. It is the loss itself where `made` is exact, else at least the loss.
 3. `made` is exact, and either equals `resumed` or the attempt saved as it left: 0.
 4. The file of that checkpoint was written after the attempt had been asked to leave, and the attempt left in order: 0,

@@ -47,6 +47,7 @@ FAILED, ALWAYS, NEVER = "failed", "always", "never"
 RESTARTS: Final = (FAILED, ALWAYS, NEVER)  # a program's `restart`
 _STARTS_APART_S: Final = 5.0
 _MOST_DOUBLINGS: Final = 64  # beyond any cap; keeps 2.0 ** n finite
+STARTS_BEFORE_ALERT: Final = 6  # in a row that fail, over half a minute: a disk that is mounted late is there by then
 MOST_DEATHS: Final = 64  # deaths kept for each program: a larger `window_deaths` would never be reached
 
 

@@ -3,9 +3,12 @@ r"""Where the step of a checkpoint is found: in its path, or in a JSON file in i
 * `trainer_state.json:global_step` names a file in the checkpoint and a key in that file; `state.json:counters.step` names
   a nested key.
 * Anything else is a regular expression that is searched in the path: its group `step`, or its first one, is the number.
+  The part of the path from the glob's first wildcard on comes first. If nothing matches there, the whole path is searched
+  from `/` on, and the match nearest to its end counts, if it is more than the number: a `5` in a directory is no step.
 
 Worked example: `step=(\d+)` in `runs/a/epoch=3-step=1200.ckpt` is 1200; in `runs/a/last.ckpt` it matches nothing, and the
-step of that file is unknown. A match that is no whole number (`(\w+)` and "final") means unknown too, never 0.
+step of that file is unknown. For the glob `/data/step_1200/*.pt` the expression `step_(\d+)` is 1200, too. A match that is
+no whole number (`(\w+)` and "final") means unknown too, never 0.
 
 Python's `re` can need longer than the universe lasts for one file name, and blocks the whole daemon meanwhile. So the
 configuration refuses an expression that could: one that repeats a part which itself holds a repetition or a choice, as in
@@ -15,6 +18,8 @@ configuration refuses an expression that could: one that repeats a part which it
 from __future__ import annotations
 
 import re
+from collections import deque
+from itertools import islice
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
@@ -38,13 +43,23 @@ class StepRule(Record):
     keys: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
 
-    def of_path(self, path: str) -> int | None:
-        """The step by the expression; None: it does not match, or the match is no whole number."""
-        found = None if self.pattern is None or len(path) > _MOST_PATH else self.pattern.search(path)
+    def of_path(self, path: str, base: str = "") -> int | None:
+        """The step by the expression; None: no match, or one that is no whole number. `base`: the directory of `path`."""
+        found = self._last_match(path, 1)
+        below = found is not None
+        found = found or self._last_match(f"{base}/{path}", _MOST_PATH)
         if found is None:
             return None
         text = found["step"] if "step" in found.re.groupindex else found[1]
+        if not below and text == found[0]:
+            return None
         return int(text) if text and text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+    def _last_match(self, path: str, most: int) -> re.Match[str] | None:
+        """The last of the first `most` matches."""
+        if self.pattern is None or len(path) > _MOST_PATH:
+            return None
+        return next(iter(deque(islice(self.pattern.finditer(path), most), maxlen=1)), None)
 
     def of_json(self, body: object) -> int | None:
         """The step by the keys; None: a key is missing, or the value is no whole number."""

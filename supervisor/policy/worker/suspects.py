@@ -12,7 +12,7 @@ upload after the last step), and a checkpoint that is set aside for these costs 
    last exception names it or a function that loads, or there is no exception and an end may have cut it
    (`newest_whole.py`). If the exception names one that is torn or may be cut, one death suffices. Without a sign it stays.
    It is tried once the program is in slow retry, if an older one is whole.
-4. One is never set aside if the attempt that wrote it died in the same way: that one had not loaded it.
+4. One that is not torn is never set aside if the attempt that wrote it died in the same way: that one had not loaded it.
 5. One that may be whole is set aside on trial. If the program dies without it too, it is put back. After two trials
    without effect (`intervention.py`) no other one is tried, and a person gets an alert.
 6. The trial is over once the program writes a checkpoint or is healthy: what was set aside stays so.
@@ -38,8 +38,8 @@ from supervisor.records import Record, replace
 
 BLAMED: Final = frozenset({"crash", "stalled"})  # causes of an end (`diagnosis.py`) that may lie in a checkpoint
 ASIDE: Final = "aside"  # the kind of intervention
-_BEGINS: Final = "Traceback (most recent call last)"
-_FRAME: Final = re.compile(r'File "(?!<frozen).*", line \d+, in (\w+)')
+_BEGINS: Final = re.compile(r"Traceback \(most recent call last\)|Fatal Python error")
+_FRAME: Final = re.compile(r'File "(?!<frozen).*", line \d+,? in (\w+)')
 _LOADS: Final = frozenset("load loads restore resume deserialize unpickle pretrained read".split())
 _LOADS_ELSE: Final = frozenset("data dataset datasets config env module library".split())
 _NUMBERS: Final = re.compile(r"(?<!\d)(?<!exit code )\d+")
@@ -110,13 +110,14 @@ def judge(
 ) -> Verdict:
     """The verdict after a death. `named`: as `names` returns it; `slow`: the program is in slow retry."""
     may, spare = may_repeat(done, ASIDE), suspicion.spare
-    idle = not suspicion.tried and (suspicion.innocent or not suspicion.path or not may)
+    innocent = suspicion.innocent and not suspicion.torn  # a launcher may have loaded it within the attempt that wrote it
+    idle = not suspicion.tried and (innocent or not suspicion.path or not may)
     needed = 1 if named and (suspicion.torn or suspicion.cut) else most_deaths
     if idle or suspicion.deaths < needed:
         return Verdict.KEEP
     sign = suspicion.torn or named or (suspicion.cut and named is None)
     loses_nothing = spare or suspicion.torn or suspicion.cut  # to begin from nothing may be worse than to wait for a person
-    proven = suspicion.path != "" and not suspicion.innocent and sign and loses_nothing
+    proven = suspicion.path != "" and not innocent and sign and loses_nothing
     if suspicion.tried:
         return Verdict.SET_ASIDE if proven and may else Verdict.PUT_BACK
     if proven or (slow and spare):
@@ -130,7 +131,7 @@ def names(path: str, last_lines: Iterable[str]) -> bool | None:
     None: there is no exception. Example: `resumed from ck/m_40.pt` before the traceback says nothing about m_40.pt.
     """
     name, lines = path.rpartition("/")[2], tuple(last_lines)
-    is_of_exception = (_BEGINS in line or _FRAME.search(line) or reason_line.exceptions((line,)) for line in lines)
+    is_of_exception = (_BEGINS.search(line) or _FRAME.search(line) or reason_line.exceptions((line,)) for line in lines)
     at = next((at for at, is_one in enumerate(is_of_exception) if is_one), None)
     if at is None:
         return None
