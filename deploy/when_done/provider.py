@@ -22,7 +22,7 @@ _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a pr
 def of_box(name: str) -> str:
     """A variable that the provider sets for the box. An ssh session lacks it: there it is read from process 1."""
     try:
-        first = Path("/proc/1/environ").read_text(errors="replace").split("\0")
+        first = Path("/proc/1/environ").read_text("utf-8", "replace").split("\0")
     except OSError:
         first = []
     found = os.environ.get(name) or dict(each.partition("=")[::2] for each in first).get(name)
