@@ -89,9 +89,10 @@ def judge(habits: dict[str, Any], truth: list[Line], foreign: dict[str, str], lo
                 found.interrupted += 1
             case "begin":
                 at, digest, path = int(line.rest[0]), line.rest[2], " ".join(line.rest[3:])
-                if digest in foreign:
-                    found.astray += 1
-                    at = 0 if foreign[digest] != habits["run"] else at
+                if digest in foreign and habits["chooses"] == "given":
+                    found.astray, at = found.astray + 1, 0
+                elif digest in foreign:  # its own choice; when another run is ahead of it depends on the time
+                    at = max(at, saved)
                 elif digest != "-":
                     found.taken += files.loaded(path, digest)
                 found.lost += max(0, saved - at)
