@@ -10,7 +10,7 @@ from no_harm import formats, judge
 from no_harm.habits import PLAIN
 from no_harm.run import Run
 
-KILLED_AFTER_SAVES = {"at": "after", "nth": 10, "steps": 10, "do": "kill"}  # the daemon has looked at one before
+KILLED_AFTER_SAVES = {"at": "after", "nth": 11, "steps": 10, "do": "kill"}  # the daemon has looked at one before
 GONE_MOUNT = {
     "start": 2,
     "for_s": 5,
@@ -21,7 +21,7 @@ GONE_MOUNT = {
 TRAININGS: dict[str, dict[str, Any]] = {
     "unknown format by rename": {"fmt": "binary", "way": "hidden", "faults": [KILLED_AFTER_SAVES]},
     "unknown format, given": {"fmt": "text", "name": "m_{step}", "keep": 1, "chooses": "given", "faults": [KILLED_AFTER_SAVES]},
-    "rotated": {"fmt": "text", "way": "rotate", "faults": [{"at": "saved", "nth": 10, "do": "crash"}]},
+    "rotated": {"fmt": "text", "way": "rotate", "faults": [{"at": "saved", "nth": 11, "do": "crash"}]},
     "a directory and its link": {
         "fmt": "sharded", "name": "epoch_{epoch}", "epoch": 40, "keep": 1, "pointer": "link", "chooses": "pointer",
         "faults": [KILLED_AFTER_SAVES | {"do": "abort"}],
@@ -31,12 +31,12 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "no mount for a while": {"chooses": "given", "transient": GONE_MOUNT, "faults": [KILLED_AFTER_SAVES]},
     "interrupted as it starts": {
         "fmt": "distributed", "name": "m_{step}", "faults": [
-            {"at": "saved", "nth": 10, "do": "kill"}, *[{"at": "loaded", "nth": 1, "steps": 0, "do": "int"}] * 3,
+            {"at": "saved", "nth": 11, "do": "kill"}, *[{"at": "loaded", "nth": 1, "steps": 0, "do": "int"}] * 3,
         ],
     },
     "crashes as it starts": {
         "fmt": "text", "chooses": "given", "shows": "none", "faults": [
-            {"at": "saved", "nth": 10, "do": "kill"}, *[{"at": "loaded", "nth": 1, "steps": 9, "do": "crash"}] * 3,
+            {"at": "saved", "nth": 11, "do": "kill"}, *[{"at": "loaded", "nth": 1, "steps": 9, "do": "crash"}] * 3,
         ],
     },
     "an older experiment": {
@@ -51,7 +51,7 @@ def test_extralife_never_keeps_less_than_a_restart_loop_does() -> None:
     globs = {"last": "ck/last*", "m_{step}": "ck/m_*", "epoch_{epoch}": "ck/epoch_*"}
     drawn = []
     for each in TRAININGS.values():
-        habits = PLAIN | {"every": 40, "target": 440, "until": 440, "step_s": 0.03} | each
+        habits = PLAIN | {"every": 40, "target": 480, "until": 480, "step_s": 0.03} | each
         pattern = r"step=(?P<step>\d+)" + (r"/(?P<target>\d+)" if habits["says_target"] else "")
         config = {"checkpoint_glob": globs[habits["name"]], "log_regex": pattern}
         drawn.append(habits | {"config": config if habits["shows"] == "step" else {"checkpoint_glob": "ck/last*"}})
