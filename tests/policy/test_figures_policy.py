@@ -14,6 +14,7 @@ from supervisor.policy.worker.figures import (
     LOG,
     MOST_OTHERS,
     OWN,
+    Bar,
     Fall,
     FigureRow,
     Figures,
@@ -318,3 +319,18 @@ def test_a_look_more_or_less_changes_no_step_and_no_return(said, cut):
     names = "steps first_steps episodes returns moves moved_at_s values target marks bar losses fall"
     for name in names.split():
         assert getattr(whole, name) == getattr(parts, name)
+
+
+@pytest.mark.parametrize(
+    ("figures", "configured", "at_end"),
+    [
+        (Figures(steps=99), 100, True),
+        (Figures(steps=98), 100, False),
+        (Figures(steps=100), None, False),
+        (Figures(steps=100, target=100), None, True),
+        (Figures(steps=50, target=50, bar=Bar(100, (), 50, 9.0)), None, False),
+        (Figures(target=100), None, False),
+    ],
+)
+def test_whether_an_output_has_come_to_its_target(figures, configured, at_end):
+    assert figures.is_at(configured) is at_end

@@ -169,6 +169,7 @@ def test_a_checkpoint_is_innocent_if_the_attempt_that_wrote_it_died_of_the_same(
         "exit code 1: ConnectionError: 504", trained=False
     )
     assert (again.deaths, again.innocent) == (1, True)
+    assert Suspicion("a", born="line 0: 0 Segmentation fault").is_as_before("line 1:  3712 Segmentation fault; 1 left")
     assert not Suspicion("a", born="exit code 134").is_as_before("exit code 137")
     other = wrote.begins("new", torn=False, cut=False, spare=True, left=()).dies("exit code 1: KeyError: 'w'", trained=False)
     assert (other.deaths, other.innocent) == (1, False)

@@ -94,7 +94,7 @@ class Suspicion(Record):
 
 def _kind(how: str) -> str:
     """The sentence about an end without what differs from one end to the next: numbers, and what was left behind."""
-    return _NUMBERS.sub("0", how.partition("; ")[0])
+    return " ".join(_NUMBERS.sub("0", how.partition("; ")[0]).split())  # a shell pads the process id
 
 
 class Verdict(enum.Enum):
