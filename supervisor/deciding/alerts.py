@@ -27,7 +27,7 @@ from supervisor.policy.upkeep import alarm
 from supervisor.policy.upkeep import alerting as rule
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.calendars import is_due
-from supervisor.policy.upkeep.when_done import DONE, Step
+from supervisor.policy.upkeep.when_done import DONE, Step, reminds
 from supervisor.policy.worker import service_health
 from supervisor.policy.worker.loss import IN_WORDS, Loss
 from supervisor.printable import printable
@@ -238,7 +238,9 @@ _ROWS: Final = (
         lambda _, fact: fact.step == Step.BEGIN and (fact.cause != DONE or fact.error),
     ),
     _Row(
-        facts.WhenDoneStep, "meter", CRITICAL, lambda _, fact: fact.step not in {Step.REPORT, Step.BEGIN} and fact.error
+        facts.WhenDoneStep, "meter", CRITICAL,
+        lambda context, fact: fact.error and fact.step not in {Step.REPORT, Step.BEGIN}
+        and (fact.step != Step.ENDED or reminds(context.state.when_done.failures)),
     ),
 )  # fmt: skip
 _BY_FACT: Final = {row.of: [each for each in _ROWS if each.of is row.of] for row in _ROWS}

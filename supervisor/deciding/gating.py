@@ -33,6 +33,14 @@ def waits_for_gpu(context: DecisionContext, program: Program, spec: ProgramSpec)
     return program.gpu_lost == lost_gpu.BY_WORKER and context.now_s - program.since_s < lost_gpu.RETRY_S
 
 
+def gpu_is_back(context: DecisionContext, program: Program) -> bool:
+    """Whether the box shows the GPU again for which the program waits. What its worker found, only a start can show."""
+    spec, gpus = context.settings.program(program.name), context.memory.gpus
+    if spec is None or gpus is None or program.gpu_lost != lost_gpu.BY_BOX:
+        return False
+    return not lost_gpu.lost(_claim(context, program, spec), gpus, most_gpus=context.state.gpus.most)
+
+
 def when_no_gpu(context: DecisionContext, program: Program, spec: ProgramSpec) -> str:
     """What its worker does if it finds no GPU; empty: it decides itself, as on a box without GPUs."""
     if context.settings.may_use_cpu(spec):

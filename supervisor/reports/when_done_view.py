@@ -46,7 +46,7 @@ def _doing(state: State, settings: Settings, memory: Memory, left_s: float) -> s
     if logged_in:
         return f"{failed}this box is stopped once nobody is logged in ({', '.join(logged_in)})"
     if record.refused:
-        return f"NOT STOPPED, no copy off the box is verified ({record.refused}); `supervisorctl when-done now` needs none"
+        return f"NOT STOPPED, as {record.refused}; `supervisorctl when-done now` stops it all the same"
     return f"this box is about to be stopped, it waits for {', '.join(sorted(state.live)) or 'the copy off the box'}"
 
 

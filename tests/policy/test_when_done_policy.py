@@ -23,7 +23,8 @@ from supervisor.policy.upkeep.when_done import (
     Seen,
     Step,
     WhenDoneSettings,
-    cause_of,
+    causes_of,
+    holds_on,
     next_step,
     retry_s,
 )
@@ -32,22 +33,36 @@ RULES = WhenDoneSettings(("stop-me",), CAUSES)
 
 
 @pytest.mark.parametrize(
-    ("when", "work", "over_budget", "cause"),
+    ("when", "work", "over_budget", "causes"),
     [
-        (CAUSES, [], False, ""),
-        (CAUSES, [], True, BUDGET),
-        (CAUSES, [Outlook.DONE], True, DONE),
-        (CAUSES, [Outlook.DONE, Outlook.OPEN], False, ""),
-        (CAUSES, [Outlook.DONE, Outlook.OPEN], True, BUDGET),
-        (CAUSES, [Outlook.DONE, Outlook.OVER], False, STUCK),
-        (CAUSES, [Outlook.OVER, Outlook.OPEN], False, ""),
-        ((DONE,), [Outlook.DONE, Outlook.OVER], True, ""),
-        ((STUCK,), [Outlook.DONE], False, ""),
-        ((BUDGET,), [Outlook.DONE], True, BUDGET),
+        (CAUSES, [], False, ()),
+        (CAUSES, [], True, (BUDGET,)),
+        (CAUSES, [Outlook.DONE], True, (DONE, BUDGET)),
+        (CAUSES, [Outlook.DONE, Outlook.OPEN], False, ()),
+        (CAUSES, [Outlook.DONE, Outlook.OPEN], True, (BUDGET,)),
+        (CAUSES, [Outlook.DONE, Outlook.OVER], False, (STUCK,)),
+        (CAUSES, [Outlook.DONE, Outlook.GIVEN_UP], False, (DONE, STUCK)),
+        (CAUSES, [Outlook.GIVEN_UP], False, (STUCK,)),
+        (CAUSES, [Outlook.OVER, Outlook.OPEN], False, ()),
+        ((DONE,), [Outlook.DONE, Outlook.OVER], True, ()),
+        ((DONE,), [Outlook.DONE, Outlook.GIVEN_UP], True, (DONE,)),
+        ((STUCK,), [Outlook.DONE], False, ()),
+        ((BUDGET,), [Outlook.DONE], True, (BUDGET,)),
     ],
 )
-def test_the_cause(when, work, over_budget, cause):
-    assert cause_of(replace(RULES, when=when), work, over_budget=over_budget) == cause
+def test_the_causes(when, work, over_budget, causes):
+    assert causes_of(replace(RULES, when=when), work, over_budget=over_budget) == causes
+
+
+@pytest.mark.parametrize(
+    ("cause", "now", "holds"),
+    [
+        (DONE, (DONE,), True), (STUCK, (DONE,), True), (DONE, (STUCK, BUDGET), True), (DONE, (BUDGET,), False),
+        (BUDGET, (DONE, BUDGET), True), (BUDGET, (DONE,), False), (STUCK, (), False),
+    ],
+)  # fmt: skip
+def test_an_end_keeps_its_cause(cause, now, holds):
+    assert holds_on(EndRecord(cause), now) is holds
 
 
 def test_the_wait_between_two_tries():
@@ -64,7 +79,7 @@ def test_a_limit_needs_a_price_and_a_clock():
 
 
 def test_without_a_command_there_is_no_end():
-    assert next_step(WhenDoneSettings(), EndRecord(), Seen(DONE), 9.0) == (Step.WAIT, None)
+    assert next_step(WhenDoneSettings(), EndRecord(), Seen((DONE,)), 9.0) == (Step.WAIT, None)
 
 
 # --- random ends ---------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from supervisor.records import Record
 from workers.contract import EXIT_CONFIG, EXIT_DIVERGED, EXIT_FENCED, EXIT_LEFT, EXIT_NO_GPU, EXIT_NO_MEMORY
 
 NO_GPU: Final = "no_gpu"
+SAVED: Final = (0, EXIT_LEFT)  # exit codes of a worker of the contract that has saved
 
 
 class Diagnosis(Record):
