@@ -1,4 +1,4 @@
-"""Runs a command of the operator within a time limit: its exit status and its output, and nothing of it stays behind.
+"""Runs a command of the operator within a time limit: its exit status and its output. Usually nothing of it stays behind.
 
 The command is the leader of a process group, which is killed as one. It stays in the daemon's session, because the daemon
 takes children in other sessions for orphans of workers. Nothing here needs room on a disk.
@@ -48,28 +48,36 @@ def attempt(argv: Sequence[str], data: str, timeout_s: float, **more: Any) -> tu
 
 def run(
     argv: Sequence[str], timeout_s: float, *, env: Mapping[str, str] | None = None, data: str = "", cwd: str = "/",
-    stop_fd: int | None = None, errors: bool = True, **whose: Any,
+    stop_fd: int | None = None, errors: bool = True, output_fd: int | None = None, **whose: Any,
 ) -> tuple[int | None, str]:  # fmt: skip
     """(exit status, output); the status is None if it was killed: too late, or `stop_fd` became readable.
 
-    `errors`: the output includes standard error. `whose`: arguments of Popen. Raises OSError if it cannot be started.
+    `errors`: the output includes standard error. `output_fd`: a file for the output in place of a pipe. Then the command
+    does not notice the end of this process, and what it leaves in the background at its own end goes on.
+    `whose`: arguments of Popen. Raises OSError if it cannot be started.
     """
     with held(os.memfd_create("stdin") if data else os.open(os.devnull, os.O_RDONLY)) as stdin:
         if data:
             os.write(stdin, data.encode("utf-8", "replace"))
             os.lseek(stdin, 0, os.SEEK_SET)
         process = subprocess.Popen(
-            argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
-            env=environ() if env is None else dict(env), cwd=cwd, process_group=0, **whose,
+            argv, stdin=stdin, stdout=subprocess.PIPE if output_fd is None else output_fd,
+            stderr=subprocess.STDOUT if errors else subprocess.DEVNULL, env=environ() if env is None else dict(env), cwd=cwd,
+            process_group=0, **whose,
         )  # fmt: skip
+    ended = False
     try:
         output, ended = _read(process, time.monotonic() + timeout_s, stop_fd)
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # before it is reaped: until then, nothing else gets its process id
+        if output_fd is None or not ended:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # before it is reaped: until then, nothing else gets its process id
         code = process.wait()
         if process.stdout is not None:
             process.stdout.close()
+    if output_fd is not None:
+        most = max(0, os.fstat(output_fd).st_size - 2 * _HALF_BYTES)
+        output = os.pread(output_fd, 2 * _HALF_BYTES, most)
     return (code if ended else None), output.decode("utf-8", "replace")
 
 
@@ -78,8 +86,9 @@ def _read(process: subprocess.Popen[bytes], until_s: float, stop_fd: int | None)
     output, poller, pidfd = b"", select.poll(), procfs.pidfd(process.pid)
     try:
         out = process.stdout.fileno() if process.stdout is not None else -1
-        for fd in (pidfd, out, *([] if stop_fd is None else [stop_fd])):
-            poller.register(fd, select.POLLIN)
+        for fd in (pidfd, out, -1 if stop_fd is None else stop_fd):
+            if fd >= 0:
+                poller.register(fd, select.POLLIN)
         while (left_s := until_s - time.monotonic()) > 0:
             ready = {fd for fd, _ in poller.poll(left_s * 1000.0)}
             if stop_fd in ready:
