@@ -4,9 +4,9 @@ The rule. An end is reached when a cause in `when` holds:
 
 * `done`: no wanted program will start again, as each is DONE, FATAL or EXITED, and at least one is DONE. A service is no
   work, and neither is a program that the operator has stopped.
-* `stuck`: no wanted program can go on by itself: each is DONE, FATAL or EXITED, held for good (another box has taken over,
-  or its GPU is lost), or a dead end: even its trial start in slow retry died in the same way, and none got further. A trial
-  start, or a worker that looks for its GPU itself, is work only once it trains.
+* `stuck`: no wanted program can go on by itself, and one is not DONE: FATAL or EXITED, held for good (another box has taken
+  over, or its GPU is lost), or a dead end: even its trial start in slow retry died in the same way, and none got further. A
+  trial start, or a worker that looks for its GPU itself, is work only once it trains.
 * `budget`: [cost] `budget_usd` is spent in hours in which the box was on, or `until` has passed, although programs train.
 
 Then, in this order:
