@@ -163,11 +163,14 @@ def _priority(context: DecisionContext, program: Program) -> int:
     return _LEAST_IMPORTANT if spec is None else spec.priority
 
 
+_WAITED = {lost_gpu.BY_BOX: "its GPU is back", lost_gpu.BY_WORKER: "its worker looks for its GPU again"}
+
+
 def _spawn(context: DecisionContext, program: Program, spec: ProgramSpec, verdict: Verdict) -> None:
     number = program.attempts + 1
     why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {context.settings.level.name} is free"
     if program.phase is Phase.GATED:
-        free = "its GPU is back" if program.gpu_lost else "it waits no longer for GPU memory"
+        free = _WAITED.get(program.gpu_lost, "it waits no longer for GPU memory")
         free = free if verdict.free_bytes is None else "the GPU memory that it needs is free"
         why = verdict.why or f"{free}, after {span(context.now_s - program.since_s)}"
     lowered = program.batch_size(context.settings.level.name)

@@ -11,7 +11,7 @@ from typing import Final
 from supervisor.deciding import offsite
 from supervisor.deciding.attempts import send_away
 from supervisor.deciding.context import DecisionContext, Feature
-from supervisor.deciding.gating import gpu_is_back
+from supervisor.deciding.gating import gpu_is_back, knows_gpus
 from supervisor.formats import span, usd
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
@@ -83,6 +83,8 @@ def pursue(context: DecisionContext) -> None:
     rules = context.settings.when_done
     if context.state.stopping or context.memory.ended or not (rules.command or context.state.when_done.begun):
         return
+    if not knows_gpus(context) and any(each.gpu_lost for each in context.state.programs.values()):
+        return  # for seconds after a start: the GPU may be back
     while True:
         seen = _seen(context)
         step, until_s = rule.next_step(rules, context.state.when_done, seen, context.now_s)

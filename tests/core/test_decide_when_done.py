@@ -13,6 +13,7 @@ from supervisor.model.inputs import (
     LeaseFound,
     OffsiteDone,
     Sampled,
+    Survival,
     Verb,
     WhenDoneEnded,
 )
@@ -194,6 +195,7 @@ def without_gpu(when=CAUSES, **more):
     for name in ("Pong", "board"):
         core.spawned(name)
     core.later(1.0).look(Pong=None, board=None)
+    core.see(NO_GPU)
     core.ended("Pong", code=0)
     return core
 
@@ -223,9 +225,24 @@ def test_a_gpu_that_is_back_calls_the_end_off_also_when_all_have_left():
     assert sorted(each.spec.name for each in of(back, commands.Spawn)) == ["Qbert", "board"]
 
 
+def test_after_a_start_the_end_waits_for_the_first_look_at_the_gpus():
+    core = without_gpu(when=(STUCK,))
+    core.begin(core.survivor("board", Survival.ALIVE))
+    assert steps(core) == ["begin", "leave"]
+    core.later(1.0).see(NO_GPU)
+    assert steps(core) == ["begin", "leave"] * 2
+    core = running("Pong", rules=replace(RULES, after_s=0.0))
+    core.look(Pong=None)
+    core.settings = replace(core.settings, when_done=replace(RULES, when=(STUCK,), after_s=60.0))
+    core.later(9.0).ended("Pong", code=69)
+    core.later(30.0).reboot("boot-2")
+    assert core.phase("Pong") is Phase.STARTING
+    assert steps(core) == ["begin"], "the reboot may have brought the GPU back"
+
+
 def test_a_worker_that_finds_no_gpu_again_and_again_does_not_keep_the_box():
     core = running("Pong")
-    core.ended("Pong", code=69)
+    core.later(9.0).ended("Pong", code=69)
     assert steps(core) == ["begin"]
     for _ in range(4):
         core.later(RETRY_S).woke()
@@ -234,7 +251,7 @@ def test_a_worker_that_finds_no_gpu_again_and_again_does_not_keep_the_box():
     core.later(600.0 - 4 * (RETRY_S + 5.0)).woke()
     assert steps(core) == ["begin", "leave", "report", "run"]
     core = running("Pong")
-    core.ended("Pong", code=69)
+    core.later(9.0).ended("Pong", code=69)
     core.later(RETRY_S).woke()
     core.spawned("Pong")
     core.look(Pong=None)

@@ -84,6 +84,7 @@ class Meter(World):
         self.waiting_for_it, self.runs, self.copied_s, self.copied = [], 0, None, 0
         self.on_s, self.up_s, self.alive_s, self.calm_s = 0.0, 0.0, 0.0, None
         self.asked = set()  # tokens that the end has asked to exit
+        self.mended = False  # a reboot has brought the GPU back
         self.missing_s = None
         self.forget_end()
 
@@ -118,13 +119,17 @@ class Meter(World):
             self.post(Asked(0.0, Verb.WHEN_DONE, self.requests, text=do, for_s=for_s))
 
     def lose_gpu(self):
-        self.gpus = Gpus((), "this box has no NVIDIA driver", absent=True)
+        if not self.mended:
+            self.gpus = Gpus((), "this box has no NVIDIA driver", absent=True)
 
     def is_struck(self, name):
-        at_s = self.lost_gpu_s if self.fates[name] == NO_GPU else self.fated_s[name]
-        return self.fates[name] != GOES_ON and self.now_s >= at_s
+        fate = self.fates[name]
+        at_s = self.lost_gpu_s if fate == NO_GPU else self.fated_s[name]
+        return fate != GOES_ON and self.now_s >= at_s and not (self.mended and fate in {NO_GPU, FINDS_NO_GPU})
 
     def strike(self, name):
+        if not self.is_struck(name):
+            return
         for worker in self.alive(name):
             self.end(worker.token, Ending(code=STRUCK[self.fates[name]], last_lines=("ImportError: x",)))
 
@@ -185,6 +190,9 @@ class Meter(World):
             self.arrive(each, WhenDoneEnded(0.0))
 
     def reboot(self, down_s=60.0):
+        lost = any(self.is_struck(name) and fate in {NO_GPU, FINDS_NO_GPU} for name, fate in self.fates.items())
+        if lost and self.fated.share("mended", self.boot) < 0.3:
+            self.mended, self.gpus = True, gpus(gpu(free_mb=70_000))
         self.on_s += self.now_s - self.up_s
         self.up_s = self.now_s + down_s
         self.ran_for, self.waiting_for_it = None, []
