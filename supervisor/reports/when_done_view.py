@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from supervisor.formats import UNKNOWN, duration, usd, when
 from supervisor.model.memory import Memory
@@ -13,6 +13,7 @@ from supervisor.policy.upkeep import when_done as rule
 from supervisor.policy.upkeep.when_done import Outlook
 
 Json = dict[str, Any]
+_PATIENCE_S: Final = 300.0  # programs that wait for a restart trained just now
 
 
 def when_done_view(state: State, settings: Settings | None, memory: Memory, *, now_s: float, wall_s: float) -> Json | None:
@@ -56,9 +57,12 @@ def costs_for_nothing(state: State, settings: Settings | None, end: Json | None,
     price = None if settings is None else settings.cost.usd_per_hour
     trainings = [each for each in state.programs.values() if not each.service]
     work = set() if settings is None else set(outlooks(state, settings).values())
-    if price is None or not trainings or Outlook.OPEN in work:
+    since_wall_s = max((each.since_wall_s for each in trainings), default=wall_s)
+    waits = Outlook.OPEN in work
+    trains = waits and (any(each.attempt for each in trainings) or wall_s - since_wall_s < _PATIENCE_S)
+    if price is None or not trainings or trains:
         return [line] if line else []
-    since_wall_s = max(each.since_wall_s for each in trainings)
     since = when(since_wall_s, wall_s)[:-3] or UNKNOWN  # without seconds
-    what = "all done" if work == {Outlook.DONE} else "nothing can go on" if work else "every program is stopped"
+    what = "nothing trains" if waits else "nothing can go on" if work else "every program is stopped"
+    what = "all done" if work == {Outlook.DONE} else what
     return [f"{what} since {since}; the box costs {usd(price)} an hour{f'; {line}' if line else ''}"]

@@ -665,6 +665,10 @@ def test_a_box_without_work_says_since_when_it_costs_money(monkeypatch):
     core = running(rules=WhenDoneSettings())
     core.ask("stop", "Pong", "Qbert")
     assert needs(done(core), PRICE) == ["every program is stopped since 09:00; the box costs $1.20 an hour"]
+    waiting = running("Pong", rules=WhenDoneSettings(), restart=RestartSettings(window_deaths=1))
+    waiting.ended("Pong", code=1)
+    assert needs(waiting, PRICE) == [], "it trained just now"
+    assert needs(waiting.later(300.0), PRICE) == ["nothing trains since 09:00; the box costs $1.20 an hour"]
     stuck = running(rules=WhenDoneSettings())
     stuck.ended("Pong", code=78)
     stuck.ended("Qbert", code=0)

@@ -105,6 +105,7 @@ def test_a_real_night_ends_once_in_time_and_with_all_saved(box: Box, tmp_path: P
     cause, after_s, copies = config(box, here, dice)
     box.start()
     killed_at, word = dice.choice(["", "", "begin", "leave", "run"]), dice.choice(["", "", "delay", "cancel", "now"])
+    again = False
     until(lambda: steps(box, "begin"), 90, "the end", box.tail)
     if word == "delay":
         box.ctl("when-done", "delay", "6s")
@@ -115,16 +116,16 @@ def test_a_real_night_ends_once_in_time_and_with_all_saved(box: Box, tmp_path: P
     if killed_at:
         until(lambda: steps(box, killed_at), 120, killed_at, box.tail)
         box.kill_daemon()
+        again = bool(steps(box, "run"))  # it cannot know how the command ended
         box.start()
     until(lambda: (here / "ran").exists() and "end" in (here / "ran").read_text(), 150, "the command", box.tail)
-    again = killed_at == "run"
     until(lambda: steps(box, "ended") or again, 60, "its result", box.tail)
     ran = (here / "ran").read_text().split()
     assert ran.count("begin") == 1 or again, "once"
     assert "double" not in ran
     assert (here / "alive").read_text() == "", "no program runs any more"
     if cause == "budget":
-        assert (here / "saved").read_text().split() == [f"{(here / 'work' / 'last').read_text()}.json"]
+        assert f"{(here / 'work' / 'last').read_text()}.json" in (here / "saved").read_text().split()
     begun, run = steps(box, "begin")[-1], steps(box, "run")[-1]
     waits_s = 0.0 if steps(box, "now") else max(after_s, 6.0 if steps(box, "delay") else 0.0)
     assert killed_at or word == "now" or run["at_s"] - steps(box, "begin")[0]["at_s"] >= after_s

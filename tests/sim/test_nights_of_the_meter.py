@@ -4,7 +4,7 @@ import os
 
 from meter import night
 
-FIRST, NIGHTS = int(os.environ.get("METER_FIRST", "1")), int(os.environ.get("METER_NIGHTS", "12"))
+FIRST, NIGHTS = int(os.environ.get("METER_FIRST", "1")), int(os.environ.get("METER_NIGHTS", "8"))
 
 
 def test_the_command_never_runs_too_early_nor_twice_and_always_in_the_end():

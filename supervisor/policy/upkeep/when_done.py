@@ -61,7 +61,7 @@ class WhenDoneSettings(Record):
         unset="none: this box is not stopped", form='a list such as ["vastai", "stop", "instance", "1234"]',
     )  # fmt: skip
     when: tuple[str, ...] = key(
-        (DONE,), "`done`: every program is DONE; `stuck`: none can go on; `budget`: a limit of [cost] is reached",
+        (DONE,), "`done`: every program is DONE or given up; `stuck`: none can go on; `budget`: a limit of [cost]",
         choices=CAUSES, form='a list such as ["done"]',
     )  # fmt: skip
     after_s: float = key(600.0, "time between an end and the first step towards the command", low=0)
