@@ -235,7 +235,8 @@ _ROWS: Final = (
     _Row(facts.WhenDoneStep, alarm.DONE, INFO, lambda _, fact: fact.step == Step.REPORT),
     _Row(
         facts.WhenDoneStep, alarm.DONE, WARNING,
-        lambda _, fact: fact.step == Step.BEGIN and (fact.cause != DONE or fact.error),
+        lambda context, fact: fact.step == Step.BEGIN
+        and (fact.error or fact.cause not in {DONE, context.before.when_done.announced}),
     ),
     _Row(
         facts.WhenDoneStep, "meter", CRITICAL,

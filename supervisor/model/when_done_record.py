@@ -33,7 +33,7 @@ def recorded(record: EndRecord, stamped: Stamped, fact: RecordedFact) -> EndReco
 
 def _stepped(record: EndRecord, at_s: float, fact: facts.WhenDoneStep) -> EndRecord:
     changes: dict[str, dict[str, Any]] = {
-        Step.BEGIN: {"cause": fact.cause, "since_s": at_s},
+        Step.BEGIN: {"cause": fact.cause, "since_s": at_s, "announced": fact.cause},
         rule.NOW: {"cancelled": False, "now": True, "not_before_s": None, "waived": record.refused != ""},
         Step.LEAVE: {"left_s": at_s},
         Step.REFUSE: {"refused": fact.error},
@@ -54,7 +54,7 @@ def _stepped(record: EndRecord, at_s: float, fact: facts.WhenDoneStep) -> EndRec
 
 def _anew(record: EndRecord) -> EndRecord:
     """The record of the same end before its first step."""
-    kept = ("not_before_s", "cancelled", "failures", "failed_s", "error", "off_s")
+    kept = ("announced", "not_before_s", "cancelled", "failures", "failed_s", "error", "off_s")
     return EndRecord(**{name: getattr(record, name) for name in kept})
 
 

@@ -229,8 +229,9 @@ def test_after_a_start_the_end_waits_for_the_first_look_at_the_gpus():
     core = without_gpu(when=(STUCK,))
     core.begin(core.survivor("board", Survival.ALIVE))
     assert steps(core) == ["begin", "leave"]
-    core.later(1.0).see(NO_GPU)
+    again = core.later(1.0).see(NO_GPU)
     assert steps(core) == ["begin", "leave"] * 2
+    assert of(again, commands.WriteAlert) == [], "it was reported before the restart"
     core = running("Pong", rules=replace(RULES, after_s=0.0))
     core.look(Pong=None)
     core.settings = replace(core.settings, when_done=replace(RULES, when=(STUCK,), after_s=60.0))

@@ -83,6 +83,7 @@ class EndRecord(Record):
 
     cause: str = ""  # empty: there is no end
     since_s: float = 0.0
+    announced: str = ""  # the cause whose beginning was an alert: a restart does not repeat it
     not_before_s: float | None = None  # the operator's delay ...
     cancelled: bool = False
     now: bool = False  # ... and wish not to wait ...
