@@ -582,6 +582,8 @@ def test_delay_counts_before_and_during_an_end_and_ends_with_now():
     assert stops(core.last) == [("stop-me", "1")]
     ran(core, "it ended with status 1")
     assert core.wake_at_s == core.now_s + 60.0, "the delay from before `now` has no effect"
+    core.begin()
+    assert core.wake_at_s == core.now_s + 600.0, "nor has it after a restart"
 
 
 def test_delay_after_cancel_or_now_begins_the_steps_anew():
