@@ -328,7 +328,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
         exposure_s=program.exposure_s + ran_s, ended_at_s=program.ended_at_s if attempt.pid is None else ended_at_s,
         asked_at_s=None if attempt.stop is None else attempt.stop.asked_at_s,
-        killed_at_s=None if attempt.stop is None else attempt.stop.killed_at_s,
+        exit_signal=fact.signal,
         steps=program.steps if fact.steps is None else fact.steps, steps_exact=exact,
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
         early_ends=program.early_ends + 1 if fact.early else 0,

@@ -157,9 +157,9 @@ class Program:
     why: str = ""
     exit_cause: str = ""
     exit_code: int | None = None
+    exit_signal: int | None = None
     exit_wall_s: float | None = None
     asked_at_s: float | None = None  # when the newest ended attempt had been asked to leave; None: it was not asked
-    killed_at_s: float | None = None  # when it was killed after that request, as it had not left in time
     ended_at_s: float | None = None  # when the newest attempt ended, which may be before the daemon noticed
     spawn_error: str = ""
     spawn_failures: int = 0  # in a row

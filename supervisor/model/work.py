@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Final
 
 from supervisor import wall_clock
@@ -59,8 +60,8 @@ def unsaved(program: Program, spec: ProgramSpec | None, since_s: float) -> str:
         return ""
     if program.steps is not None and program.steps <= (program.ckpt_step or 0):
         return ""
-    if program.killed_at_s is not None:
-        return f"killed {span(program.killed_at_s - asked_s)} after the request to save and exit"
+    if program.exit_signal == signal.SIGKILL:
+        return f"killed {span((program.ended_at_s or asked_s) - asked_s)} after the request to save and exit"
     contract = spec is not None and spec.progress is Progress.BEAT and program.exit_code is not None
     return f"it exited with code {program.exit_code}" if contract and program.exit_code not in SAVED else ""
 

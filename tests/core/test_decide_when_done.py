@@ -359,7 +359,7 @@ def test_a_spent_budget_lets_all_programs_save_and_exit_and_none_starts_until_it
     assert of(core.ask("start", "Pong"), commands.Reply)[0].results == (
         ("Pong", 30, "cannot start: this box is about to be stopped; `supervisorctl when-done cancel` keeps it"),
     )
-    core.ended("Qbert", signal=9)
+    core.ended("Qbert", signal=15)
     assert stops(core.last) == [("stop-me", "1")]
     ran(core, "it ended with status 1")
     loaded = core.load(replace(core.settings, cost=replace(cost, budget_usd=50.0)))
