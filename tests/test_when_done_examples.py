@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import ssl
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -169,7 +170,7 @@ def run(service, certificate, tmp_path):
 
 def test_each_example_is_expected_here() -> None:
     examples = {each.name for each in EXAMPLES.iterdir() if os.access(each, os.X_OK)}
-    assert examples == {name for name, *_ in ENDS} | {"aws", "slurm", "poweroff"}
+    assert examples == {name for name, *_ in ENDS} | {"aws", "kubernetes", "slurm", "poweroff"}
 
 
 @pytest.mark.parametrize("example", ENDS, ids=" ".join)
@@ -268,3 +269,46 @@ def test_the_client_of_aws_stops_the_instance_and_a_refusal_is_a_failure(clients
     status, said = run([EXAMPLES / "aws"], **more)
     assert (status, KEY in said, "s3cret" in said) == (1, False, False)
     assert {(body["Action"], body["InstanceId.1"]) for _, body in service.asked} == {("StopInstances", "i-1")}
+
+
+class Api(BaseHTTPRequestHandler):
+    """Kubernetes' API server, which allows one request."""
+
+    def do_PATCH(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        allowed = self.headers["Authorization"] == "Bearer secret"
+        self.server.asked.append((self.path, self.headers["Content-Type"], body))  # type: ignore[attr-defined]
+        self.send_response(200 if allowed else 403)
+        self.end_headers()
+        self.wfile.write(b"{}" if allowed else b"extralife may not patch statefulsets/scale")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed: apt-get install openssl")
+def test_a_pod_scales_its_own_stateful_set_to_0(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "ca.crt", tmp_path / "key"
+    subject = ["-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    (tmp_path / "namespace").write_text("team-a")
+    with HTTPServer(("127.0.0.1", 0), Api) as api:
+        api.socket, api.asked = context.wrap_socket(api.socket, server_side=True), []  # type: ignore[attr-defined]
+        threading.Thread(target=api.serve_forever, daemon=True).start()
+        env = {"PATH": os.environ["PATH"], "EXTRALIFE_SERVICE_ACCOUNT": str(tmp_path), "HOSTNAME": "extralife-0"}
+        env |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.server_port)}
+
+        def said(**more: str) -> tuple[int, str]:
+            done = subprocess.run(
+                [EXAMPLES / "kubernetes"], env=env | more, capture_output=True, text=True, timeout=60, check=False
+            )
+            return done.returncode, (done.stdout + done.stderr).strip()
+
+        assert said()[0] == 1, "there is no token"
+        (tmp_path / "token").write_text("old")
+        assert said() == (1, "the API answers 403: extralife may not patch statefulsets/scale")
+        (tmp_path / "token").write_text("secret\n")
+        assert said() == (0, "StatefulSet extralife is scaled to 0")
+        assert said(HOSTNAME="box")[1].endswith("is no pod of a StatefulSet, so it is not known what to scale")
+        api.shutdown()
+    path = "/apis/apps/v1/namespaces/team-a/statefulsets/extralife/scale"
+    assert api.asked[-1] == (path, "application/merge-patch+json", {"spec": {"replicas": 0}})  # type: ignore[attr-defined]

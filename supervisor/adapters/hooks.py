@@ -1,4 +1,4 @@
-"""Runs a command of the operator within a time limit: its exit status and its output, and nothing of it stays behind.
+"""Runs a command of the operator within a time limit: its exit status and its output. Usually nothing of it stays behind.
 
 The command is the leader of a process group, which is killed as one. It stays in the daemon's session, unless it is another
 user's: the daemon takes children in other sessions for orphans of workers. Nothing here needs room on a disk.
@@ -89,12 +89,13 @@ def _secrets(argv: Sequence[str], env: Mapping[str, str]) -> set[str]:
 
 def run(
     argv: Sequence[str], timeout_s: float, *, env: Mapping[str, str] | None = None, data: str = "", cwd: str = "/",
-    stop_fd: int | None = None, errors: bool = True, user: str = "",
+    stop_fd: int | None = None, errors: bool = True, output_fd: int | None = None, user: str = "",
 ) -> tuple[int | None, str]:  # fmt: skip
     """(exit status, output); the status is None if it was killed: too late, or `stop_fd` became readable.
 
-    `errors`: the output includes standard error. `user`: whose command it is. Raises OSError if it cannot be started, and
-    NotKilled.
+    `errors`: the output includes standard error. `output_fd`: a file for the output in place of a pipe. Then the command
+    does not notice the end of this process, and what it leaves in the background at its own end goes on.
+    `user`: whose command it is. Raises OSError if it cannot be started, and NotKilled.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(as_user.as_daemon())  # to kill it, too
@@ -108,14 +109,19 @@ def run(
             cwd = f"/proc/self/fd/{directory}"
             whose["start_new_session"] = True  # it could type into the terminal of the daemon's session
         process = subprocess.Popen(
-            argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
-            env=environ() if env is None else dict(env), cwd=cwd, **(whose or {"process_group": 0}),
+            argv, stdin=stdin, stdout=subprocess.PIPE if output_fd is None else output_fd,
+            stderr=subprocess.STDOUT if errors else subprocess.DEVNULL, env=environ() if env is None else dict(env), cwd=cwd,
+            **(whose or {"process_group": 0}),
         )  # fmt: skip
+        ended = False
         try:
             output, ended = _read(process, time.monotonic() + timeout_s, stop_fd)
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # before it is reaped: until then, nothing else gets its process id
+            if output_fd is None or not ended:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(
+                        process.pid, signal.SIGKILL
+                    )  # before it is reaped: until then, nothing else gets its process id
             if process.stdout is not None:
                 process.stdout.close()
             try:
@@ -123,6 +129,9 @@ def run(
             except subprocess.TimeoutExpired:
                 why = f"it did not end within {span(timeout_s)}, and process {process.pid} runs on after SIGKILL"
                 raise NotKilled(errno.EPERM, why) from None
+    if output_fd is not None:
+        most = max(0, os.fstat(output_fd).st_size - 2 * _HALF_BYTES)
+        output = os.pread(output_fd, 2 * _HALF_BYTES, most)
     return (code if ended else None), output.decode("utf-8", "replace")
 
 
@@ -131,8 +140,9 @@ def _read(process: subprocess.Popen[bytes], until_s: float, stop_fd: int | None)
     output, poller, pidfd = b"", select.poll(), procfs.pidfd(process.pid)
     try:
         out = process.stdout.fileno() if process.stdout is not None else -1
-        for fd in (pidfd, out, *([] if stop_fd is None else [stop_fd])):
-            poller.register(fd, select.POLLIN)
+        for fd in (pidfd, out, -1 if stop_fd is None else stop_fd):
+            if fd >= 0:
+                poller.register(fd, select.POLLIN)
         while (left_s := until_s - time.monotonic()) > 0:
             ready = {fd for fd, _ in poller.poll(left_s * 1000.0)}
             if stop_fd in ready:

@@ -96,6 +96,7 @@ def _checked(
     has_builtin = any(isinstance(table, dict) and "command" not in table for table in tables.values())
     rl = rl_overrides(validation, *from_environment(environ)) if has_builtin else {}
     overrides = _overrides(validation, environ, flags, rl)
+    validation.environ = environ
     made = {name: _section(validation, name, overrides) for name in SECTIONS}
     for name, module in _MODULES.items():
         made[name] = module.complete(validation, made[name], made)

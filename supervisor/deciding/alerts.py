@@ -27,7 +27,7 @@ from supervisor.policy.upkeep import alarm
 from supervisor.policy.upkeep import alerting as rule
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.calendars import is_due
-from supervisor.policy.upkeep.when_done import DONE, Step
+from supervisor.policy.upkeep.when_done import DONE, Step, reminds
 from supervisor.policy.worker import service_health
 from supervisor.policy.worker.health import NO_LOSS
 from supervisor.policy.worker.intervention import STILL, may_repeat
@@ -269,10 +269,13 @@ _ROWS: Final = (
     _Row(facts.WhenDoneStep, alarm.DONE, INFO, lambda _, fact: fact.step == Step.REPORT),
     _Row(
         facts.WhenDoneStep, alarm.DONE, WARNING,
-        lambda _, fact: fact.step == Step.BEGIN and (fact.cause != DONE or fact.error),
+        lambda context, fact: fact.step == Step.BEGIN
+        and (fact.error or fact.cause not in {DONE, context.before.when_done.announced}),
     ),
     _Row(
-        facts.WhenDoneStep, "meter", CRITICAL, lambda _, fact: fact.step not in {Step.REPORT, Step.BEGIN} and fact.error
+        facts.WhenDoneStep, "meter", CRITICAL,
+        lambda context, fact: fact.error and fact.step not in {Step.REPORT, Step.BEGIN}
+        and (fact.step != Step.ENDED or reminds(context.state.when_done.failures)),
     ),
 )  # fmt: skip
 _BY_FACT: Final = {row.of: [each for each in _ROWS if each.of is row.of] for row in _ROWS}

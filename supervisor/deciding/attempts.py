@@ -56,7 +56,7 @@ def fill_slots(context: DecisionContext, *, staggered: bool = True) -> None:
     processes = sum(1 for program in trainings if program.phase in HAS_PROCESS)
     kept = sum(map(_keeps_slot_in_backoff, trainings))
     # An interrupted program keeps its slot while a rollback replaces its checkpoints.
-    kept += sum(each.phase is Phase.QUEUED and each.interrupted and _is_held(context, each) for each in trainings)
+    kept += sum(each.phase is Phase.QUEUED and each.interrupted and context.is_held(each.name) for each in trainings)
     ready = [(program, spec) for program in programs if (spec := _to_start(context, program)) is not None]
     waiting: dict[int | None, str] = {}  # by GPU: the first program that waits for its memory; later ones wait behind it
     for program, spec in sorted(
@@ -152,14 +152,10 @@ def _keeps_slot_in_backoff(program: Program) -> bool:
     return program.retry_at_s - program.since_s <= _HOLDS_SLOT_S
 
 
-def _is_held(context: DecisionContext, program: Program) -> bool:
-    return any(held.programs is None or program.name in held.programs for held in context.memory.held)
-
-
 def _to_start(context: DecisionContext, program: Program) -> ProgramSpec | None:
     """The spec of a program that may start now (queued, waiting for memory, or due), else None."""
     due = program.retry_at_s is not None and program.retry_at_s <= context.now_s
-    due = (due or program.phase in {Phase.QUEUED, Phase.GATED}) and not _is_held(context, program)
+    due = (due or program.phase in {Phase.QUEUED, Phase.GATED}) and not context.is_held(program.name)
     return context.settings.program(program.name) if due and program.wanted else None
 
 
@@ -169,11 +165,14 @@ def _priority(context: DecisionContext, program: Program) -> int:
     return _LEAST_IMPORTANT if spec is None else spec.priority
 
 
+_WAITED = {lost_gpu.BY_BOX: "its GPU is back", lost_gpu.BY_WORKER: "its worker looks for its GPU again"}
+
+
 def _spawn(context: DecisionContext, program: Program, spec: ProgramSpec, verdict: Verdict) -> None:
     number = program.attempts + 1
     why = program.why if program.phase is Phase.BACKOFF else f"a slot of level {context.settings.level.name} is free"
     if program.phase is Phase.GATED:
-        free = "its GPU is back" if program.gpu_lost else "it waits no longer for GPU memory"
+        free = _WAITED.get(program.gpu_lost, "it waits no longer for GPU memory")
         free = free if verdict.free_bytes is None else "the GPU memory that it needs is free"
         why = verdict.why or f"{free}, after {span(context.now_s - program.since_s)}"
     lowered = program.batch_size(context.settings.level.name)
@@ -275,14 +274,14 @@ def send_away(
     context: DecisionContext, reason: str, why: str, *, by: str = "extralife", names: Collection[str] | None = None,
     grace_s: Callable[[str], float | None] = lambda _: None,
 ) -> None:  # fmt: skip
-    """Ask running programs (None: all) to save and exit, and keep the others from starting."""
-    for name in sorted(context.state.programs if names is None else context.state.programs.keys() & set(names)):
-        program = context.state.programs[name]
-        if program.attempt is not None:
-            if program.attempt.stop is None:
-                stop(context, program, program.attempt, reason=reason, by=by, why=why, grace_s=grace_s(name))
-        elif program.phase in {Phase.BACKOFF, Phase.GATED}:
-            context.record(facts.Requeued(why, name))
+    """Ask running programs (None: all) to save and exit. `held` of the same feature keeps the others from starting.
+
+    Those that wait keep what they wait for: without it a lost GPU or a slow retry would look like work.
+    """
+    for name in sorted(context.state.live if names is None else context.state.live.keys() & set(names)):
+        program, attempt = context.present(name)
+        if attempt.stop is None:
+            stop(context, program, attempt, reason=reason, by=by, why=why, grace_s=grace_s(name))
 
 
 # --- the end -------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ thread can be repeated without harm (`adapters/copies/store.py`).
 
 from __future__ import annotations
 
+from typing import Final
+
 from supervisor.deciding.attempts import send_away
 from supervisor.deciding.context import DecisionContext, Feature
 from supervisor.model import commands, facts
@@ -120,6 +122,9 @@ def on_checked(context: DecisionContext, item: BackupChecked) -> None:
     context.record(facts.RollbackBegun(message, rollback.backup, programs))
 
 
+_WAIT_FOR_IT: Final = (Phase.BACKOFF, Phase.DONE, Phase.FATAL, Phase.EXITED)
+
+
 def on_restored(context: DecisionContext, item: BackupRestored) -> None:
     """The rollback has ended: its programs may start again, also those that were DONE or FATAL and were rolled back."""
     rollback = _present(context, item.kept_as)
@@ -138,7 +143,7 @@ def on_restored(context: DecisionContext, item: BackupRestored) -> None:
         context.record(facts.RolledBackTo(why, rollback.backup, item.steps, item.kept_as if item.kept else ""))
     for name in sorted(item.steps):
         program = context.state.programs.get(name)
-        if program is not None and program.phase in {Phase.DONE, Phase.FATAL, Phase.EXITED} and program.wanted:
+        if program is not None and program.wanted and program.phase in _WAIT_FOR_IT:
             context.record(facts.Requeued(f"resumes from backup {rollback.backup}", name))
 
 

@@ -111,6 +111,9 @@ class DecisionContext:
             raise AssertionError(f"{name} has no attempt")
         return program, program.attempt
 
+    def is_held(self, name: str) -> bool:
+        return any(held.programs is None or name in held.programs for held in self.memory.held)
+
     def answer_waiting(self, name: str, code: int = SUCCESS, text: str | None = None) -> None:
         """Answer requests that wait for this program to stop. Each is answered once it waits for no other program.
 
@@ -140,9 +143,8 @@ class DecisionContext:
     def decision(self) -> Decision:
         # The deadlines without an input of their own: a restart, a kill, the end of a pin, what `wake` asked for.
         due = [*self._wake_at_s, *(held.until_s for held in self.memory.held if held.until_s is not None)]
-        waits = self.state.stopping or any(held.programs is None for held in self.memory.held)
         for program in self.state.programs.values():
-            if program.retry_at_s is not None and not waits:
+            if program.retry_at_s is not None and not self.state.stopping and not self.is_held(program.name):
                 due.append(program.retry_at_s)
             if program.attempt is not None and program.attempt.stop is not None and not program.attempt.stop.not_ended:
                 due.append(max(kill_due_s(program.attempt.stop), self.memory.blind_until_s or 0.0))

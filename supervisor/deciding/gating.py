@@ -30,7 +30,20 @@ def waits_for_gpu(context: DecisionContext, program: Program, spec: ProgramSpec)
             context.record(facts.Gated(why, program.name, gpu_of(context, spec), 0, None, lost_gpu.BY_BOX))
         if why:
             return True
-    return program.gpu_lost == lost_gpu.BY_WORKER and context.now_s - program.since_s < lost_gpu.RETRY_S
+    found = program.waits_for_gpu and program.gpu_lost == lost_gpu.BY_WORKER
+    return found and context.now_s - program.since_s < lost_gpu.RETRY_S
+
+
+def knows_gpus(context: DecisionContext) -> bool:
+    return _gpus(context) is not None
+
+
+def gpu_is_back(context: DecisionContext, program: Program) -> bool:
+    """Whether the box shows the GPU again for which the program waits. What its worker found, only a start can show."""
+    spec, gpus = context.settings.program(program.name), context.memory.gpus
+    if spec is None or gpus is None or program.gpu_lost != lost_gpu.BY_BOX:
+        return False
+    return not lost_gpu.lost(_claim(context, program, spec), gpus, most_gpus=context.state.gpus.most)
 
 
 def when_no_gpu(context: DecisionContext, program: Program, spec: ProgramSpec) -> str:

@@ -11,22 +11,23 @@ from typing import Final
 from supervisor.deciding import offsite
 from supervisor.deciding.attempts import send_away
 from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.deciding.gating import gpu_is_back, knows_gpus
 from supervisor.formats import span, usd
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, Verb, WhenDoneEnded
 from supervisor.model.memory import Held
-from supervisor.model.work import limit, outlooks, reason
+from supervisor.model.work import limit, outlooks, reason, saves, unsaved
 from supervisor.policy.upkeep import cost
 from supervisor.policy.upkeep import offsite as copies
 from supervisor.policy.upkeep import when_done as rule
 from supervisor.policy.upkeep.alarm import DONE as REPORT
-from supervisor.policy.upkeep.when_done import Seen, Step
+from supervisor.policy.upkeep.when_done import Outlook, Seen, Step
 from supervisor.records import replace
 
 _MOST_OUTPUT: Final = 2000
 _LEAVES: Final = "this box is about to be stopped"
-_OVERRULE: Final = "the copy is tried again, and `supervisorctl when-done now` stops the box without it"
+_OVERRULE: Final = "`supervisorctl when-done now` stops the box all the same"
 _ANSWERS: Final = {
     rule.CANCEL: "this box is not stopped until there is new work",
     rule.DELAY: "this box is not stopped",
@@ -62,6 +63,8 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
     else:
         code, answer = SUCCESS, _ANSWERS[do] + (f" for {span(item.for_s)}" if item.for_s else "")
         until_s = None if item.for_s is None else context.now_s + item.for_s
+        if record.succeeded_s is not None and do != rule.NOW:
+            answer += "; but its command has succeeded already, so it may end all the same"
         context.record(facts.WhenDoneStep(f"{item.by}: {answer}", do, until_s=until_s))
     context.command(commands.Reply(item.request_id, ((do, code, answer),)))
 
@@ -80,6 +83,8 @@ def pursue(context: DecisionContext) -> None:
     rules = context.settings.when_done
     if context.state.stopping or context.memory.ended or not (rules.command or context.state.when_done.begun):
         return
+    if not knows_gpus(context) and any(each.gpu_lost for each in context.state.programs.values()):
+        return  # for seconds after a start: the GPU may be back
     while True:
         seen = _seen(context)
         step, until_s = rule.next_step(rules, context.state.when_done, seen, context.now_s)
@@ -91,22 +96,52 @@ def pursue(context: DecisionContext) -> None:
     if until_s is not None:
         context.wake(until_s)
     if context.state.when_done.keeps_down:
-        send_away(context, "when_done", _LEAVES)
+        send_away(context, "when_done", _LEAVES, grace_s=lambda name: _grace_s(context, name))
+
+
+def _grace_s(context: DecisionContext, name: str) -> float | None:
+    """The time for a training's save. Only a budget ends one that trains, and nobody hurries then."""
+    spec = context.settings.program(name)
+    patient = context.state.when_done.cause == rule.BUDGET and spec is not None and not spec.service
+    return max(rule.SAVE_S, spec.stop_grace_s) if patient and spec is not None else None
+
+
+def _causes(context: DecisionContext) -> tuple[str, ...]:
+    """The causes that hold now. A program whose GPU is back is work, also while nothing may start."""
+    state, settings = context.state, context.settings
+    if any(brings(context) for brings in context.hooks("brings_work")):
+        return ()
+    over_budget = limit(state, settings, now_s=context.now_s, wall_s=context.wall_s) != ""
+    work = outlooks(state, settings)
+    back = {name: Outlook.OPEN for name in work if gpu_is_back(context, state.programs[name])}
+    return rule.causes_of(settings.when_done, (work | back).values(), over_budget=over_budget)
 
 
 def _seen(context: DecisionContext) -> Seen:
     state, settings, host = context.state, context.settings, context.memory.host
-    over_budget = limit(state, settings, now_s=context.now_s, wall_s=context.wall_s) != ""
-    cause = rule.cause_of(settings.when_done, outlooks(state, settings).values(), over_budget=over_budget)
     asked, own = state.offsite.asked, state.offsite.asked == copies.DONE and state.when_done.asked_s is not None
     error = state.offsite.error if own and state.offsite.failures else ""
     sent = [waits(context, REPORT) for waits in context.hooks("waits_for_targets")]
     owed = any(waits or state.when_done.reported_s == context.now_s for waits in sent if waits is not None)
+    if settings.offsite.on and state.when_done.copied_s is None:
+        lacks = error if state.offsite.fence is None else offsite.fenced(context)
+        lacks = f"no copy off the box is verified: {lacks}; it is tried again" if lacks else ""
+    else:
+        lacks = _unsaved(context)
     return Seen(
-        "" if any(brings(context) for brings in context.hooks("brings_work")) else cause,
-        bool(state.live), bool(host and host.logged_in), settings.offsite.on, own or asked in copies.URGENT,
-        error if state.offsite.fence is None else offsite.fenced(context), owed,
+        _causes(context), bool(state.live), bool(host and host.logged_in), settings.offsite.on,
+        own or asked in copies.URGENT, lacks, owed,
     )  # fmt: skip
+
+
+def _unsaved(context: DecisionContext) -> str:
+    """The programs whose newest work is lost with their attempt, as a clause; empty: none."""
+    since_s = context.state.when_done.left_s
+    found = [] if since_s is None else [
+        f"{name} is not saved: {why}" for name, program in sorted(context.state.programs.items())
+        if not program.service and (why := unsaved(program, context.settings.program(name), since_s))
+    ]  # fmt: skip
+    return "; ".join(found)
 
 
 def _name(context: DecisionContext) -> str:
@@ -116,20 +151,29 @@ def _name(context: DecisionContext) -> str:
 def _fact(context: DecisionContext, step: Step, seen: Seen) -> facts.Fact:
     if step is Step.COPY:
         return facts.OffsiteAsked("a copy is made and verified before this box is stopped", copies.DONE)
-    name, error = _name(context), {Step.BEGIN: context.state.when_done.error, Step.REFUSE: seen.copy_error}.get(step, "")
-    because = reason(context.state, context.settings, seen.cause, now_s=context.now_s, wall_s=context.wall_s)
+    name, error = _name(context), {Step.BEGIN: context.state.when_done.error, Step.REFUSE: seen.lacks}.get(step, "")
+    cause = context.state.when_done.cause or next(iter(seen.causes), "")
+    because = reason(context.state, context.settings, cause, now_s=context.now_s, wall_s=context.wall_s)
     if step is Step.ENDED:
-        error = f"this box is still there {span(context.settings.when_done.timeout_s)} after its success"
+        since_s = context.state.when_done.succeeded_s
+        error = f"this box is still there {span(context.now_s - (since_s or 0.0))} after its success"
     why = {
         Step.BEGIN: _begun(context, because),
-        Step.CALL_OFF: "this box is not stopped: a program is wanted again, or a limit was raised",
-        Step.LEAVE: "every program saves and exits before this box is stopped",
-        Step.REFUSE: f"this box is NOT stopped, as no copy off the box is verified: {error}; {_OVERRULE}",
+        Step.CALL_OFF: "this box is not stopped: a program can go on again, or a limit was raised",
+        Step.LEAVE: f"every program saves and exits before this box is stopped{_patience(context, cause)}",
+        Step.REFUSE: f"this box is NOT stopped, as {error}; {_OVERRULE}",
         Step.REPORT: _report(context, because),
         Step.RUN: f"{name} is run to stop this box",
         Step.ENDED: f"{name} did not stop this box: {error}",
     }[step]
-    return facts.WhenDoneStep(why, step.value, seen.cause, error=error)
+    return facts.WhenDoneStep(why, step.value, cause, error=error)
+
+
+def _patience(context: DecisionContext, cause: str) -> str:
+    if cause != rule.BUDGET or not context.state.live:
+        return ""
+    price = cost.usd_of(rule.SAVE_S / 3600.0, context.settings.cost.usd_per_hour)
+    return f"; a save may take {span(rule.SAVE_S)}" + ("" if price is None else f", which costs at most {usd(price)}")
 
 
 def _begun(context: DecisionContext, because: str) -> str:
@@ -146,8 +190,9 @@ def _report(context: DecisionContext, because: str) -> str:
     spent = cost.usd_of(paid_s / 3600.0, context.settings.cost.usd_per_hour)
     so_far = span(paid_s) if spent is None else usd(spent)
     off_box = record.copied_s is not None and copied is not None
-    saved = f"also off the box as {copied.snapshot}" if off_box and copied else "on this box only"
-    return f"{because}; {so_far} so far; all is saved, {saved}; this box is now told to stop"
+    where = f"here and off the box as {copied.snapshot}" if off_box and copied else "on this box only"
+    kept = saves(context.state, context.settings, context.now_s)
+    return f"{because}; {so_far} so far; saved {where}: {kept}; this box is now told to stop"
 
 
 FEATURE = Feature(

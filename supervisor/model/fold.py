@@ -28,6 +28,7 @@ from supervisor.model.state import (
 )
 from supervisor.policy.box.box_identity import MACHINE
 from supervisor.policy.box.foundations import MOST_RESTARTS
+from supervisor.policy.box.lost_gpu import BY_WORKER
 from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import furthest
 from supervisor.records import replace
@@ -241,7 +242,9 @@ def _rebooted(state: State, stamped: Stamped, fact: facts.HostRebooted) -> State
     programs = {}
     for name, program in state.programs.items():
         steps = furthest(program.steps, fact.steps.get(name))  # of the last sign of life
-        programs[name] = replace(program, steps=steps, counts=advanced(program.counts, program.steps, steps))
+        lost = "" if program.gpu_lost == BY_WORKER else program.gpu_lost  # only a start can show whether it still is
+        counts = advanced(program.counts, program.steps, steps)
+        programs[name] = replace(program, steps=steps, counts=counts, gpu_lost=lost)
     return replace(
         state, levels={**state.levels, fact.level: record}, climb=climb,
         reboots=(*state.reboots, reboot)[-_REBOOTS_KEPT:], reboots_total=state.reboots_total + (fact.cause != "moved"),

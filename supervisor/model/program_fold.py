@@ -8,7 +8,8 @@ from supervisor.model import facts
 from supervisor.model.counts import counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
-from supervisor.model.state import Attempt, MemoryPeak, Program, Slowness, State, Stop
+from supervisor.model.state import Attempt, DeadEnd, MemoryPeak, Program, Slowness, State, Stop
+from supervisor.policy.box.lost_gpu import BY_WORKER
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, is_at_exit, short_ends
 from supervisor.policy.worker.intervention import (
     MOST_FRUITLESS,
@@ -77,11 +78,14 @@ def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.Program
     rotated = isinstance(fact, facts.Requeued) and fact.handed_on
     interrupted = phase is Phase.QUEUED and program.phase in HAS_PROCESS and not rotated
     keeps_slot = interrupted or phase is Phase.BACKOFF or phase in HAS_PROCESS
+    # Until an attempt that looks for the GPU itself has begun to train, its GPU is as lost as before.
+    looks = phase in {Phase.STARTING, Phase.STOPPING} or interrupted
     return replace(
         program, phase=phase, since_s=stamped.at_s, since_wall_s=stamped.wall_s, why=fact.why, attempt=attempt,
         retry_at_s=program.retry_at_s if phase is Phase.BACKOFF else None,
         slow=program.slow if phase is Phase.BACKOFF else False,
-        interrupted=interrupted, slot_since_s=program.slot_since_s if keeps_slot else None, gpu_lost="",
+        interrupted=interrupted, slot_since_s=program.slot_since_s if keeps_slot else None,
+        gpu_lost=program.gpu_lost if looks and program.gpu_lost == BY_WORKER else "",
     )  # fmt: skip
 
 
@@ -164,6 +168,7 @@ def _forgiven(program: Program) -> Program:
     return replace(
         program, streak=0, openings=0, died_after_s=None, deaths_s=(), death_resumes=(), early_ends=0,
         suspicion=program.suspicion.wrote(), interventions=helped(helped(program.interventions, ASIDE), SILENCE),
+        dead_end=None,
     )  # fmt: skip
 
 
@@ -172,6 +177,7 @@ def fresh(program: Program) -> Program:
     suspicion = program.suspicion.with_tried_back()
     return replace(
         _forgiven(replace(program, suspicion=suspicion)), batches=(), paces=(), short_ends=(), interventions=(),
+        gpu_lost=program.gpu_lost if program.phase is Phase.GATED else "",
     )  # fmt: skip
 
 
@@ -352,6 +358,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
         exposure_s=program.exposure_s + ran_s, ended_at_s=program.ended_at_s if attempt.pid is None else ended_at_s,
         asked_at_s=None if attempt.stop is None else attempt.stop.asked_at_s,
+        exit_signal=fact.signal,
         steps=program.steps if fact.steps is None else fact.steps, steps_exact=exact,
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
         early_ends=program.early_ends + 1 if fact.early else 0,
@@ -375,5 +382,12 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],
         death_resumes=(*program.death_resumes, attempt.resumed_step if fact.cause in BLAMED else None)[-MOST_DEATHS:],
         suspicion=program.suspicion.dies(fact.why, trained=fact.trained) if blamed else program.suspicion,
-        streak=program.streak + 1, failures=program.failures + 1, restarts=program.restarts + 1,
+        dead_end=_dead_end(program.dead_end, fact), streak=program.streak + 1, failures=program.failures + 1, restarts=program.restarts + 1,
     )  # fmt: skip
+
+
+def _dead_end(before: DeadEnd | None, fact: facts.Exited) -> DeadEnd:
+    status, step = fact.code if fact.signal is None else -fact.signal, fact.steps or 0
+    if before is not None and (before.cause, before.status) == (fact.cause, status) and step <= before.step:
+        return replace(before, count=before.count + 1)
+    return DeadEnd(fact.cause, status, step)

@@ -94,6 +94,15 @@ class Attempt:
         return self.save_error != "" and (self.save_failed_step is None or step >= self.save_failed_step)
 
 
+class DeadEnd(Record):
+    """The newest deaths of one kind in a row: the same cause and exit status, and none got beyond the step of the first."""
+
+    cause: str
+    status: int | None  # a negative one is a signal
+    step: int
+    count: int = 1
+
+
 class MemoryPeak(Record):
     """The largest measured memory of a program at a level, on its GPU and on the host; None: not measured."""
 
@@ -121,6 +130,7 @@ class Program:
     death_resumes: tuple[int | None, ...] = ()  # the step at which each of those attempts had resumed
     streak: int = 0  # deaths since it was last healthy
     openings: int = 0  # how often the breaker has opened in this streak
+    dead_end: DeadEnd | None = None
     died_after_s: float | None = None  # how long its last attempt lived; None: it did not die by itself
     restarts: int = 0
     steps: int | None = None  # the last known position in environment steps
@@ -142,7 +152,7 @@ class Program:
     quarantined_step: int | None = None  # its step; a resume from that step shows that it was never set aside
     rollbacks: int = 0
     gpus: tuple[int, ...] | None = None  # GPUs of its newest attempt on one, empty: not shown by NVML; None: never on one
-    gpu_lost: str = ""  # it waits for its lost GPU: who found that (`policy/box/lost_gpu.py`)
+    gpu_lost: str = ""  # it waits for its lost GPU, or looks for it again: who found that (`policy/box/lost_gpu.py`)
     needs: tuple[MemoryPeak, ...] = ()  # measured memory, by level
     batches: tuple[tuple[str, int], ...] = ()  # (level, its lowered batch there, after it ran out of memory)
     service: bool = False  # it uses no slot and is no training
@@ -154,6 +164,7 @@ class Program:
     why: str = ""
     exit_cause: str = ""
     exit_code: int | None = None
+    exit_signal: int | None = None
     exit_wall_s: float | None = None
     asked_at_s: float | None = None  # when the newest ended attempt had been asked to leave; None: it was not asked
     ended_at_s: float | None = None  # when the newest attempt ended, which may be before the daemon noticed
@@ -170,6 +181,17 @@ class Program:
     def takes_level(self) -> bool:
         """Whether it uses settings of the level. A program that uses none is no evidence about the level."""
         return self.own_digest != ""
+
+    @property
+    def waits_for_gpu(self) -> bool:
+        """Whether it waits for its lost GPU now."""
+        return self.gpu_lost != "" and self.phase is Phase.GATED
+
+    @property
+    def is_dead_end(self) -> bool:
+        """Whether even a trial start of the slow retry died as the death before it, and no later one got further."""
+        again = self.dead_end is not None and self.dead_end.count > 1
+        return again and self.openings > 1 and self.phase is not Phase.RUNNING
 
     def gap_s(self, phase: str) -> float | None:
         """The largest healthy gap seen in a phase."""

@@ -22,7 +22,7 @@ def recorded(record: EndRecord, stamped: Stamped, fact: RecordedFact) -> EndReco
             return replace(record, asked_s=stamped.at_s)
         case facts.OffsiteCopied(verified=True) if record.asked_s is not None and fact.as_of_s >= record.asked_s:
             return replace(record, copied_s=fact.as_of_s, refused="")
-        case facts.HostRebooted() if record.ordered_s is not None or record.failures:
+        case facts.HostRebooted():
             return replace(record, off_s=record.off_s + (fact.down_s or 0.0))
         case facts.DaemonStarted():  # a command that ran before has not ended this box
             lived = record.ordered_s is not None
@@ -33,9 +33,8 @@ def recorded(record: EndRecord, stamped: Stamped, fact: RecordedFact) -> EndReco
 
 def _stepped(record: EndRecord, at_s: float, fact: facts.WhenDoneStep) -> EndRecord:
     changes: dict[str, dict[str, Any]] = {
-        Step.BEGIN: {"cause": fact.cause, "since_s": at_s},
-        rule.DELAY: {"not_before_s": fact.until_s, "now": False},
-        rule.NOW: {"cancelled": False, "now": True, "waived": record.refused != ""},
+        Step.BEGIN: {"cause": fact.cause, "since_s": at_s, "announced": fact.cause},
+        rule.NOW: {"cancelled": False, "now": True, "not_before_s": None, "waived": record.refused != ""},
         Step.LEAVE: {"left_s": at_s},
         Step.REFUSE: {"refused": fact.error},
         Step.REPORT: {"reported_s": at_s},
@@ -43,8 +42,9 @@ def _stepped(record: EndRecord, at_s: float, fact: facts.WhenDoneStep) -> EndRec
     }
     if fact.step == Step.CALL_OFF:
         return EndRecord(not_before_s=record.not_before_s, off_s=record.off_s)
-    if fact.step == rule.CANCEL:
-        return replace(_anew(record), cause=record.cause, since_s=record.since_s, cancelled=True)
+    if fact.step in {rule.CANCEL, rule.DELAY}:
+        cancelled, same = fact.step == rule.CANCEL, replace(_anew(record), cause=record.cause, since_s=record.since_s)
+        return replace(same, cancelled=cancelled, not_before_s=record.not_before_s if cancelled else fact.until_s)
     if fact.step != Step.ENDED:
         return replace(record, **changes[fact.step])
     if record.ordered_s is None:  # a command of an earlier end
@@ -54,7 +54,7 @@ def _stepped(record: EndRecord, at_s: float, fact: facts.WhenDoneStep) -> EndRec
 
 def _anew(record: EndRecord) -> EndRecord:
     """The record of the same end before its first step."""
-    kept = ("not_before_s", "cancelled", "failures", "failed_s", "error", "off_s")
+    kept = ("announced", "not_before_s", "cancelled", "failures", "failed_s", "error", "off_s")
     return EndRecord(**{name: getattr(record, name) for name in kept})
 
 

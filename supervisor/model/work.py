@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Final
 
 from supervisor import wall_clock
-from supervisor.formats import few
+from supervisor.formats import few, span
 from supervisor.model.lifecycle import Phase
-from supervisor.model.settings import Settings
+from supervisor.model.settings import ProgramSpec, Progress, Settings
 from supervisor.model.state import Program, State
 from supervisor.policy.upkeep import cost
 from supervisor.policy.upkeep import when_done as rule
 from supervisor.policy.upkeep.when_done import Outlook
+from supervisor.policy.worker.diagnosis import SAVED
 
 _NAMED: Final = 5
 
@@ -22,8 +24,10 @@ def outlooks(state: State, settings: Settings) -> dict[str, Outlook]:
     def of(program: Program) -> Outlook:
         if program.phase is Phase.DONE:
             return Outlook.DONE
-        held = program.gpu_lost != "" or (fenced and program.attempt is None)
-        return Outlook.OVER if held or program.phase in {Phase.FATAL, Phase.EXITED} else Outlook.OPEN
+        if program.phase in {Phase.FATAL, Phase.EXITED}:
+            return Outlook.GIVEN_UP
+        held = program.gpu_lost != "" or program.is_dead_end or (fenced and program.attempt is None)
+        return Outlook.OVER if held else Outlook.OPEN
 
     return {name: of(each) for name, each in sorted(state.programs.items()) if each.wanted and not each.service}
 
@@ -38,6 +42,40 @@ def reason(state: State, settings: Settings, cause: str, *, now_s: float, wall_s
     """Why the work is over, as a clause."""
     if cause == rule.BUDGET:
         return limit(state, settings, now_s=now_s, wall_s=wall_s)
-    names = list(outlooks(state, settings))
-    said = names if cause == rule.DONE else [f"{name} {state.programs[name].phase}" for name in names]
-    return f"{'all is done' if cause == rule.DONE else 'nothing can go on'} ({few(said, _NAMED)})"
+    work = outlooks(state, settings)
+    done = [name for name in work if work[name] is Outlook.DONE and cause == rule.DONE]
+    others = few([f"{name} {state.programs[name].phase}" for name in work if name not in done], _NAMED)
+    if cause != rule.DONE:
+        return f"nothing can go on ({others})"
+    return f"all is done ({few(done, _NAMED)}){f', except {others}' if others else ''}"
+
+
+def unsaved(program: Program, spec: ProgramSpec | None, since_s: float) -> str:
+    """Why its newest work is not saved although it was asked to exit since then, as a clause; empty: it is, or is not known.
+
+    A script that ends at SIGTERM without a save never saves on request, so its newest checkpoint is all that there will be.
+    """
+    asked_s, kept = program.asked_at_s, program.ckpt_at_s
+    if asked_s is None or asked_s < since_s or program.attempt is not None or (kept is not None and kept >= asked_s):
+        return ""
+    if program.steps is not None and program.steps <= (program.ckpt_step or 0):
+        return ""
+    if program.exit_signal == signal.SIGKILL:
+        return f"killed {span((program.ended_at_s or asked_s) - asked_s)} after the request to save and exit"
+    contract = spec is not None and spec.progress is Progress.BEAT and program.exit_code is not None
+    return f"it exited with code {program.exit_code}" if contract and program.exit_code not in SAVED else ""
+
+
+def saves(state: State, settings: Settings, now_s: float) -> str:
+    """What is saved of each training, how old it is and, of a script, where: one clause for each program that has run."""
+    since_s = now_s if state.when_done.left_s is None else state.when_done.left_s
+    parts: list[str] = []
+    for name, program in sorted(state.programs.items()):
+        if program.service or not program.attempts:
+            continue
+        why = unsaved(program, settings.program(name), since_s)
+        age = "" if program.ckpt_at_s is None else f"{span(now_s - program.ckpt_at_s)} old"
+        step = "" if program.ckpt_step is None else f"step {program.ckpt_step:,}"
+        newest = ", ".join(each for each in (step, age, program.ckpt_path) if each) or "no known checkpoint"
+        parts.append(f"{name} NOT saved ({why}; newest: {newest})" if why else f"{name} ({newest})")
+    return ", ".join(parts) or "nothing"

@@ -545,7 +545,7 @@ class Ledger:
         standing = state.notices.standing.items()
         self.leave_at_s = {id_: each.leave_at_s for id_, each in standing if each.leave_at_s is not None}
         for name, program in state.programs.items():
-            begins = Account.HOST_DOWN if program.gpu_lost else _BEGINS[program.phase]
+            begins = Account.HOST_DOWN if program.waits_for_gpu else _BEGINS[program.phase]
             timeline = self._begin_timeline(name, stamped.at_s, begins, service=program.service)
             timeline.retry_at_s = program.retry_at_s
             timeline.mark(stamped.at_s, program.steps)

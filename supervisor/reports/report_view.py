@@ -140,7 +140,7 @@ def _needs(status: Json, sources: Sources) -> list[str]:
         for name, program in programs.items()
         if (why := _lacks_checkpoint(program))
     ]
-    lost = [program for program in programs.values() if program.gpu_lost]
+    lost = [program for program in programs.values() if program.waits_for_gpu]
     reasons = dict.fromkeys(program.why for program in lost)
     without = [f"{', '.join(each.name for each in lost if each.why == why)}: {why}" for why in reasons]
     stands = [f"{view['name']}: {view['why']}" for view in status["programs"] if _stands(programs[view["name"]].attempt)]

@@ -79,7 +79,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "slow_retry": program.slow,
         "eta_s": eta_s(sample),
         "why": _why(program, sample, now_s),
-        "trouble": "no_gpu" if program.gpu_lost else _trouble(program.attempt, sample),
+        "trouble": "no_gpu" if program.waits_for_gpu else _trouble(program.attempt, sample),
         "proc_state": sample.proc_state if sample else None,
         "num_envs": sample.num_envs if sample else None,
         "batch_size": sample.batch_size if sample else None,

@@ -14,6 +14,7 @@ from supervisor.policy.upkeep.when_done import Outlook
 
 Json = dict[str, Any]
 _CANNOT: Final = "[when_done] CANNOT STOP THIS BOX"
+_PATIENCE_S: Final = 300.0  # programs that wait for a restart trained just now
 
 
 def when_done_view(state: State, settings: Settings | None, memory: Memory, *, now_s: float, wall_s: float) -> Json | None:
@@ -48,7 +49,7 @@ def _doing(state: State, settings: Settings, memory: Memory, left_s: float) -> s
     if logged_in:
         return f"{failed}this box is stopped once nobody is logged in ({', '.join(logged_in)})"
     if record.refused:
-        return f"NOT STOPPED, no copy off the box is verified ({record.refused}); `supervisorctl when-done now` needs none"
+        return f"NOT STOPPED, as {record.refused}; `supervisorctl when-done now` stops it all the same"
     return f"this box is about to be stopped, it waits for {', '.join(sorted(state.live)) or 'the copy off the box'}"
 
 
@@ -58,9 +59,12 @@ def costs_for_nothing(state: State, settings: Settings | None, end: Json | None,
     price = None if settings is None else settings.cost.usd_per_hour
     trainings = [each for each in state.programs.values() if not each.service]
     work = set() if settings is None else set(outlooks(state, settings).values())
-    if price is None or not trainings or Outlook.OPEN in work:
+    since_wall_s = max((each.since_wall_s for each in trainings), default=wall_s)
+    waits = Outlook.OPEN in work
+    trains = waits and (any(each.attempt for each in trainings) or wall_s - since_wall_s < _PATIENCE_S)
+    if price is None or not trainings or trains:
         return [line] if line else []
-    since_wall_s = max(each.since_wall_s for each in trainings)
     since = when(since_wall_s, wall_s)[:-3] or UNKNOWN  # without seconds
-    what = "all done" if work == {Outlook.DONE} else "nothing can go on" if work else "every program is stopped"
+    what = "nothing trains" if waits else "nothing can go on" if work else "every program is stopped"
+    what = "all done" if work == {Outlook.DONE} else what
     return [f"{what} since {since}; the box costs {usd(price)} an hour{f'; {line}' if line else ''}"]

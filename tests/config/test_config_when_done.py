@@ -11,14 +11,14 @@ PROGRAM = "[program.Pong]\n"
 def test_every_key(place):
     assert place.settings(PROGRAM).when_done == WhenDoneSettings()
     text = (
-        '[cost]\nusd_per_hour = 1.2\nbudget_usd = 50\nuntil = "2026-12-01T08:00:00+01:00"\n[when_done]\ncommand = ["true", "x"]\n'
+        '[cost]\nusd_per_hour = 1.2\nbudget_usd = 50\nuntil = "2126-12-01T08:00:00+01:00"\n[when_done]\ncommand = ["true", "x"]\n'
         'when = ["budget", "stuck"]\nafter_s = 0\ntimeout_s = 5\nhold_while_logged_in = true\n'
     )
     loaded = place.load(PROGRAM + text)
     assert loaded.settings.when_done == WhenDoneSettings(
         ("true", "x"), ("budget", "stuck"), 0.0, 5.0, hold_while_logged_in=True
     )
-    assert loaded.settings.cost == CostSettings(1.2, 50.0, "2026-12-01T08:00:00+01:00")
+    assert loaded.settings.cost == CostSettings(1.2, 50.0, "2126-12-01T08:00:00+01:00")
     assert loaded.warnings == ()
     assert loaded.values["when_done.when"] == ["budget", "stuck"]
 
@@ -66,7 +66,7 @@ def test_a_missing_command_stops_no_start_of_the_daemon(place):
             'when_done.when has "budget", but [cost] has neither budget_usd nor until',
         ),
         (
-            '[when_done]\ncommand = ["true"]\n[cost]\nuntil = "2026-12-01T08:00:00Z"\n',
+            '[when_done]\ncommand = ["true"]\n[cost]\nuntil = "2126-12-01T08:00:00Z"\n',
             'the limit in [cost] stops nothing: add "budget" to when_done.when',
         ),
     ],
@@ -74,3 +74,26 @@ def test_a_missing_command_stops_no_start_of_the_daemon(place):
 def test_what_has_no_effect_is_said(place, text, told):
     (said,) = place.load(PROGRAM + text).warnings
     assert said.partition(": ")[2] == told
+
+
+def test_a_time_in_the_past_is_refused_except_at_a_start(place):
+    text = f'{PROGRAM}[cost]\nuntil = "2026-01-01T08:00:00Z"\n'
+    said = "cost.until: 2026-01-01T08:00:00Z has passed; set a later time, or remove it"
+    assert place.errors(text) == [f"FILE, line 3: {said}"]
+    assert [each.partition(": ")[2] for each in place.load(text, starting=True).warnings] == [said]
+
+
+@pytest.mark.parametrize(
+    ("command", "refused"),
+    [
+        (["/bin/sh", "/opt/extralife/deploy/when_done/slurm"], True), (["sh", "-c", "./ctl shutdown"], True),
+        (["sh", "-c", "/x/supervisorctl -c /x.toml shutdown"], True), (["sh", "-c", "shutdown -h now"], False),
+    ],
+)  # fmt: skip
+def test_a_container_that_stays_does_not_end_with_the_daemon(place, command, refused):
+    text = f"{PROGRAM}[when_done]\ncommand = {command}\n"
+    assert place.errors(text) == []
+    found = place.errors(text, {"EXTRALIFE_AFTER_SHUTDOWN": "stay"})
+    assert [each.partition(" alone, because ")[0] for each in found] == (
+        ["FILE, line 3: when_done.command: `shutdown` ends extralife"] if refused else []
+    )

@@ -33,8 +33,11 @@ def test_compose_gives_time_shared_memory_and_a_volume():
 
 
 def test_the_pod_has_time_a_volume_and_probes_without_a_password():
-    manifest = yaml.safe_load((HERE / "kubernetes.yaml").read_text())
+    account, role, binding, manifest = yaml.safe_load_all((HERE / "kubernetes.yaml").read_text())
     pod = manifest["spec"]["template"]["spec"]
+    assert role["rules"][0]["resourceNames"] == [manifest["metadata"]["name"]]
+    assert {account["metadata"]["name"], binding["subjects"][0]["name"]} == {pod["serviceAccountName"]}
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (role["kind"], role["metadata"]["name"])
     [container] = pod["containers"]
     env = {each["name"]: each["value"] for each in container["env"]}
     assert str(pod["terminationGracePeriodSeconds"]) == env["EXTRALIFE_STOP_WITHIN_S"]

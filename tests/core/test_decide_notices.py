@@ -268,7 +268,7 @@ def test_who_waits_for_a_restart_is_kept_down():
     core.ended("Pong", signal=9)
     assert core.phase("Pong") is Phase.BACKOFF
     read(core, aws(core, 20.0))
-    assert core.phase("Pong") is Phase.QUEUED
+    assert of(core.later(15.0).woke(), commands.Spawn) == []
 
 
 def test_a_daemon_that_is_killed_meanwhile_begins_again():

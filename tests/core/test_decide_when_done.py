@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from core_kit import Core, commands, facts, kinds, of, reply, settings, spec
+from core_kit import Core, commands, facts, gpu, gpus, kinds, of, reply, settings, spec
 
 from supervisor.model.inputs import (
     AlertTried,
@@ -13,18 +13,22 @@ from supervisor.model.inputs import (
     LeaseFound,
     OffsiteDone,
     Sampled,
+    Survival,
     Verb,
     WhenDoneEnded,
 )
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Progress
+from supervisor.model.work import saves
 from supervisor.policy.box.foundations import Finding, Look
-from supervisor.policy.box.readings import Host
+from supervisor.policy.box.lost_gpu import RETRY_S
+from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
-from supervisor.policy.upkeep.when_done import BUDGET, CAUSES, DONE, WhenDoneSettings
+from supervisor.policy.upkeep.when_done import BUDGET, CAUSES, DONE, STUCK, WhenDoneSettings
+from supervisor.policy.worker.restart import RestartSettings
 from supervisor.reports.when_done_view import costs_for_nothing, when_done_view
 
 RULES = WhenDoneSettings(("stop-me", "1"), CAUSES, after_s=600.0, timeout_s=300.0)
@@ -115,7 +119,8 @@ def test_the_last_done_is_followed_by_the_wait_the_copy_the_report_and_the_comma
     assert stops(report) == [("stop-me", "1")]
     told = next(each for each in of(report, facts.WhenDoneStep) if each.step == "report")
     assert told.why == (
-        "all is done (Pong, Qbert); $1.20 so far; all is saved, also off the box as abc; this box is now told to stop"
+        "all is done (Pong, Qbert); $1.20 so far; saved here and off the box as abc: Pong (no known checkpoint), "
+        "Qbert (no known checkpoint); this box is now told to stop"
     )
     assert line(core).endswith(": stop-me runs")
     ended = ran(core.later(2.0), output="stopping")
@@ -129,7 +134,9 @@ def test_without_a_repository_and_with_nothing_to_wait_for_the_command_runs_in_t
     assert stops(core.last) == [("stop-me", "1")]
     assert steps(core) == ["begin", "leave", "report", "run"]
     (report,) = [each.why for each in of(core.last, facts.WhenDoneStep) if each.step == "report"]
-    assert report == "all is done (Pong, Qbert); 1s so far; all is saved, on this box only; this box is now told to stop"
+    assert report.startswith(
+        "all is done (Pong, Qbert); 1s so far; saved on this box only: Pong (no known checkpoint), Qbert"
+    )
     assert of(core.last, facts.WhenDoneStep)[0].why.endswith(": this box is stopped now")
 
 
@@ -158,16 +165,183 @@ def test_an_end_of_trainings_that_nobody_wants_or_that_are_services_is_no_end():
     assert line(core) == "no end is near (stop-me waits for: done, stuck, budget)"
 
 
-@pytest.mark.parametrize(("when", "begun"), [((DONE,), False), (CAUSES, True)])
-def test_one_that_is_given_up_is_an_end_only_where_stuck_is_one(when, begun):
-    core = running(rules=replace(RULES, when=when))
+def test_what_is_given_up_does_not_keep_the_box_and_is_named():
+    core = running()
     core.ended("Pong", code=0)
     core.ended("Qbert", code=78)
-    assert bool(steps(core)) is begun
-    if begun:
-        fact = of(core.last, facts.WhenDoneStep)[0]
-        assert fact.why.startswith("nothing can go on (Pong DONE, Qbert FATAL): this box is stopped in")
-        assert ("done", "warning") in [(c.notice.kind, c.notice.severity) for c in of(core.last, commands.WriteAlert)]
+    fact = of(core.last, facts.WhenDoneStep)[0]
+    assert (fact.cause, fact.why.partition(": ")[0]) == (DONE, "all is done (Pong), except Qbert FATAL")
+    core = running()
+    core.ended("Pong", code=78)
+    core.ended("Qbert", code=78)
+    fact = of(core.last, facts.WhenDoneStep)[0]
+    assert (fact.cause, fact.why.partition(": ")[0]) == (STUCK, "nothing can go on (Pong FATAL, Qbert FATAL)")
+    assert ("done", "warning") in [(c.notice.kind, c.notice.severity) for c in of(core.last, commands.WriteAlert)]
+
+
+# --- a cause is not ended by the steps towards the command -----------------------------------------------------------------
+
+
+NO_GPU = Gpus((), "this box has no NVIDIA driver", absent=True)
+
+
+def without_gpu(when=CAUSES, **more):
+    """Pong is DONE, Qbert waits for its lost GPU, and a service runs."""
+    board = spec("board", progress=Progress.NONE, service=True)
+    programs = (spec("Pong", when_no_gpu="cpu"), spec("Qbert", min_free_mb=1), board)
+    core = Core(settings(*programs, when_done=replace(RULES, when=when, after_s=0.0), **more))
+    core.begin()
+    core.see(NO_GPU)
+    for name in ("Pong", "board"):
+        core.spawned(name)
+    core.later(1.0).look(Pong=None, board=None)
+    core.see(NO_GPU)
+    core.ended("Pong", code=0)
+    return core
+
+
+@pytest.mark.parametrize("offsite", [True, False])
+def test_a_box_without_its_gpu_is_stopped_although_everyone_is_asked_to_leave(offsite):
+    core = without_gpu(alerts=AlertSettings(command=("page-me",)), **({"offsite": OFFSITE} if offsite else {}))
+    if offsite:
+        core.give(LeaseFound(core.now_s, Claim.HELD, LEASE))
+        core.give(OffsiteDone(core.now_s, "look"))
+    core.ended("board", code=0)
+    if offsite:
+        copied(core)
+    core.give(AlertTried(core.now_s, "command", core.memory.reaching["command"].sending))
+    core.later(30.0).woke()
+    assert steps(core) == ["begin", "leave", "report", "run"]
+    assert core.phase("Qbert") is Phase.GATED
+    assert [each.alert for each in core.told(facts.AlertRaised)].count("done") == 2
+
+
+def test_a_gpu_that_is_back_calls_the_end_off_also_when_all_have_left():
+    core = without_gpu(offsite=OFFSITE)
+    core.ended("board", code=0)
+    assert core.state.when_done.keeps_down
+    back = core.later(60.0).see(gpus(gpu(free_mb=70_000)))
+    assert steps(core)[-1] == "call off"
+    assert sorted(each.spec.name for each in of(back, commands.Spawn)) == ["Qbert", "board"]
+
+
+def test_after_a_start_the_end_waits_for_the_first_look_at_the_gpus():
+    core = without_gpu(when=(STUCK,))
+    core.begin(core.survivor("board", Survival.ALIVE))
+    assert steps(core) == ["begin", "leave"]
+    again = core.later(1.0).see(NO_GPU)
+    assert steps(core) == ["begin", "leave"] * 2
+    assert of(again, commands.WriteAlert) == [], "it was reported before the restart"
+    core = running("Pong", rules=replace(RULES, after_s=0.0))
+    core.look(Pong=None)
+    core.settings = replace(core.settings, when_done=replace(RULES, when=(STUCK,), after_s=60.0))
+    core.later(9.0).ended("Pong", code=69)
+    core.later(30.0).reboot("boot-2")
+    assert core.phase("Pong") is Phase.STARTING
+    assert steps(core) == ["begin"], "the reboot may have brought the GPU back"
+
+
+def test_a_worker_that_finds_no_gpu_again_and_again_does_not_keep_the_box():
+    core = running("Pong")
+    core.later(9.0).ended("Pong", code=69)
+    assert steps(core) == ["begin"]
+    for _ in range(4):
+        core.later(RETRY_S).woke()
+        core.spawned("Pong")
+        core.later(5.0).ended("Pong", code=69)
+    core.later(600.0 - 4 * (RETRY_S + 5.0)).woke()
+    assert steps(core) == ["begin", "leave", "report", "run"]
+    core = running("Pong")
+    core.later(9.0).ended("Pong", code=69)
+    core.later(RETRY_S).woke()
+    core.spawned("Pong")
+    core.look(Pong=None)
+    assert steps(core) == ["begin", "call off"], "it trains, so there is a GPU"
+
+
+def test_a_program_that_dies_the_same_way_again_and_again_is_over_until_it_trains():
+    core = running("Pong", restart=RestartSettings(window_deaths=2, slow_retry_s=100.0))
+    for _ in range(3):
+        assert steps(core) == []
+        core.ended("Pong", code=1)
+        if core.phase("Pong") is Phase.BACKOFF:
+            core.to_wake()
+        if core.attempt("Pong").pid is None:
+            core.spawned("Pong")
+    assert steps(core) == ["begin"], "a trial start is no work yet"
+    assert core.last.facts == () or core.phase("Pong") is Phase.STARTING
+    core.look(Pong=None)
+    assert steps(core) == ["begin", "call off"]
+
+
+@pytest.mark.parametrize(("ends", "over"), [([1, 1, 1], True), ([1, 1, 2], False), ([(1, 10), (1, 20), (1, 30)], False)])
+def test_only_deaths_of_one_kind_without_progress_are_a_dead_end(ends, over):
+    core = running("Pong", restart=RestartSettings(window_deaths=2, slow_retry_s=100.0))
+    for end in ends:
+        code, step = end if isinstance(end, tuple) else (end, None)
+        if core.program("Pong").attempt is None:
+            core.to_wake()
+            core.spawned("Pong")
+        core.ended("Pong", code=code, steps=step)
+    assert core.program("Pong").slow
+    assert core.program("Pong").is_dead_end is over
+
+
+def test_new_work_over_the_budget_has_the_whole_wait():
+    core = done(running(cost=replace(PRICE, budget_usd=0.1)))
+    assert [each.cause for each in core.told(facts.WhenDoneStep)] == [DONE]
+    core.later(599.0).ask("start", "Pong")
+    assert [each.cause for each in core.told(facts.WhenDoneStep)][-1] == BUDGET
+    assert core.wake_at_s == core.now_s + 600.0
+
+
+# --- what is saved ---------------------------------------------------------------------------------------------------------
+
+
+def over_budget(**more):
+    core = running(rules=replace(RULES, after_s=0.0), cost=replace(PRICE, budget_usd=0.1), **more)
+    core.look(Pong={"steps": 900, "ckpt_step": 500, "ckpt_at_s": core.now_s}, Qbert={"steps": 7})
+    core.later(300.0).look(Pong={"steps": 1000}, Qbert={"steps": 9})
+    assert steps(core) == ["begin", "leave"]
+    return core
+
+
+def test_the_end_of_a_budget_waits_an_hour_for_a_save_and_says_what_is_saved():
+    core = over_budget()
+    (left,) = [each for each in core.told(facts.WhenDoneStep) if each.step == "leave"]
+    assert left.why.endswith("; a save may take 1h, which costs at most $1.20")
+    core.later(40.0).ended("Pong", code=75, steps=1000, ckpt_step=1000, ckpt_at_s=core.now_s)
+    assert of(core.later(3500.0).woke(), commands.KillTree) == []
+    core.ended("Qbert", code=75, steps=9, ckpt_step=9, ckpt_at_s=core.now_s)
+    assert steps(core)[-1] == "run"
+    (report,) = [each for each in core.told(facts.WhenDoneStep) if each.step == "report"]
+    assert "; saved on this box only: Pong (step 1,000, 58m 20s old), Qbert (step 9, 0s old); " in report.why
+
+
+def test_what_is_killed_before_it_has_saved_keeps_the_box_until_the_operator_says_so():
+    core = over_budget()
+    core.ended("Pong", code=75, steps=1000, ckpt_step=1000, ckpt_at_s=core.now_s)
+    assert [each.program for each in of(core.later(3600.0).woke(), commands.KillTree)] == ["Qbert"]
+    refused = core.ended("Qbert", signal=9, steps=9)
+    (fact,) = of(refused, facts.WhenDoneStep)
+    assert fact.why.startswith(
+        "this box is NOT stopped, as Qbert is not saved: killed 1h after the request to save and exit; "
+    )
+    assert "Qbert NOT saved (killed" in saves(core.state, core.settings, core.now_s)
+    assert stops(core.later(7200.0).woke()) == []
+    ask(core, "now")
+    assert stops(core.last) == [("stop-me", "1")]
+
+
+def test_a_worker_whose_last_save_failed_is_not_saved_and_a_script_that_ends_at_sigterm_never_saves_more():
+    core = over_budget()
+    core.ended("Pong", code=75, steps=1000, ckpt_step=1000, ckpt_at_s=core.now_s)
+    core.ended("Qbert", code=1, steps=9)
+    assert core.told(facts.WhenDoneStep)[-1].error == "Qbert is not saved: it exited with code 1"
+    core = over_budget()
+    core.ended("Pong", signal=15, steps=1000)
+    core.later(3600.0).ended("Qbert", signal=9, steps=9, ckpt_step=9)
+    assert steps(core)[-1] == "run", "nothing is newer than its checkpoint"
 
 
 def test_a_spent_budget_lets_all_programs_save_and_exit_and_none_starts_until_it_is_raised():
@@ -185,7 +359,7 @@ def test_a_spent_budget_lets_all_programs_save_and_exit_and_none_starts_until_it
     assert of(core.ask("start", "Pong"), commands.Reply)[0].results == (
         ("Pong", 30, "cannot start: this box is about to be stopped; `supervisorctl when-done cancel` keeps it"),
     )
-    core.ended("Qbert", signal=9)
+    core.ended("Qbert", signal=15)
     assert stops(core.last) == [("stop-me", "1")]
     ran(core, "it ended with status 1")
     loaded = core.load(replace(core.settings, cost=replace(cost, budget_usd=50.0)))
@@ -215,27 +389,27 @@ def test_without_a_verified_copy_the_command_does_not_run_until_the_operator_say
     core = past_the_wait(running(offsite=OFFSITE))
     failed = copied(core, error="connection refused")
     (fact,) = of(failed, facts.WhenDoneStep)
-    assert (fact.step, fact.error) == ("refuse", "connection refused")
+    assert fact.step == "refuse"
     assert fact.why == (
-        "this box is NOT stopped, as no copy off the box is verified: connection refused; the copy is "
-        "tried again, and `supervisorctl when-done now` stops the box without it"
+        "this box is NOT stopped, as no copy off the box is verified: connection refused; it is tried again; "
+        "`supervisorctl when-done now` stops the box all the same"
     )
     assert ("meter", "critical") in [(c.notice.kind, c.notice.severity) for c in of(failed, commands.WriteAlert)]
-    assert "NOT STOPPED, no copy off the box is verified (connection refused)" in line(core)
+    assert "NOT STOPPED, as no copy off the box is verified: connection refused" in line(core)
     again = core.later(60.0).woke()
     assert [each.cause for each in of(again, commands.OffsiteCopy)] == [DONE], "tried again as other copies are"
     assert of(copied(core, error="no route"), facts.WhenDoneStep) == [], "one alert is enough"
     assert ask(core, "now") == (80, "this box is stopped without further waiting")
     assert stops(core.last) == [("stop-me", "1")]
     (report,) = [each.why for each in of(core.last, facts.WhenDoneStep) if each.step == "report"]
-    assert "all is saved, on this box only" in report
+    assert "saved on this box only" in report
 
 
 def test_a_copy_without_a_program_is_no_verified_copy_and_the_next_whole_one_is():
     core = past_the_wait(running(offsite=OFFSITE))
     missed = copied(core, missed={"Pong": "it vanished"})
     assert stops(missed) == []
-    assert of(missed, facts.WhenDoneStep)[0].error == "not copied: Pong: it vanished"
+    assert "not copied: Pong: it vanished" in of(missed, facts.WhenDoneStep)[0].error
     core.later(60.0).woke()
     assert stops(copied(core)) == [("stop-me", "1")]
 
@@ -278,7 +452,7 @@ def test_a_box_that_another_one_has_replaced_is_stuck_and_copies_nothing():
         core.ended(name, code=75)
     assert steps(core) == ["begin"]
     core.later(600.0).woke()
-    assert of(core.last, facts.WhenDoneStep)[-1].error.startswith("box bob has taken over")
+    assert "box bob has taken over" in of(core.last, facts.WhenDoneStep)[-1].error
     assert stops(core.last) == []
     ask(core, "now")
     assert stops(core.last) == [("stop-me", "1")]
@@ -290,11 +464,11 @@ def test_a_box_that_another_one_has_replaced_is_stuck_and_copies_nothing():
 def test_a_command_that_fails_is_an_alert_and_runs_again_ever_more_rarely():
     core = running(rules=replace(RULES, after_s=0.0))
     done(core)
-    for wait_s in (60.0, 120.0):
+    for wait_s, alerts in ((60.0, [("meter", "critical")]), (120.0, [])):
         failed = ran(core, "it ended with status 1: no such instance", "no such instance")
         (fact,) = of(failed, facts.WhenDoneStep)
         assert fact.why == ("stop-me failed: it ended with status 1: no such instance; it printed: no such instance")
-        assert ("meter", "critical") in [(c.notice.kind, c.notice.severity) for c in of(failed, commands.WriteAlert)]
+        assert [(c.notice.kind, c.notice.severity) for c in of(failed, commands.WriteAlert)] == alerts
         assert core.wake_at_s == core.now_s + wait_s
         assert "stop-me failed (it ended with status 1: no such instance); this box is stopped in" in line(core)
         assert stops(core.to_wake()) == [("stop-me", "1")]
@@ -340,6 +514,8 @@ def test_after_a_restart_of_the_box_the_wait_begins_anew_and_the_command_comes_m
     assert ("done", "warning") in [(c.notice.kind, c.notice.severity) for c in of(began, commands.WriteAlert)]
     assert core.state.when_done.off_s == 3500.0, "nobody paid for the time after the command"
     assert stops(core.later(5.0).woke()) == []
+    core.reboot("boot-3", down_s=100.0)
+    assert core.state.when_done.off_s == 3600.0
     assert stops(core.to_wake()) == [("stop-me", "1")]
 
 
@@ -404,6 +580,33 @@ def test_delay_counts_before_and_during_an_end_and_ends_with_now():
     assert core.wake_at_s == core.now_s + 900.0
     ask(core, "now")
     assert stops(core.last) == [("stop-me", "1")]
+    ran(core, "it ended with status 1")
+    assert core.wake_at_s == core.now_s + 60.0, "the delay from before `now` has no effect"
+    core.begin()
+    assert core.wake_at_s == core.now_s + 600.0, "nor has it after a restart"
+
+
+def test_delay_after_cancel_or_now_begins_the_steps_anew():
+    core = done(running(offsite=OFFSITE))
+    ask(core, "cancel")
+    ask(core, "delay", 900.0)
+    assert core.wake_at_s == core.now_s + 900.0, "it is not cancelled any more"
+    ask(core, "now")
+    copied(core, error="no route")
+    ask(core, "delay", 900.0)
+    assert not core.state.when_done.keeps_down
+    core.later(900.0).woke()
+    assert [each.cause for each in of(core.last, commands.OffsiteCopy)] == [DONE], "a copy is needed again"
+
+
+def test_after_the_success_of_the_command_cancel_is_honest_and_now_runs_it_again():
+    core = done(running(rules=replace(RULES, after_s=0.0)))
+    ran(core)
+    assert ask(core, "now")[0] == 80
+    assert stops(core.last) == [("stop-me", "1")]
+    ran(core)
+    assert ask(core, "cancel")[1].endswith("; but its command has succeeded already, so it may end all the same")
+    assert stops(core.later(3600.0).woke()) == []
 
 
 def test_another_configuration_begins_the_wait_anew():
@@ -474,6 +677,10 @@ def test_a_box_without_work_says_since_when_it_costs_money(monkeypatch):
     core = running(rules=WhenDoneSettings())
     core.ask("stop", "Pong", "Qbert")
     assert needs(done(core), PRICE) == ["every program is stopped since 09:00; the box costs $1.20 an hour"]
+    waiting = running("Pong", rules=WhenDoneSettings(), restart=RestartSettings(window_deaths=1))
+    waiting.ended("Pong", code=1)
+    assert needs(waiting, PRICE) == [], "it trained just now"
+    assert needs(waiting.later(300.0), PRICE) == ["nothing trains since 09:00; the box costs $1.20 an hour"]
     stuck = running(rules=WhenDoneSettings())
     stuck.ended("Pong", code=78)
     stuck.ended("Qbert", code=0)

@@ -113,16 +113,13 @@ def every_process_is_known(world, step):
 def nothing_waits_for_ever(world, step):
     """Every phase has a deadline that wakes the loop, a process, news on its way, or waits for a person."""
     due_s = step.decision.wake_at_s
-    ends = (
-        step.state.stopping
-        or step.decision.memory.ended
-        or any(each.by == "foundations" for each in step.decision.memory.held)
-    )
+    ends = step.state.stopping or step.decision.memory.ended
     for program in step.changed():
         said = None
+        held = any(each.programs is None or program.name in each.programs for each in step.decision.memory.held)
         if program.phase in HAS_PROCESS:
             said = _unheard_of(world, step, program)
-        elif program.phase is Phase.BACKOFF and not ends and (due_s is None or due_s > program.retry_at_s):
+        elif program.phase is Phase.BACKOFF and not (ends or held) and (due_s is None or due_s > program.retry_at_s):
             said = f"{program.name} is to start at {program.retry_at_s:.1f}, and nothing wakes the loop then ({due_s})"
         stop = None if program.attempt is None else program.attempt.stop
         if program.phase is Phase.STOPPING and not step.decision.memory.ended and not stop.not_ended:
@@ -152,7 +149,7 @@ def a_free_slot_is_used(_, step):
     if not step.decision.facts or step.state.stopping or step.decision.memory.ended:
         return None
     kept_down = step.state.offsite.keeps_down(on=step.decision.settings.offsite.on)
-    if kept_down or step.state.notices.keeps_down(step.now_s):
+    if kept_down or step.state.notices.keeps_down(step.now_s) or step.state.when_done.keeps_down:
         return None
     if step.decision.memory.lease_awaited_until_s(step.now_s) is not None:
         return None
@@ -163,7 +160,8 @@ def a_free_slot_is_used(_, step):
     }
     taken = sum(1 for p in programs if p.phase in HAS_PROCESS or p.name in keeps or _holds_slot(p))
     taken += sum(p.phase is Phase.GATED for p in programs)
-    if step.decision.settings.gate.min_free_mb and step.decision.memory.gpus is None:
+    settings = step.decision.settings
+    if step.decision.memory.gpus is None and any(settings.min_free_mb(spec) for spec in settings.programs):
         return None  # nobody has looked at the GPUs yet: whoever needs their memory waits in the queue
     known = {spec.name for spec in step.decision.settings.programs}
     waiting = [program.name for program in programs if program.phase is Phase.QUEUED and program.name in known - held]

@@ -67,7 +67,7 @@ class Looks:
         seen = {name: worker.sample(self.now_s, self.shift_s) for name, worker in found if worker is not None}
         reports = tuple((name, worker.token, report) for name, worker in found if worker for report in worker.reports())
         gpus = None if self.gpus is None else replace(self.gpus)  # read anew, whatever it says
-        self.post(Sampled(0.0, seen, reports, self.core.now_s, gpus))
+        self.post(Sampled(0.0, seen, reports, self.core.now_s, gpus, self.host))
         self.leave_mark()
         check_with_each_look(self)
 

@@ -107,6 +107,7 @@ class World(Misfortunes, Looks, Upkeep, Deeds):
         self.seen_offset_s, self.spins, self.known = None, (0.0, 0), None
         self.calm, self.bad_code, self.rare = False, None, 0
         self.gpus = None  # `policy.readings.Gpus`, as every look finds them; None: nobody looks
+        self.host = None  # `policy.readings.Host` likewise
         self.ended_with_host, self.lowered = set(), set()
         self.counts = {}  # of facts, by kind
         self.struck, self.lines = [], deque(maxlen=STORY_KEPT)

@@ -2,32 +2,37 @@
 
 The rule. An end is reached when a cause in `when` holds:
 
-* `done`: every wanted program is DONE. A service is no work, and neither is a program that the operator has stopped.
-* `stuck`: no wanted program can go on by itself: each is DONE, FATAL, EXITED, or held for good (another box has
-  taken over, or its GPU is lost).
-* `budget`: [cost] `budget_usd` is spent, or `until` has passed, although programs train.
+* `done`: no wanted program will start again, as each is DONE, FATAL or EXITED, and at least one is DONE. A service is no
+  work, and neither is a program that the operator has stopped.
+* `stuck`: no wanted program can go on by itself, and one is not DONE: FATAL or EXITED, held for good (another box has taken
+  over, or its GPU is lost), or a dead end: even its trial start in slow retry died in the same way, and none got further. A
+  trial start, or a worker that looks for its GPU itself, is work only once it trains.
+* `budget`: [cost] `budget_usd` is spent in hours in which the box was on, or `until` has passed, although programs train.
 
 Then, in this order:
 
 1. `after_s` passes, or the operator's `delay`, and as long as somebody is logged in if `hold_while_logged_in` is true. An
    unknown reading counts as "nobody": a meter must not run because of it.
-2. Every process saves and exits, services too, and none starts.
+2. Every process saves and exits, services too, and none starts. A training that the budget ends has an hour for its save.
 3. Where [offsite] names a repository, a last copy is made, and the repository is verified. Until this succeeds the command
    does not run, because it may destroy the disk. One alert reports it, and the copy is tried again.
-4. The report is sent, and each target has at most 30 s to accept it.
+   The same holds for a program that was killed, or failed, before it had saved.
+4. The report is sent, with what is saved of each program, and each target has at most 30 s to accept it.
 5. The command runs, once. If it fails, runs longer than `timeout_s`, or the box is still there `timeout_s` after its
    success, an alert reports it, and it runs again after 1, 2, 4 ... 60 min.
 
-New work (`start`, a higher target) or another configuration calls the end off; `cancel` holds it until there is new work.
-`now` skips the waiting; after a failed copy it also skips the copy. After a restart of daemon or box (not one by which the
-daemon restores a lost file) the steps begin anew, and a command that ran before it counts as a failure: a box that is always
-started again runs it more and more rarely.
+An end keeps the cause that began it. It is called off when that cause is over (new work, a GPU that is back, a higher
+budget), or by another configuration. The newest word of the operator counts: `cancel` holds it until there is new work,
+`delay` begins its steps anew after that time, `now` skips the waiting, and after a refusal in step 3 also that. After a
+restart of daemon or box (not one by which the daemon restores a lost file) the steps begin anew, and a command that ran
+before it counts as a failure: a box that is always started again runs it more and more rarely.
 
 Worked example, after_s = 600: Pong, the last one, is DONE at 1:49. At 1:59 TensorBoard is asked to exit. At 2:00 the copy
 is verified, the report is sent, and the command runs: `vastai` cannot reach its service. An alert; at 2:01 it runs again
 and succeeds.
 
-Why not give up after some tries: each further hour costs money, and a provider's service that is down comes back.
+Why not give up after some tries: each further hour costs money, and a provider's service that is down comes back. Why is
+one FATAL beside nine DONE `done`: it waits for a person, who is asleep, while the box costs the same. Its alert names it.
 """
 
 from __future__ import annotations
@@ -46,6 +51,8 @@ ACTIONS: Final = (CANCEL, DELAY, NOW)
 _FIRST_RETRY_S: Final = 60.0
 _LONGEST_RETRY_S: Final = 3600.0
 _REPORT_S: Final = 30.0
+SAVE_S: Final = 3600.0
+_REMINDS: Final = 8
 
 
 class WhenDoneSettings(Record):
@@ -54,7 +61,7 @@ class WhenDoneSettings(Record):
         unset="none: this box is not stopped", form='a list such as ["vastai", "stop", "instance", "1234"]',
     )  # fmt: skip
     when: tuple[str, ...] = key(
-        (DONE,), "`done`: every program is DONE; `stuck`: none can go on; `budget`: a limit of [cost] is reached",
+        (DONE,), "`done`: every program is DONE or given up; `stuck`: none can go on; `budget`: a limit of [cost]",
         choices=CAUSES, form='a list such as ["done"]',
     )  # fmt: skip
     after_s: float = key(600.0, "time between an end and the first step towards the command", low=0)
@@ -63,9 +70,10 @@ class WhenDoneSettings(Record):
 
 
 class Outlook(enum.Enum):
-    """Whether a wanted program has reached its target, cannot go on by itself, or trains, now or later."""
+    """Whether a wanted program has reached its target, was given up, cannot go on by itself, or trains, now or later."""
 
     DONE = enum.auto()
+    GIVEN_UP = enum.auto()
     OVER = enum.auto()
     OPEN = enum.auto()
 
@@ -75,21 +83,22 @@ class EndRecord(Record):
 
     cause: str = ""  # empty: there is no end
     since_s: float = 0.0
+    announced: str = ""  # the cause whose beginning was an alert: a restart does not repeat it
     not_before_s: float | None = None  # the operator's delay ...
     cancelled: bool = False
     now: bool = False  # ... and wish not to wait ...
-    waived: bool = False  # ... nor, after a failed copy, for a copy
+    waived: bool = False  # ... nor, after a refusal, for saves and a copy
     left_s: float | None = None  # all programs were asked to exit
     asked_s: float | None = None  # a verified copy was requested, after the last process had exited
     copied_s: float | None = None  # such a copy has the files of this moment
-    refused: str = ""  # why no copy is verified; an alert has reported it
+    refused: str = ""  # why no copy is verified, or what is not saved; an alert has reported it
     reported_s: float | None = None
     ordered_s: float | None = None  # the command was started
     succeeded_s: float | None = None  # the command has succeeded
     failures: int = 0  # in a row
     failed_s: float | None = None
     error: str = ""  # of the newest try, if that failed
-    off_s: float = 0.0  # how long the box was off after a command: nobody paid for this time
+    off_s: float = 0.0  # how long the box was off: nobody paid for this time
 
     @property
     def runs(self) -> bool:
@@ -106,14 +115,14 @@ class EndRecord(Record):
 
 
 class Seen(Record):
-    """The present facts about the box. `copy_error`: why no copy is verified; empty: none has failed."""
+    """The present facts about the box. `causes` hold now; `lacks`: why no copy is verified, or what is not saved."""
 
-    cause: str
+    causes: tuple[str, ...]
     live: bool = False  # a process runs
     logged_in: bool = False  # False also: unknown
     copies: bool = False  # a repository is configured
     copy_asked: bool = False  # a copy is awaited: this one, or a more urgent one that comes first
-    copy_error: str = ""
+    lacks: str = ""
     owed: bool = False  # a target has not accepted the report yet
 
 
@@ -125,20 +134,31 @@ class Step(enum.StrEnum):
     CALL_OFF = "call off"
     LEAVE = "leave"  # every process saves and exits
     COPY = "copy"
-    REFUSE = "refuse"  # no copy is verified
+    REFUSE = "refuse"  # something is not saved, or no copy is verified
     REPORT = "report"
     RUN = "run"
     ENDED = "ended"  # the command has ended, or the box was still there long after its success
 
 
-def cause_of(rules: WhenDoneSettings, work: Iterable[Outlook], *, over_budget: bool) -> str:
-    """The cause for which an end is reached now; empty: none. `work`: all wanted programs without services."""
+def causes_of(rules: WhenDoneSettings, work: Iterable[Outlook], *, over_budget: bool) -> tuple[str, ...]:
+    """The causes in `when` that hold now; the first begins an end. `work`: all wanted programs without services."""
     known = set(work)
-    if known == {Outlook.DONE} and DONE in rules.when:
-        return DONE
-    if Outlook.OVER in known and Outlook.OPEN not in known and STUCK in rules.when:
-        return STUCK
-    return BUDGET if over_budget and BUDGET in rules.when else ""
+    hold = {
+        DONE: Outlook.DONE in known and known <= {Outlook.DONE, Outlook.GIVEN_UP},
+        STUCK: bool(known) and Outlook.OPEN not in known and known != {Outlook.DONE},
+        BUDGET: over_budget,
+    }
+    return tuple(cause for cause in CAUSES if hold[cause] and cause in rules.when)
+
+
+def holds_on(record: EndRecord, causes: tuple[str, ...]) -> bool:
+    """Whether the cause that began the end holds. `done` and `stuck` are one: a stuck program may be stopped meanwhile."""
+    return record.cause in causes or (record.cause != BUDGET and not {DONE, STUCK}.isdisjoint(causes))
+
+
+def reminds(failures: int) -> bool:
+    """Whether a failure in a row is an alert: the first, and then every eighth, which is once a night."""
+    return failures == 1 or failures % _REMINDS == 0
 
 
 def retry_s(failures: int) -> float:
@@ -151,6 +171,8 @@ def due_s(rules: WhenDoneSettings, record: EndRecord) -> float:
     if record.now:
         return 0.0
     again_s = 0.0 if record.failed_s is None else record.failed_s + retry_s(record.failures)
+    if record.left_s is not None:  # a command has failed
+        return again_s
     return max(record.since_s + rules.after_s, record.not_before_s or 0.0, again_s)
 
 
@@ -158,14 +180,14 @@ def next_step(rules: WhenDoneSettings, record: EndRecord, seen: Seen, now_s: flo
     """The next step, and for WAIT the time at which it may change by itself (None: only with new facts)."""
     if record.runs:  # new work waits for its end, so that it never runs twice at once
         return Step.WAIT, None
-    if not rules.command or not seen.cause:
+    if not rules.command or not (holds_on(record, seen.causes) if record.cause else seen.causes):
         return (Step.CALL_OFF if record.begun else Step.WAIT), None
     if not record.cause:
         return Step.BEGIN, None
     if record.cancelled:
         return Step.WAIT, None
     if record.succeeded_s is not None:
-        until_s = record.succeeded_s + rules.timeout_s
+        until_s = record.succeeded_s + (0.0 if record.now else rules.timeout_s)
         return (Step.ENDED, None) if now_s >= until_s else (Step.WAIT, until_s)
     if (until_s := due_s(rules, record)) > now_s:
         return Step.WAIT, until_s
@@ -180,9 +202,11 @@ def _past_the_wait(record: EndRecord, seen: Seen, now_s: float) -> tuple[Step, f
     if seen.live:
         return Step.WAIT, None
     if seen.copies and record.copied_s is None and not record.waived:
-        if seen.copy_error and not record.refused:
+        if seen.lacks and not record.refused:
             return Step.REFUSE, None
         return (Step.WAIT if seen.copy_asked else Step.COPY), None
+    if seen.lacks and not record.waived:
+        return (Step.WAIT if record.refused else Step.REFUSE), None
     if record.reported_s is None:
         return Step.REPORT, None
     until_s = record.reported_s + _REPORT_S

@@ -40,6 +40,7 @@ from workers.contract import EXIT_CONFIG, EXIT_DIVERGED, EXIT_FENCED, EXIT_LEFT,
 NO_GPU: Final = "no_gpu"
 SENT: Final = frozenset({signals.SIGKILL, signals.SIGTERM, signals.SIGINT, signals.SIGHUP, signals.SIGQUIT})
 _SHELL: Final = 128  # a shell adds this to the signal that killed its command
+SAVED: Final = (0, EXIT_LEFT)  # exit codes of a worker of the contract that has saved
 
 
 class Diagnosis(Record):
