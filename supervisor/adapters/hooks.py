@@ -119,9 +119,7 @@ def run(
         finally:
             if output_fd is None or not ended:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(
-                        process.pid, signal.SIGKILL
-                    )  # before it is reaped: until then, nothing else gets its process id
+                    os.killpg(process.pid, signal.SIGKILL)  # before it is reaped: until then, nothing else has its id
             if process.stdout is not None:
                 process.stdout.close()
             try:

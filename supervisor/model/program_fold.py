@@ -382,7 +382,8 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],
         death_resumes=(*program.death_resumes, attempt.resumed_step if fact.cause in BLAMED else None)[-MOST_DEATHS:],
         suspicion=program.suspicion.dies(fact.why, trained=fact.trained) if blamed else program.suspicion,
-        dead_end=_dead_end(program.dead_end, fact), streak=program.streak + 1, failures=program.failures + 1, restarts=program.restarts + 1,
+        dead_end=_dead_end(program.dead_end, fact),
+        streak=program.streak + 1, failures=program.failures + 1, restarts=program.restarts + 1,
     )  # fmt: skip
 
 
