@@ -74,11 +74,12 @@ def text(path: str | os.PathLike[str], limit_bytes: int = 65_536) -> str:
         return ""
 
 
-def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
+def read_bounded(path: str, limit_bytes: int, from_byte: int = 0, *, log: bool = False) -> bytes:
     """The last `limit_bytes` of the file's content after `from_byte`; empty when the file can't be read.
 
     Raises OSError for a lack of descriptors or memory.
     A file that is now shorter than `from_byte` was truncated by a rotation: then all of it is new.
+    `log`: without the hole at the beginning that a rotation may leave. A record of bytes may begin with zeros of its own.
     """
     try:
         fd = open_regular(path)
@@ -89,7 +90,8 @@ def read_bounded(path: str, limit_bytes: int, from_byte: int = 0) -> bytes:
         return b""
     with held(fd), contextlib.suppress(OSError):
         size = os.fstat(fd).st_size
-        begin = data_from(fd, from_byte if from_byte <= size else 0)
+        begin = from_byte if from_byte <= size else 0
+        begin = data_from(fd, begin) if log else begin
         return os.pread(fd, limit_bytes, max(begin, size - limit_bytes))
     return b""
 

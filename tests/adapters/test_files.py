@@ -116,9 +116,9 @@ def test_a_reader_begins_behind_the_hole_of_a_rotated_log(tmp_path: Path) -> Non
     size = path.stat().st_size
     assert size == 30_000 + 1_200
     assert path.stat().st_blocks * 512 <= 8192, "what was copied takes no room"
-    assert files.read_bounded(str(path), 100_000) == b"one\n" * 150
-    assert files.read_bounded(str(path), 100_000, 30_100) == b"one\n" * 150
-    assert files.read_bounded(str(path), 8) == b"one\n" * 2
+    assert files.read_bounded(str(path), 100_000, log=True) == b"one\n" * 150
+    assert files.read_bounded(str(path), 100_000, 30_100, log=True) == b"one\n" * 150
+    assert files.read_bounded(str(path), 8, log=True) == b"one\n" * 2
     assert logfiles.read_tail(str(path), 100_000).data == b"one\n" * 150
     found = logfiles.read_from(str(path), "", 100, 8)
     assert (found.data, found.next_offset) == (b"one\n" * 2, size - 592)

@@ -92,7 +92,7 @@ def last_warning(logs: tuple[str, str], from_bytes: tuple[int, int]) -> str:
 def _tail(path: str, from_byte: int, most_bytes: int = _TAIL_BYTES) -> tuple[str, ...]:
     try:
         with as_user.log_at(path):
-            text = read_bounded(path, most_bytes, from_byte).decode("utf-8", "replace")
+            text = read_bounded(path, most_bytes, from_byte, log=True).decode("utf-8", "replace")
     except PermissionError:  # no work can be done as that user
         return ()
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
