@@ -32,7 +32,7 @@ def of_box(name: str) -> str:
 def key_in(path: str) -> str:
     """The key in a file: alone, or as in a configuration of curl (`user = "KEY:"`)."""
     try:
-        return re.sub(r'^user *= *"?|:?"?$', "", Path(path).expanduser().read_text().strip())
+        return re.sub(r'^user *= *"?|:?"?$', "", Path(path).expanduser().read_text("utf-8").strip())
     except OSError as error:
         sys.exit(f"{path} cannot be read ({error.strerror}); put the key of the service's API there, mode 0600")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -179,6 +180,7 @@ def test_a_damaged_journal_keeps_its_floor_if_the_snapshot_there_is_whole(path: 
         assert schema.floor(db) == 3
     for name in names(path.parent):
         (path.parent / name).unlink()
+    shutil.rmtree(path.parent / "journal-copy")
     facts, found = salvaged(path, [row(2), (*row(3, SNAPSHOT)[:7], 5), row(4)], floor=3)
     assert found == Salvage(f"{path}.damaged-77", "row 3: its CRC does not match", 2, 2)
     assert [each.seq for each in facts] == [2, 4, 5], "what should be in the archive is better than nothing"

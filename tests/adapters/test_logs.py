@@ -55,6 +55,7 @@ def test_nothing_is_lost_that_a_worker_writes_while_its_log_is_rotated(tmp_path,
     copies = sorted(tmp_path.glob("out.log.*"), key=lambda copy: -int(copy.suffix[1:]))
     kept = b"".join(copy.read_bytes() for copy in copies)
     assert rotations
+    assert len(copies) > 1
     assert [int(line[:8]) for line in kept.splitlines()] == list(range(count))
     assert all(copy.read_bytes().endswith(b"x\n") for copy in copies), "no line is torn"
     assert path.stat().st_size == 0, "a log that is quiet has no hole"

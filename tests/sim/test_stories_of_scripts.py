@@ -77,7 +77,7 @@ def test_a_script_is_killed_while_it_saves_and_dies_of_the_torn_one():
         "0:26:49  P0   exit code 1: RuntimeError: unexpected EOF; +2 s",
         f"0:26:49  P0   {torn}",
         "0:26:52  P0   exit code 1: RuntimeError: unexpected EOF",
-        "0:26:52  P0   3 deaths in a row with checkpoint /w/158986.pt, which is torn: it is set aside, and the next start goes without it",
+        "0:26:52  P0   3 deaths in a row with checkpoint /w/158986.pt, without a step, which is torn: it is set aside, and the next start goes without it",
         "0:26:56  P0   exit code 1: RuntimeError: unexpected EOF; +4 s",
         "0:26:56  P0   starts with checkpoint /w/158936.pt (step 158,936, 1.0 MB)",
         "0:27:07  P0   training began 10s after its start",

@@ -60,7 +60,7 @@ def test_the_journals_file_is_removed_while_a_worker_dies():
     world.end(worker(world).token, Ending(signal=9))
     world.run(60.0)
     assert told(world)[:2] == [
-        "0:10:00  box  the journal was damaged (journal.sqlite was removed): 11 facts were saved, 0 facts are lost; the damaged file is gone",
+        "0:10:00  box  the journal was damaged (journal.sqlite was removed): 12 facts were saved, 0 facts are lost; the damaged file is gone",
         "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
     ]
 

@@ -112,14 +112,14 @@ def test_the_loss_becomes_nan_until_it_is_given_up():
         "0:10:06  P0   training began 5.9s after its start",
         "0:10:40  P0   its losses were no longer finite: workers: diverged",
         "0:10:40  P0   diverged at step 61,899: rollback 2 of 3: checkpoints from step 58,416 on are set aside; restarts with another random seed",
-        "0:10:41  P0   its losses were no longer finite: workers: diverged; +1 s",
-        "0:10:47  P0   resumed at step 57,656 (last exit: diverged), 4,243 steps lost (42s, 100.0 % of the attempt)",
-        "0:10:47  P0   training began 5.8s after its start",
+        "0:10:40  P0   its losses were no longer finite: workers: diverged; +0 s",
+        "0:10:46  P0   resumed at step 57,656 (last exit: diverged), 4,243 steps lost (42s, 100.0 % of the attempt)",
+        "0:10:46  P0   training began 5.8s after its start",
         "0:11:20  P0   its losses were no longer finite: workers: diverged",
-        "0:11:20  P0   diverged at step 61,035: rollback 3 of 3: checkpoints from step 57,656 on are set aside; restarts with another random seed",
-        "0:11:22  P0   its losses were no longer finite: workers: diverged; +2 s",
-        "0:11:28  P0   resumed at step 56,897 (last exit: diverged), 4,138 steps lost (41s, 100.0 % of the attempt)",
-        "0:11:28  P0   training began 5.9s after its start",
+        "0:11:20  P0   diverged at step 61,135: rollback 3 of 3: checkpoints from step 57,656 on are set aside; restarts with another random seed",
+        "0:11:20  P0   its losses were no longer finite: workers: diverged; +0 s",
+        "0:11:26  P0   resumed at step 56,897 (last exit: diverged), 4,238 steps lost (42s, 100.0 % of the attempt)",
+        "0:11:26  P0   training began 5.9s after its start",
         "0:12:00  P0   its losses were no longer finite: workers: diverged; diverged again after 3 rollbacks; it starts again after a change of its config or `supervisorctl start`",
     ]
 
@@ -199,9 +199,9 @@ def test_a_worker_runs_out_of_memory_until_its_batch_fits():
         "0:10:06  P0   training began 5.9s after its start",
         "0:10:30  P0   ran out of the host's memory, exit code 1: MemoryError",
         "0:10:30  P0   ran out of memory with batch 256 at level light: 128 from now on",
-        "0:10:31  P0   ran out of the host's memory, exit code 1: MemoryError; +1 s",
-        "0:10:37  P0   resumed at step 61,452 (last exit: out_of_memory), 207 steps lost (2s, 8.3 % of the attempt)",
-        "0:10:37  P0   training began 5.8s after its start",
+        "0:10:30  P0   ran out of the host's memory, exit code 1: MemoryError; +0 s",
+        "0:10:36  P0   resumed at step 61,452 (last exit: out_of_memory), 207 steps lost (2s, 8.3 % of the attempt)",
+        "0:10:36  P0   training began 5.8s after its start",
     ]
     assert world.core.state.programs["P0"].batches == (("light", 128),)
 
@@ -236,11 +236,11 @@ def test_the_disk_is_full_when_it_saves_and_a_death_costs_what_was_not_saved():
     world.disks["P0"].full = False
     world.run(200.0)
     assert told(world) == [
-        "0:10:05  P0   checkpoint at step 59934 was not written: No space left on device (0.0 MB free); it trains on",
+        "0:10:05  P0   checkpoint at step 59934 was not written: No space left on device: make room (df -h, df -i) (0.0 MB free); it trains on",
         "0:15:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         "0:15:06  P0   resumed at step 59,175 (last exit: killed), 30,278 steps lost (5m 3s, 33.8 % of the attempt)",
         "0:15:06  P0   training began 5.9s after its start",
-        "0:15:13  P0   checkpoint at step 59934 was not written: No space left on device (0.0 MB free); it trains on",
+        "0:15:13  P0   checkpoint at step 59934 was not written: No space left on device: make room (df -h, df -i) (0.0 MB free); it trains on",
     ]
     assert not world.core.state.programs["P0"].attempt.save_error
 

@@ -198,7 +198,7 @@ class Worker:
             ckpt_at_s=self.saved_at_s + offset_s if self.saves else None, ckpt_count=self.saves,
             ckpt_stall_s=self.save_cost_s if self.saves else None, target=10**9, target_kind="env_steps",
             episodes=int(self.steps) // 10 if trains and self.figures else None,
-            **({"updates": updates} | self.figures if trains else {}),
+            **({"updates": updates, **self.figures} if trains else {}),
         )  # fmt: skip
 
     def look_at_log(self, now_s, offset_s):
