@@ -463,7 +463,7 @@ def _follow(
     context: DecisionContext, name: str, attempt: Attempt, ending: Ending, verdict: Diagnosis, *, saved: bool
 ) -> None:
     spec = context.settings.program(name)
-    if attempt.stop is not None and verdict.cause == "stopped":
+    if attempt.stop is not None and (verdict.cause == "stopped" or spec is None):
         _after_stop(context, name, attempt.stop)
     elif attempt.stop is None and not context.state.programs[name].wanted:
         # The journal has the operator's request, but the fact of the stop was in a damaged part.

@@ -177,6 +177,18 @@ def test_a_program_that_left_the_config_is_judged_by_its_exit_code():
     assert "t" not in core.state.programs
 
 
+def test_a_program_that_left_the_config_while_it_did_not_end_is_removed_at_its_end():
+    core = running(stall_timeout_s=10.0)
+    stalls = {"progress_at_s": core.now_s}
+    core.watch(15, t=stalls)
+    core.evidence("t")
+    core.watch(60, t=stalls)
+    assert core.told(facts.NotEnded)
+    core.load(settings("other"))
+    core.ended("t", signal=9)
+    assert "t" not in core.state.programs
+
+
 def test_a_job_that_runs_always_is_never_in_slow_retry_for_its_clean_ends():
     core = running(restart="always")
     for lived_s, wait_s in [(3600.0, 0.0), *[(0.5, 4.5)] * 20]:

@@ -261,6 +261,9 @@ class Host(World):
             case commands.Reply(request_id=request, results=answers):
                 super().do(command)
                 self.replies.answer(request, answers)
+            case commands.SendSignal(programs=sent, request_id=request, known=known):
+                super().do(command)
+                self.replies.answer(request, (*known, *((name, 80, "signalled") for name, _ in sent)))
             case commands.ClearLogs(request_id=request, programs=names, known=known):
                 super().do(command)
                 self.replies.answer(request, (*known, *((name, 80, "cleared") for name, _ in names)))
