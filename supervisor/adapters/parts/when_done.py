@@ -12,7 +12,7 @@ from supervisor.model.inputs import WhenDoneEnded
 def part(world: World) -> Part:
     def run(command: commands.StopBox) -> None:
         error, output = stop_box(command.argv, command.timeout_s, world.paths.state_dir)
-        world.inbox.post(WhenDoneEnded(world.clock.now_s(), error, output.strip()))
+        world.inbox.post(WhenDoneEnded(world.clock.now_s(), str(error), output.strip()))
 
     # In a thread of its own: the end of the daemon does not end the command.
     return Part({commands.StopBox: lambda command: threads.Thread("when-done", run, command).start()})
