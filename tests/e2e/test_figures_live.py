@@ -106,6 +106,8 @@ while True:
 
 
 @pytest.mark.fault("long-evaluation")
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_an_evaluation_that_comes_again_is_interrupted_twice_and_then_ends(box: Box) -> None:
     command = json.dumps([sys.executable, "-c", EVALUATES.replace("SECONDS", str(12 * PATIENCE)), "{resume}"])
     own = "checkpoint_glob = 'm_*'\ncheckpoint_step = 'm_(\\d+)'\nlog_regex = 'step=(?P<step>\\d+)'"
