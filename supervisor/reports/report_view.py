@@ -170,7 +170,10 @@ def _of_box(daemon: Json, sources: Sources, unsaved: bool) -> list[str]:
     """The problems of the box and of what is kept. `unsaved`: a program names the full disk already."""
     state = sources.state
     full = [veto["why"] for veto in daemon["vetoes"] if veto["rule"] == "disk" and not unsaved]
-    gpus = [f"the GPUs cannot be read: {error}"] if (error := daemon["gpu"]["error"]) and state.gpus.most else []
+    waits = any(program.gpu_lost for program in state.programs.values())  # it names the error already
+    gpus = (
+        [f"the GPUs cannot be read: {error}"] if (error := daemon["gpu"]["error"]) and state.gpus.most and not waits else []
+    )
     backup = [f"the newest backup: {end.text}" for end in state.backups.ends[-1:] if not end.ok]
     missed = ((daemon["offsite"] or {}).get("copied") or {}).get("missed") or {}
     gaps = [f"the newest copy off the box lacks {name}: {why}" for name, why in missed.items()]
