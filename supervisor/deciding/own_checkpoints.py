@@ -112,8 +112,8 @@ def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnChec
     spec = context.settings.program(name)
     if own.displaced and spec is not None and _DISPLACED not in attempt.reports:
         why = f"its own checkpoints are removed in favour of {', '.join(own.displaced)} of an older experiment"
-        told = f"{why}: these become .NAME.bad beside them"
-        context.record(facts.CheckpointsOdd(told, name, attempt.token, _DISPLACED))
+        said = f"{why}: these become .NAME.bad beside them"
+        context.record(facts.CheckpointsOdd(said, name, attempt.token, _DISPLACED))
         context.command(commands.SetAside(spec, own.displaced))
     if own.error or attempt.ready_at_s is None or _waits_for_resume(program, attempt):
         return
