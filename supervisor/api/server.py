@@ -1,6 +1,4 @@
-"""The thread that serves the control socket (`listener.py`): uvicorn's HTTP on AF_UNIX, and on TCP if [http] says so.
-
-uvicorn's own server wakes ten times a second, and disconnects clients at its end whose request it has not read yet.
+"""The thread that serves the control socket (`listener.py`): uvicorn on AF_UNIX, and on TCP if [http] says so.
 
 Its libraries are a fifth of the daemon's imports, and no training needs them. So they are imported last.
 """
@@ -19,7 +17,6 @@ from typing import Any, Final
 
 import structlog
 import uvicorn
-from uvicorn.server import ServerState
 
 from supervisor.adapters.threads import Lasting
 from supervisor.api.app import Api
@@ -48,13 +45,17 @@ class Server:
     ) -> None:
         self._listener = listener
         self._api, passwords = Api(backend, now_s), PasswordCheck(lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
-        self._config = uvicorn.Config(
-            self._api.app(host_names, passwords), http=BoundedProtocol, ws="none", loop="asyncio", lifespan="off",
-            interface="asgi3", log_config=None, access_log=False, server_header=False, date_header=False,
-            proxy_headers=False, h11_max_incomplete_event_size=MOST_HEAD_BYTES, timeout_keep_alive=_IDLE_S,
+        self._uvicorn = _Uvicorn(
+            uvicorn.Config(
+                self._api.app(host_names, passwords), http=BoundedProtocol, ws="none", loop="asyncio", lifespan="off",
+                interface="asgi3", log_config=None, access_log=False, server_header=False, date_header=False,
+                proxy_headers=False, backlog=ACCEPTED_AT_ONCE, h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+                timeout_graceful_shutdown=_LAST_ANSWERS_S, timeout_keep_alive=_IDLE_S,
+            )
         )  # fmt: skip
-        self.tcp = TcpPort(passwords, self._accept, self._close_listeners)
-        self._ready, self._started, self._ending = threading.Event(), False, False
+        self.tcp = TcpPort(passwords, self._uvicorn.accept, self._uvicorn.close_listener)
+        self._uvicorn.then = self.tcp.start
+        self._ending = False
         self._lack: BaseException | None = None
         self._thread = Lasting("api", self._serve, lambda: self._ending, vital=True)
 
@@ -64,7 +65,7 @@ class Server:
         logger.handlers = [_ToStructlog()]
         logger.propagate = False
         self._thread.start()
-        if not self._ready.wait(_START_S) or not self._started:
+        if not self._uvicorn.ready.wait(_START_S) or not self._uvicorn.started:
             self._ending = True
             raise self._lack or RuntimeError("the API did not start; the log says why")
 
@@ -72,66 +73,21 @@ class Server:
         """Finish the running requests within a time limit, close the connections and end the thread."""
         self._ending = True
         self._api.end()
-        if self._started:
-            with contextlib.suppress(RuntimeError):  # the loop has ended already
-                self._loop.call_soon_threadsafe(self._ended.set)
+        self._uvicorn.end()
         self._thread.join(_STOP_S)
         self._api.close()
 
     def _serve(self) -> None:
         try:
-            asyncio.run(self._serve_until_end())
+            # uvicorn closes the sockets that it serves, but the listener must stay open.
+            self._uvicorn.run(sockets=[_LongQueueSocket(fileno=os.dup(self._listener.sock.fileno()))])
         except BaseException as error:
             self._lack = error if is_lack(error) else None
             raise
         finally:
-            self._ready.set()
+            self._uvicorn.ready.set()
         if not self._ending:
-            raise RuntimeError("the server has ended")
-
-    async def _serve_until_end(self) -> None:
-        self._config.load()
-        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        self._loop.set_exception_handler(_on_loop_error)
-        self._state, self._servers = ServerState(), list[asyncio.Server]()
-        await self._accept(socket.socket(fileno=os.dup(self._listener.sock.fileno())))  # the listener itself stays open
-        self.tcp.start(self._loop)
-        self._started = True
-        self._ready.set()
-        await self._ended.wait()
-        await self._close_listeners(*self._servers)
-        for connection in tuple(self._state.connections):
-            connection.shutdown()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_ANSWERS_S):
-                while self._state.connections or self._state.tasks:  # noqa: ASYNC110  neither set has an event
-                    await asyncio.sleep(_LAST_REQUESTS_S)
-
-    async def _accept(self, sock: socket.socket) -> asyncio.Server:
-        """Accept connections on a listening socket. Runs in the loop."""
-
-        def protocol() -> asyncio.Protocol:
-            return BoundedProtocol(self._config, self._state, {})
-
-        queue = _LongQueueSocket(fileno=sock.detach())
-        server = await self._loop.create_server(protocol, sock=queue, backlog=ACCEPTED_AT_ONCE)
-        self._servers.append(server)
-        return server
-
-    async def _close_listeners(self, *servers: asyncio.Server) -> None:
-        """Close listening sockets; existing connections stay open.
-
-        Clients whose connection has just been accepted can still send a request, and get an answer. And asyncio loses a
-        connection if its server is closed between accept and protocol (`Server._attach` asserts): that client would wait
-        forever.
-        """
-        for server in servers:
-            for sock in server.sockets:
-                self._loop.remove_reader(sock.fileno())
-        await asyncio.sleep(_LAST_REQUESTS_S)
-        for server in servers:
-            server.close()
-            self._servers.remove(server)
+            raise RuntimeError("uvicorn has ended")
 
 
 class _LongQueueSocket(socket.socket):
@@ -142,6 +98,71 @@ class _LongQueueSocket(socket.socket):
 
     def listen(self, backlog: int = QUEUE, /) -> None:
         super().listen(max(backlog, QUEUE))
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn that sleeps until `end` is called: its own main loop wakes ten times a second to check."""
+
+    then: Callable[[asyncio.AbstractEventLoop], None]  # called in the loop once it serves
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+        self._ended: asyncio.Event | None = None
+        self._serving: asyncio.AbstractEventLoop | None = None
+
+    async def main_loop(self) -> None:
+        self._serving, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        self._serving.set_exception_handler(_on_loop_error)
+        await self.on_tick(0)  # sets the headers that every answer has
+        self.then(self._serving)
+        self.ready.set()
+        await self._ended.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Clients whose connection has just been accepted can still send a request, and get an answer.
+
+        uvicorn's own shutdown disconnects them before it reads their request. Worse, asyncio loses a connection if its
+        server is closed between accept and protocol (`Server._attach` asserts): that client would wait forever.
+        """
+        await self._accept_no_more(self.servers)
+        await super().shutdown(sockets)
+
+    async def close_listener(self, server: asyncio.Server) -> None:
+        """Close one of the listening sockets; its existing connections stay open."""
+        await self._accept_no_more([server])
+        server.close()
+        self.servers.remove(server)
+
+    @staticmethod
+    async def _accept_no_more(servers: Iterable[asyncio.Server]) -> None:
+        loop = asyncio.get_running_loop()
+        for server in servers:
+            for sock in server.sockets:
+                loop.remove_reader(sock.fileno())
+        await asyncio.sleep(_LAST_REQUESTS_S)
+
+    async def accept(self, sock: socket.socket) -> asyncio.Server:
+        """Accept on this socket, as uvicorn does on the sockets that it starts with. Runs in its loop."""
+
+        def protocol() -> asyncio.Protocol:
+            made = self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            assert isinstance(made, asyncio.Protocol)  # noqa: S101  for the type checker
+            return made
+
+        queue, serving = _LongQueueSocket(fileno=sock.detach()), asyncio.get_running_loop()
+        server = await serving.create_server(protocol, sock=queue, backlog=self.config.backlog)
+        self.servers.append(server)
+        return server
+
+    def end(self) -> None:
+        """End the main loop. May be called from any thread."""
+        self.should_exit = True
+        if self._serving is not None and self._ended is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended already
+                self._serving.call_soon_threadsafe(self._ended.set)
 
 
 def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

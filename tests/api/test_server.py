@@ -10,13 +10,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.client import RemoteDisconnected
 from pathlib import Path
+from socket import socket
 
 import pytest
-import uvicorn
 from fake_backend import FakeBackend
 from serving import call, served
 from structlog.testing import capture_logs
 
+from supervisor.api import server
 from supervisor.api.app import Api
 from supervisor.api.listener import listen
 from supervisor.api.server import Server
@@ -25,27 +26,22 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    ("error", "raised", "level"),
-    [
-        (ValueError(), r"^the API did not start; the log says why$", "error"),
-        (OSError(24, "lack"), r"^\[Errno 24\] lack$", "warning"),
-    ],
+    ("error", "raised", "failures"),
+    [(ValueError(), r"^the API did not start; the log says why$", 1), (OSError(24, "lack"), r"^\[Errno 24\] lack$", 0)],
 )
 def test_a_server_that_cannot_begin_is_told_and_a_lack_as_one_that_passes(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: str, level: str
+    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: str, failures: int
 ) -> None:
-    def fails(_self: object) -> None:
+    def fails(_self: object, sockets: list[socket]) -> None:
+        sockets[0].close()
         raise error
 
-    monkeypatch.setattr(uvicorn.Config, "load", fails)
+    monkeypatch.setattr(server._Uvicorn, "run", fails)
     listener = listen(str(socket_path))
-    server = Server(backend, listener, lambda: 1000.0)
-    with capture_logs() as logged:
-        with pytest.raises((RuntimeError, OSError), match=raised):
-            server.start()
-        server.stop()
+    with capture_logs() as logged, pytest.raises((RuntimeError, OSError), match=raised):
+        Server(backend, listener, lambda: 1000.0).start()
     listener.close()
-    assert [(entry["event"], entry["log_level"]) for entry in logged] == [("thread_failed", level)]
+    assert [entry["event"] for entry in logged] == ["thread_failed"] * failures
 
 
 def asked_again(path: Path) -> int:

@@ -101,11 +101,13 @@ def test_each_settings_block_passes_the_check(page: Path, tmp_path: Path) -> Non
     for name in ("restic.password", "restic.env", "alert-urls"):
         (tmp_path / name).write_text("json://127.0.0.1/x" if name == "alert-urls" else "A_NAME=long-enough\n")
         (tmp_path / name).chmod(0o600)
+    # An ordinary user may not write where the service does.
+    places = {"state_dir": str(tmp_path / "state"), "runtime_dir": str(tmp_path / "run")}
     blocks, passed = list(code(page, "toml")), 0
     for block in blocks:
         whole = block if "[program." in block else (ROOT / "deploy/examples/box.toml").read_text() + block
         file = tmp_path / "extralife.toml"
         file.write_text(whole.replace("/opt/extralife/deploy", f"{ROOT}/deploy"))
-        config.load(str(file), {"HOME": str(tmp_path)})
+        config.load(str(file), {"HOME": str(tmp_path)}, places)
         passed += 1
     assert passed == len(blocks)
