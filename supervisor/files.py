@@ -101,10 +101,13 @@ def data_from(fd: int, at: int) -> int:
 
     Example: the first 10,000 bytes of a log are rotated. Its hole ends at 8,192, and its data begins at 10,000.
     """
+    size = os.fstat(fd).st_size  # before the look: what is appended meanwhile is data
+    if at >= size:
+        return at
     try:
         at = os.lseek(fd, at, os.SEEK_DATA)
     except OSError as error:
-        return os.fstat(fd).st_size if error.errno == errno.ENXIO else at
+        return size if error.errno == errno.ENXIO else at
     if os.pread(fd, 1, at) != b"\0":
         return at
     block = os.pread(fd, _BLOCK_BYTES, at)

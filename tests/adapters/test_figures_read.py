@@ -228,6 +228,7 @@ def test_a_file_that_was_there_at_the_first_look_is_of_this_attempt_if_it_was_ma
         if made_before:
             place.since_wall_s = reading.made_s(file.fileno()) + 0.001
         file.write('{"step": 900}\n')
+    os.utime(place.root / "m.jsonl", (place.since_wall_s + 1.0,) * 2)  # the kernel's clock of files has ticks of 4 ms
     assert place.rows() == [(JSON_LINES, not made_before, {"step": 900.0})]
 
 
