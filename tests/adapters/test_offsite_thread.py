@@ -22,13 +22,13 @@ from test_own_checkpoints import plain, spec
 from tools import PATIENCE
 
 from supervisor.adapters.copies.store import Interrupted, Task
-from supervisor.adapters.offsite import hardware, staging, thread
-from supervisor.adapters.offsite.restic import Restic, ResticError, ResticInterrupted, ResticSnapshot
-from supervisor.adapters.offsite.thread import Offsite
+from supervisor.features.offsite.adapters import hardware, staging, thread
+from supervisor.features.offsite.adapters.restic import Restic, ResticError, ResticInterrupted, ResticSnapshot
+from supervisor.features.offsite.adapters.thread import Offsite
+from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model.commands import OffsiteCopy, OffsiteTakeOver, OffsiteTend
-from supervisor.model.inputs import LeaseFound, OffsiteDone
+from supervisor.model.inputs import Claim, Lease, LeaseFound, OffsiteDone
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
 from supervisor.shell.inbox import Inbox
 
 NOW_S, WALL_S = 1000.0, 1_700_001_000.0
