@@ -32,8 +32,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics  # noqa: E402
 from serving import served  # noqa: E402
 
-from supervisor.reports.exposition import OPENMETRICS, TEXT, Family, encoded  # noqa: E402
-from supervisor.reports.metrics_view import metrics_view  # noqa: E402
+from supervisor.features.metrics.exposition import OPENMETRICS, TEXT, Family, encoded  # noqa: E402
+from supervisor.features.metrics.families import metrics_view  # noqa: E402
 
 _FORMATS = {"text": TEXT, "OpenMetrics": OPENMETRICS}
 _FIGURES = (

@@ -24,9 +24,9 @@ import pytest
 from fakes import FakeSources
 from tools import PATIENCE
 
+from supervisor.features.metrics.exposition import TEXT, encoded
+from supervisor.features.metrics.families import metrics_view
 from supervisor.model.state import State
-from supervisor.reports.exposition import TEXT, encoded
-from supervisor.reports.metrics_view import metrics_view
 
 ROOT = Path(__file__).parents[1]
 RULES = ROOT / "deploy/prometheus/extralife-rules.yml"

@@ -11,7 +11,7 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, Final
 
@@ -28,22 +28,20 @@ from starlette.types import ASGIApp
 from supervisor import discovery
 from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
+from supervisor.api.added import Handler, Post, Serving
 from supervisor.api.assets import Assets
 from supervisor.api.door import PasswordCheck
 from supervisor.api.encoding import EncodedPages, answer, encoded
 from supervisor.api.inputs import MOST_PIN_S, RequestRefused, body_of, is_span, signal_name
 from supervisor.api.peer import caller
 from supervisor.api.port import ASK_WAIT_S, Backend, Json, Result, StatusPage
-from supervisor.api.posts import Post
 from supervisor.api.rest import read_body_first
-from supervisor.api.rpc.http import Rpc
 from supervisor.api.same_site import same_site
 from supervisor.api.stream import Stream
 from supervisor.formats import span
 from supervisor.model.codes import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS
 from supervisor.model.inputs import Verb
 from supervisor.model.names import expand, plain
-from supervisor.reports import exposition
 from supervisor.reports.pages import BadQuery, pages
 from supervisor.reports.status_view import troubles
 
@@ -66,8 +64,6 @@ _ASKERS: Final = 16
 # Those with routes of their own.
 _OWN_ROUTES: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.OFFSITE, Verb.PIN, Verb.UNPIN, Verb.WHEN_DONE)
 _VERBS: Final = {verb.value: verb for verb in Verb if verb not in _OWN_ROUTES}
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 # For clients that accept it. Level 4 makes a sixth of a page of curves, in a third of the time of level 9. In the stream an
 # event repeats the names of the event before: it becomes a fifth. Neither answers with a secret, and no other site may read
@@ -106,15 +102,17 @@ class Api:
         self._read_short = _Threads(1, "api-short")
         self._read_long = _Threads(1, "api-long", _MOST_LONG, "pages of long windows are being made")
         self._wait = _Threads(_ASKERS, "api-ask", MOST_ASKS, "requests are waiting")
-        self._rpc = Rpc(backend, self._read, self._wait)
         self._assets = Assets()
         self._stream, self._encoded_pages = Stream(backend), EncodedPages()
+        serving = Serving(backend, self._read, self._wait, self._encoded_pages)
+        self._added = [each.routes(serving) for each in discovery.modules("routes")]
         self._making: dict[tuple[object, ...], asyncio.Future[bytes]] = {}
         self._costly: dict[tuple[str, str], tuple[float, bytes]] = {}  # (until when it is given again, answer)
 
     def end(self) -> None:
         """The server stops: followers of logs and of the stream are disconnected."""
-        self._rpc.end()
+        for each in self._added:
+            each.end()
         self._stream.end()
 
     def close(self) -> None:
@@ -127,18 +125,17 @@ class Api:
             ("/", self.dashboard),
             ("/assets/{stamp}/{path:path}", self.dashboard),
             ("/healthz", self.healthz),
-            ("/metrics", self.metrics),
             ("/api/v1/programs/{name}", self.program),
             ("/api/v1/logs/{name}/{channel}", self.program_log),
             ("/api/v1/mainlog", self.main_log),
-            ("/logtail/{spec:path}", self._rpc.log_tail),
-            ("/mainlogtail", self._rpc.main_log_tail),
         ]
         post: list[tuple[str, Handler]] = [
             ("/api/v1/ask", self.ask), ("/api/v1/reread", self.reread), ("/api/v1/update", self.update),
             ("/api/v1/remove", self.remove), ("/api/v1/stdin", self.send_stdin), ("/api/v1/level", self.pin),
-            ("/RPC2", self._rpc.post), ("/RPC2/", self._rpc.post),
         ]  # fmt: skip
+        for each in self._added:
+            get += each.get.items()
+            post += each.post.items()
         routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
         of_pages = {f"/api/v1/{name}": _guarded(self._page(name)) for name in pages()}
         routes += [Route(path, handler, methods=["GET"], middleware=_GZIP) for path, handler in of_pages.items()]
@@ -165,14 +162,6 @@ class Api:
             "config": snapshot.daemon["config"],
         }  # fmt: skip
         return answer({**health, "error": "; ".join(wrong), "troubles": wrong}, 503) if wrong else answer(health)
-
-    async def metrics(self, request: Request) -> Response:
-        """Runs in the server's own thread: it reads no disk, and a hanging reader thread must not stop the monitoring."""
-        kind = exposition.wanted(request.headers.get("accept", ""))
-        page = self._encoded_pages.of(
-            kind, self._backend.turn(), lambda: exposition.encoded(self._backend.metrics(), kind)
-        )  # fmt: skip
-        return Response(page, 200, media_type=kind)
 
     async def dashboard(self, request: Request) -> Response:
         if not self._assets.loaded:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from supervisor.model.inputs import Verb
-from supervisor.reports.exposition import Family
+from supervisor.reports.sources import Sources
 
 Json = dict[str, Any]
 ASK_WAIT_S: Final = 600.0  # longest wait for the reply to a request, unless the client gives its own
@@ -52,8 +52,8 @@ class Backend(Protocol):
         """An object that each loop turn replaces. Anything computed under the same object is still valid."""
         ...
 
-    def metrics(self) -> list[Family]:
-        """The metrics for monitoring (`reports/metrics_view.py`). Reads no disk."""
+    def sources(self) -> Sources:
+        """The data of pages at this moment."""
         ...
 
     def ask(self, verb: Verb, names: Sequence[str], signal: str, by: str, uid: int | None, timeout_s: float) -> list[Result]:

@@ -80,7 +80,7 @@ def _actions() -> dict[str, tuple[str, str]]:
     They are read from the sources: `--help` would take seconds to import all actions.
     """
     own = Path(__file__)
-    of_features = own.parents[1].glob("features/*/verbs.py")
+    of_features = own.parents[1].glob("features/*/verbs*.py")
     paths = [*(each for each in own.parent.glob("*.py") if each != own), *of_features]
     modules = (".".join(path.with_suffix("").parts[len(own.parts) - 3 :]) for path in paths)
     sources = zip(modules, (path.read_text(encoding="utf-8") for path in paths), strict=True)

@@ -1,4 +1,4 @@
-"""`export`: the recorder's samples as CSV or Parquet, for a notebook. `metrics`: what Prometheus scrapes, as a file."""
+"""`export`: the recorder's samples as CSV or Parquet, for a notebook."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query
-from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed, Unreachable
+from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
 from supervisor.model.recording import ONE_BY_ONE, SHEETS
 
@@ -92,20 +92,3 @@ def _parquet(file: str, columns: list[str], pages: Iterator[list[Any]]) -> int:
             out.write_table(pa.table(cells, schema=schema))
             count += len(rows)
     return count
-
-
-def metrics(session: Session, args: list[str]) -> int:
-    """`metrics [-o FILE]`.
-
-    All metrics in Prometheus' text format. With -o as a whole file, for node_exporter's textfile collector.
-    While the daemon is dead, extralife_up is 0, and the rest is what the journal says.
-    """
-    names, options = parse_options(args, valued=("-o",))
-    if names:
-        raise Failed("Error: metrics takes no names", USAGE)
-    try:
-        output = session.client.read("/metrics")[1].decode()
-    except Unreachable as gone:
-        output = session.dead_daemon(gone).metrics()
-    files.write(options.get("-o", "-"), [text.printable(output, lines=True)])
-    return OK

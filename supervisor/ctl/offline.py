@@ -25,9 +25,7 @@ from supervisor.model.fold import replay
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Paths, Settings
 from supervisor.model.state import Attempt, State
-from supervisor.reports.exposition import TEXT, encoded
 from supervisor.reports.ledger import Ledger
-from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import BadQuery, pages
 from supervisor.wall_clock import is_set
 
@@ -53,9 +51,6 @@ class DeadDaemon(StateFiles):
             raise DaemonRefused(422, str(bad)) from bad
         except OSError as error:  # a damaged recording or disk, not a bug
             raise DaemonRefused(503, f"this cannot be read now: {error}") from error
-
-    def metrics(self) -> str:
-        return encoded(metrics_view(self), TEXT).decode()
 
     def log_path(self, name: str | None, channel: str) -> str:
         """Path of a log: the daemon's own if `name` is None. Raises FileNotFoundError if the name is a path."""

@@ -147,7 +147,19 @@ def _needs(status: Json, sources: Sources) -> list[str]:
     stands = [f"{view['name']}: {view['why']}" for view in status["programs"] if _stands(programs[view["name"]].attempt)]
     features = [each for feature in added() for each in feature.needs_you(sources, status["daemon"])]
     box = _of_box(status["daemon"], sources, any(view["trouble"] == "unsaved" for view in status["programs"]))
-    return [*refused, *troubles(status["daemon"]), *box, *without, *given_up, *ended, *slow, *ailing, *anew, *stands, *features]
+    return [
+        *refused,
+        *troubles(status["daemon"]),
+        *box,
+        *without,
+        *given_up,
+        *ended,
+        *slow,
+        *ailing,
+        *anew,
+        *stands,
+        *features,
+    ]
 
 
 def _window_deaths(settings: Settings | None) -> int:

@@ -32,11 +32,10 @@ from supervisor.model.state import Attempt, State
 from supervisor.ports import Clock
 from supervisor.records import Record
 from supervisor.reports import view
-from supervisor.reports.exposition import Family
 from supervisor.reports.ledger import Ledger
-from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import pages
 from supervisor.reports.recorded import readings
+from supervisor.reports.sources import Sources
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
 from supervisor.shell.replies import Replies
@@ -121,8 +120,8 @@ class DaemonBackend:
     def newest_fact(self) -> int:
         return self._newest().newest_fact
 
-    def metrics(self) -> list[Family]:
-        return metrics_view(Running(self._newest(), self))
+    def sources(self) -> Sources:
+        return Running(self._newest(), self)
 
     def _newest(self) -> Published:
         if self._published is None:

@@ -20,8 +20,6 @@ from supervisor.model.memory import Memory
 from supervisor.model.recording import FIGURES_OF_ITS_OWN, Row, Sheet
 from supervisor.model.state import Program, State
 from supervisor.policy.upkeep.resolution import Tier
-from supervisor.reports.exposition import Family
-from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import Since, pages
 from supervisor.reports.results_view import NewestResult
 from supervisor.reports.status_view import status_view
@@ -130,10 +128,6 @@ class FakeBackend:
 
     def turn(self) -> object:
         return self.journal
-
-    def metrics(self) -> list[Family]:
-        state = fold_all(self.journal)
-        return metrics_view(FakeSources(state, memory=self.memory))
 
     def snapshot(self) -> StatusPage:
         return StatusPage(self)

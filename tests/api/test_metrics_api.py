@@ -9,7 +9,7 @@ from fake_backend import FakeBackend
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from serving import raw
 
-from supervisor.reports.exposition import OPENMETRICS, TEXT
+from supervisor.features.metrics.exposition import OPENMETRICS, TEXT
 
 
 def scraped(api: Path, accept: str = "") -> tuple[dict[str, str], str]:
@@ -32,8 +32,8 @@ def test_plain_text_unless_openmetrics_is_asked_for(api: Path) -> None:
 
 def test_one_turn_is_encoded_once(api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    families = backend.metrics
-    monkeypatch.setattr(backend, "metrics", lambda: made.append(1) or families())
+    sources = backend.sources
+    monkeypatch.setattr(backend, "sources", lambda: made.append(1) or sources())
     assert scraped(api) == scraped(api)
     scraped(api, OPENMETRICS)
     assert len(made) == 2  # once a format

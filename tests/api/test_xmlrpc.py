@@ -20,10 +20,10 @@ from structlog.testing import capture_logs
 from tools import PATIENCE
 
 from supervisor.api.limits import MOST_BODY_BYTES
-from supervisor.api.rpc.describe import STATES, info, state_of
-from supervisor.api.rpc.http import MOST_FOLLOWERS, TABLE
-from supervisor.api.rpc.logs import window
-from supervisor.api.rpc.programs import start_code
+from supervisor.features.dialect.describe import STATES, info, state_of
+from supervisor.features.dialect.http import MOST_FOLLOWERS, TABLE
+from supervisor.features.dialect.logs import window
+from supervisor.features.dialect.programs import start_code
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
 
@@ -42,6 +42,12 @@ def rpc(api: Path) -> Any:
 
 
 # --- what it is ----------------------------------------------------------------------------------------------------------
+
+
+def of(server: Any) -> Any:
+    """The XML-RPC pages of a server."""
+    posts = {path: handler for each in server._api._added for path, handler in each.post.items()}
+    return posts["/RPC2"].__self__
 
 
 def test_every_method_explains_itself(rpc: Any) -> None:
@@ -209,7 +215,7 @@ def test_too_many_waiting_requests_are_told_so(
         assert (code, text) == (30, "FAILED: 0 requests are waiting already: try again")
         with capture_logs() as logged:
             assert proxy(socket_path).supervisor.stopProcess("Pong", False) is True, "nobody hears of it but the log"
-            until(lambda: not server._api._rpc._later, "the request to be given up")
+            until(lambda: not of(server)._later, "the request to be given up")
         error = "0 requests are waiting already: try again"
         assert logged == [{"event": "request_failed_unheard", "error": error, "log_level": "warning"}]
         assert backend.asked == []
@@ -466,11 +472,11 @@ def test_a_followed_log(api: Path, log: Path) -> None:
 def test_a_follower_that_has_gone_is_let_go_though_the_log_stands_still(
     socket_path: Path, backend: FakeBackend, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("supervisor.api.rpc.http.MOST_FOLLOWERS", 1)
+    monkeypatch.setattr("supervisor.features.dialect.http.MOST_FOLLOWERS", 1)
     for name in ("_LAST_ANSWERS_S", "_STOP_S"):
         monkeypatch.setattr(f"supervisor.api.server.{name}", 60)  # a follower that is waited for would take so long
     with served(backend, socket_path) as server:
-        rpc = server._api._rpc
+        rpc = of(server)
         for path in (b"Pong", b"Pong/stdout"):
             follow = Following(socket_path, STOCK % path)
             follow.reads(b"0123456789")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.api.rpc import wire
-from supervisor.api.rpc.wire import Fault
+from supervisor.features.dialect import wire
+from supervisor.features.dialect.wire import Fault
 from supervisor.model import codes
 
 VALUES = st.recursive(

@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families as plain_tex
 
 from supervisor.features.alerts.record import AlertRecord, Failing
 from supervisor.features.backups.record import BackupEnd, BackupRecord
+from supervisor.features.metrics.exposition import OPENMETRICS, TEXT, Family, encoded, wanted
+from supervisor.features.metrics.families import _named, metrics_view
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.state import LevelRecord
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.upkeep.cost import CostSettings
-from supervisor.reports.exposition import OPENMETRICS, TEXT, Family, encoded, wanted
-from supervisor.reports.metrics_view import _named, metrics_view
 from workers.contract import FIGURES
 
 

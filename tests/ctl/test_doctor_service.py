@@ -16,6 +16,7 @@ from serving import until
 
 from supervisor.ctl import checks_service
 from supervisor.ctl.checks import Installation
+from supervisor.features.dialect import checks as dialect_checks
 
 SHOWN = {
     "LoadState": "loaded", "UnitFileState": "enabled", "ActiveState": "active", "NeedDaemonReload": "no", "DropInPaths": "",
@@ -113,14 +114,14 @@ def test_another_supervisord_is_told_and_our_own_is_not(installation: Installati
         (tmp_path / f"root/proc/{pid}").mkdir()
         (tmp_path / f"root/proc/{pid}/cmdline").write_bytes(words.replace(" ", "\0").encode() + b"\0")
     (tmp_path / "state" / "lock").write_text("8\n")
-    (found,) = checks_service.other_supervisors(installation)
+    (found,) = dialect_checks.other_supervisors(installation)
     assert found.what == "another supervisord runs: pid 7"
 
 
 def test_a_daemon_of_another_configuration_is_called_so(installation: Installation) -> None:
     """The daemon was started with --config elsewhere, and doctor looks at the default configuration."""
     write(installation, "proc/8/cmdline", "python\0-P\0-m\0supervisor\0--config\0/srv/mine.toml\0")
-    (found,) = checks_service.other_supervisors(installation)
+    (found,) = dialect_checks.other_supervisors(installation)
     assert found.what == "another extralife daemon runs with another state directory: pid 8 with -c /srv/mine.toml"
     assert "supervisorctl -c /srv/mine.toml doctor" in found.do
 
@@ -189,7 +190,7 @@ def test_supervisors_own_configuration_is_looked_through_for_the_same_trainings(
 ) -> None:
     write(installation, "etc/supervisor/supervisord.conf", SUPERVISORD)
     write(installation, "etc/supervisor/conf.d/a.conf", section.format(state=installation.settings.paths.state_dir))
-    (found,) = checks_service.other_supervisors(installation)
+    (found,) = dialect_checks.other_supervisors(installation)
     assert found.level == ("bad" if same else "ok")
     assert ("a.conf starts" in found.what) is same
 
@@ -199,7 +200,7 @@ def test_a_running_supervisord_is_asked_for_by_the_configuration_that_it_was_giv
 ) -> None:
     write(installation, "srv/mine.conf", "[program:Pong]\ncommand=python -m workers --program Pong\n")
     write(installation, "proc/7/cmdline", "python3\0/usr/bin/supervisord\0-c\0/srv/mine.conf\0")
-    found = list(checks_service.other_supervisors(installation))
+    found = list(dialect_checks.other_supervisors(installation))
     assert levels(found) == ["bad", "warn"]
     assert "srv/mine.conf starts Pong" in found[0].what
     assert found[1].what == "another supervisord runs: pid 7"
@@ -207,7 +208,7 @@ def test_a_running_supervisord_is_asked_for_by_the_configuration_that_it_was_giv
 
 def test_supervisor_that_is_started_at_boot_is_told(installation: Installation) -> None:
     write(installation, "etc/systemd/system/multi-user.target.wants/supervisor.service")
-    (found,) = checks_service.other_supervisors(installation)
+    (found,) = dialect_checks.other_supervisors(installation)
     assert (found.level, "started at boot" in found.what) == ("warn", True)
 
 

@@ -16,7 +16,7 @@ from running import CTL, ctl, environment
 from serving import until
 from tools import PATIENCE
 
-from supervisor.ctl.listen import state_of
+from supervisor.features.dialect.verbs_listen import state_of
 from supervisor.formats import span
 from supervisor.model import facts
 from supervisor.model.facts import Stamped

@@ -41,8 +41,8 @@ from supervisor.adapters.process import checkpoints, endings, notify_sockets, pr
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.api.listener import listen
-from supervisor.api.rpc import wire
 from supervisor.api.server import Server
+from supervisor.features.dialect import wire
 from supervisor.model import codec, facts
 from supervisor.model.settings import Paths, ProgramSpec, Progress
 from supervisor.policy.worker import figures

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from supervisor.api.added import Post
 from supervisor.api.inputs import RequestRefused
-from supervisor.api.posts import Post
 from supervisor.model.inputs import Verb
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from supervisor.api.posts import Post, action
+from supervisor.api.added import Post, action
 from supervisor.model.inputs import Verb
 
 _ACTIONS: Final = ("now", "check", "forget", "take-over")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from supervisor.api.added import Post, action
 from supervisor.api.inputs import RequestRefused, is_span
-from supervisor.api.posts import Post, action
 from supervisor.features.when_done.record import ACTIONS, DELAY
 from supervisor.model.inputs import Verb
 

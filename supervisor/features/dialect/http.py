@@ -15,28 +15,25 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from supervisor import discovery
 from supervisor.api import logfiles
+from supervisor.api.added import Thread
 from supervisor.api.inputs import RequestRefused, body_of
 from supervisor.api.lasting import LongLivedAnswers
 from supervisor.api.peer import caller, disconnected
 from supervisor.api.port import Backend, StatusPage
-from supervisor.api.rpc import daemon, logs, programs, wire
-from supervisor.api.rpc.calls import SYSTEM, Call, Table, dispatch, named
-from supervisor.api.rpc.wire import Fault
+from supervisor.features.dialect import daemon, logs, programs, wire
+from supervisor.features.dialect.calls import SYSTEM, Call, Table, dispatch, named
+from supervisor.features.dialect.wire import Fault
 from supervisor.model import codes
 
 log = structlog.get_logger()
 
-discovery.modules("rpc")  # they add to the table of the daemon's methods
 TABLE: Final[Table] = {**daemon.TABLE, **programs.TABLE, **logs.TABLE, **SYSTEM}
 
 MOST_FOLLOWERS: Final = 64
 _BEFORE_BYTES: Final = 1024  # of the existing log, sent before new lines, as in Supervisor
 _PIECE_BYTES: Final = 64 * 1024
 _LOOK_S: Final = 0.2
-
-Thread = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class Rpc:

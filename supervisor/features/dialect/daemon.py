@@ -6,10 +6,12 @@ import shlex
 import signal as signals
 from typing import Any, Final
 
-from supervisor.api.inputs import MOST_PIN_S, is_span
+from supervisor import discovery
+from supervisor.api.added import Post
+from supervisor.api.inputs import MOST_PIN_S, RequestRefused, is_span
 from supervisor.api.port import ASK_WAIT_S, Json
-from supervisor.api.rpc.calls import Call, Table, method, of_group
-from supervisor.api.rpc.wire import Fault
+from supervisor.features.dialect.calls import Call, Table, method, of_group
+from supervisor.features.dialect.wire import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
 from supervisor.model.names import group_of
@@ -195,6 +197,23 @@ async def unpin_level(call: Call) -> str:
     """End the pin; the climbing rule continues from that level."""
     call.changing()
     return await request(call, Verb.UNPIN, "", [])
+
+
+@method(
+    TABLE, "extralife.whenDone",
+    action="cancel, delay or now", seconds="of a delay; otherwise 0 (or left out)", result="what was done",
+)  # fmt: skip
+async def when_done(call: Call, action: str, seconds: int = 0) -> str:
+    """Cancel, delay or hasten the command that stops the box once its work is over ([when_done])."""
+    call.changing()
+    post: Post | None = dict(discovery.entries("posts", "POSTS")).get("when-done")
+    if post is None:
+        raise Fault(codes.UNKNOWN_METHOD, "there is no feature [when_done]")
+    try:
+        text, for_s = post.read({"do": action, "for_s": seconds or None})
+    except RequestRefused as refused:
+        raise Fault(codes.INCORRECT_PARAMETERS, str(refused)) from None
+    return await request(call, post.verb, text, [], for_s or 0.0)
 
 
 async def request(call: Call, verb: Verb, text: str, names: list[str], for_s: float = 0.0) -> str:

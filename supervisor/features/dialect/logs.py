@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.api import logfiles
-from supervisor.api.rpc.calls import Call, Table, method, one
-from supervisor.api.rpc.wire import Fault
+from supervisor.features.dialect.calls import Call, Table, method, one
+from supervisor.features.dialect.wire import Fault
 from supervisor.model import codes
 
 TABLE: Final[Table] = {}

@@ -13,9 +13,9 @@ from typing import Any, Final
 from supervisor.api import starting
 from supervisor.api.inputs import signal_name
 from supervisor.api.port import Json, Result, StatusPage
-from supervisor.api.rpc import describe
-from supervisor.api.rpc.calls import Call, Method, Parameter, Table, method, named, of_group, one
-from supervisor.api.rpc.wire import Fault
+from supervisor.features.dialect import describe
+from supervisor.features.dialect.calls import Call, Method, Parameter, Table, method, named, of_group, one
+from supervisor.features.dialect.wire import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
 from supervisor.model.names import by_priority, group_of

@@ -12,7 +12,7 @@ from textwrap import fill
 from typing import Any, Concatenate, Final, ParamSpec, get_origin
 
 from supervisor.api.port import ASK_WAIT_S, Backend, Json, Result, StatusPage
-from supervisor.api.rpc.wire import Fault
+from supervisor.features.dialect.wire import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
 from supervisor.model.names import group_of, is_group, members

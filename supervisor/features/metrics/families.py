@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Final, Literal
 
+from supervisor.features.metrics.exposition import PREFIX, Family, Labels
 from supervisor.model.fold import RECORDS
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
@@ -19,7 +20,6 @@ from supervisor.policy.box.readings import Gpu, Host
 from supervisor.records import Record
 from supervisor.reports import climb_view
 from supervisor.reports.added import added
-from supervisor.reports.exposition import PREFIX, Family, Labels
 from supervisor.reports.sources import Json, Sources
 from supervisor.reports.status_view import box_view, troubles_view
 from supervisor.reports.view import eta_s

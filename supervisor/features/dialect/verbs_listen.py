@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor.adapters import durable
-from supervisor.api.rpc.describe import STATES
 from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, NOT_FOUND, OK, USAGE, DaemonRefused, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_int, parse_options, quote, split_command
+from supervisor.features.dialect.describe import STATES
 from supervisor.formats import span
 from supervisor.model.names import group_of
 

@@ -22,9 +22,9 @@ from typing import Final
 from supervisor import config, users
 from supervisor.config.source import toml
 from supervisor.ctl import files, text
-from supervisor.ctl.foreign_config import Section, processes, read
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
+from supervisor.features.dialect.foreign_config import Section, processes, read
 from supervisor.policy.worker.placeholders import escaped
 
 _CHANNELS: Final = ("stdout", "stderr")

@@ -1,0 +1,1 @@
+"""Metrics: the state and the newest readings in the formats of Prometheus and OpenMetrics."""
