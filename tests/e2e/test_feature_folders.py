@@ -1,4 +1,4 @@
-"""`rm -r` of a feature's folder removes it: nothing else names it, and a journal full of its facts is no obstacle."""
+"""A feature is a folder: `rm -r` removes it, also with a journal full of its facts, and the guide's example adds one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import lzma
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -36,14 +37,19 @@ MORE = (
 )
 
 
+def a_copy(directory: Path) -> Path:
+    """A copy of the sources."""
+    for name in ("supervisor", "workers", "client", ".mypy_cache"):
+        if (ROOT / name).exists():
+            shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy2(ROOT / "pyproject.toml", directory)
+    return directory
+
+
 @pytest.fixture(params=[EVERY, *(pytest.param(each, marks=pytest.mark.slow) for each in discovery.names())])
 def without(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of the sources without a feature, or without all of them."""
-    copy = tmp_path / "copy"
-    for name in ("supervisor", "workers", "client", ".mypy_cache"):
-        if (ROOT / name).exists():
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy2(ROOT / "pyproject.toml", copy)
+    copy = a_copy(tmp_path / "copy")
     for name in discovery.names() if request.param == EVERY else [request.param]:
         shutil.rmtree(copy / "supervisor" / "features" / name)
     return copy
@@ -89,12 +95,17 @@ def copied(without: Path, box: Box) -> Iterator[Copied]:
     made.kill()
 
 
-@pytest.mark.timeout(900)
-def test_the_sources_without_it_are_right(without: Path) -> None:
+def check(sources: Path) -> None:
+    """Their types and their imports are right."""
     for tool in ("mypy", "lint-imports"):
         command = [f"{Path(sys.executable).parent}/{tool}"]
-        done = subprocess.run(command, cwd=without, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(command, cwd=sources, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.timeout(900)
+def test_the_sources_without_it_are_right(without: Path) -> None:
+    check(without)
 
 
 def test_a_journal_full_of_its_facts_is_gone_on_with(copied: Copied, box: Box) -> None:
@@ -141,3 +152,27 @@ def test_a_section_of_a_removed_feature_is_refused_with_the_sections_that_exist(
     exists = (copied.sources / "supervisor" / "features" / "backups").exists()
     assert (done.returncode == 0) == exists, done.stdout + done.stderr
     assert exists or "backup is not a section; the sections are daemon, level" in done.stdout + done.stderr
+
+
+@pytest.mark.timeout(900)
+def test_the_example_of_the_guide_is_a_feature(tmp_path: Path, box: Box) -> None:
+    sources = a_copy(tmp_path / "copy")
+    blocks = re.findall(
+        r"```python\n# (supervisor/\S+)\n(.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL
+    )
+    assert len(blocks) == 6
+    for name, code in blocks:
+        path = sources / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(code)
+    (path.parent / "__init__.py").touch()
+    check(sources)
+    box.config('[program.brief]\ncommand = "false"\n', extra="[crashes]\nalert_every = 2\n[restart]\nbase_delay_s = 0.1\n")
+    made = Copied(sources, box)
+    made.start()
+    try:
+        until(
+            lambda: made.ctl("crashes").stdout in {"brief 2\n", "brief 3\n", "brief 4\n"}, 60, "the count", box.log.read_text
+        )
+    finally:
+        made.kill()
