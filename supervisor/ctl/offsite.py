@@ -87,14 +87,14 @@ def line(found: dict[str, Any]) -> str:
     """One line for `status`: `copied off the box 4m ago (312MB)`."""
     if found["fence"] is not None:
         box = text.printable(found["fence"]["box"])
-        return f"box {box} HAS TAKEN OVER: no program runs here; `supervisorctl offsite take-over` brings them back"
+        return f"box {box} HAS TAKEN OVER: no program runs here; `extralifectl offsite take-over` brings them back"
     copied = found["copied"]
     error = f": {text.printable(found['error'])}" if found["error"] else ""
     if copied is None:
         return f"NOTHING IS COPIED off the box{error}" if found["late"] or error else "no copy off the box yet"
     told = f"copied off the box {text.duration(found['age_s'])} ago ({text.size(copied['size_bytes'])})"
     if copied["missed"]:
-        told += f", INCOMPLETE for {', '.join(map(text.printable, sorted(copied['missed'])))} (see `supervisorctl offsite`)"
+        told += f", INCOMPLETE for {', '.join(map(text.printable, sorted(copied['missed'])))} (see `extralifectl offsite`)"
     return f"{told}, TOO OLD{error}" if found["late"] else f"{told}{f'; the newest try failed{error}' if error else ''}"
 
 
@@ -192,7 +192,7 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
         lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.ThisBox(socket.gethostname(), text.wall_s()))
     )  # fmt: skip
     if claim is not Claim.HELD:
-        again = "run `supervisorctl offsite take-over` again on the box that should continue"
+        again = "run `extralifectl offsite take-over` again on the box that should continue"
         raise Failed(f"box {text.printable(lease.box)} has taken over at the same moment: {again}")
     held = f"this box holds the repository (generation {lease.generation}); its programs run once the daemon starts"
     return _print_outcome(session, options, held)
@@ -257,7 +257,7 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
     if "--config-to" not in options:
         return
     if config is None:
-        raise Failed("the copy has no configuration: write one with `supervisord --print-default`, and set state_dir in it")
+        raise Failed("the copy has no configuration: write one with `extralife --print-default`, and set state_dir in it")
     files = {"password_file": rules.password_file, **({"env_file": rules.env_file} if rules.env_file else {})}
     to = Path(options["--config-to"]).absolute()
     wanted = moved.here(
@@ -286,7 +286,7 @@ def restored_lines(made: Restored, *, taken: bool) -> list[str]:
     if made.config is not None:
         lines.append(f"its configuration as it was is {made.config}")
     return [*lines, "this box goes on with these trainings; the other one stops its programs" if taken else
-            "no program starts on it before `supervisorctl offsite take-over`"]  # fmt: skip
+            "no program starts on it before `extralifectl offsite take-over`"]  # fmt: skip
 
 
 def _opened(session: Session, options: dict[str, str], owner: str | None = "") -> tuple[Restic, OffsiteSettings]:
@@ -318,7 +318,7 @@ def _rules(session: Session, options: dict[str, str]) -> OffsiteSettings:
         )  # fmt: skip
     found = settings(session.options)
     if found is None:
-        raise Failed("the configuration cannot be read: supervisord --check says why; or name --repository")
+        raise Failed("the configuration cannot be read: extralife --check says why; or name --repository")
     if not found.offsite.on:
         raise Failed("no repository is configured: set [offsite] repository (docs/offsite.md), or name --repository")
     return found.offsite

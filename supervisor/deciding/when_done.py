@@ -27,7 +27,7 @@ from supervisor.records import replace
 
 _MOST_OUTPUT: Final = 2000
 _LEAVES: Final = "this box is about to be stopped"
-_OVERRULE: Final = "`supervisorctl when-done now` stops the box all the same"
+_OVERRULE: Final = "`extralifectl when-done now` stops the box all the same"
 _ANSWERS: Final = {
     rule.CANCEL: "this box is not stopped until there is new work",
     rule.DELAY: "this box is not stopped",
@@ -72,7 +72,7 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
 def refuses_starts(context: DecisionContext) -> str:
     """Why no program may be started; empty: one may, and calls an end off. Only a spent budget stays spent."""
     held = context.state.when_done.keeps_down and context.state.when_done.cause == rule.BUDGET
-    return f"cannot start: {_LEAVES}; `supervisorctl when-done cancel` keeps it" if held else ""
+    return f"cannot start: {_LEAVES}; `extralifectl when-done cancel` keeps it" if held else ""
 
 
 # --- at the end of every turn ---------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def _patience(context: DecisionContext, cause: str) -> str:
 def _begun(context: DecisionContext, because: str) -> str:
     record = replace(context.state.when_done, since_s=context.now_s)
     left_s = rule.due_s(context.settings.when_done, record) - context.now_s
-    when = f"in {span(left_s)} (`supervisorctl when-done cancel` keeps it)" if left_s > 0 else "now"
+    when = f"in {span(left_s)} (`extralifectl when-done cancel` keeps it)" if left_s > 0 else "now"
     again = f"; {_name(context)} has run, and {record.error}" if record.failures else ""
     return f"{because}{again}: this box is stopped {when}"
 
