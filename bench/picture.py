@@ -133,7 +133,7 @@ def record() -> str:
             until(lambda: trains(box), "both to resume")
             time.sleep(SAVES_S)
             status, history = box.ctl("status"), box.ctl("history", "--all", "-n", "10000")
-            return f"$ supervisorctl status\n{status}\n$ supervisorctl history\n{chosen(history)}"
+            return f"$ extralifectl status\n{status}\n$ extralifectl history\n{chosen(history)}"
         finally:
             box.ctl("shutdown")
             box.cut_power()

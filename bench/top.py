@@ -1,4 +1,4 @@
-"""The cost of `supervisorctl top`: time to the first frame, CPU while it runs, memory; with 20 and 500 programs.
+"""The cost of `extralifectl top`: time to the first frame, CPU while it runs, memory; with 20 and 500 programs.
 
 Usage: .venv/bin/python bench/top.py [--programs 20 500] [--watch 60] [--starts 10]. It runs a real process on a real
 pseudo-terminal of 160x50, and a separate server whose programs change with each request. The first frame is timed from the

@@ -323,8 +323,8 @@ def command_costs(box: Years, _marks: dict[str, Path], figures: dict[str, Any]) 
         _, status, usage = os.wait4(client.pid, 0)
         client.returncode = os.waitstatus_to_exitcode(status)
         used_s = usage.ru_utime + usage.ru_stime + cpu_s(box.daemon.pid) - spent_s
-        figures[f"supervisorctl {title} CPU s"] = used_s
-        figures[f"supervisorctl {title} wall s"] = time.perf_counter() - began_s
+        figures[f"extralifectl {title} CPU s"] = used_s
+        figures[f"extralifectl {title} wall s"] = time.perf_counter() - began_s
 
 
 # --- dashboards --------------------------------------------------------------------------------------------------------

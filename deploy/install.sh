@@ -88,7 +88,7 @@ restore_offsite() {
             act "write /etc/extralife/known_hosts" install -m 644 "$known_hosts" /etc/extralife/known_hosts
             options+=(--sftp-command "$(sftp_command)")
         fi
-        act "restore the newest copy to $STATE" runuser -u "$ACCOUNT" -- "$release/.venv/bin/supervisorctl" offsite restore \
+        act "restore the newest copy to $STATE" runuser -u "$ACCOUNT" -- "$release/.venv/bin/extralifectl" offsite restore \
             --to "$STATE" --runtime-dir "$RUNTIME" --config-to "$made" --take-over "${yes[@]}" "${options[@]}"
     else
         say "a copy was restored to $STATE before: the repository is not read again"
@@ -132,7 +132,7 @@ write_config() {
     if [[ -e $CONFIG ]]; then
         [[ -z $first_config ]] || cmp -s "$first_config" "$CONFIG" ||
             say "$CONFIG exists and stays as it is: --config counts only at the first installation. To replace it:" \
-                "install -m 644 $first_config $CONFIG && $prefix/current/.venv/bin/supervisorctl -c $CONFIG update"
+                "install -m 644 $first_config $CONFIG && $prefix/current/.venv/bin/extralifectl -c $CONFIG update"
         return 0
     elif [[ -n $first_config ]]; then
         # Check the file before installing it: otherwise a refused file would become the installed configuration.
@@ -160,7 +160,7 @@ switch() {
 
 # The release in use makes the completion of shells, so that it always describes this release.
 write_shell_help() {
-    local ctl="$prefix/current/.venv/bin/supervisorctl" each link
+    local ctl="$prefix/current/.venv/bin/extralifectl" each link
     for each in "${SHELL_HELP[@]}"; do
         case $each in
             bash*) put_text "/usr/local/share/$each" "$("$ctl" completion bash)" ;;
@@ -218,7 +218,7 @@ main() {
     echo
     local skip=()
     [[ -z $repository ]] || skip=(--skip copies) # the restore has just read and written the repository
-    "$prefix/current/.venv/bin/supervisorctl" -c "$CONFIG" doctor "${skip[@]}" || echo "install: correct the findings that are bad"
+    "$prefix/current/.venv/bin/extralifectl" -c "$CONFIG" doctor "${skip[@]}" || echo "install: correct the findings that are bad"
     cat <<END
 
   status        extralifectl status

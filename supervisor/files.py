@@ -10,7 +10,7 @@ A reader refuses what is no regular file. The writer of one of the daemon's own 
 `adapters/foundations.py` reports each of them.
 """
 
-# `supervisorctl` reads with it, and pathlib takes 10 ms to import:
+# `extralifectl` reads with it, and pathlib takes 10 ms to import:
 # ruff: noqa: PTH108, PTH115, PTH116, PTH118
 
 from __future__ import annotations

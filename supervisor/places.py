@@ -1,6 +1,6 @@
 """Default paths of the config file, the state directory and the runtime directory.
 
-This is separate from the configuration because `supervisorctl` needs only these to find the socket, and needs them fast. So
+This is separate from the configuration because `extralifectl` needs only these to find the socket, and needs them fast. So
 it has no dataclasses and no pathlib: together they take longer to import than the daemon takes to answer.
 """
 

@@ -1,4 +1,4 @@
-r"""Makes untrusted text safe to print. The daemon and `supervisorctl` both use only this module for it. Imports nothing.
+r"""Makes untrusted text safe to print. The daemon and `extralifectl` both use only this module for it. Imports nothing.
 
 Untrusted texts are a worker's log lines, its status, the text of its exceptions, or odd names in a configuration. Any of
 them may contain escape sequences that move the cursor, set the window's title or the clipboard (OSC 52). They may contain

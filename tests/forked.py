@@ -1,4 +1,4 @@
-"""supervisord and supervisorctl as processes that are forked from one with all modules imported, which saves nine tenths of
+"""supervisord and extralifectl as processes that are forked from one with all modules imported, which saves nine tenths of
 their time.
 
 Each has its own arguments, environment, directory, files and exit code, and the daemon its own session and command line. What
@@ -42,7 +42,7 @@ def argv(kind: str) -> list[str]:
 def ctl(
     args: list[str], *, env: Mapping[str, str], cwd: Path, stdin: str = "", timeout_s: float = 60.0
 ) -> subprocess.CompletedProcess[str]:
-    """`supervisorctl` with these arguments, as `subprocess.run` would run it."""
+    """`extralifectl` with these arguments, as `subprocess.run` would run it."""
     ours, theirs = [], []
     for reads in (True, False, False, False):  # its three streams, and what it ended with
         read, write = os.pipe()

@@ -54,7 +54,7 @@ def test_the_trainings_of_another_box_are_not_silently_left_out(tmp_path: Path) 
     for name, lines in (
         ("deploy/bootstrap", ""),
         (".venv/bin/supervisord", ""),
-        (".venv/bin/supervisorctl", 'echo "ctl $*"'),
+        (".venv/bin/extralifectl", 'echo "ctl $*"'),
     ):
         (clone / name).write_text(f"#!/bin/sh\n{lines}\n")
         (clone / name).chmod(0o755)

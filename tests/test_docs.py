@@ -131,6 +131,17 @@ def test_no_new_name_has_another_word_for_a_level_or_for_slurm():
     assert {each for each in names if REFUSED & set(re.findall(r"[a-z]+", re.sub("([A-Z])", r"_\1", each).lower()))} == LEFT
 
 
+def test_only_texts_about_two_names_or_about_supervisor_say_supervisorctl():
+    """On images of vast.ai and RunPod that is the stock Supervisor's own command: a hint must not lead there."""
+    rooms = [path for room in ("supervisor", "workers", "units", "docs") for path in (ROOT / room).rglob("*.*")]
+    texts = [path for path in [ROOT / "README.md", *rooms] if path.is_file() and path.suffix != ".pyc"]
+    assert {name(path) for path in texts if b"supervisorctl" in path.read_bytes()} <= {
+        "README.md", "docs/extralifectl.md", "docs/supervisor-compatibility.md", "supervisor/adapters/when_done.py",
+        "supervisor/api/rpc/__init__.py", "supervisor/collision.py", "supervisor/ctl/checks_service.py",
+        "supervisor/ctl/completion.py", "workers/commands.py",
+    }  # fmt: skip
+
+
 def test_the_two_commands_can_be_run():
     commands = re.search(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)[1].splitlines()
     assert [line.split()[0] for line in commands] == ["deploy/try", "tests/run"]

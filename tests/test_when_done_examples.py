@@ -1,13 +1,15 @@
 """The examples in `deploy/when_done/`, with a service of the provider behind them on 127.0.0.1: its record decides.
 
 The service is a proxy that ends TLS itself, so each example asks at the real address. The clients of providers that a registry
-has (vast.ai, RunPod, AWS) are asked for the same end: an example must send what the client sends.
+has (vast.ai, RunPod, AWS, Azure, Google Cloud) and curl are asked for the same end: an example must send what the client sends.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import shlex
 import shutil
 import ssl
 import subprocess
@@ -40,16 +42,27 @@ GOOGLE, AZURE = (
     "https://compute.googleapis.com/compute/v1/projects/5/zones/z1/instances/box1/stop",
     "https://management.azure.com",
 )
-STOPPED = {"kind": "compute#operation", "operationType": "stop", "status": "RUNNING"}
+BOX = "/subscriptions/5/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/box1"  # of Azure
+STOPPED = {
+    "kind": "compute#operation", "operationType": "stop", "status": "RUNNING", "name": "op", "zone": "z1",
+    "selfLink": "https://compute.googleapis.com/compute/v1/projects/box-project/zones/z1/operations/op",
+}  # fmt: skip
 AWS_XML = (
     '<StopInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><instancesSet><item><instanceId>i-1</instanceId>'
     "<currentState><code>64</code><name>{}</name></currentState></item></instancesSet></StopInstancesResponse>"
 )
+# Azure's client decodes the token of the machine: a header, what it is for, and a signature that nobody here checks.
+TOKEN = ".".join(
+    [*(base64.urlsafe_b64encode(each).decode() for each in (b'{"alg":"RS256"}', b'{"tid":"t","n":12}')), f"{KEY}A"]
+)
+SUBSCRIPTIONS = {
+    "value": [{"id": "/subscriptions/5", "subscriptionId": "5", "tenantId": "t", "displayName": "s", "state": "Enabled"}]
+}
 METADATA = {
     "/latest/api/token": "t0ken", "/latest/meta-data/placement/region": "eu-west-1", "/latest/meta-data/instance-id": "i-1",
     "/computeMetadata/v1/instance/service-accounts/default/token": {"access_token": KEY},
     "/computeMetadata/v1/instance/zone": "projects/5/zones/z1", "/computeMetadata/v1/instance/name": "box1",
-    "/metadata/identity/oauth2/token": {"access_token": KEY}, "/metadata/instance/compute/resourceId": "/subscriptions/s/box1",
+    "/metadata/identity/oauth2/token": {"access_token": TOKEN, "expires_in": "3600"}, "/metadata/instance/compute/resourceId": BOX,
 }  # fmt: skip
 # example and its arguments -> the request that ends the box, the answer to it, an answer that refuses
 ENDS = {
@@ -69,7 +82,7 @@ ENDS = {
     ),
     ("thunder", "0"): (f"POST {THUNDER}/instances/0/delete", None, {"message": "deleted"}, 404),
     ("gcp",): (f"POST {GOOGLE}", None, STOPPED, STOPPED | {"error": {"errors": []}}),
-    ("azure",): (f"POST {AZURE}/subscriptions/s/box1/deallocate?api-version=2024-07-01", None, "", 409),
+    ("azure",): (f"POST {AZURE}{BOX}/deallocate?api-version=2024-07-01", None, "", 409),
 }  # fmt: skip
 
 
@@ -101,8 +114,9 @@ class Answers(BaseHTTPRequestHandler):
         if not self.behind and path in METADATA:
             return self.reply(METADATA[path])
         self.server.shown |= any(KEY in (procfs.read_text(pid, "cmdline") or "") for pid in procfs.pids())
-        if self.command == "GET" or KEY not in (self.headers["Authorization"] or ""):  # a client looks around first
-            return self.reply({})
+        scheme, _, key = (self.headers["Authorization"] or "").partition(" ")
+        if self.command == "GET" or KEY not in (base64.b64decode(key).decode() if scheme == "Basic" else key):
+            return self.reply(SUBSCRIPTIONS)  # a client looks around first
         form = "x-www-form-urlencoded" in (self.headers.get("Content-Type") or "")
         body = {k: v for k, [v] in parse_qs(sent.decode()).items()} if form else (json.loads(sent) or None) if sent else None
         self.server.asked.append((f"{self.command} {self.behind}{self.path}", body))
@@ -226,31 +240,63 @@ def test_an_end_without_a_provider(args, tmp_path, run) -> None:
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory):
-    """An environment with the newest clients from pip's index."""
-    made = tmp_path_factory.mktemp("clients") / "env"
-    subprocess.run([sys.executable, "-m", "venv", made], check=True)
-    argv = [made / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "vastai", "runpod", "awscli"]
-    installed = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=900)
-    if installed.returncode:
-        pytest.skip(f"the clients cannot be installed: {installed.stderr[-200:]}")
-    return made / "bin"
+    """Environments with the newest clients from pip's index, made on first use: the directory of a client's programs."""
+    made = {}
+
+    def of(*packages: str) -> Path:
+        if packages not in made:
+            made[packages] = tmp_path_factory.mktemp("clients") / "env"
+            subprocess.run([sys.executable, "-m", "venv", made[packages]], check=True)
+            argv = [made[packages] / "bin/pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+            installed = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=900)
+            if installed.returncode:
+                pytest.skip(f"the clients cannot be installed: {installed.stderr[-200:]}")
+        return made[packages] / "bin"
+
+    return of
+
+
+RUNPOD = 'python -c \'import os, runpod; runpod.api_key = os.environ["RUNPOD_API_KEY"]; runpod.{}("pod1")\''
+# example, package of pip's index with the client (none: the client is this machine's), the client's commands
+CLIENTS = [
+    (("vastai",), "vastai", ["vastai stop instance 7"]), (("vastai", "destroy"), "vastai", ["vastai destroy instance 7 --yes"]),
+    (("runpod",), "runpod", [RUNPOD.format("stop_pod")]),
+    (("runpod", "remove"), "runpod", [RUNPOD.format("terminate_pod")]),
+    (("azure",), "azure-cli", ["az login --identity", f"az vm deallocate --ids {BOX}"]),
+    (("gcp",), "", ["gcloud compute instances stop box1 --zone z1 --project box-project --async --quiet"]),
+    (("lambda", "ab"), "", [
+        f"curl --fail --user {KEY}: {LAMBDA}/instance-operations/terminate --json " + """'{"instance_ids": ["ab"]}'""",
+    ]),
+]  # fmt: skip
+
+
+def plain(request: str, body: object) -> tuple[str, str]:
+    """Without what may differ: a version of the API, the project's name in place of its number, layout."""
+    request = request.partition("?")[0].replace("/box-project/", "/5/")
+    return request, "".join(str(body).replace("\\n", "").split())
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("example", "client"), [
-    (("vastai",), ["vastai", "stop", "instance", "7"]),
-    (("vastai", "destroy"), ["vastai", "destroy", "instance", "7", "--yes"]),
-    (("runpod",), ["python", "-c", "import os, runpod; runpod.api_key = os.environ['RUNPOD_API_KEY']; runpod.stop_pod('pod1')"]),
-    (("runpod", "remove"), ["python", "-c", "import os, runpod; runpod.api_key = os.environ['RUNPOD_API_KEY']; runpod.terminate_pod('pod1')"]),
-])  # fmt: skip
-def test_an_example_sends_what_the_client_of_the_provider_sends(example, client, clients, service, run) -> None:
+@pytest.mark.parametrize(("example", "package", "commands"), CLIENTS, ids=[" ".join(row[0]) for row in CLIENTS])
+def test_an_example_sends_what_the_client_of_the_provider_sends(
+    example, package, commands, clients, certificate, service, run
+) -> None:
     service.answer = ENDS[example][2]
-    at = {"VAST_URL": f"http://127.0.0.1:{service.server_port}"}  # its client knows no other certificates
-    status, said = run([clients / client[0], *client[1:]], VAST_API_KEY=KEY, **at)
-    assert status == 0, said
-    assert run([EXAMPLES / example[0], *example[1:]], **at) == (0, "")
-    [theirs, ours] = [(request, "".join(str(body).replace("\\n", "").split())) for request, body in service.asked]
+    proxy = f"http://127.0.0.1:{service.server_port}"
+    more = {
+        "VAST_URL": proxy, "VAST_API_KEY": KEY,  # its client knows no other certificates
+        "AZURE_POD_IDENTITY_AUTHORITY_HOST": proxy, "no_proxy": "127.0.0.1", "AZURE_CORE_COLLECT_TELEMETRY": "no",
+        "CLOUDSDK_AUTH_ACCESS_TOKEN": KEY, "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE": str(certificate), "CURL_CA_BUNDLE": str(certificate),
+    }  # fmt: skip
+    for command in commands:
+        program, *args = shlex.split(command)
+        if (at := clients(package) / program if package else shutil.which(program)) is None:
+            pytest.skip(f"{program} is not installed, and no registry of this project has it")
+        status, said = run([at, *args], **more)
+        assert status == 0, said
+    assert run([EXAMPLES / example[0], *example[1:]], **more) == (0, "")
+    [theirs, ours] = [plain(*each) for each in service.asked]
     assert ours == theirs
 
 
@@ -259,7 +305,7 @@ def test_an_example_sends_what_the_client_of_the_provider_sends(example, client,
 def test_the_client_of_aws_stops_the_instance_and_a_refusal_is_a_failure(clients, service, run) -> None:
     more = {
         "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{service.server_port}",
-        "PATH": f"{clients}:{os.environ['PATH']}", "AWS_MAX_ATTEMPTS": "1",
+        "PATH": f"{clients('awscli')}:{os.environ['PATH']}", "AWS_MAX_ATTEMPTS": "1",
     }  # fmt: skip
     for state, ends in (("stopping", True), ("stopped", True), ("running", False)):
         service.answer = AWS_XML.format(state)

@@ -1,6 +1,6 @@
 """Every setting of a built-in worker, in one table: name, type, default, bounds, environment name, meaning.
 
-Standard library only: the daemon's config, the worker's command line, `supervisord --check` and the docs read this same
+Standard library only: the daemon's config, the worker's command line, `extralife --check` and the docs read this same
 table, so an option cannot exist in only one of them. Precedence: default < TOML < `RL_*` environment < flag.
 
 An option `num_envs` is `num_envs` in TOML, `--num-envs` on the command line and `RL_NUM_ENVS` in the environment.

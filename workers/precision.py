@@ -129,7 +129,7 @@ def idle_gpu(chosen: Precision, device: str, environ: Mapping[str, str], root: P
         return ""
     return (
         "this box has an NVIDIA GPU that torch cannot use: training goes on with the CPU, many times slower; "
-        "supervisorctl doctor says why"
+        "extralifectl doctor says why"
     )
 
 

@@ -1,6 +1,6 @@
 """`results.csv` of a run directory: one row for each finished test game, oldest first.
 
-Standard library only: the worker writes it, the daemon and `supervisorctl` read it.
+Standard library only: the worker writes it, the daemon and `extralifectl` read it.
 
 An *evaluation* is the adjacent rows of one seed at one number of environment steps; `games` is the planned number of
 games. An interrupted evaluation has fewer rows. If the run resumes at exactly the same step, the missing games are played.

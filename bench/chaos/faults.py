@@ -687,7 +687,7 @@ def state_dir_renamed(scene: Scene) -> None:
 
 
 def bad_reload(scene: Scene) -> None:
-    """Run `supervisorctl reload` with a mistake in the configuration file."""
+    """Run `extralifectl reload` with a mistake in the configuration file."""
     scene.daemon()
     good = scene.world.config_file.read_text()
     scene.world.config_file.write_text(configuration(scene.world, slots=-7))

@@ -46,7 +46,7 @@ run() {
 
 # keep COMMAND...: run the daemon, and start it again whenever it ends, as the unit's Restart=always does: after 0.5 s, and after
 # 1, 2, 4 ... 60 s if it ended more than once within ten minutes. It returns the daemon's exit status after SIGTERM, after
-# `supervisorctl shutdown` (100), and if the first start is refused (1, 2).
+# `extralifectl shutdown` (100), and if the first start is refused (1, 2).
 keep() {
     local status each starts=() recent pause
     while :; do

@@ -12,7 +12,7 @@ capabilities (restic often has, to read everything).
 
 Example: daemon 812 (start tick 5000) is killed. A restic with `EXTRALIFE_CHILD_OF=4026531836:812:5000:tree` still runs.
 There is no process 812 with start tick 5000, so the next daemon ends this restic. It leaves alone the restic of another
-daemon, and that of `supervisorctl offsite check`.
+daemon, and that of `extralifectl offsite check`.
 """
 
 from __future__ import annotations

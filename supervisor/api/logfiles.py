@@ -65,7 +65,7 @@ def read_from(path: str, file_id: str, offset: int, limit_bytes: int) -> Chunk:
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[tuple[int, str, int]]:
     """(descriptor, name of the file, its size)."""
-    from supervisor.as_user import log_at  # supervisorctl needs it only for `tail`
+    from supervisor.as_user import log_at  # extralifectl needs it only for `tail`
 
     with log_at(path):
         fd = open_regular(path)

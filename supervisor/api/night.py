@@ -1,4 +1,4 @@
-"""The page `report` in about ten lines of text, for the daily report (`[alerts] report_at`). `supervisorctl` uses parts.
+"""The page `report` in about ten lines of text, for the daily report (`[alerts] report_at`). `extralifectl` uses parts.
 
 Names and errors of programs are untrusted text: they go through `printable`.
 """

@@ -1,4 +1,4 @@
-"""Programs that `supervisorctl run` has added. Each has a file in the state directory, read together with the configuration.
+"""Programs that `extralifectl run` has added. Each has a file in the state directory, read together with the configuration.
 
 So they survive a restart of the daemon and a reboot. `reread`, `update` and the kept last good configuration treat them
 like all others. A section of the same name in the configuration wins. A file that cannot be read is a warning, and affects
@@ -35,7 +35,7 @@ def merged(source: Source, state_dir: str | None) -> tuple[Source, list[str]]:
         name = path.name.removesuffix(SUFFIX)
         if name in known:
             left_out.append(
-                f"{path}: left out, because {source.where} has a program of that name; `supervisorctl remove {name}`"
+                f"{path}: left out, because {source.where} has a program of that name; `extralifectl remove {name}`"
             )
             continue
         try:
@@ -43,7 +43,7 @@ def merged(source: Source, state_dir: str | None) -> tuple[Source, list[str]]:
             body = tomllib.loads(f"{text.rstrip()}\n\n{section}")
         except (OSError, ValueError, RecursionError) as error:
             lack.check(error)
-            left_out.append(f"{path}: left out: {error}; add the program again with `supervisorctl run`")
+            left_out.append(f"{path}: left out: {error}; add the program again with `extralifectl run`")
             continue
         text, taken[name] = f"{text.rstrip()}\n\n{section}", str(path)
     return replace(source, text=text, body=body, added=taken), left_out

@@ -44,14 +44,14 @@ _INSTEAD: Final = {
     "nice cpushares": "set cpu_weight",
     "maxmemoryrestart memorymax memlimit memorylimit memory": "set memory_mb of the level",
     "dependson depends after requires wants bindsto": "no program waits for another; priority sets the order of the starts",
-    "cron cronrestart oncalendar schedule": "no calendar starts programs; let cron call `supervisorctl restart NAME`",
+    "cron cronrestart oncalendar schedule": "no calendar starts programs; let cron call `extralifectl restart NAME`",
     "gpus numgpus gpuids cudavisibledevices": 'set gpu to one index, or env = { CUDA_VISIBLE_DEVICES = "0,1" }',
     "healthcheck livenessprobe": "set health, of a service",
     "enabled disabled": "set autostart",
     "processname": "the name of the section, [program.NAME], is the program's name",
     "watch ignorewatch": "extralife does not restart a program when a file changes; remove it",
-    "include includes": "write one file; `supervisorctl run` keeps its programs in files of their own",
-    "supervisord": "its counterpart is [daemon]; `supervisorctl import FILE` translates a supervisord.conf",
+    "include includes": "write one file; `extralifectl run` keeps its programs in files of their own",
+    "supervisord": "its counterpart is [daemon]; `extralifectl import FILE` translates a supervisord.conf",
     "unixhttpserver": "the control socket lies in [daemon] runtime_dir",
     "inethttpserver": "set listen in [http]",
     "compile": "remove it: cuda_graphs, which is on, does more for a GPU",
@@ -64,7 +64,7 @@ _INSTEAD: Final = {
     "regex": "set log_regex, the pattern of the steps in its output",
     "volumes volume mounts": "extralife makes no container; mount it in command, with `docker run -v`",
     "loglevel": "log_level is a key of [daemon], for extralife's own log; a script's own is set in command or env",
-    "eventlistener": "`supervisorctl import FILE` translates it into a program",
+    "eventlistener": "`extralifectl import FILE` translates it into a program",
 }  # fmt: skip
 _PROGRAM: Final = "set notice.command to the provider's program in deploy/notices/ (docs/offsite.md)"
 GONE: Final = {  # settings of an earlier extralife, and what to do

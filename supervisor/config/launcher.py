@@ -1,6 +1,6 @@
 """[launcher]: the settings of batch scripts. Every mistake that can be found without the cluster is found here.
 
-Only the cluster knows whether the partition, the account and the quality of service exist. `supervisorctl doctor` asks it.
+Only the cluster knows whether the partition, the account and the quality of service exist. `extralifectl doctor` asks it.
 If the cluster refuses a submission, its own message is reported.
 """
 

@@ -245,7 +245,7 @@ def _directory(
     if origin.kind == FILE and not path.startswith("/"):
         message = f"{name} = {values[key]!r:.80} depends on where extralife is started; write an absolute path"
         section.validation.warn(origin, message)
-    absolute: str = os.path.abspath(path)  # noqa: PTH100  as supervisorctl does, which cannot afford pathlib
+    absolute: str = os.path.abspath(path)  # noqa: PTH100  as extralifectl does, which cannot afford pathlib
     section.note(key, absolute, origin)
     return absolute
 

@@ -55,7 +55,7 @@ def parsed(where: str, path: str | None, text: str, *, is_kept: bool = False) ->
         body = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         if _SUPERVISORS.search(text):
-            how = f"`supervisorctl import {where} --out extralife.toml` makes one of extralife's of it"
+            how = f"`extralifectl import {where} --out extralife.toml` makes one of extralife's of it"
             raise ConfigError([f"{where}: is a configuration of Supervisor's; {how}"]) from None
         raise ConfigError([_sentence(where, text, str(error))]) from None
     except RecursionError:

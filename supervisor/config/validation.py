@@ -67,7 +67,7 @@ class Source(Record):
     lines: Mapping[tuple[str, ...], int]
     text: str = ""
     is_kept: bool = False
-    added: Mapping[str, str] = field(default_factory=dict)  # a program that `supervisorctl run` added -> its file
+    added: Mapping[str, str] = field(default_factory=dict)  # a program that `extralifectl run` added -> its file
 
 
 @dataclass(slots=True)

@@ -1,1 +1,1 @@
-"""supervisorctl: a client of the API."""
+"""extralifectl: a client of the API."""

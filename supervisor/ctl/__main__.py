@@ -1,4 +1,4 @@
-"""supervisorctl: `python -m supervisor.ctl`, or the installed script."""
+"""extralifectl: `python -m supervisor.ctl`, or the installed script."""
 
 from __future__ import annotations
 

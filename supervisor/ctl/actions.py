@@ -1,4 +1,4 @@
-"""The actions of supervisorctl by name: on the command line and in its shell."""
+"""The actions of extralifectl by name: on the command line and in its shell."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _WITHOUT_MODULE = {
 _ACTION = re.compile(
     r'^def ([a-z]\w*)\(session: Session, \w+: list\[str\]\) -> int:\n    """(`.*?)"""', re.MULTILINE | re.DOTALL
 )
-USAGE = """supervisorctl [options] [action [arguments]]
+USAGE = """extralifectl [options] [action [arguments]]
 
 Talks to extralife's daemon over its control socket. Without an action: an interactive shell.
 

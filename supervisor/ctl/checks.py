@@ -70,7 +70,7 @@ def unknown_finding(name: str, error: OSError) -> Finding:
     if not isinstance(error, PermissionError):
         return Finding(name, "unknown", f"not known: {where}: {error.strerror or error}")
     what, owner = f"not known: {name_of(os.geteuid(), '#{}')} may not read {where}", _owner(where)
-    return Finding(name, "unknown", what, f"run it as {owner}: sudo -u {owner} supervisorctl doctor, with the same -c")
+    return Finding(name, "unknown", what, f"run it as {owner}: sudo -u {owner} extralifectl doctor, with the same -c")
 
 
 def _owner(path: object) -> str:
@@ -99,7 +99,7 @@ def settings(installation: Installation) -> Iterator[Finding]:
     if installation.unreadable:
         yield unknown_finding("settings", PermissionError(errno.EACCES, os.strerror(errno.EACCES), installation.unreadable))
     for sentence in installation.mistakes:
-        yield Finding("settings", "bad", sentence, "correct it, then: supervisorctl doctor")
+        yield Finding("settings", "bad", sentence, "correct it, then: extralifectl doctor")
     for sentence in installation.warnings:
         yield Finding("settings", "warn", sentence)
     if installation.loaded is not None and not installation.warnings:

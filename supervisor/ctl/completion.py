@@ -1,6 +1,6 @@
-"""`completion`: the shell's completion of `supervisorctl`, from the table of actions and the daemon's programs.
+"""`completion`: the shell's completion of `extralifectl`, from the table of actions and the daemon's programs.
 
-A shell's script only calls this client (`supervisorctl __complete WORDS`), so a new action, option or program needs no new
+A shell's script only calls this client (`extralifectl __complete WORDS`), so a new action, option or program needs no new
 script. The usage line of an action gives its options and words: `level [show|why [-n N]|pin LEVEL]`.
 """
 
@@ -67,7 +67,7 @@ def completion(session: Session, args: list[str]) -> int:
     """`completion bash|zsh|fish`.
 
     Print the script by which a shell completes actions, options and names of programs. deploy/install.sh installs it;
-    for one user: source <(supervisorctl completion bash)
+    for one user: source <(extralifectl completion bash)
     """
     scripts = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
     if len(args) != 1 or args[0] not in scripts:

@@ -43,9 +43,9 @@ _LOOK_S: Final = 1.0
 _PIECE_BYTES: Final = 64 * 1024
 _LOGIN: Final = "/login/"
 _TEXT: Final = "text/plain; charset=utf-8"
-_USED: Final = "this address was used already, or is not of this run: run `supervisorctl dashboard` again\n"
-_NO_COOKIE: Final = "open the address that `supervisorctl dashboard` has printed\n"
-_NOT_YOURS: Final = "this port is for the user who runs `supervisorctl dashboard`\n"
+_USED: Final = "this address was used already, or is not of this run: run `extralifectl dashboard` again\n"
+_NO_COOKIE: Final = "open the address that `extralifectl dashboard` has printed\n"
+_NOT_YOURS: Final = "this port is for the user who runs `extralifectl dashboard`\n"
 # Not a redirect: a link clicked in a web terminal comes from another site, and so does the request for `/` after a redirect.
 # SameSite=Strict would then withhold the cookie. A request that this page makes comes from this page.
 _WELCOME: Final = '<!doctype html><meta http-equiv="refresh" content="0; url=/"><a href="/">extralife</a>\n'

@@ -1,4 +1,4 @@
-"""Output files of supervisorctl: each is written completely or not at all, because a process may be reading the old one."""
+"""Output files of extralifectl: each is written completely or not at all, because a process may be reading the old one."""
 
 from __future__ import annotations
 

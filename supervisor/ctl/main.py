@@ -1,4 +1,4 @@
-"""From a command line of supervisorctl to its exit code."""
+"""From a command line of extralifectl to its exit code."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def _output_lost(error: OSError) -> int:
         print(f"Error: standard output cannot be written: {error.strerror}", file=sys.stderr)
     elif not isinstance(error, BrokenPipeError) and not reader_left():  # a closed terminal gives EIO
         raise error
-    # The reader has closed the pipe (`supervisorctl history | head`): that is no error. The final flush must not fail.
+    # The reader has closed the pipe (`extralifectl history | head`): that is no error. The final flush must not fail.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return GENERIC if full else READER_LEFT

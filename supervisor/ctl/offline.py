@@ -1,4 +1,4 @@
-"""Pages of supervisorctl while the daemon is dead: the same pages, made from the files that the daemon left.
+"""Pages of extralifectl while the daemon is dead: the same pages, made from the files that the daemon left.
 
 Values that only a running daemon knows are unknown. Ages continue from the newest fact. Journals are read, never written.
 """

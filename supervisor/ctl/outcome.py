@@ -1,4 +1,4 @@
-"""Exit codes of supervisorctl, the exceptions that end a command, and the options before the action."""
+"""Exit codes of extralifectl, the exceptions that end a command, and the options before the action."""
 
 from __future__ import annotations
 

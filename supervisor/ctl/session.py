@@ -1,4 +1,4 @@
-"""One run of supervisorctl: its options, the connection to the daemon, and the fallback without a daemon."""
+"""One run of extralifectl: its options, the connection to the daemon, and the fallback without a daemon."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _login(options: Options) -> tuple[str, str] | None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Failed(f"Error: {message}; see supervisorctl --help", USAGE)
+        raise Failed(f"Error: {message}; see extralifectl --help", USAGE)
 
 
 def parse(argv: list[str]) -> tuple[Options, list[str]]:

@@ -61,7 +61,7 @@ def _look(session: Session) -> tuple[dict[str, Any] | None, str]:
 
 _HINT = (
     "extralife is not running here, or its socket is elsewhere: "
-    "start it with supervisord, or name it with -c, -s or --state-dir"
+    "start it with extralife, or name it with -c, -s or --state-dir"
 )
 
 

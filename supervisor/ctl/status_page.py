@@ -138,7 +138,7 @@ def _config(fault: dict[str, Any] | None, now_s: float) -> list[str]:
             f"the configuration cannot be used: {fault['by']} asked to load it {since} ago; the previous one stays in use"
         )
     reasons = [f"  {error}" for error in fault["errors"]]
-    return [text.printable(line) for line in (first, *reasons, "  correct it, then: supervisorctl update")]
+    return [text.printable(line) for line in (first, *reasons, "  correct it, then: extralifectl update")]
 
 
 def _journal(journal: dict[str, Any] | None, now_s: float) -> list[str]:

@@ -173,7 +173,7 @@ class Feed:
         except (Failed, DaemonRefused, Unreachable) as gone:
             error = str(gone)
         except Exception as bug:  # noqa: BLE001  a page of another version must not print a traceback across the screen
-            error = f"this version of supervisorctl does not understand the daemon: {bug!r}"
+            error = f"this version of extralifectl does not understand the daemon: {bug!r}"
         self.answers = replace(self.answers, number=self.answers.number + 1, error=error)
         self.period_s = max(self._least_s, refresh.period_s(time.thread_time() - began_s + self.frame_s, _SHARE))
 

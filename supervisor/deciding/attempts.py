@@ -485,7 +485,7 @@ def _follow(
         and spec.restart == restart.NEVER
         and not context.state.programs[name].early_ends
     ):
-        why = f"{verdict.why}; `restart` says never: it starts again with `supervisorctl start`"
+        why = f"{verdict.why}; `restart` says never: it starts again with `extralifectl start`"
         context.record(facts.NotRestarted(why, name))
     elif verdict.counted:
         _after_death(context, name, verdict, attempt, ending, saved=saved)
@@ -538,7 +538,7 @@ def _after_death(
             why = (
                 f"{verdict.why}; start {program.early_ends} in a row failed, and start_retries = {retries}: it starts again"
             )
-            context.record(facts.GaveUp(f"{why} with `supervisorctl start` or after a change of its config", name))
+            context.record(facts.GaveUp(f"{why} with `extralifectl start` or after a change of its config", name))
             return
         why = f"{verdict.why}; failed start {program.early_ends} of at most {retries + 1}: next try in {span(delay_s)}"
         context.record(facts.BackedOff(why, name, context.now_s + delay_s, delay_s, slow=False))

@@ -106,7 +106,7 @@ def _note_fault(context: DecisionContext, name: str, job: JobEnd, before: JobRec
 def _follows(context: DecisionContext, name: str, verdict: Diagnosis) -> bool:
     """A job that somebody deleted stays down. One that the cluster took goes on at once."""
     if verdict.cause == job_end.CANCELLED:
-        why = f"{verdict.why}; `supervisorctl start` submits it again"
+        why = f"{verdict.why}; `extralifectl start` submits it again"
         context.record(facts.Wanted(why, name, run=False, by="the cluster"))
         context.record(facts.StayedDown(why, name))
     elif verdict.cause in job_end.GOES_ON:

@@ -172,7 +172,7 @@ class DecisionContext:
             self._wake_at_s.append(at_s)
 
     def give_up(self, name: str, why: str) -> None:
-        self.record(GaveUp(f"{why}; it starts again after a change of its config or `supervisorctl start`", name))
+        self.record(GaveUp(f"{why}; it starts again after a change of its config or `extralifectl start`", name))
 
     def decision(self) -> Decision:
         # The deadlines without an input of their own: a restart, a kill, the end of a pin, what `wake` asked for.

@@ -690,7 +690,7 @@ def _record_slowness(
     (program, attempt), pace = context.present(name), context.memory.watches[name].pace
     why = f"{_pace(rate)} for {span(context.now_s - since_s)}, usually {_pace(usual)}"
     if anew:
-        why += " in earlier attempts; if that is usual now, use supervisorctl restart"
+        why += " in earlier attempts; if that is usual now, use extralifectl restart"
     step = made = None
     if still and pace.step is not None:
         step, first = pace.step, pace.first if attempt.resumed_step is None else attempt.resumed_step

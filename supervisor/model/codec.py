@@ -1,6 +1,6 @@
 """Records as JSON text: facts for the journal (a kind, a version and a body), and any other record, such as a state.
 
-The kind of a fact is the class's name, the body its fields by name, as `supervisorctl journal` prints them.
+The kind of a fact is the class's name, the body its fields by name, as `extralifectl journal` prints them.
 
 The annotations alone decide the conversion, field by field: str, int, float, bool, None, tuples, dicts with string keys; in
 a state also records, enumerations and tuples of a fixed length. The same check runs in both directions, so a value that

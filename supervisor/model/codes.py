@@ -1,6 +1,6 @@
 """Supervisor's fault codes, the only list of them: clients, scripts and monitoring plugins decide by these numbers.
 
-Plain numbers without an import: `xmlrpc.client` refuses members of an enum, and `supervisorctl pid` in a script's loop
+Plain numbers without an import: `xmlrpc.client` refuses members of an enum, and `extralifectl pid` in a script's loop
 must not spend time on importing `typing`.
 """
 

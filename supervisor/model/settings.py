@@ -115,7 +115,7 @@ class ProgramSpec(Record):
     argv: tuple[str, ...]
     digest: str
     group: str = key(
-        "", "programs with the same word are a group: `supervisorctl stop WORD:*`. Seeds are one by themselves",
+        "", "programs with the same word are a group: `extralifectl stop WORD:*`. Seeds are one by themselves",
         form=A_NAME, pattern=f"({NAME})?",
     )  # fmt: skip
     priority: int = key(100, "lower starts first", low=0, high=1_000_000)
@@ -215,7 +215,7 @@ class ProgramSpec(Record):
         "", 'its file mode creation mask, octal, such as `"022"` (`umask`)', unset="the daemon's",
         form='octal, a string such as "022"', pattern="[0-7]{0,4}",
     )  # fmt: skip
-    stdin: bool = script_key(False, "whether its standard input is a pipe for `supervisorctl fg`; otherwise it is empty")
+    stdin: bool = script_key(False, "whether its standard input is a pipe for `extralifectl fg`; otherwise it is empty")
     redirect_stderr: bool = script_key(
         False, "whether its standard error goes into the log of its standard output (`redirect_stderr`)"
     )

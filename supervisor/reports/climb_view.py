@@ -1,6 +1,6 @@
 """The page `level`: the ladder, the level in force, the measurements of each level, and the next trial.
 
-For `supervisorctl level`, /api/v1/level and the one line of `status`; from a dead daemon's journal too. Unknown is None.
+For `extralifectl level`, /api/v1/level and the one line of `status`; from a dead daemon's journal too. Unknown is None.
 """
 
 from __future__ import annotations

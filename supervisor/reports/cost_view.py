@@ -1,7 +1,7 @@
 """The page `cost`: the bill of a window as plain JSON values, from the timelines of `reports/ledger.py`.
 
 This module books nothing: seconds come from `accounts`, steps from the ledger's marks, and `policy/upkeep/cost.py` computes
-the bill. Used by the daemon's API and by `supervisorctl cost` on the journal of a dead daemon. Without a daemon, a game's
+the bill. Used by the daemon's API and by `extralifectl cost` on the journal of a dead daemon. Without a daemon, a game's
 target is known only from its command line. None is "not known".
 """
 

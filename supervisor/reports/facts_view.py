@@ -1,4 +1,4 @@
-"""Facts as JSON rows: one shape for the API, `supervisorctl journal` and the journal of a dead daemon."""
+"""Facts as JSON rows: one shape for the API, `extralifectl journal` and the journal of a dead daemon."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
     at_now = ledger.closed(now_s)        # a copy, booked up to this moment
     reports/accounts.py                     # totals, windows and figures drawn from it
 
-Used by the daemon's API, by `supervisorctl accounts` on the journal of a dead daemon, and by the simulator, which checks
+Used by the daemon's API, by `extralifectl accounts` on the journal of a dead daemon, and by the simulator, which checks
 whether everything adds up (`tests/adding_up.py`).
 
 How it works. A program's timeline is a sequence of *slices*, end to end from the moment of its configuration. Each has a

@@ -1,7 +1,7 @@
-"""The read-only pages, each registered once: the API, `supervisorctl` and its fallback without a daemon use `pages`.
+"""The read-only pages, each registered once: the API, `extralifectl` and its fallback without a daemon use `pages`.
 
 A page is a pure function of its sources (`reports/sources.py`) and of its query. How to add one: docs/architecture.md.
-`supervisorctl` imports this module at each call, so the module of a page is imported when the page is made.
+`extralifectl` imports this module at each call, so the module of a page is imported when the page is made.
 """
 
 from __future__ import annotations

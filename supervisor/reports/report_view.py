@@ -132,7 +132,7 @@ def _needs(status: Json, sources: Sources) -> list[str]:
         if view["slow_retry"] or (view["phase"] == "BACKOFF" and _dies_on(programs[view["name"]], deaths))
     ]
     ailing = [
-        f"{name}: {why}; supervisorctl explain {name} shows more"
+        f"{name}: {why}; extralifectl explain {name} shows more"
         for name, program in programs.items()
         if (why := _ailing(program))
     ]

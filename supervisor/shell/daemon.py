@@ -121,7 +121,7 @@ class Daemon:
         self._paths = loaded.settings.paths
         self._notifier = Notifier(os.environ)
         self._service = Service(self._notifier, self._awaits_stop)
-        self._signalled = False  # a signal or the host's shutdown ends it, not `supervisorctl shutdown`
+        self._signalled = False  # a signal or the host's shutdown ends it, not `extralifectl shutdown`
         self._terminated = False  # SIGTERM or SIGINT was received
         self._tasks = threads.Tasks("signals")
         self._hangup = threads.OneAtATime(lambda: self.backend.ask(Verb.RELOAD, (), "", "SIGHUP", None, _RELOAD_S))

@@ -1,6 +1,6 @@
 """Exit codes of `supervisord`, the only list of them.
 
-Those of `supervisorctl` are in `ctl/outcome.py`, those of a worker in `workers/contract.py`.
+Those of `extralifectl` are in `ctl/outcome.py`, those of a worker in `workers/contract.py`.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
         ),
         Watched(
             "main log", main_log.baseFilename, lambda: None, check=main_log.trouble,
-            consequence="its lines are only on standard output", remedy="supervisorctl history lists the decisions",
+            consequence="its lines are only on standard output", remedy="extralifectl history lists the decisions",
         ),
         # The deciding thread restores it before it handles any other input: only that thread may use the connection.
         Watched(JOURNAL, journal_file, lambda: None, check=journal.moved, by_others=True),
@@ -168,7 +168,7 @@ def log_row(program: str, channel: str, path: str, taken: Callable[[], tuple[int
     return Watched(
         f"{channel} log of {program}", path, expected,
         consequence="its worker goes on writing into the file that was taken away, which nobody shows or rotates",
-        remedy=f"use `copytruncate` of logrotate, or only log_max_bytes; then: supervisorctl restart {program}",
+        remedy=f"use `copytruncate` of logrotate, or only log_max_bytes; then: extralifectl restart {program}",
     )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def status_line(state: State) -> str:
     if state.stopping:
         return f"{len(state.live)} of {len(state.programs)} programs are saving and leaving"
     fault = state.config
-    faulty = ["THE CONFIGURATION CANNOT BE USED (supervisorctl status)"] if fault is not None else []
+    faulty = ["THE CONFIGURATION CANNOT BE USED (extralifectl status)"] if fault is not None else []
     starting = [program for program in state.live.values() if program.phase is Phase.STARTING]
     resuming = sum(1 for program in starting if program.ckpt_step is not None)
     waiting = sum(1 for program in state.programs.values() if program.retry_at_s is not None)

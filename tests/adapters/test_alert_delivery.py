@@ -41,7 +41,7 @@ from supervisor.model.settings import Paths
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Apprise's plugins
 NOTICE = Notice("00ff00ff00ff00ff", "fatal", "critical", "Pong: no such game", 1_800_000_000.0, "Pong", more=2)
-DO = "Do: supervisorctl explain Pong, correct the cause, then supervisorctl start Pong"
+DO = "Do: extralifectl explain Pong, correct the cause, then extralifectl start Pong"
 
 
 @pytest.fixture

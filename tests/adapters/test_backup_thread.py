@@ -98,7 +98,7 @@ def test_where_there_is_nothing_to_keep_it_goes_back_all_the_same(box):
 
 
 def test_what_goes_wrong_is_an_outcome_of_each_order(box):
-    missing = "there is no backup 'zzz'; `supervisorctl backups` lists them"
+    missing = "there is no backup 'zzz'; `extralifectl backups` lists them"
     assert box.does(CheckBackup("zzz", (), "kept")) == BackupChecked(NOW_S, "kept", missing, ())
     assert box.does(RestoreBackup("zzz", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", missing, {})
     made = box.does(Backup("b1", "", "operator", ("Never",)))
@@ -199,4 +199,4 @@ def test_a_damaged_backup_is_on_the_page_without_figures(box):
     assert damaged["error"]
     assert (damaged["created_wall_s"], damaged["size_bytes"], damaged["programs"]) == (None, None, [])
     assert shown.check_backup("b1") == ""
-    assert shown.check_backup("zzz") == "there is no backup 'zzz'; `supervisorctl backups` lists them"
+    assert shown.check_backup("zzz") == "there is no backup 'zzz'; `extralifectl backups` lists them"

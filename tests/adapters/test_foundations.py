@@ -292,7 +292,7 @@ def test_a_log_that_was_taken_away_under_its_worker_is_a_trouble_with_its_remedy
         Look.MISSING,
         Answer.TROUBLE,
     )
-    assert found.remedy.endswith("supervisorctl restart Pong")
+    assert found.remedy.endswith("extralifectl restart Pong")
     path.touch()
     assert check_row(row).look is Look.REPLACED
 

@@ -402,7 +402,7 @@ def test_until_it_is_put_back_its_note_stays_and_each_copy_has_it(regained: tupl
     with pytest.raises(OSError, match=r"^its list is damaged$"):
         put_back(paths, "mine", place)
     shutil.rmtree(Path(paths.backups) / "copy-1800000000")
-    with pytest.raises(OSError, match=r"^there is no backup 'copy-1800000000'; `supervisorctl backups` lists them$"):
+    with pytest.raises(OSError, match=r"^there is no backup 'copy-1800000000'; `extralifectl backups` lists them$"):
         put_back(paths, "mine", place)
     assert staging.collect(paths, ("mine",), about, wall_s=WALL_S, with_replay=False, task=Task()).steps == {}
 

@@ -257,7 +257,7 @@ def test_a_lock_that_stays_is_an_error_that_names_its_holder(
     host = socket.gethostname() if box == "this" else "ada"
     locked(script, 1000, holder, host=host)
     told, _, waited = script.error(script.restic(limit_s=limit_s)).rpartition("; waited ")
-    remedy = "; if nothing runs there any more, `supervisorctl offsite take-over` removes the lock"
+    remedy = "; if nothing runs there any more, `extralifectl offsite take-over` removes the lock"
     assert told == f"restic check: the repository is locked by process {holder} of box {host}{remedy * (box != 'this')}"
     assert re.fullmatch(r"[\d.]+m?s for it", waited)
     assert script.asked == [CHECK, *LOOK]

@@ -35,7 +35,7 @@ NOW_S, WALL_S = 1000.0, 1_700_001_000.0
 SUMMARY = {"message_type": "summary", "snapshot_id": "abcdef012345", "total_bytes_processed": 900, "data_added": 70}
 FOREIGN = (
     "the repository belongs to box bob, and this box never held it; name another repository, or "
-    "`supervisorctl offsite take-over`"
+    "`extralifectl offsite take-over`"
 )
 
 

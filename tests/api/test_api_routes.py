@@ -75,7 +75,7 @@ def test_a_costly_page_of_a_long_window_is_given_again_for_a_while(monkeypatch: 
     monkeypatch.setattr(apps, "_COSTLY_S", 0.0)
     monkeypatch.setattr(apps, "_SHARE", 1e-9)
     assert (twice(since="60s"), twice(), twice(since="200000s")) == ([3, 4], [5, 5], [6, 6])
-    request = Request({"type": "http", "query_string": b"", "headers": [(b"cache-control", b"no-cache")]})  # `supervisorctl`
+    request = Request({"type": "http", "query_string": b"", "headers": [(b"cache-control", b"no-cache")]})  # `extralifectl`
     assert json.loads(asyncio.run(api._page("accounts")(request)).body) == {"made": 7}  # type: ignore[arg-type]
     now_s[0] = apps._OLDEST_S
     assert twice() == [8, 8]

@@ -45,7 +45,7 @@ def test_a_server_that_cannot_begin_is_told_and_a_lack_as_one_that_passes(
 
 
 def asked_again(path: Path) -> int:
-    """As supervisorctl does: a reading that was cut off before its answer is asked again."""
+    """As extralifectl does: a reading that was cut off before its answer is asked again."""
     try:
         return call(path, "/healthz")[0]
     except ConnectionError:  # also a broken pipe: the server had closed it before the request was sent

@@ -1,4 +1,4 @@
-"""The address of `supervisorctl dashboard` in a real browser: it opens the dashboard once, also from a web terminal."""
+"""The address of `extralifectl dashboard` in a real browser: it opens the dashboard once, also from a web terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_address_opens_the_dashboard_from_a_link_of_another_site_and_only_on
             page = second.new_page()
             assert page.goto(home).status == 403
             assert page.goto(address).status == 403
-            assert "run `supervisorctl dashboard` again" in page.inner_text("body")
+            assert "run `extralifectl dashboard` again" in page.inner_text("body")
             first.close()
             second.close()
         finally:

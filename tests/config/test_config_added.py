@@ -23,7 +23,7 @@ def test_of_two_with_the_same_name_the_one_in_the_file_wins(place):
     loaded = place.load(PONG)
     assert [spec.priority for spec in loaded.settings.programs] == [place.program("Pong", PONG).priority]
     assert loaded.warnings == (
-        f"{path}: left out, because {place.file} has a program of that name; `supervisorctl remove Pong`",
+        f"{path}: left out, because {place.file} has a program of that name; `extralifectl remove Pong`",
     )
 
 
@@ -34,8 +34,8 @@ def test_a_file_that_cannot_be_read_costs_its_own_program(place):
     loaded = place.load(PONG)
     assert [spec.name for spec in loaded.settings.programs] == ["Pong", "Qbert"]
     assert loaded.warnings == (
-        f"{wrong}: left out: it is not the section [program.Asterix]; add the program again with `supervisorctl run`",
-        f"{large}: left out: it is too large for a section; add the program again with `supervisorctl run`",
+        f"{wrong}: left out: it is not the section [program.Asterix]; add the program again with `extralifectl run`",
+        f"{large}: left out: it is too large for a section; add the program again with `extralifectl run`",
     )
 
 
@@ -69,7 +69,7 @@ def test_anything_but_one_section_of_that_name_is_left_out(place, text, why):
     path.write_bytes(text)
     loaded = place.load(PONG)
     assert (loaded.given.text, [spec.name for spec in loaded.settings.programs]) == (PONG, ["Pong"])
-    assert loaded.warnings == (f"{path}: left out: {why}; add the program again with `supervisorctl run`",)
+    assert loaded.warnings == (f"{path}: left out: {why}; add the program again with `extralifectl run`",)
 
 
 def test_neither_a_link_nor_a_fifo_is_followed_or_waited_for(place):
@@ -91,4 +91,4 @@ def test_a_section_that_does_not_fit_to_the_file_is_left_out(place):
     loaded = place.load("program = { Pong = {} }\n")
     assert [spec.name for spec in loaded.settings.programs] == ["Pong"]
     why = "Cannot declare ('program', 'Qbert') twice (at line 3, column 15)"
-    assert loaded.warnings == (f"{path}: left out: {why}; add the program again with `supervisorctl run`",)
+    assert loaded.warnings == (f"{path}: left out: {why}; add the program again with `extralifectl run`",)

@@ -29,7 +29,7 @@ MISTAKES = {
         "FILE, line 2, column 14: not valid TOML: Cannot declare ('program', 'Pong') twice; correct this line"
     ),
     "[supervisord]\nlogfile=/x\n": (
-        "FILE: is a configuration of Supervisor's; `supervisorctl import FILE --out extralife.toml` makes one of extralife's of it"
+        "FILE: is a configuration of Supervisor's; `extralifectl import FILE --out extralife.toml` makes one of extralife's of it"
     ),
     f"x = {'[' * 5000}": "FILE: not valid TOML: it is nested too deeply; remove the extra brackets",
     # sections and keys

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
-from containerbox import IMAGE, ROOT, Box, limits, podman, unfit
+from containerbox import IMAGE, ROOT, VOLUME, Box, limits, podman, unfit
 
 
 def pytest_collection_modifyitems(items):
@@ -57,3 +58,26 @@ def image(tmp_path_factory):
     )  # fmt: skip
     yield IMAGE
     podman("rmi", "--force", IMAGE, f"{IMAGE}-base", check=False)
+
+
+@pytest.fixture(scope="session")
+def repository(tmp_path_factory):
+    """The address of a repository with this checkout's files."""
+    made = tmp_path_factory.mktemp("repository")
+    listed = "git ls-files --cached --others --exclude-standard -z supervisor workers deploy units docs pyproject.toml '*.md' LICENSE 'tests/*.lock'"
+    subprocess.run(["bash", "-c", f"{listed} | xargs -0 cp --parents -t {made}"], cwd=ROOT, check=True)
+    for words in ("init -q", "add -A", "-c user.name=x -c user.email=x@x commit -qm x"):
+        subprocess.run(["git", *words.split()], cwd=made, check=True)
+    return f"file://{made}"
+
+
+@pytest.fixture
+def volume():
+    """extralife's directory on a volume of podman."""
+    podman("volume", "create", VOLUME)
+    home = Path(podman("volume", "inspect", "--format", "{{.Mountpoint}}", VOLUME).stdout.strip()) / "extralife"
+    home.mkdir()
+    try:
+        yield home
+    finally:
+        podman("volume", "rm", "--force", VOLUME, check=False)

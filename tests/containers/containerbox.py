@@ -27,6 +27,7 @@ from tools import PATIENCE
 ROOT = Path(__file__).resolve().parents[2]
 ENTRYPOINT = f"{ROOT}/deploy/container/entrypoint"
 IMAGE = "localhost/extralife-tests"
+VOLUME = "extralife-tests-volume"
 PACKAGES = sysconfig.get_path("purelib")
 COUNTER = f"""\
 [daemon]
@@ -64,7 +65,25 @@ def limits() -> list[str]:
 
 
 def options(*more: str) -> list[str]:
-    return [*limits(), "--network", "none", "--volume", f"{ROOT}:{ROOT}:ro", *more]
+    network = () if "--network" in more else ("--network", "none")
+    return [*limits(), *network, "--volume", f"{ROOT}:{ROOT}:ro", *more]
+
+
+def configuration_of_pip() -> list[str]:
+    """podman's options that give a container this machine's pip configuration, with the files that it names."""
+    variables = {
+        name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_CERT")) or "proxy" in name.lower()
+    }
+    files = [
+        Path(each) for each in ("/etc/pip.conf", os.environ.get("PIP_CONFIG_FILE", "")) if each and Path(each).is_file()
+    ]
+    words = " ".join([*variables.values(), *(each.read_text() for each in files)]).replace("=", " ").split()
+    named = {
+        Path(word.removeprefix("file://").removesuffix("/simple").removesuffix("/simple/")) for word in words if "/" in word
+    }
+    paths = {*files, *(path for path in named if path.is_absolute() and path.exists())}
+    mounts = [f"--volume={path}:{path}:ro" for path in sorted(paths)]
+    return [*mounts, *(f"--env={name}" for name in variables)]
 
 
 @functools.cache

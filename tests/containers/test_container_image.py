@@ -70,11 +70,11 @@ def test_from_nothing_to_training_and_again_and_what_a_stop_loses(image, tmp_pat
     with running(
         "--entrypoint=/bin/sh", image, "-c", "[ -e /srv/x ] || cp -r /opt/extralife /srv/x; cd /srv/x && exec deploy/try"
     ) as plain:
-        figures["installed and trains, plain"] = first_steps_s(plain, time.monotonic(), ".venv/bin/supervisorctl", "/srv/x")
+        figures["installed and trains, plain"] = first_steps_s(plain, time.monotonic(), ".venv/bin/extralifectl", "/srv/x")
         podman("stop", "--time", "30", plain)
         began = time.monotonic()
         podman("start", plain)
-        figures["started again and trains, plain"] = first_steps_s(plain, began, ".venv/bin/supervisorctl", "/srv/x")
+        figures["started again and trains, plain"] = first_steps_s(plain, began, ".venv/bin/extralifectl", "/srv/x")
     volume = tmp_path / "volume"
     volume.mkdir()
     with running(f"--volume={volume}:/workspace", image) as name:

@@ -178,7 +178,7 @@ def test_try_as_the_command_of_a_container_stays_in_the_foreground(box):
     (clone / "deploy/bootstrap").write_text("#!/bin/sh\n")
     (clone / "extralife.toml").write_text((box.home / "extralife.toml").read_text().replace("extralife/state", "clone/run"))
     box.run(command=("sh", "-c", "cd /workspace/clone && exec deploy/try"))
-    ctl = ("sh", "-c", "cd /workspace/clone && .venv/bin/supervisorctl pid", "ctl")
+    ctl = ("sh", "-c", "cd /workspace/clone && .venv/bin/extralifectl pid", "ctl")
     until(lambda: box.exec(*ctl, check=False).returncode == 0, 60, "the daemon", box.said)
     assert box.stop(20) < 15
     assert box.status_of_end() == 0, box.said()

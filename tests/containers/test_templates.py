@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
-from containerbox import COUNTER, PACKAGES, ROOT, Box, limits, podman, unfit, until
+from containerbox import COUNTER, PACKAGES, ROOT, VOLUME, Box, limits, podman, unfit, until
 
 HERE = ROOT / "deploy/container"
 PROBE = ["/opt/extralife/deploy/container/entrypoint", "probe"]
@@ -65,17 +63,6 @@ def test_kubernetes_own_schema_accepts_the_manifest(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    """The address of a repository with this checkout's files."""
-    made = tmp_path_factory.mktemp("repository")
-    listed = "git ls-files --cached --others --exclude-standard -z supervisor workers deploy units docs pyproject.toml '*.md' LICENSE 'tests/*.lock'"
-    subprocess.run(["bash", "-c", f"{listed} | xargs -0 cp --parents -t {made}"], cwd=ROOT, check=True)
-    for words in ("init -q", "add -A", "-c user.name=x -c user.email=x@x commit -qm x"):
-        subprocess.run(["git", *words.split()], cwd=made, check=True)
-    return f"file://{made}"
-
-
 @pytest.fixture
 def half_cloned(tmp_path):
     """A volume with settings, on which a `git clone` has died half-way."""
@@ -114,46 +101,7 @@ def test_vast_ai_from_nothing_to_training_and_again_after_a_stop(half_cloned, re
     assert half_cloned.trains()["steps"] >= stored
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(bool(unfit()), reason=unfit())
-def test_runpod_from_nothing_to_training_to_a_shutdown_that_keeps_the_pod(half_cloned, repository, tmp_path):
-    """The image's own /start.sh stays beside it, and a SIGTERM reaches the entrypoint."""
-    template = json.loads((HERE / "runpod.json").read_text())
-    assert template["volumeMountPath"] == "/workspace"
-    start = tmp_path / "start.sh"
-    start.write_text("#!/bin/sh\nexec sleep 1000\n")
-    start.chmod(0o755)
-    command = tuple(word.replace("REPOSITORY", repository) for word in template["dockerStartCmd"])
-    env = [word for name, value in template["env"].items() for word in ("--env", f"{name}={value}")]
-    half_cloned.run(
-        *env, "--volume", f"{start}:/start.sh:ro", "--volume", f"{repository[7:]}:{repository[7:]}:ro", command=command
-    )
-    half_cloned.trains()
-    half_cloned.ctl("shutdown")
-    until(lambda: "extralife was shut down" in half_cloned.said(), 20, "the shutdown", half_cloned.said)
-    half_cloned.exec("true")
-    assert half_cloned.stop(10) < 8
-    half_cloned.start()
-    half_cloned.trains()
-
-
-# --- the image, as compose and Kubernetes run it --------------------------------------------------------------------------
-
-VOLUME = "extralife-tests-volume"
-PYTHON = "/workspace/extralife/current/.venv/bin/python"
-
-
-@pytest.fixture
-def volume():
-    """A volume of podman with settings; no packages are downloaded, as by EXTRALIFE_PACKAGES."""
-    podman("volume", "create", VOLUME)
-    home = Path(podman("volume", "inspect", "--format", "{{.Mountpoint}}", VOLUME).stdout.strip()) / "extralife"
-    home.mkdir()
-    (home / "extralife.toml").write_text(COUNTER.replace(sys.executable, PYTHON))
-    try:
-        yield home
-    finally:
-        podman("volume", "rm", "--force", VOLUME, check=False)
+# --- the image, as compose runs it ----------------------------------------------------------------------------------------
 
 
 def trains(container: str) -> bool:
@@ -188,6 +136,7 @@ def test_compose_from_nothing_to_training_and_an_orderly_end(image, volume, tmp_
     compose["volumes"] = {"extralife": {"external": True, "name": VOLUME}}
     (tmp_path / "compose.yaml").write_text(yaml.safe_dump(compose))
     command = [tmp_path / "env/bin/podman-compose", "-f", tmp_path / "compose.yaml"]
+    (volume / "extralife.toml").write_text(COUNTER.replace(sys.executable, "/workspace/extralife/current/.venv/bin/python"))
     subprocess.run([*command, "up", "--detach"], check=True, capture_output=True, timeout=300, cwd=tmp_path)
     try:
         until(lambda: trains("xl-compose"), 120, "training", lambda: podman("logs", "xl-compose").stdout)
@@ -195,44 +144,3 @@ def test_compose_from_nothing_to_training_and_an_orderly_end(image, volume, tmp_
         ends_in_order("xl-compose", int(service["stop_grace_period"].removesuffix("s")))
     finally:
         subprocess.run([*command, "down", "--timeout", "0"], check=False, capture_output=True, cwd=tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_pod_from_nothing_to_training_as_an_ordinary_user_on_a_read_only_root(image, volume, tmp_path, monkeypatch):
-    """podman knows no StatefulSet: its pod, with the same volume, probes and restrictions."""
-    documents = yaml.safe_load_all((HERE / "kubernetes.yaml").read_text())
-    manifest = next(each for each in documents if each["kind"] == "StatefulSet")
-    pod = manifest["spec"]["template"] | {"apiVersion": "v1", "kind": "Pod"}
-    pod["metadata"]["name"] = "xl-pod"
-    [container] = pod["spec"]["containers"]
-    container["image"], container["imagePullPolicy"] = image, "Never"
-    container["env"].append({"name": "EXTRALIFE_PACKAGES", "value": PACKAGES})
-    container["volumeMounts"].append({"name": "checkout", "mountPath": str(ROOT), "readOnly": True})
-    pod["spec"]["hostNetwork"] = True
-    for each in pod["spec"]["volumes"]:  # everybody may write to an emptyDir of Kubernetes, but not to podman's
-        assert "emptyDir" in each
-        (tmp_path / each["name"]).mkdir()
-        (tmp_path / each["name"]).chmod(0o1777 if each["emptyDir"].get("medium") == "Memory" else 0o777)
-        each["hostPath"] = {"path": str(tmp_path / each["name"])}
-        del each["emptyDir"]
-    pod["spec"]["volumes"] += [
-        {"name": "state", "persistentVolumeClaim": {"claimName": VOLUME}},
-        {"name": "checkout", "hostPath": {"path": str(ROOT)}},
-    ]
-    user = pod["spec"]["securityContext"]["runAsUser"]
-    for each in (volume.parent, volume, volume / "extralife.toml"):
-        os.chown(each, user, user)
-    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(pod))
-    ulimits = ", ".join(f'"{each}"' for each in limits()[1::2])  # a pod's file has none
-    (tmp_path / "containers.conf").write_text(f"[containers]\ndefault_ulimits = [{ulimits}]\n")
-    monkeypatch.setenv("CONTAINERS_CONF", str(tmp_path / "containers.conf"))
-    podman("play", "kube", str(tmp_path / "pod.yaml"), timeout_s=300)
-    try:
-        name = "xl-pod-extralife"
-        until(lambda: trains(name), 120, "training", lambda: podman("logs", name).stdout)
-        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            podman("exec", name, *container[probe]["exec"]["command"])
-        ends_in_order(name, pod["spec"]["terminationGracePeriodSeconds"])
-    finally:
-        podman("pod", "rm", "--force", "--time", "0", "xl-pod", check=False)

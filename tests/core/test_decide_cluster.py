@@ -136,7 +136,7 @@ def test_somebody_who_deletes_a_job_has_stopped_its_program():
     ended(core, state="CANCELLED", asked="signal", code=75)
     assert core.phase("Pong") is Phase.STOPPED
     assert not core.program("Pong").wanted
-    assert "supervisorctl start" in core.told(facts.StayedDown)[-1].why
+    assert "extralifectl start" in core.told(facts.StayedDown)[-1].why
     core.ask("start", "Pong")
     assert core.phase("Pong") is Phase.STARTING
 

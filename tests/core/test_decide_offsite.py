@@ -273,7 +273,7 @@ def test_a_start_on_a_fenced_box_is_refused_with_the_remedy(verb):
     core = fenced()
     for name in ("Pong", "Qbert"):
         core.ended(name, code=75)
-    said = "cannot start here: box bob has taken over; `supervisorctl offsite take-over` brings the programs back"
+    said = "cannot start here: box bob has taken over; `extralifectl offsite take-over` brings the programs back"
     assert reply(core.ask(verb, "Pong")) == ("Pong", 30, said)
 
 

@@ -47,7 +47,7 @@ def test_an_attempt_that_never_is_as_fast_as_earlier_ones_is_reported_with_its_l
     assert not ailing(core), "its evidence is read first"
     core.evidence("Pong", warning=WARNING)
     says = (
-        "0.5 steps/s for 3m, usually 20 steps/s in earlier attempts; if that is usual now, use supervisorctl restart"
+        "0.5 steps/s for 3m, usually 20 steps/s in earlier attempts; if that is usual now, use extralifectl restart"
         f"; its last warning: {WARNING}"
     )
     assert ailing(core) == [f"Pong: {says}"]

@@ -82,7 +82,7 @@ def test_after_three_roll_backs_it_is_given_up_and_a_word_of_the_operator_forgiv
     assert core.phase("Pong") is Phase.FATAL
     assert core.program("Pong").why == (
         "its losses were no longer finite; diverged again after 3 rollbacks; "
-        "it starts again after a change of its config or `supervisorctl start`"
+        "it starts again after a change of its config or `extralifectl start`"
     )
     decision = core.ask("start", "Pong")
     assert of(decision, commands.Spawn)[0].rollbacks == 3, "chance that was drawn is not drawn again"

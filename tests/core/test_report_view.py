@@ -174,7 +174,7 @@ def test_a_trouble_of_the_box_that_an_alert_reports_needs_somebody_while_it_last
 )  # fmt: skip
 def test_a_program_that_trains_but_not_as_it_should_needs_somebody(core, ails, done, needs):
     changed(core, interventions=done, **ails)
-    assert report(core)["needs"] == [f"Pong: {needs}; supervisorctl explain Pong shows more"] * bool(needs)
+    assert report(core)["needs"] == [f"Pong: {needs}; extralifectl explain Pong shows more"] * bool(needs)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""supervisorctl as people run it: a process of its own, with or without a terminal."""
+"""extralifectl as people run it: a process of its own, with or without a terminal."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def ctl(
 
 
 class Terminal:
-    """supervisorctl on a pseudo-terminal of a chosen size. Ends with its block, however the test ends."""
+    """extralifectl on a pseudo-terminal of a chosen size. Ends with its block, however the test ends."""
 
     def __init__(
         self, *args: str, socket: Path, columns: int = 120, rows: int = 30, argv: list[str] | None = None, **env: str
     ) -> None:
-        """`argv`: another program than supervisorctl."""
+        """`argv`: another program than extralifectl."""
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.process = subprocess.Popen(
@@ -106,7 +106,7 @@ class Terminal:
 
 
 def hung_up(socket: Path, *args: str) -> int:
-    """The exit code of supervisorctl whose terminal goes away once it has written. SIGHUP is ignored, as below nohup: nothing
+    """The exit code of extralifectl whose terminal goes away once it has written. SIGHUP is ignored, as below nohup: nothing
     but the hang-up itself tells it."""
     master, slave = pty.openpty()
     shell = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *CTL, "-s", f"unix://{socket}", *args]

@@ -47,7 +47,7 @@ def test_the_list(api: Path, kept: FakeBackend) -> None:
     (only,) = json.loads(ctl("backups", "good", "--json", socket=api).stdout)["backups"]
     assert only["name"] == "good"
     kept.backed_up = []
-    assert ctl("backups", socket=api).stdout == "no backups yet: `supervisorctl backup` makes one\n"
+    assert ctl("backups", socket=api).stdout == "no backups yet: `extralifectl backup` makes one\n"
 
 
 def test_without_a_daemon_the_disk_tells(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`supervisorctl dashboard`: a port of this box for one user, one address that is good once, and streams that pass at once."""
+"""`extralifectl dashboard`: a port of this box for one user, one address that is good once, and streams that pass at once."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ def test_the_address_is_good_once_and_gives_a_cookie_of_this_site_alone(dashboar
     dashboard.cookie = ""
     status, headers, body = dashboard.ask(dashboard.login)
     assert (status, headers.get("set-cookie")) == (403, None)
-    assert body == "this address was used already, or is not of this run: run `supervisorctl dashboard` again\n"
+    assert body == "this address was used already, or is not of this run: run `extralifectl dashboard` again\n"
     for cookie in (f"extralife-{dashboard.port}=x", f"extralife-{dashboard.port}=", "extralife-1=x", "=;;=", "é=é"):
         dashboard.cookie = cookie
         status, headers, body = dashboard.ask("/api/v1/status")
-        assert (status, body) == (403, "open the address that `supervisorctl dashboard` has printed\n")
+        assert (status, body) == (403, "open the address that `extralifectl dashboard` has printed\n")
 
 
 def test_what_it_prints_and_how_it_ends(dashboard: Dashboard, api: Path) -> None:
@@ -194,7 +194,7 @@ def test_another_user_of_the_box_is_refused_also_with_the_right_cookie_and_a_soc
     )
     done = subprocess.run([sys.executable, "-c", code, request], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "this port is for the user who runs `supervisorctl dashboard`" in done.stdout
+    assert "this port is for the user who runs `extralifectl dashboard`" in done.stdout
     assert dashboard.ask("/api/v1/status")[0] == 200
     assert not backend.asked
 

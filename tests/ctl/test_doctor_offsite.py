@@ -36,7 +36,7 @@ def test_a_file_goes_there_and_back(tmp_path):
     rules = OffsiteSettings(repository=str(tmp_path / "repo"), password_file=str(tmp_path / "password"))
     level, what, do = look(tmp_path, rules)
     assert (level, "unable to open config file" in what) == ("bad", True)
-    assert do.startswith("supervisorctl offsite init")
+    assert do.startswith("extralifectl offsite init")
     Restic(rules, tmp_path / "cache").init()
     make_cheap(tmp_path / "repo", "x y z")
     assert look(tmp_path, rules)[:2] == ("ok", "a file went into the repository and came back; it has no copy yet")

@@ -123,7 +123,7 @@ def test_a_daemon_of_another_configuration_is_called_so(installation: Installati
     write(installation, "proc/8/cmdline", "python\0-P\0-m\0supervisor\0--config\0/srv/mine.toml\0")
     (found,) = dialect_checks.other_supervisors(installation)
     assert found.what == "another extralife daemon runs with another state directory: pid 8 with -c /srv/mine.toml"
-    assert "supervisorctl -c /srv/mine.toml doctor" in found.do
+    assert "extralifectl -c /srv/mine.toml doctor" in found.do
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user: run as root")
@@ -159,7 +159,7 @@ def test_an_ordinary_user_is_told_what_is_not_known_and_as_whom_it_is(tmp_path: 
             (cgroups,) = (each for each in found[True] if each["name"] == "cgroups")
             if cgroups["level"] != "ok":  # no cgroup v2 here
                 assert (cgroups["level"], "nobody may not read" in cgroups["what"]) == ("unknown", True)
-                assert "sudo -u root supervisorctl doctor" in cgroups["do"]
+                assert "sudo -u root extralifectl doctor" in cgroups["do"]
             other = [each for each in found[True] if each["name"] == "other supervisors"]
             assert [each["level"] for each in other if str(daemon.pid) in each["what"]] == ["unknown"]
         finally:

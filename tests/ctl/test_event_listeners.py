@@ -65,7 +65,7 @@ def record(backend: FakeBackend, *happened: facts.Fact) -> None:
 
 
 class Listening:
-    """`supervisorctl listen` with that listener, and what the listener has heard."""
+    """`extralifectl listen` with that listener, and what the listener has heard."""
 
     def __init__(self, api: Path, directory: Path) -> None:
         self._api, self._directory, self._heard = api, directory, directory / "heard"

@@ -1,4 +1,4 @@
-"""`supervisorctl status`: what it shows, how it fits, what it answers."""
+"""`extralifectl status`: what it shows, how it fits, what it answers."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_ctrl_c_while_it_is_loaded_is_no_traceback(module: str) -> None:
         f"        if name == {module!r}:\n"
         "            raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Finder())\n"
-        "from supervisor.ctl.__main__ import main\nsys.argv = ['supervisorctl', 'history']\nsys.exit(main())"
+        "from supervisor.ctl.__main__ import main\nsys.argv = ['extralifectl', 'history']\nsys.exit(main())"
     )
     told = subprocess.run([sys.executable, "-S", "-c", probe], capture_output=True, text=True, check=False, timeout=60)
     assert (told.returncode, told.stdout, told.stderr) == (130, "", "")

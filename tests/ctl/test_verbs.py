@@ -193,7 +193,7 @@ def test_wrong_options_are_one_line(args: tuple[str, ...], sentence: str) -> Non
 def test_nobody_there(tmp_path: Path, socket_path: Path) -> None:
     told = ctl("status", socket=socket_path)
     assert told.stdout.startswith(f"unix://{socket_path} no such file\n")
-    assert "start it with supervisord" in told.stdout
+    assert "start it with extralife" in told.stdout
     assert told.returncode == 4
     told = ctl("status", "--json", socket=socket_path)
     assert told.returncode == 4

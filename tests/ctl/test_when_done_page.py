@@ -14,7 +14,7 @@ from supervisor.features.when_done import checks as checks_when_done
 from supervisor.model.codes import FAILED
 from supervisor.model.inputs import Verb
 
-LINE = "all is done (Pong): this box is stopped in 9m 30s (`supervisorctl when-done cancel` keeps it)"
+LINE = "all is done (Pong): this box is stopped in 9m 30s (`extralifectl when-done cancel` keeps it)"
 
 
 def test_the_line_is_shown_by_status_top_and_the_verb_itself(api: Path, backend: FakeBackend) -> None:

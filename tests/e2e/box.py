@@ -242,7 +242,7 @@ settle_s = 0.0
         return found
 
     def status(self) -> dict[str, Any]:
-        """The page that `supervisorctl status --json` prints. Asked without a process: tests ask until something has come."""
+        """The page that `extralifectl status --json` prints. Asked without a process: tests ask until something has come."""
         with contextlib.suppress(Unreachable, DaemonRefused):
             return self.asked("/api/v1/status")
         done = self.ctl("status", "--json")  # of a dead daemon, too

@@ -282,7 +282,7 @@ the same programs, and writes this page. A test compares the results with it.
 ## Moving over
 
 ```
-supervisorctl import /etc/supervisor/supervisord.conf --out extralife.toml
+extralifectl import /etc/supervisor/supervisord.conf --out extralife.toml
 supervisord -c extralife.toml --check
 ```
 
@@ -307,7 +307,7 @@ with the reason, on standard error and as comments at the top of the file. Its r
 | `[eventlistener:x]` | a program with `extralifectl listen EVENTS -- COMMAND` |
 
 extralife restarts a service as Supervisor does, and adds nothing else. Without the line `kind = "service"` the same section is a
-training. `supervisorctl update` then gives it a slot. With a few more lines it gets steps, checkpoints, accounts and rollback:
+training. `extralifectl update` then gives it a slot. With a few more lines it gets steps, checkpoints, accounts and rollback:
 
 ```toml
 [level]
@@ -325,7 +325,7 @@ log_regex = 'step=(?P<step>\\d+) return=(?P<return>\\S+)'
 
 ## Event listeners
 
-A listener is a separate program whose command begins with `supervisorctl listen`:
+A listener is a separate program whose command begins with `extralifectl listen`:
 
 ```toml
 [program.crashmail]
@@ -344,7 +344,7 @@ events, so `PROCESS_COMMUNICATION` and `REMOTE_COMMUNICATION` never occur.
 
 ## Differences and mappings
 
-- **Names.** As in [supervisorctl](supervisorctl.md#names); where Supervisor requires `group:name`, the name alone works too. `reread`
+- **Names.** As in [extralifectl](extralifectl.md#names); where Supervisor requires `group:name`, the name alone works too. `reread`
   and `update` name programs, not groups, so that a new seed does not restart the others.
 - **States.** QUEUED, GATED and STOPPED appear as STOPPED, DONE as EXITED, the others unchanged; the description has extralife's
   own state. A program with `restart = "never"` that failed is EXITED, with its exit status. FATAL is for programs that were given up. So

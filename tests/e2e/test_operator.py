@@ -1,4 +1,4 @@
-"""supervisorctl against a real daemon: verbs, exit codes, updates, the dead daemon."""
+"""extralifectl against a real daemon: verbs, exit codes, updates, the dead daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`supervisorctl run` and `remove`: a command of a shell becomes a program of the running daemon, and goes again."""
+"""`extralifectl run` and `remove`: a command of a shell becomes a program of the running daemon, and goes again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPT = (
 
 
 def shell(box: Box, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """supervisorctl in a directory with a script, as somebody types it there."""
+    """extralifectl in a directory with a script, as somebody types it there."""
     place = box.directory / "my project"
     place.mkdir(exist_ok=True)
     (place / "train.py").write_text(SCRIPT)

@@ -100,7 +100,7 @@ def _cut(box: Installed, cut: int) -> None:
 
 
 def _begin(box: Installed, *args: str) -> threading.Thread:
-    """An action of supervisorctl; its answer is not waited for, and the box goes down under it."""
+    """An action of extralifectl; its answer is not waited for, and the box goes down under it."""
 
     def ask() -> None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):

@@ -125,7 +125,7 @@ class Host(World):
         return config.load(str(self.config_file), {}, look=False)
 
     def update(self) -> None:
-        """`supervisorctl update`, without a socket."""
+        """`extralifectl update`, without a socket."""
         self.configured = config.applicable(self.core.settings, self.load().settings)
         self.post(ConfigLoaded(0.0, self.configured, by=OPERATOR, uid=OPERATOR_UID))
 

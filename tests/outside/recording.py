@@ -59,7 +59,7 @@ def rounded(text):
 
 
 class Client:
-    """supervisorctl, in `client_host.py`."""
+    """extralifectl, in `client_host.py`."""
 
     def __init__(self, host):
         self._host = host
@@ -69,7 +69,7 @@ class Client:
         )  # fmt: skip
 
     def page(self, line, *, later_s=0.0, options=(), stdin=""):
-        """One command: `status @80` is `supervisorctl status` on a terminal of 80 columns."""
+        """One command: `status @80` is `extralifectl status` on a terminal of 80 columns."""
         words = line.split()
         columns = next((int(word[1:]) for word in words if word[0] == "@"), 0)
         where, host = self._host.where, self._host
@@ -85,7 +85,7 @@ class Client:
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
-        parts = [f"$ supervisorctl {line}", f"exit code {answer['code']}"]
+        parts = [f"$ extralifectl {line}", f"exit code {answer['code']}"]
         for name, text in (("stdout", answer["out"]), ("stderr", answer["err"])):
             if text:
                 parts += [
@@ -107,7 +107,7 @@ class Pages:
         self.where = inside.directory()
         self.found = {}
         self.answers = {}  # of the API: the target by its JSON
-        self.known = {}  # of supervisorctl: the first command that gave this
+        self.known = {}  # of extralifectl: the first command that gave this
         self.reasons = []
         self.application = inside.Application(lambda: busy_night(self.where))
         self.host = self.application.host
@@ -173,7 +173,7 @@ class Pages:
             return  # the same page in another form
         dead, live = (_unbannered(each).splitlines() for each in (self.client.page(line, options=self.options), live))
         if new := [each[1:] for each in difflib.ndiff(live, dead) if each[0] == "+"]:
-            self.keep(f"dead/{_verb(line)}.txt", "\n".join([f"$ supervisorctl {line}", *new]))
+            self.keep(f"dead/{_verb(line)}.txt", "\n".join([f"$ extralifectl {line}", *new]))
 
     def calls(self):
         self.host.configure(_EDITED)

@@ -1,4 +1,4 @@
-"""The outside of a busy night is what was recorded: facts, API, XML-RPC, every verb of supervisorctl.
+"""The outside of a busy night is what was recorded: facts, API, XML-RPC, every verb of extralifectl.
 
 A change of structure must not change a byte of it. Where a change is meant, record.py records it anew, and the diff of git
 shows what users will see.

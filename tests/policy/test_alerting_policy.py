@@ -120,7 +120,7 @@ def test_what_is_said():
     assert alerting.summary(12, "x", 3600.0) == "12 alerts of this kind in the last hour, the newest: x"
     assert alerting.summary(3, "x", 7200.0) == "3 alerts of this kind in the last 2h, the newest: x"
     notice = Notice("00ff", "fatal", "critical", "Pong: no such game", 0.0, "Pong")
-    do = "Do: supervisorctl explain Pong, correct the cause, then supervisorctl start Pong"
+    do = "Do: extralifectl explain Pong, correct the cause, then extralifectl start Pong"
     assert alerting.title(notice, "box") == f"{do}. extralife on box: Pong: fatal"
     reboot = Notice("00ff", "reboot", "critical", "", 0.0)
     assert alerting.title(reboot, "box") == "Nothing to do. extralife on box: reboot"
@@ -141,7 +141,7 @@ def test_the_daily_report_goes_out_whatever_kinds_and_severities_do(rules):
     [
         ("gpu", "critical", "", "Do: nvidia-smi, then reset the GPU or reboot the box"),
         ("gpu", "warning", "", "Nothing to do"),  # fewer than before, or another model
-        ("done", "warning", "", "Do: supervisorctl report; supervisorctl when-done cancel keeps the box"),
+        ("done", "warning", "", "Do: extralifectl report; extralifectl when-done cancel keeps the box"),
         ("done", "info", "", "Nothing to do"),
         ("finished", "info", "", "Nothing to do"),
         ("report", "info", "Nothing to do. Since 08:00: all trained", "Nothing to do"),

@@ -178,7 +178,7 @@ def test_a_script_is_much_slower_after_a_restart():
     killed(world).pace = 0.1
     world.run(700.0)
     assert told(world)[3:5] == [
-        "0:28:15  P0   10 steps/s for 3m 4s, usually 100 steps/s in earlier attempts; if that is usual now, use supervisorctl restart",
+        "0:28:15  P0   10 steps/s for 3m 4s, usually 100 steps/s in earlier attempts; if that is usual now, use extralifectl restart",
         "0:28:17  P0   evidence taken while slow: stacks",
     ]
 

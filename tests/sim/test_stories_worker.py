@@ -120,7 +120,7 @@ def test_the_loss_becomes_nan_until_it_is_given_up():
         "0:11:20  P0   its losses were no longer finite: workers: diverged; +0 s",
         "0:11:26  P0   resumed at step 56,897 (last exit: diverged), 4,238 steps lost (42s, 100.0 % of the attempt)",
         "0:11:26  P0   training began 5.9s after its start",
-        "0:12:00  P0   its losses were no longer finite: workers: diverged; diverged again after 3 rollbacks; it starts again after a change of its config or `supervisorctl start`",
+        "0:12:00  P0   its losses were no longer finite: workers: diverged; diverged again after 3 rollbacks; it starts again after a change of its config or `extralifectl start`",
     ]
 
 

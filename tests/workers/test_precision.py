@@ -121,7 +121,7 @@ def test_a_gpu_that_auto_could_not_use_is_told(tmp_path):
     (card / "class").write_text("0x030200\n")
     assert precision.idle_gpu(on_cpu, "auto", {}, tmp_path) == (
         "this box has an NVIDIA GPU that torch cannot use: training goes on with the CPU, many times slower; "
-        "supervisorctl doctor says why"
+        "extralifectl doctor says why"
     )
     for hidden in ("", "-1"):
         assert precision.idle_gpu(on_cpu, "auto", {"CUDA_VISIBLE_DEVICES": hidden}, tmp_path) == "", "hidden on purpose"

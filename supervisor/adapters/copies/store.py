@@ -383,7 +383,7 @@ def find(root: Path, name: str, programs: Iterable[str] = ()) -> BackupInfo:
     """The backup of that name, which must contain these programs. Raises BackupError with the nearest name."""
     known = {info.name: info for info in survey(root)}
     if name not in known:
-        hint = nearest(name, list(known)) or "; `supervisorctl backups` lists them"
+        hint = nearest(name, list(known)) or "; `extralifectl backups` lists them"
         raise BackupError(f"there is no backup {name!r:.80}{hint}")
     info = known[name]
     missing = sorted(set(programs) - {saved.program for saved in info.programs})

@@ -120,7 +120,5 @@ def append(path: Path, line: str) -> str | None:
             sync_directory(path.parent)
     except OSError as error:
         reason = error.strerror or error
-        return (
-            f"cannot write the alert to {path}: {reason}; reboots are also in extralife's journal: `supervisorctl reboots`"
-        )
+        return f"cannot write the alert to {path}: {reason}; reboots are also in extralife's journal: `extralifectl reboots`"
     return None

@@ -1,6 +1,6 @@
 """The durable journal: facts in one append-only SQLite table, committed before anything acts on them.
 
-The deciding thread holds the only writing `Journal`. All other readers (the API, `supervisorctl` when the daemon is dead)
+The deciding thread holds the only writing `Journal`. All other readers (the API, `extralifectl` when the daemon is dead)
 open their own `JournalReader`; WAL lets them read while the daemon writes.
 
 The rules:
@@ -28,7 +28,7 @@ The rules:
   was put back.
 
 Why not JSON lines: a torn tail, no transaction over several facts, no reader next to the writer.
-`supervisorctl journal` exports them.
+`extralifectl journal` exports them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Examines a stalled worker before any action: what the worker was doing, as far as this machine can see it.
 
-`decide` requests this once per stall (command TakeEvidence); `supervisorctl explain` shows the result. It is bounded in time
+`decide` requests this once per stall (command TakeEvidence); `extralifectl explain` shows the result. It is bounded in time
 and size, and does no harm. It requests the worker's Python stacks only if the worker has a handler for that signal, because
 SIGUSR1 kills a program that has none. py-spy, where it is installed, reads processes without a handler, as their user:
 it opens the files that they name. faulthandler's

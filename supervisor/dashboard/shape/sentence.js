@@ -67,10 +67,10 @@ export function gone(status, probe) {
   const since = `Since ${clockSeconds(status.wall_s)} nothing new has come.`;
   const [why, todo] = !navigator.onLine ? ["This computer has no network.", "Connect it."]
     : !probe ? ["Asking why …", ""]
-    : probe.data ? ["The daemon answers, but its state does not change: its loop is busy or hangs.", `Run supervisorctl status on the box; its log is ${daemon.main_log ?? "extralife.log"}.`]
+    : probe.data ? ["The daemon answers, but its state does not change: its loop is busy or hangs.", `Run extralifectl status on the box; its log is ${daemon.main_log ?? "extralife.log"}.`]
     : probe.late ? ["A request gets no answer: the box is overloaded or suspended, or its network is gone.", "Log in to the box; if that fails too, look at it in your provider's console."]
-    : probe.status ? [`The daemon refuses: ${probe.error}.`, "Run supervisorctl status on the box."]
-    : ["Nothing answers at this address: the ssh tunnel or supervisorctl dashboard has ended, the daemon has stopped, or the box is down or reboots.",
+    : probe.status ? [`The daemon refuses: ${probe.error}.`, "Run extralifectl status on the box."]
+    : ["Nothing answers at this address: the ssh tunnel or extralifectl dashboard has ended, the daemon has stopped, or the box is down or reboots.",
       "Open the tunnel again. If that fails, look at the box in your provider's console; if it works, run systemctl status extralife on the box. Workers train on without the daemon."];
   return { why: `${since} ${why}`, todo: `${before}${todo} This page goes on by itself.` };
 }

@@ -58,7 +58,7 @@ function incident(each, shown, now_s) {
   return html`<details class="incident" ?open=${shown}>
     <summary><strong>${moment(each.wall_s, now_s)}</strong> ${parts.join(" · ")}</summary>
     <ol class="history">${each.story.map(row)}</ol>
-    ${each.left_out ? html`<p class="muted">${plural(each.left_out, "more row")} in <code>supervisorctl history</code>.</p>` : nothing}
+    ${each.left_out ? html`<p class="muted">${plural(each.left_out, "more row")} in <code>extralifectl history</code>.</p>` : nothing}
   </details>`;
 }
 

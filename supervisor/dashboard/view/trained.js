@@ -17,7 +17,7 @@ const HEIGHT = 22;
 export function trained({ status, subjects, open, choice, on }) {
   if (!status) return html`<p class="muted">Loading …</p>`;
   const { programs } = status;
-  if (!programs.length) return html`<p>No program is configured. Add one to <code>extralife.toml</code>, then <code>supervisorctl update</code>.</p>`;
+  if (!programs.length) return html`<p>No program is configured. Add one to <code>extralife.toml</code>, then <code>extralifectl update</code>.</p>`;
   const { first, groups, single } = sortedPrograms(programs);
   const row = (view) => programRow(view, subjects.get(view.name), choice);
   const shown = open.has(ALL) ? groups : groups.slice(0, MOST_GROUPS);

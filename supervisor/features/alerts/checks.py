@@ -1,4 +1,4 @@
-"""Checks of `doctor` on `[alerts]`: alerts could arrive. They are not sent; `supervisorctl alerts test` does."""
+"""Checks of `doctor` on `[alerts]`: alerts could arrive. They are not sent; `extralifectl alerts test` does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def alerts(installation: Installation) -> Iterator[Finding]:
     """Alerts have a target, and the daemon can use every configured one."""
     rules = installation.settings.of(AlertSettings)
     if not rules.urls and not rules.urls_file and not rules.command:
-        do = "set [alerts] urls_file or command (docs/alerts.md), then: supervisorctl alerts test"
+        do = "set [alerts] urls_file or command (docs/alerts.md), then: extralifectl alerts test"
         yield Finding("alerts", "warn", "alerts go nowhere: reboots and abandoned trainings are not reported", do)
         return
     user = daemon_user(installation.settings.paths.state_dir)
@@ -37,7 +37,7 @@ def alerts(installation: Installation) -> Iterator[Finding]:
     if not found:
         targets = f"{len(rules.urls)} URLs" if rules.urls else ""
         targets = " and ".join(filter(None, (targets, "a command" if rules.command else "")))
-        yield Finding("alerts", "ok", f"{targets} can be used; to see whether alerts arrive: supervisorctl alerts test")
+        yield Finding("alerts", "ok", f"{targets} can be used; to see whether alerts arrive: extralifectl alerts test")
 
 
 def _urls(rules: AlertSettings, user: int) -> Iterator[Finding]:
@@ -66,7 +66,7 @@ def _urls(rules: AlertSettings, user: int) -> Iterator[Finding]:
         answers = probed(_PROBE, timeout_s=_PROBE_S, given=json.dumps(list(urls)))
         if answers is None:
             yield Finding(
-                "alerts", "unknown", "apprise did not answer whether it knows the URLs", "supervisorctl alerts test"
+                "alerts", "unknown", "apprise did not answer whether it knows the URLs", "extralifectl alerts test"
             )
             return
         for number, (url, good) in enumerate(zip(urls, answers, strict=True), 1):

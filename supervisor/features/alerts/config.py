@@ -1,7 +1,7 @@
 """[alerts]: the targets and kinds of alerts. Its URLs hold passwords and tokens: no message and no page shows them.
 
 Everyone who can read the configuration file can read the URLs in it; `urls_file` is a separate file that only its owner may
-read. Apprise interprets the URLs only when something is sent (`supervisorctl alerts test`): its import takes longer than
+read. Apprise interprets the URLs only when something is sent (`extralifectl alerts test`): its import takes longer than
 the whole load of the configuration.
 """
 

@@ -1,6 +1,6 @@
 """The page `alerts`: each target, the queued alerts, the held alerts, and the deliveries.
 
-For `supervisorctl alerts` and /api/v1/alerts; from a dead daemon's journal too. Targets appear by name, which discloses no
+For `extralifectl alerts` and /api/v1/alerts; from a dead daemon's journal too. Targets appear by name, which discloses no
 part of a URL. Unknown is None.
 """
 

@@ -51,13 +51,11 @@ class Kind(Record):
     do_from: str = WARNING
 
 
-_EXPLAIN: Final = "supervisorctl explain {program}"
+_EXPLAIN: Final = "extralifectl explain {program}"
 KINDS: Final[dict[str, Kind]] = {  # docs/alerts.md has their meanings
     "reboot": Kind("dd8602d3be0647a6befbeb274eabd778"),
     "level": Kind("04b21ab7e22941cc89972a5e82ab1274"),
-    "fatal": Kind(
-        "28fc5e657fed466f8bc5c766b33c713b", f"{_EXPLAIN}, correct the cause, then supervisorctl start {{program}}"
-    ),
+    "fatal": Kind("28fc5e657fed466f8bc5c766b33c713b", f"{_EXPLAIN}, correct the cause, then extralifectl start {{program}}"),
     "breaker": Kind("9a3c697dbacd461992fe1151a08d44df", _EXPLAIN),
     "quarantine": Kind("691bfcd26c4440bc9b9bde5edb080013"),
     "checkpoint": Kind("3a3c3878e81246749a301ac757785698", _EXPLAIN),
@@ -69,21 +67,21 @@ KINDS: Final[dict[str, Kind]] = {  # docs/alerts.md has their meanings
     "background": Kind("c1e6b0f2a7d34e58b9c4d2f10a6e8735", "let the command of {program} stay in the foreground"),
     "disk": Kind("a31eadf44b6947899cfcb620fea4e3e9", "free space (df -h)"),
     "gpu": Kind("6ddc2545566941c48fe43765f53460f1", "nvidia-smi, then reset the GPU or reboot the box", CRITICAL),
-    "backup": Kind("8b471541574c4f5b90f1030dfa868f1d", "supervisorctl backups"),
-    "offsite": Kind("0c9d5a4be1f04f0f9d3c6a8f27d1b6e4", "supervisorctl offsite status"),
+    "backup": Kind("8b471541574c4f5b90f1030dfa868f1d", "extralifectl backups"),
+    "offsite": Kind("0c9d5a4be1f04f0f9d3c6a8f27d1b6e4", "extralifectl offsite status"),
     "notice": Kind(
         "e4f1c7a5b2d84c0fa3c96d1be870f5c2",
-        "rent the next box; supervisorctl offsite status shows the copy that it continues",
+        "rent the next box; extralifectl offsite status shows the copy that it continues",
         CRITICAL,
     ),
     "daemon": Kind("7165f5c801d44a20aa4e14e143269604"),
     "journal": Kind("b262a1e13e3949e892af1a55c605f31e", "check the disk (dmesg)"),
-    "foundation": Kind("6b1de7d1f37c4b7e9a0f6f4c2f0f3b55", "supervisorctl doctor", CRITICAL),
-    "config": Kind("68cf6726e7ab4874bf4d4dbd52cf4f8a", "correct the file, then supervisorctl update"),
+    "foundation": Kind("6b1de7d1f37c4b7e9a0f6f4c2f0f3b55", "extralifectl doctor", CRITICAL),
+    "config": Kind("68cf6726e7ab4874bf4d4dbd52cf4f8a", "correct the file, then extralifectl update"),
     "finished": Kind("83dc2f89fb064928bbf328640fdf84c1"),
-    DONE: Kind("6f0a1d3c8b5e4f7a9d2c4b1e7a90c3d8", "supervisorctl report; supervisorctl when-done cancel keeps the box"),
+    DONE: Kind("6f0a1d3c8b5e4f7a9d2c4b1e7a90c3d8", "extralifectl report; extralifectl when-done cancel keeps the box"),
     "meter": Kind("a4d7c2e95b184f60b3e8d1f7c6a2905e", "stop this box at its provider"),
-    "service": Kind("d757b11095ea415f937f85215e71ad07", "journalctl -u extralife, then supervisorctl doctor"),
+    "service": Kind("d757b11095ea415f937f85215e71ad07", "journalctl -u extralife, then extralifectl doctor"),
     REPORT: Kind("2f0d3c1e5a9b4c67b1d8e4f7a6c5092d"),
     "test": Kind("315af56f4e5b4ddea33e8e6214f42414"),
 }
@@ -149,7 +147,7 @@ def summary(count: int, newest: str, for_s: float) -> str:
 
 
 def action(notice: Notice) -> str:
-    """`Nothing to do`, or such as `Do: supervisorctl explain Pong`."""
+    """`Nothing to do`, or such as `Do: extralifectl explain Pong`."""
     kind = KINDS[notice.kind]
     if notice.kind == REPORT:
         return f"{DO}read its first line" if notice.text.startswith(DO) else NOTHING
@@ -159,7 +157,7 @@ def action(notice: Notice) -> str:
 
 
 def title(notice: Notice, host: str) -> str:
-    """The first line: `Do: supervisorctl explain Pong. extralife on box: Pong: breaker`."""
+    """The first line: `Do: extralifectl explain Pong. extralife on box: Pong: breaker`."""
     about = f"{notice.program}: " if notice.program else ""
     return f"{action(notice)}. extralife on {host}: {about}{notice.kind}"
 

@@ -1,6 +1,6 @@
 """Backups: when one is made, and how a rollback works.
 
-A backup is made on request (`supervisorctl backup`), when it is due by the calendar, before the first trial of a level, and
+A backup is made on request (`extralifectl backup`), when it is due by the calendar, before the first trial of a level, and
 before a change of the configured level (`before_level`). The intent is a fact; a thread that may block makes the backup;
 the outcome is another fact. After a kill of the daemon, the next daemon begins the backup again.
 

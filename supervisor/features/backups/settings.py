@@ -17,7 +17,7 @@ class BackupSettings(Record):
         form=A_CALENDAR, pattern=CALENDARS,
     )  # fmt: skip
     keep: int = key(
-        7, "number of automatic backups of each kind that are kept; those of `supervisorctl backup` stay", high=10_000
+        7, "number of automatic backups of each kind that are kept; those of `extralifectl backup` stay", high=10_000
     )
     before_level: bool = key(True, "whether a backup is made before a level's first trial and before a change of [level]")
 

@@ -114,7 +114,7 @@ def backups(session: Session, args: list[str]) -> int:
 def page(found: dict[str, Any]) -> list[str]:
     """One line per backup, the newest first."""
     if not found["backups"]:
-        return ["no backups yet: `supervisorctl backup` makes one"]
+        return ["no backups yet: `extralifectl backup` makes one"]
     now_s = text.wall_s()
     rows = [("BACKUP", "WHEN", "WHY", "SIZE", "COMPLETE", "LABEL", "PROGRAMS")]
     for each in found["backups"]:

@@ -29,7 +29,7 @@ def other_supervisors(installation: Installation) -> Iterator[Finding]:
     if same:
         same_names = "; ".join(f"{path} starts {', '.join(names)}" for path, names in same.items())
         what = f"Supervisor's configuration has the same trainings: {same_names}"
-        do = "take these sections out of it (supervisorctl of that package: reread, update): two supervisors destroy a run"
+        do = "take these sections out of it (extralifectl of that package: reread, update): two supervisors destroy a run"
         yield Finding("other supervisors", "bad", what, do)
     foreign = [each for each in running if not each.extralife]
     if foreign:
@@ -41,7 +41,7 @@ def other_supervisors(installation: Installation) -> Iterator[Finding]:
         yield Finding("other supervisors", "unknown", what, why.do)
     for each in extralife if why is None else []:
         named = f" with -c {each.named}" if each.named else ""
-        do = f"if that is the one you mean: supervisorctl{' -c ' + each.named if each.named else ''} doctor"
+        do = f"if that is the one you mean: extralifectl{' -c ' + each.named if each.named else ''} doctor"
         what = f"another extralife daemon runs with another state directory: pid {each.pid}{named}"
         yield Finding("other supervisors", "warn", what, f"{do}; otherwise check that it does not start the same trainings")
     if not running and not same:

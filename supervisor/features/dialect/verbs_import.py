@@ -82,7 +82,7 @@ def import_(session: Session, args: list[str]) -> int:
 
 
 def page(found: Imported, source: str) -> str:
-    lines = [f"# Made of {source} by supervisorctl import."]
+    lines = [f"# Made of {source} by extralifectl import."]
     lines += [f"# not taken over: {note}" for note in dict.fromkeys(found.notes)]
     for program in found.programs:
         lines += ["", *program]
@@ -134,7 +134,7 @@ def _other(found: Imported, section: Section) -> None:
     whys = {
         "unix_http_server": "the control socket lies in the runtime directory; for a group of users: [daemon] socket_group",
         "fcgi-program": "extralife opens no socket for its programs; let the program listen itself",
-        "ctlplugin": "supervisorctl has no plugins",
+        "ctlplugin": "extralifectl has no plugins",
     }
     if section.name == "inet_http_server":
         host, _, port = section.text("port").rpartition(":")
@@ -262,7 +262,7 @@ def _command(section: Section, more: dict[str, str | int]) -> list[str]:
 
 
 def _listener(found: Imported, section: Section, daemon: Section | None) -> None:
-    """An event listener becomes a child of `supervisorctl listen`, which sends it the journal's facts as events."""
+    """An event listener becomes a child of `extralifectl listen`, which sends it the journal's facts as events."""
     logs = [word for channel in _CHANNELS for word in (f"--{channel}-of", ",".join(found.log_events[channel]))]
     events = section.text("events")
     if not events:

@@ -58,7 +58,7 @@ def _by(name: str, help_: str, label: str, found: Iterable[tuple[str, Number]]) 
 
 def _daemon(sources: Sources) -> Iterator[Family]:
     state, alive = sources.state, sources.alive
-    yield _gauge("up", "1 while the daemon runs; 0 comes from supervisorctl metrics alone, when the daemon is dead", alive)
+    yield _gauge("up", "1 while the daemon runs; 0 comes from extralifectl metrics alone, when the daemon is dead", alive)
     version = sources.version
     build = [] if version is None else [((version,), 1.0)]
     yield Family(f"{PREFIX}build", "info", "version of the daemon", ("version",), build)

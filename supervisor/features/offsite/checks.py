@@ -62,7 +62,7 @@ def _tried(rules: OffsiteSettings, state_dir: str) -> Finding:
                 os.chown(each, user.pw_uid, user.pw_gid)
         wrong = restoring.try_out(restic, directory / "probe", box=socket.gethostname())
         if wrong:
-            do = "supervisorctl offsite init makes a repository; docs/offsite.md has examples of each backend"
+            do = "extralifectl offsite init makes a repository; docs/offsite.md has examples of each backend"
             return Finding("copies", "bad", text.printable(wrong), do)
         return Finding("copies", "ok", f"a file went into the repository and came back; {_newest(restic)}")
 

@@ -3,7 +3,7 @@
 A thread makes the copies (`adapters/offsite/thread.py`), so neither a decision nor a training waits for a copy. The request
 for a copy is in the journal (`model/offsite_record.py`): after a kill of the daemon, the next daemon begins the copy again.
 
-If another box has taken over, this box stops its programs and starts none until `supervisorctl offsite take-over`. The
+If another box has taken over, this box stops its programs and starts none until `extralifectl offsite take-over`. The
 fence is a fact: the programs stay stopped over reboots, even while the box cannot reach the repository.
 """
 
@@ -80,7 +80,7 @@ def on_lease(context: DecisionContext, item: LeaseFound) -> None:
             context.record(facts.OffsiteHeld(why, lease.token, lease.generation, lease.place))
     elif item.claim is Claim.LOST and record.fence is None:
         why = (
-            f"box {lease.box} has taken over these trainings, so no program runs here; `supervisorctl offsite take-over` "
+            f"box {lease.box} has taken over these trainings, so no program runs here; `extralifectl offsite take-over` "
             f"brings them back"
         )
         context.record(facts.OffsiteFenced(why, lease.box, lease.since_s, lease.token, lease.place))
@@ -279,7 +279,7 @@ def _report_late(context: DecisionContext, copies: rule.Copies) -> None:
 
 def fenced(context: DecisionContext) -> str:
     fence = context.state.of(OffsiteRecord).fence
-    return f"box {fence.box if fence else '?'} has taken over; `supervisorctl offsite take-over` brings the programs back"
+    return f"box {fence.box if fence else '?'} has taken over; `extralifectl offsite take-over` brings the programs back"
 
 
 def _keeps_down(context: DecisionContext) -> bool:

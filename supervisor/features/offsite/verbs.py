@@ -180,7 +180,7 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
         lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.ThisBox(socket.gethostname(), text.wall_s()))
     )  # fmt: skip
     if claim is not Claim.HELD:
-        again = "run `supervisorctl offsite take-over` again on the box that should continue"
+        again = "run `extralifectl offsite take-over` again on the box that should continue"
         raise Failed(f"box {text.printable(lease.box)} has taken over at the same moment: {again}")
     held = f"this box holds the repository (generation {lease.generation}); its programs run once the daemon starts"
     return _print_outcome(session, options, held)
@@ -245,7 +245,7 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
     if "--config-to" not in options:
         return
     if config is None:
-        raise Failed("the copy has no configuration: write one with `supervisord --print-default`, and set state_dir in it")
+        raise Failed("the copy has no configuration: write one with `extralife --print-default`, and set state_dir in it")
     files = {"password_file": rules.password_file, **({"env_file": rules.env_file} if rules.env_file else {})}
     to = Path(options["--config-to"]).absolute()
     wanted = moved.here(
@@ -274,7 +274,7 @@ def restored_lines(made: Restored, *, taken: bool) -> list[str]:
     if made.config is not None:
         lines.append(f"its configuration as it was is {made.config}")
     return [*lines, "this box goes on with these trainings; the other one stops its programs" if taken else
-            "no program starts on it before `supervisorctl offsite take-over`"]  # fmt: skip
+            "no program starts on it before `extralifectl offsite take-over`"]  # fmt: skip
 
 
 def _opened(session: Session, options: dict[str, str], owner: str | None = "") -> tuple[Restic, OffsiteSettings]:

@@ -29,7 +29,7 @@ from supervisor.records import replace
 
 _MOST_OUTPUT: Final = 2000
 _LEAVES: Final = "this box is about to be stopped"
-_OVERRULE: Final = "`supervisorctl when-done now` stops the box all the same"
+_OVERRULE: Final = "`extralifectl when-done now` stops the box all the same"
 _ANSWERS: Final = {
     words.CANCEL: "this box is not stopped until there is new work",
     words.DELAY: "this box is not stopped",
@@ -40,7 +40,8 @@ _ANSWERS: Final = {
 def on_ended(context: DecisionContext, item: WhenDoneEnded) -> None:
     output = item.output[-_MOST_OUTPUT:]
     outcome = f"failed: {item.error}" if item.error else "has succeeded: this box should end now"
-    why = f"{_name(context)} {outcome}{f'; it printed: {output}' if output else ''}"
+    printed = "" if outcome.endswith(output) else f"; it printed: {output}"
+    why = f"{_name(context)} {outcome}{printed}"
     context.record(facts.WhenDoneStep(why, Step.ENDED.value, error=item.error, output=output))
 
 
@@ -74,7 +75,7 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
 def refuses_starts(context: DecisionContext) -> str:
     """Why no program may be started; empty: one may, and calls an end off. Only a spent budget stays spent."""
     held = context.state.of(EndRecord).keeps_down and context.state.of(EndRecord).cause == BUDGET
-    return f"cannot start: {_LEAVES}; `supervisorctl when-done cancel` keeps it" if held else ""
+    return f"cannot start: {_LEAVES}; `extralifectl when-done cancel` keeps it" if held else ""
 
 
 # --- at the end of every turn ---------------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ def _patience(context: DecisionContext, cause: str) -> str:
 def _begun(context: DecisionContext, because: str) -> str:
     record = replace(context.state.of(EndRecord), since_s=context.now_s)
     left_s = rule.due_s(context.settings.of(WhenDoneSettings), record) - context.now_s
-    when = f"in {span(left_s)} (`supervisorctl when-done cancel` keeps it)" if left_s > 0 else "now"
+    when = f"in {span(left_s)} (`extralifectl when-done cancel` keeps it)" if left_s > 0 else "now"
     again = f"; {_name(context)} has run, and {record.error}" if record.failures else ""
     return f"{because}{again}: this box is stopped {when}"
 

@@ -48,11 +48,11 @@ def _doing(state: State, settings: Settings, memory: Memory, left_s: float) -> s
     if record.ordered_s is not None:
         return f"{name} runs" if record.runs else f"{name} has succeeded, and this box should end now"
     if left_s > 0:
-        return f"{failed}this box is stopped in {duration(left_s)} (`supervisorctl when-done cancel` keeps it)"
+        return f"{failed}this box is stopped in {duration(left_s)} (`extralifectl when-done cancel` keeps it)"
     if logged_in:
         return f"{failed}this box is stopped once nobody is logged in ({', '.join(logged_in)})"
     if record.refused:
-        return f"NOT STOPPED, as {record.refused}; `supervisorctl when-done now` stops it all the same"
+        return f"NOT STOPPED, as {record.refused}; `extralifectl when-done now` stops it all the same"
     return f"this box is about to be stopped, it waits for {', '.join(sorted(state.live)) or 'the copy off the box'}"
 
 

@@ -22,7 +22,7 @@ class WhenDoneSettings(Record):
     )  # fmt: skip
     after_s: float = key(600.0, "time between an end and the first step towards the command", low=0)
     timeout_s: float = key(300.0, "longest time of the command; so long after it the box must be gone", low=1, high=3600)
-    hold_while_logged_in: bool = key(default=False, meaning="whether an open session (ssh, `supervisorctl fg`) holds it")
+    hold_while_logged_in: bool = key(default=False, meaning="whether an open session (ssh, `extralifectl fg`) holds it")
 
 
 SECTIONS: Final = {"when_done": WhenDoneSettings}

@@ -26,7 +26,7 @@ Worked example: time limit 4 h, lead 120 s. After 3 h 58 min Slurm sends USR1, t
 with 75; the job ends COMPLETED: `time_limit`, the end does not count, and the next job resumes at step 1,200,000.
 
 Why a deleted job stays down: somebody, the user or the cluster's staff, wrote `scancel` to end it, and a daemon that
-submits it again a minute later works against them. `supervisorctl start` brings it back.
+submits it again a minute later works against them. `extralifectl start` brings it back.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ The rule:
    counts as stalled in state D, or is in state D after SIGKILL.
 
 Worked example, asked at 0 with a grace of 20 s, in a driver for ten minutes: SIGKILL at 20 and 40 s; at 20 s (at 40 s if
-no stall was recorded before) `supervisorctl stop` says that the kernel does not let go; the alert goes out at 80 s. At 600 s
+no stall was recorded before) `extralifectl stop` says that the kernel does not let go; the alert goes out at 80 s. At 600 s
 the driver returns, the SIGKILL ends the worker, and it stays stopped. A trainer under sudo: SIGKILL at 20 s, the answer at
 40 s.
 

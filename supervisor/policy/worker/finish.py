@@ -13,7 +13,7 @@ The rule for an end that extralife did not ask for, first match wins:
 | a success code (`done_codes`) below 90 % of its target, and one more step was due | asked to leave from outside: a death |
 | the same by a step that fell back twice, as one of an epoch does | finished; doubtful: `target_steps` does not fit it |
 | the same for the third time without getting farther | finished by its own account, as after an early stop |
-| a success code just after `supervisorctl signal`, target unknown | asked to leave from outside: a death |
+| a success code just after `extralifectl signal`, target unknown | asked to leave from outside: a death |
 | any other success code | finished (an exception is told); with `restart = "always"` it [starts again](restart.py) |
 
 The target is `target_steps`, or that of its beats or its output. The success code of a client's `run.leave()` is believed,

@@ -107,7 +107,7 @@ def deliver_to_all(rules: AlertSettings, notice: Notice) -> list[DeliveryResult]
 
 
 def tested(rules: AlertSettings, wall_s: float) -> dict[str, Any]:
-    """The answer of `supervisorctl alerts test`: one alert to every target, and the result of each."""
+    """The answer of `extralifectl alerts test`: one alert to every target, and the result of each."""
     notice = Notice(uuid.uuid4().hex[:16], "test", "info", "a test: extralife's alerts arrive here", wall_s)
     return {"tried": [
         {"target": each.target, "ok": not each.error, "error": each.error, "took_s": round(each.took_s, 3)}

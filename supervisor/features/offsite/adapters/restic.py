@@ -232,7 +232,7 @@ class Restic:
                 if kept:
                     message = f"restic {args[0]}: the repository is locked by process {kept[0].pid} of box {kept[0].host}"
                     if kept[0].host != socket.gethostname():
-                        message += "; if nothing runs there any more, `supervisorctl offsite take-over` removes the lock"
+                        message += "; if nothing runs there any more, `extralifectl offsite take-over` removes the lock"
                 raise ResticError(f"{message}; waited {span(waited_s)} for it")
 
     def _locks(self) -> list[Lock]:
@@ -331,7 +331,7 @@ class Restic:
         """Restic's own message, without secrets and without its progress reports."""
         lines = [line for said in (err.splitlines() or out.splitlines()) for line in _plain(said).splitlines()]
         message = "; ".join(dict.fromkeys(_NOISE.sub("", one) for one in lines if one and not _OF_RESTIC_ALONE.search(one)))
-        hint = "; if it was never made, `supervisorctl offsite init` makes it" if _NO_REPOSITORY.search(message) else ""
+        hint = "; if it was never made, `extralifectl offsite init` makes it" if _NO_REPOSITORY.search(message) else ""
         for secret in sorted(_secrets(self._rules), key=len, reverse=True):
             message = message.replace(secret, "***")
         shown = printable(masked(message))[-_MOST_SAID:]

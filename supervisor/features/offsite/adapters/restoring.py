@@ -6,7 +6,7 @@ refused.
 
 A restored directory never continues as the box of the copy: it gets a new lease (`lease.py`). With `take_over` the lease is
 written into the repository, and the box that held it stops its programs. Without `take_over`, a daemon that starts here is
-fenced until `supervisorctl offsite take-over`: a user who only inspects a copy must not stop the box that trains.
+fenced until `extralifectl offsite take-over`: a user who only inspects a copy must not stop the box that trains.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def foreign(lease: Lease) -> str:
     """The message that says why nothing is copied into another box's repository."""
     return (
         f"the repository belongs to box {lease.box}, and this box never held it; name another repository, or "
-        f"`supervisorctl offsite take-over`"
+        f"`extralifectl offsite take-over`"
     )
 
 

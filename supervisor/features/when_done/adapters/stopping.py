@@ -57,7 +57,7 @@ def cannot_start(command: Sequence[str]) -> str:
 
 
 def logged_in() -> tuple[str, ...]:
-    """Open sessions: terminals in utmp, sessions of sshd where no utmp is kept (containers), and `supervisorctl fg`.
+    """Open sessions: terminals in utmp, sessions of sshd where no utmp is kept (containers), and `extralifectl fg`.
 
     An editor over ssh, rsync and sftp have a session without a terminal; a tunnel (`ssh -N`) is no session. Neither is a
     terminal of tmux or screen: it stays when its user leaves.
@@ -77,6 +77,6 @@ def logged_in() -> tuple[str, ...]:
         ):
             key, where = (terminal, f"on {terminal}") if terminal != "notty" else (str(pid), f"over ssh ({pid})")
             found.setdefault(key, f"{who.partition(': ')[2]} {where}")
-        elif "fg" in words and any(word.endswith(("supervisorctl", "extralifectl")) for word in words):
-            found[str(pid)] = f"supervisorctl fg ({pid})"
+        elif "fg" in words and any(word.endswith(("extralifectl", "supervisorctl")) for word in words):
+            found[str(pid)] = f"extralifectl fg ({pid})"
     return tuple(found[key] for key in sorted(found))
