@@ -556,6 +556,7 @@ def _after_death(
 _REPORTS_KEPT = 50  # an attempt that reports in a loop must not fill the journal
 _CHARS_KEPT = 500  # nor may long texts of a report
 _KEY_CHARS = 100
+_RESUMED = "resumed "
 
 
 def on_report(context: DecisionContext, name: str, token: str, report: Report) -> None:
@@ -566,8 +567,11 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
     program, attempt = found
     step = _count(report.fields.get("step"))
     if report.kind == "from_scratch" or (report.kind == "resumed" and step is not None):
+        key = f"{_RESUMED}{report.fields.get('at_ns')}"[:_KEY_CHARS]
         if attempt.resumed_step is None:
-            resumed(context, program, token, step or 0)
+            resumed(context, program, token, step or 0, key=key)
+        elif key not in attempt.reports and any(each.startswith(_RESUMED) for each in attempt.reports):
+            _resumed_again(context, program, attempt, step or 0, key)
         if report.kind == "resumed":
             return
     if report.kind == "checkpoint_bad":
@@ -597,7 +601,7 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
     context.record(facts.Reported(f"the worker reports {kind}: {text}", name, attempt.token, kind, text, key))
 
 
-def resumed(context: DecisionContext, program: Program, token: str, step: int, *, anew: bool = False) -> None:
+def resumed(context: DecisionContext, program: Program, token: str, step: int, *, anew: bool = False, key: str = "") -> None:
     """Record the step from which an attempt resumes, and the lost work. `anew`: it counts its own steps from 0."""
     rate = context.memory.rates.get(program.name) or program.rate
     made = _made(program)
@@ -625,7 +629,7 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int, *
     context.record(
         facts.Resumed(
             why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, cost.bound != "",
-            step if anew else 0,
+            step if anew else 0, key,
         )
     )  # fmt: skip
 
@@ -663,12 +667,32 @@ def note_fall(context: DecisionContext, name: str, sample: Sample, fall: Fall, *
     step, is_saved = resume_step.after_fall(fall.furthest, fall.firsts, saved)
     if step is None or attempt.steps_before or not (anew or attempt.resumed_step != step):
         return
-    lost, rate = fall.furthest - step, context.memory.rates.get(name) or program.rate
-    share, bound = lost_share(lost, fall.furthest, attempt.resumed_step), "" if is_saved else AT_LEAST
-    cost = Loss(lost, lost / rate if rate else None, share, bound)
-    why = f"restarted within the attempt: from step {fall.furthest:,} to {step:,}, {_cost(cost)}"
-    kind = facts.Resumed if is_saved else facts.FirstStepShown
-    context.record(kind(why, name, attempt.token, step, lost, cost.seconds, "restarted within", cost.share, not is_saved))
+    kind, bound = (facts.Resumed, "") if is_saved else (facts.FirstStepShown, AT_LEAST)
+    _record_within(context, program, attempt, fall.furthest, step, kind=kind, bound=bound)
+
+
+def _resumed_again(context: DecisionContext, program: Program, attempt: Attempt, step: int, key: str) -> None:
+    """Record the loss of an attempt whose worker has reported once more from which step it goes on."""
+    watch = context.memory.watch(program.name, attempt.token)
+    made = furthest(program.steps, None if watch is None else watch.most) or 0
+    if step < made:
+        _record_within(context, program, attempt, made, step, kind=facts.Resumed, bound=AT_LEAST, key=key)
+    if watch is not None:
+        context.keep_observation(program.name, replace(watch, most=step))
+
+
+def _record_within(
+    context: DecisionContext, program: Program, attempt: Attempt, made: int, step: int, *,
+    kind: type[facts.Resumption], bound: str, key: str = "",
+) -> None:  # fmt: skip
+    lost, rate = made - step, context.memory.rates.get(program.name) or program.rate
+    cost = Loss(lost, lost / rate if rate else None, lost_share(lost, made, attempt.resumed_step), bound)
+    why = f"restarted within the attempt: from step {made:,} to {step:,}, {_cost(cost)}"
+    context.record(
+        kind(
+            why, program.name, attempt.token, step, lost, cost.seconds, "restarted within", cost.share, bound != "", key=key
+        )
+    )  # fmt: skip
 
 
 def _record_unknown(context: DecisionContext, program: Program, attempt: Attempt, firsts: tuple[int, ...]) -> None:

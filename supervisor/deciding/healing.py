@@ -35,6 +35,7 @@ from supervisor.policy.worker import (
 )
 from supervisor.policy.worker import health as health_rule
 from supervisor.policy.worker.intervention import ROLLBACK, SILENCE, SLOW, STILL, Intervention, fruitless, may_repeat
+from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.readiness import ready_after_s
 from supervisor.policy.worker.service_health import UNHEALTHY, Checked
 from supervisor.policy.worker.slowness import Pace
@@ -117,7 +118,9 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
         watch = Observation(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
         if before is not None and before.silent and not silent:
             watch = replace(watch, slow_since_s=None)  # its rate spans that time
-        watch = replace(watch, pace=pace, silent=silent, steps_before=attempt.steps_before)
+        watch = replace(
+            watch, pace=pace, silent=silent, steps_before=attempt.steps_before, most=furthest(watch.most, sample.steps)
+        )
         context.keep_observation(name, replace(watch, losses=_losses(context, before, sample)))
         if sample.steps_per_s is not None and sample.steps_per_s > 0:
             rates[name] = sample.steps_per_s

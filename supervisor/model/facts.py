@@ -712,6 +712,7 @@ class Resumption(AttemptFact):
     lost_share: float | None = None  # share of the previous attempt's computed steps, at most 1
     at_least: bool = False  # the previous attempt may have come further than its last reading (`policy/worker/loss.py`)
     steps_before: int = 0  # the attempt's own count begins anew after so many steps (`policy/worker/resume_step.py`)
+    key: str = ""  # of the worker's report
 
 
 class Resumed(Resumption):

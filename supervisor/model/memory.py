@@ -77,6 +77,7 @@ class Observation:
     rates: tuple[float, ...] = ()
     pace: Pace = field(default_factory=Pace)
     steps_before: int = 0  # the steps that were added to its own count at the newest look
+    most: int | None = None  # the furthest step since it resumed
     silent: bool = False  # no step came for so long that its rate is not known
     slow_since_s: float | None = None
     slow_recorded: bool = False  # the slowness is recorded

@@ -297,8 +297,9 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, pid=pid, start_ticks=ticks, shim_pid=shim_pid, shim_start_ticks=shim_ticks)
         case facts.BecameReady():
             return replace(attempt, ready_at_s=at_s)
-        case facts.Resumption(step=resumed, steps_before=before):
-            return replace(attempt, resumed_step=resumed, resumed_at_s=at_s, steps_before=before)
+        case facts.Resumption(step=resumed, steps_before=before, key=key):
+            reports = (*attempt.reports, key) if key else attempt.reports
+            return replace(attempt, resumed_step=resumed, resumed_at_s=at_s, steps_before=before, reports=reports)
         case facts.ResumeUnknown():
             return replace(attempt, resume_unknown=True)
         case facts.Stalled(stall=stall):

@@ -360,6 +360,41 @@ def test_reports_count_once_over_looks_ends_and_daemons():
     assert core.program("Pong").bad_checkpoints == ("ckpt-5.ab.bad",)
 
 
+def test_a_client_that_resumes_again_within_its_attempt_has_lost_the_steps_between():
+    core = Core(settings("Pong")).running("Pong")
+    first, again = (core.report("Pong", "resumed", at_ns=at_ns, step=4000) for at_ns in (1, 2))
+    core.look(first, Pong={"steps": 4000})
+    core.later(10.0).look(Pong={"steps": 5003, "steps_per_s": 100.0})
+    core.later(1.0).look(again, Pong={})  # the new process has not shown a step yet
+    lost = core.told(facts.Resumed)[-1]
+    assert lost.why == (
+        "restarted within the attempt: from step 5,003 to 4,000, at least 1,003 steps lost (10s, 100.0 % of the attempt)"
+    )
+    assert (core.program("Pong").steps, core.program("Pong").counts.lost_steps) == (4000, 1003)
+    core.later(5.0).look(Pong={"steps": 4200})
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    core.look(first, again, Pong={"steps": 4201})
+    core.ended("Pong", signal=9, steps=4201, reports=(first[2], again[2]))
+    assert len(core.told(facts.Resumed)) == 2, "each report counts once"
+
+
+def test_a_second_report_without_a_step_between_is_no_loss():
+    core = Core(settings("Pong")).running("Pong")
+    for at_ns in (1, 2):  # a script that restores twice
+        core.look(core.report("Pong", "resumed", at_ns=at_ns, step=4000), Pong={"steps": 4000})
+    assert len(core.told(facts.Resumed)) == 1
+
+
+def test_ranks_that_restarted_while_no_daemon_looked_have_lost_what_is_known():
+    core = Core(settings("Pong")).running("Pong")
+    first, again = core.report("Pong", "resumed", at_ns=1, step=4000), core.report("Pong", "from_scratch", at_ns=2)
+    core.look(first, Pong={"steps": 4000})
+    core.later(700.0).look(Pong={"steps": 5000, "ckpt_step": 5000, "ckpt_count": 1})
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    core.look(first, again, Pong={})
+    assert [(fact.step, fact.lost_steps, fact.at_least) for fact in core.told(facts.Resumed)[1:]] == [(0, 5000, True)]
+
+
 def test_a_worker_that_reports_in_a_loop_does_not_fill_the_journal():
     core = Core(settings("Pong")).running("Pong")
     for at_ns in range(500):
