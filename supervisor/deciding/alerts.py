@@ -29,7 +29,7 @@ from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.calendars import is_due
 from supervisor.policy.upkeep.when_done import DONE, Step, reminds
 from supervisor.policy.worker import service_health
-from supervisor.policy.worker.health import NO_LOSS
+from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import STILL, may_repeat
 from supervisor.policy.worker.loss import IN_WORDS, Loss
 from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT
@@ -234,7 +234,7 @@ _ROWS: Final = (
     _Row(facts.Stalled, "ailing", WARNING, lambda _, fact: fact.stall == LEFT_ALONE),
     _Row(facts.Slowed, "ailing", WARNING, _is_left_alone),
     _Row(facts.Examined, "ailing", WARNING, _is_slower_anew, _slower),
-    _Row(facts.Sickened, "ailing", WARNING, lambda _, fact: fact.illness == NO_LOSS),
+    _Row(facts.Sickened, "ailing", WARNING, lambda _, fact: fact.illness in {NO_LOSS, OFF_GPU}),
     _Row(facts.NotEnded, "unended", CRITICAL),
     _Row(facts.CommandGone, "background", WARNING, lambda _, fact: fact.background),
     _Row(facts.ResumeUnknown, "unproven", INFO),

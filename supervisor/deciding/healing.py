@@ -646,7 +646,7 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     watch, (program, attempt) = context.memory.watches[name], context.present(name)
     still, slow = _stands_still(watch), attempt.slow
     rate, settings = 0.0 if still else sample.steps_per_s, context.settings.stall
-    own, known = slowness.usual(watch.rates), program.pace(context.settings.level.name)
+    own, known = slowness.usual(watch.rates), program.usual(context.settings.level.name).rate
     usual = max((each for each in (known, own) if each is not None), default=None)
     if still or (slow is not None and slow.step is not None):
         spec = context.settings.program(name)
@@ -683,8 +683,9 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
 
 
 def _record_pace(context: DecisionContext, program: Program, rate: float) -> None:
-    level = context.settings.level.name if program.takes_level else ""
-    context.record(facts.PaceLearned(f"its usual rate is {_pace(rate)}", program.name, level, rate))
+    usual = program.usual(context.settings.level.name)
+    why = f"its usual rate is {_pace(rate)}"
+    context.record(facts.PaceLearned(why, program.name, usual.level, rate, usual.save_gap_s))
 
 
 def _record_slowness(

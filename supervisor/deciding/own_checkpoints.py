@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Sample
 from supervisor.model.state import Attempt, Program
-from supervisor.policy.worker import absence, unsaved
+from supervisor.policy.worker import absence, newest_whole, unsaved
 from supervisor.records import replace
 
 _NUMBERS = re.compile(r"\d[\d,]*")  # another writer's newest file has another one at each look
 _DISPLACED = "displaced"
+_SAVES_KEPT = 8
 _SEEN_FACT_S = 600.0  # the same period as for checkpoints that a worker reports
 
 
@@ -117,6 +120,7 @@ def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnChec
         context.command(commands.SetAside(spec, own.displaced))
     if own.error or attempt.ready_at_s is None or _waits_for_resume(program, attempt):
         return
+    gap_s = _learn_gap(context, name, own)
     if _is_newer(program, own):
         known_s = None if attempt.save_error or program.quarantined_since_ckpt else program.ckpt_at_s
         if known_s is None or context.now_s - known_s >= _SEEN_FACT_S:
@@ -126,12 +130,29 @@ def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnChec
         return
     saved_at_s = own.saved_at_s if own.path else None
     since_s = attempt.ready_at_s if saved_at_s is None else max(attempt.ready_at_s, saved_at_s)
-    age_s = context.now_s - absence.moved_on(since_s, context.memory.absences)
+    pace = context.memory.watches[name].pace
+    until_s = context.now_s if pace.step is None else pace.at_s  # what makes no steps has nothing to save
+    age_s = until_s - absence.moved_on(since_s, context.memory.absences)
     error = unsaved.overdue_unasked(
-        age_s, own.interval_s, steps=sample.steps, saved_step=own.step if own.path else None, note=own.note
+        age_s, gap_s, steps=sample.steps, saved_step=own.step if own.path else None, note=own.note
     )
     if error:
         context.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))
+
+
+def _learn_gap(context: DecisionContext, name: str, own: OwnCheckpoint) -> float | None:
+    """The gap between two saves of this program with which a longer one is compared. Record the usual one."""
+    (program, attempt), watch = context.present(name), context.memory.watches[name]
+    saves_s = watch.saves_s
+    if own.saved_at_s is not None and own.saved_at_s > (attempt.intended_at_s, *saves_s)[-1] + 1.0:
+        saves_s = (*saves_s, own.saved_at_s)[-_SAVES_KEPT:]
+        context.keep_observation(name, replace(watch, saves_s=saves_s))
+    usual, gap_s = program.usual(context.settings.level.name), newest_whole.usual_gap_s(saves_s)
+    if gap_s is not None and unsaved.is_new_gap(gap_s, usual.save_gap_s):
+        why = f"it usually saves every {span(gap_s)}"
+        context.record(facts.PaceLearned(why, name, usual.level, usual.rate, gap_s))
+    known = [each for each in (own.interval_s, usual.save_gap_s, gap_s) if each is not None]
+    return max(*known, *(later - sooner for sooner, later in pairwise(saves_s)), 0.0) if known else None
 
 
 def note_last(context: DecisionContext, name: str, own: OwnCheckpoint) -> None:

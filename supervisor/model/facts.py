@@ -832,10 +832,11 @@ class IntervalChosen(ProgramFact):
 
 
 class PaceLearned(ProgramFact):
-    """The program's usual steps a second at a level, for this and later attempts; `level` is empty if it uses none."""
+    """What is usual for the program at a level, for this and later attempts; `level` is empty if it uses none."""
 
     level: str
-    rate: float
+    rate: float | None  # steps a second
+    save_gap_s: float | None = None  # between two checkpoints that it writes itself
 
 
 class GapLearned(ProgramFact):

@@ -277,7 +277,7 @@ def _identified(state: State, stamped: Stamped, fact: facts.BoxIdentified) -> St
 
 def _on_other_hardware(state: State, at_s: float, pin: Pin | None = None) -> State:
     """The state without what was measured on other hardware: levels, vetoes, and the memory of programs."""
-    programs = {name: replace(program, needs=(), batches=(), paces=()) for name, program in state.programs.items()}
+    programs = {name: replace(program, needs=(), batches=(), usuals=()) for name, program in state.programs.items()}
     return replace(state, levels={}, climb=Climb(level_since_s=at_s, pin=pin), vetoes={}, programs=programs)
 
 

@@ -8,7 +8,7 @@ from supervisor.model import facts
 from supervisor.model.counts import counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
-from supervisor.model.state import Attempt, DeadEnd, MemoryPeak, Program, Slowness, State, Stop
+from supervisor.model.state import Attempt, DeadEnd, MemoryPeak, Program, Slowness, State, Stop, Usual
 from supervisor.policy.box.lost_gpu import BY_WORKER
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, is_at_exit, short_ends
 from supervisor.policy.worker.intervention import (
@@ -156,8 +156,9 @@ def _learned(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             others = (held for held in program.needs if held.level != level)
             needs = (*others, MemoryPeak(level, gpu_bytes, host_bytes))
             return replace(program, needs=tuple(sorted(needs, key=lambda held: held.level)))
-        case facts.PaceLearned(level=level, rate=rate):
-            return replace(program, paces=tuple(sorted({**dict(program.paces), level: rate}.items())))
+        case facts.PaceLearned(level=level, rate=rate, save_gap_s=save_gap_s):
+            elsewhere = (usual for usual in program.usuals if usual.level != level)
+            return replace(program, usuals=(*elsewhere, Usual(level, rate, save_gap_s)))
         case facts.BatchLowered(level=level, batch_size=batch_size):
             return replace(program, batches=tuple(sorted({**dict(program.batches), level: batch_size}.items())))
         case _:
@@ -176,7 +177,7 @@ def fresh(program: Program) -> Program:
     """The program after an operator's request, in the config or by a command: its earlier failures have no effect."""
     suspicion = program.suspicion.with_tried_back()
     return replace(
-        _forgiven(replace(program, suspicion=suspicion)), batches=(), paces=(), short_ends=(), interventions=(),
+        _forgiven(replace(program, suspicion=suspicion)), batches=(), usuals=(), short_ends=(), interventions=(),
         gpu_lost=program.gpu_lost if program.phase is Phase.GATED else "",
     )  # fmt: skip
 
@@ -187,9 +188,9 @@ def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
         return program
     if fact.moved:
         return replace(program, digest=fact.digest)
-    batches, needs, paces = (program.batches, program.needs, program.paces) if fact.level_only else ((), (), ())
+    batches, needs, usuals = (program.batches, program.needs, program.usuals) if fact.level_only else ((), (), ())
     has_run = program.has_run and fact.level_only
-    return replace(fresh(program), digest=fact.digest, batches=batches, needs=needs, paces=paces, has_run=has_run)
+    return replace(fresh(program), digest=fact.digest, batches=batches, needs=needs, usuals=usuals, has_run=has_run)
 
 
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:

@@ -103,6 +103,14 @@ class DeadEnd(Record):
     count: int = 1
 
 
+class Usual(Record):
+    """What is usual for a program at a level (empty: it uses none), over its attempts; None: not known."""
+
+    level: str
+    rate: float | None = None  # steps a second
+    save_gap_s: float | None = None  # between two checkpoints that it writes itself
+
+
 class MemoryPeak(Record):
     """The largest measured memory of a program at a level, on its GPU and on the host; None: not measured."""
 
@@ -174,7 +182,7 @@ class Program:
     short_ends: tuple[int, ...] = ()  # steps of ends below its target, none beyond the first (`policy/worker/finish.py`)
     early_ends: int = 0  # in a row: its `start_retries` counts them
     interventions: tuple[Intervention, ...] = ()  # the newest of each kind
-    paces: tuple[tuple[str, float], ...] = ()  # (level, its usual steps a second there); other programs: level ""
+    usuals: tuple[Usual, ...] = ()
     counts: Counts = field(default_factory=Counts)
 
     @property
@@ -197,13 +205,19 @@ class Program:
         """The largest healthy gap seen in a phase."""
         return dict(self.gaps_s).get(phase)
 
-    def pace(self, level: str) -> float | None:
-        """Its usual steps a second at this level, over all attempts; None: not known."""
-        return dict(self.paces).get(level if self.takes_level else "")
+    def usual(self, level: str) -> Usual:
+        """What is usual for it at this level."""
+        level = level if self.takes_level else ""
+        return next((usual for usual in self.usuals if usual.level == level), Usual(level))
 
     def held(self, level: str) -> MemoryPeak:
         """Its largest measured memory at this level."""
         return next((held for held in self.needs if held.level == level), MemoryPeak(level))
+
+    def gpu_bytes(self, level: str) -> int | None:
+        """The most GPU memory that it held with the settings of this level; None: none is known."""
+        of_level = (held.gpu_bytes for held in self.needs if held.level == level or not self.takes_level)
+        return max((held for held in of_level if held is not None), default=None)
 
     def batch_size(self, level: str) -> int | None:
         """Its lowered batch at this level; None: the configured batch."""

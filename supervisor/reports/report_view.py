@@ -18,7 +18,7 @@ from supervisor.policy.upkeep.accounting import COMPUTING
 from supervisor.policy.upkeep.cost import LEAST_S
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
 from supervisor.policy.worker.finish import BACKGROUND
-from supervisor.policy.worker.health import NO_LOSS
+from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import SLOW, fruitless
 from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT, RestartSettings
 from supervisor.policy.worker.stall import NOT_HEALED
@@ -190,6 +190,8 @@ def _ailing(program: Program) -> str:
         return ""
     if NO_LOSS in attempt.illnesses:
         return "no loss was finite since its start"
+    if OFF_GPU in attempt.illnesses:
+        return "it uses no GPU, and earlier attempts did"
     slow = attempt.slow
     if slow is not None and slow.anew:
         return slow.words

@@ -572,6 +572,39 @@ def test_a_program_that_stopped_saving_is_unsaved_until_the_next_one():
     assert view(core)["trouble"] is None
 
 
+def test_a_program_that_writes_over_one_file_is_compared_with_its_earlier_attempts():
+    core = script()
+    starts(core, OwnCheckpoint())
+    for _ in range(3):
+        trains(core, 280.0, own=own(None, core=core, age_s=-300.0), steps=None)
+    dies(core)
+    starts(core, own(None, core=core, age_s=0.0))
+    said = {"own": own(None, core=core, age_s=0.0), "steps": int, "first_steps": (1, 2, 3)}
+    core.watch(890.0, Pong=said)
+    assert not core.told(facts.CheckpointFailed)
+    core.watch(30.0, Pong=said)
+    assert [fact.error for fact in core.told(facts.CheckpointFailed)] == ["no checkpoint for 15m 1s (usually every 5m)"]
+
+
+def test_a_late_save_ends_the_alert_and_shows_the_habit():
+    core = script()
+    starts(core, OwnCheckpoint())
+    for _ in range(3):
+        trains(core, 280.0, own=own(None, core=core, age_s=-300.0))
+    trains(core, 2100.0, own=own(None, core=core, age_s=0.0))
+    assert len(core.told(facts.CheckpointFailed)) == 1
+    trains(core, 2100.0, own=own(None, core=core, age_s=0.0))
+    assert core.attempt("Pong").save_error == ""
+    assert len(core.told(facts.CheckpointFailed)) == 1
+
+
+def test_without_steps_nothing_has_to_be_saved():
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, 1000.0, own=own(None, core=core, age_s=0.0, interval_s=300.0), steps=7)
+    assert not core.told(facts.CheckpointFailed), "it evaluates"
+
+
 def test_a_pattern_that_matches_nothing_is_told():
     core = script()
     nothing = OwnCheckpoint(note="nothing matches checkpoint_glob /w/*.pt")

@@ -21,7 +21,7 @@ from supervisor.policy.box.readings import Gpus, Spread
 from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.upkeep.offsite import OffsiteSettings
-from supervisor.policy.worker.health import NO_LOSS
+from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import SLOW, STILL, Intervention
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import since_s
@@ -170,6 +170,7 @@ def test_a_trouble_of_the_box_that_an_alert_reports_needs_somebody_while_it_last
         ({}, (Intervention(SLOW, -1.0),), ""),
         ({"slow": Slowness(50.0, "0.5 steps/s, usually 20", anew=True, warning="no CUDA")}, (), "0.5 steps/s, usually 20; its last warning: no CUDA"),
         ({"illnesses": (NO_LOSS,)}, (), "no loss was finite since its start"),
+        ({"illnesses": (OFF_GPU,)}, (), "it uses no GPU, and earlier attempts did"),
     ],
 )  # fmt: skip
 def test_a_program_that_trains_but_not_as_it_should_needs_somebody(core, ails, done, needs):
