@@ -370,10 +370,7 @@ def _remains(attempt: Attempt, ending: Ending) -> str:
 
 
 def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagnosis) -> tuple[Course, int | None]:
-    """(What is known about an attempt at its end, beside its exit status; its last step, if it is known).
-
-    An attempt that shows no step has that of those before it, or of the newest checkpoint: 0 alone does not say more.
-    """
+    """(What is known about an attempt at its end, beside its exit status; its last step, if it is known)."""
     program, attempt = context.present(name)
     spec, watch = context.settings.program(name), context.memory.watch(name, attempt.token)
     steps = ending.steps
@@ -383,7 +380,7 @@ def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagno
         if attempt.resumed_step is not None or (steps is not None and not attempt.resume_unknown):
             steps = furthest(steps, program.steps)
     grace_s = _GRACE_S if spec is None else spec.stop_grace_s
-    at = furthest(program.steps, program.ckpt_step) if steps is None else steps
+    at = program.came_to(steps)
     target, bar, resumed = ending.target, None, attempt.resumed_step
     if target is None and spec is not None and ending.steps is None:
         target = spec.figures.target_steps

@@ -22,7 +22,6 @@ from supervisor.policy.worker.intervention import (
     newest,
     noted,
 )
-from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.restart import MOST_DEATHS
 from supervisor.policy.worker.stall import SILENT
 from supervisor.policy.worker.suspects import ASIDE, BLAMED
@@ -353,7 +352,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     ended_at_s = stamped.at_s if fact.ended_at_s is None else fact.ended_at_s
     ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, ended_at_s - attempt.ready_at_s)
     exact = fact.cause != "reboot" and not fact.at_least
-    at = furthest(program.steps, program.ckpt_step) if fact.steps is None else fact.steps
+    at = program.came_to(fact.steps)
     if fact.steps is None:  # an attempt that restored nothing leaves the position as it was
         exact = program.steps_exact and attempt.resumed_step is None
     program = replace(

@@ -19,6 +19,7 @@ from supervisor.model.offsite_record import OffsiteRecord
 from supervisor.policy.box.reboot_pattern import Struck, pattern
 from supervisor.policy.upkeep.when_done import EndRecord
 from supervisor.policy.worker.intervention import Intervention
+from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.suspects import Suspicion
 from supervisor.records import Record
 
@@ -194,6 +195,10 @@ class Program:
     def waits_for_gpu(self) -> bool:
         """Whether it waits for its lost GPU now."""
         return self.gpu_lost != "" and self.phase is Phase.GATED
+
+    def came_to(self, steps: int | None) -> int | None:
+        """Its step at the end of an attempt. Without its own `steps`: that of earlier ones, or of the newest checkpoint."""
+        return furthest(self.steps, self.ckpt_step) if steps is None else steps
 
     @property
     def is_dead_end(self) -> bool:

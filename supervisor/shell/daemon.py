@@ -49,7 +49,7 @@ from supervisor.adapters.process.cgroups import OwnCgroup
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.evidence import LocalEvidence
 from supervisor.adapters.process.notify_sockets import NotifySockets
-from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
+from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.adapters.recorder.thread import Recorder
@@ -300,7 +300,7 @@ class Daemon:
         world = World(
             paths, lambda: loop.settings, inbox, system_clock, self._start.version,
             lambda: (loop.state.box.hostname if loop.state.box is not None else "") or socket.gethostname(),
-            os.environ, lambda: daily_report(backend),
+            os.environ, lambda: daily_report(backend), own.shown,
         )  # fmt: skip
         parts = make_parts(world)
         log_origin(Path(paths.state_dir))
