@@ -165,7 +165,7 @@ def _starts_over(context: DecisionContext, fact: facts.Resumed | facts.StartsFro
     """Whether an attempt begins at step 0 although there was a checkpoint."""
     program = context.before.programs.get(fact.program)
     return program is not None and (
-        starts_over(program, fact) if isinstance(fact, facts.StartsFrom) else fact.step == 0 and bool(program.ckpt_step)
+        starts_over(program, fact) if isinstance(fact, facts.StartsFrom) else fact.step == 0 and bool(program.ckpt.step)
     )
 
 
@@ -177,7 +177,7 @@ def _lacks_command(context: DecisionContext, fact: facts.SpawnFailed) -> bool:
 
 def _dies_again_and_again(context: DecisionContext, fact: facts.BackedOff) -> bool:
     """The breaker is open, or it never opens, because each attempt takes ten minutes to die: then at every eighth death."""
-    streak = context.state.programs[fact.program].streak if fact.program in context.state.programs else 0
+    streak = context.state.programs[fact.program].deaths.streak if fact.program in context.state.programs else 0
     return fact.slow or (streak > 0 and streak % context.settings.restart.window_deaths == 0)
 
 

@@ -190,16 +190,16 @@ def _spawn(context: DecisionContext, program: Program, spec: ProgramSpec, verdic
 
 def _with_own_checkpoints(context: DecisionContext, program: Program, order: commands.Spawn) -> commands.Spawn:
     """Add to the start command which of the program's own checkpoints to set aside and which to doubt before the start."""
-    ended_s, cause = program.ended_at_s, program.exit_cause
+    ended_s, cause = program.exit.at_s, program.exit.cause
     since = [] if ended_s is None else [each for each in context.state.reboots if each.at_s >= ended_s]
     cut = [each.sign_wall_s for each in since[:1] if cause == "reboot" or each.cause not in {"orderly", "operator"}]
     doubt_s = newest_whole.doubt_from_wall_s(
-        cause, by_itself=program.exit_code is not None, last_sign_wall_s=cut[0] if cut else None,
+        cause, by_itself=program.exit.code is not None, last_sign_wall_s=cut[0] if cut else None,
         ended_wall_s=None if ended_s is None else context.wall_s - (context.now_s - ended_s),
     )  # fmt: skip
-    from_step, aside = program.roll_from if program.ckpt_path else None, program.suspicion.condemned
+    from_step, aside = program.roll_from if program.ckpt.path else None, program.suspicion.condemned
     if from_step is not None and program.steps_before:  # the steps in the names are those of single attempts
-        from_step, aside = None, (*aside, program.ckpt_path)
+        from_step, aside = None, (*aside, program.ckpt.path)
     return replace(order, aside=aside, back=program.suspicion.put_back, from_step=from_step, doubt_from_wall_s=doubt_s)
 
 
@@ -411,16 +411,16 @@ def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagno
 def _untrained(context: DecisionContext, name: str, ending: Ending) -> str:
     """The checkpoint with which a first attempt began that made no step and wrote none; empty: it is another one, or has."""
     program, attempt = context.present(name)
-    idle = attempt.number == 1 and program.ckpt_path == attempt.from_path and not has_trained(context, name, ending)
+    idle = attempt.number == 1 and program.ckpt.path == attempt.from_path and not has_trained(context, name, ending)
     return attempt.from_path or "" if idle else ""
 
 
 def _saved_end(context: DecisionContext, name: str, target: int | None) -> bool | None:
     """Whether the newest checkpoint is of the target, or without a step as new as the last step; None: there are none."""
     (program, attempt), spec = context.present(name), context.settings.program(name)
-    if program.ckpt_step is not None:
-        return target is not None and program.ckpt_step >= target
-    watch, saved_at_s = context.memory.watch(name, attempt.token), program.ckpt_at_s
+    if program.ckpt.step is not None:
+        return target is not None and program.ckpt.step >= target
+    watch, saved_at_s = context.memory.watch(name, attempt.token), program.ckpt.at_s
     if spec is None or not (spec.checkpoint_glob or spec.builtin):
         return None
     stepped_at_s = attempt.intended_at_s if watch is None else max(attempt.intended_at_s, watch.pace.at_s - _LOOKS_S)
@@ -432,11 +432,11 @@ def _has_saved(context: DecisionContext, name: str, ending: Ending) -> bool:
     program, attempt = context.present(name)
     watch = context.memory.watch(name, attempt.token)
     own = ending.own or (None if watch is None else watch.sample.own)  # not on record yet if its first step is not
-    step = furthest(ending.ckpt_step, program.ckpt_step, None if own is None else own.step)
+    step = furthest(ending.ckpt_step, program.ckpt.step, None if own is None else own.step)
     began = attempt.from_step if attempt.resumed_step is None else attempt.resumed_step
     if step is not None and began is not None:
         return step > began
-    wrote_s = ending.ckpt_at_s if program.ckpt_at_s is None else program.ckpt_at_s
+    wrote_s = ending.ckpt_at_s if program.ckpt.at_s is None else program.ckpt.at_s
     return wrote_s is not None and wrote_s > attempt.intended_at_s and has_trained(context, name, ending)
 
 
@@ -541,8 +541,8 @@ def _after_death(
         context.record(facts.BackedOff(why, name, context.now_s + delay_s, delay_s, slow=False))
         return
     after = restart.after_death(
-        context.settings.restart, now_s=context.now_s, deaths_s=program.deaths_s, streak=program.streak,
-        openings=program.openings, saved=saved, lived_s=context.now_s - attempt.intended_at_s,
+        context.settings.restart, program.deaths, now_s=context.now_s, saved=saved,
+        lived_s=context.now_s - attempt.intended_at_s,
     )  # fmt: skip
     why = f"{verdict.why}; {after.why}"
     context.record(facts.BackedOff(why, name, context.now_s + after.delay_s, after.delay_s, after.slow))
@@ -602,30 +602,30 @@ def resumed(context: DecisionContext, program: Program, token: str, step: int, *
     """Record the step from which an attempt resumes, and the lost work. `anew`: it counts its own steps from 0."""
     rate = context.memory.rates.get(program.name) or program.rate
     made = _made(program)
-    made = None if made is None else furthest(made, program.ckpt_step)
-    saved = program.exit_cause in _SAVED and program.exit_code is not None
+    made = None if made is None else furthest(made, program.ckpt.step)
+    saved = program.exit.cause in _SAVED and program.exit.code is not None
     cost = loss(
         made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate,
         saved_late=_saved_late(program, step), computed=program.counts.kept_steps,
     )  # fmt: skip
-    after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
+    after = f" (last exit: {program.exit.cause})" if program.exit.cause else ""
     why = f"resumed at step {step:,}{after}"
     if made is not None:
         why += f", {_cost(cost)}"
     elif not step:
         why = "begins at step 0"
-    if not step and program.ckpt_step:
-        why = f"no checkpoint was found, although there was one at step {program.ckpt_step:,}; {why}"
+    if not step and program.ckpt.step:
+        why = f"no checkpoint was found, although there was one at step {program.ckpt.step:,}; {why}"
     if step and step == program.quarantined_step:
         # The daemon died before it set the checkpoint aside, or the disk failed: the same deaths would repeat for ever.
         why += "; that checkpoint should have been set aside before; it is set aside now"
-        if not program.ckpt_path:  # the program's own checkpoints are set aside at its next start
+        if not program.ckpt.path:  # the program's own checkpoints are set aside at its next start
             context.command(commands.QuarantineCheckpoint(program.name, step))
     if anew:
         why += "; it counts its steps anew, and they are added (if it has begun from scratch, set steps_begin_anew = false)"
     context.record(
         facts.Resumed(
-            why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, cost.bound != "",
+            why, program.name, token, step, cost.steps, cost.seconds, program.exit.cause, cost.share, cost.bound != "",
             step if anew else 0, key,
         )
     )  # fmt: skip
@@ -660,7 +660,7 @@ def note_fall(context: DecisionContext, name: str, sample: Sample, fall: Fall, *
     """Record the loss of an attempt whose launcher has restarted its ranks. `anew`: an earlier look had no such fall."""
     program, attempt = context.present(name)
     own = None if sample.own is None else sample.own.step
-    saved = frozenset(step for step in (program.ckpt_step, attempt.from_step, own) if step)
+    saved = frozenset(step for step in (program.ckpt.step, attempt.from_step, own) if step)
     step, is_saved = resume_step.after_fall(fall.furthest, fall.firsts, saved)
     if step is None or attempt.steps_before or not (anew or attempt.resumed_step != step):
         return
@@ -693,7 +693,7 @@ def _record_within(
 
 
 def _record_unknown(context: DecisionContext, program: Program, attempt: Attempt, firsts: tuple[int, ...]) -> None:
-    after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
+    after = f" (last exit: {program.exit.cause})" if program.exit.cause else ""
     reason = "did not report from which step"
     if attempt.from_path and not attempt.from_sure:
         reason = f"may have begun with a checkpoint that is newer than {attempt.from_path}"
@@ -712,8 +712,8 @@ _SAVED = frozenset({"stopped", "left", "done", "time_limit"})  # causes of exits
 
 def _saved_late(program: Program, step: int) -> bool:
     """Whether the program wrote its own checkpoint of this step after the request to exit."""
-    asked_at_s, saved_at_s = program.asked_at_s, program.ckpt_at_s
-    is_it = bool(program.ckpt_path) and program.ckpt_step == step
+    asked_at_s, saved_at_s = program.exit.asked_at_s, program.ckpt.at_s
+    is_it = bool(program.ckpt.path) and program.ckpt.step == step
     return is_it and asked_at_s is not None and saved_at_s is not None and saved_at_s >= asked_at_s
 
 
@@ -738,13 +738,13 @@ def _record_first_step(context: DecisionContext, program: Program, token: str, s
         made, step, exact=False, saved=False, began_step=program.began_step, rate=rate,
         computed=program.counts.kept_steps,
     )  # fmt: skip
-    after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
+    after = f" (last exit: {program.exit.cause})" if program.exit.cause else ""
     why = f"shows step {step:,} first{after}"
     if made is not None:
         why += f": it has resumed there or before, {_cost(cost)}"
     context.record(
         facts.FirstStepShown(
-            why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, at_least=True
+            why, program.name, token, step, cost.steps, cost.seconds, program.exit.cause, cost.share, at_least=True
         )
     )
 

@@ -35,7 +35,7 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
     else:
         why = f"starts without a checkpoint{torn or (f': {own.note}' if own.note else '')}"
         if starts_over(found[0], own):
-            path, number = found[0].ckpt_path, found[0].ckpt_step
+            path, number = found[0].ckpt.path, found[0].ckpt.step
             step = f" (step {number:,})" if path and number is not None else ""
             there_was = f"{path or own.torn or 'one that cannot be read'}{step}"
             why = f"begins again from nothing, although there was {there_was}; {why}"
@@ -53,7 +53,7 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
 def starts_over(before: Program, now: OwnCheckpoint | facts.StartsFrom) -> bool:
     """Whether a start finds no whole checkpoint although there was one, or is one that cannot be used."""
     torn = now.torn not in ("", before.suspicion.path) or not now.sure
-    return not (now.path or now.error) and (torn or before.ckpt_path != "")
+    return not (now.path or now.error) and (torn or before.ckpt.path != "")
 
 
 def _told(own: OwnCheckpoint) -> str:
@@ -79,11 +79,11 @@ def in_total(program: Program, own: OwnCheckpoint, *, given: bool = False) -> Ow
     """
     if own.step is None:
         return own
-    before, known = program.steps_before, program.ckpt_step
+    before, known = program.steps_before, program.ckpt.step
     if before and (own.saved_at_s is None or own.saved_at_s < program.counts_since_s):
-        return replace(own, step=known if own.path == program.ckpt_path else None)
+        return replace(own, step=known if own.path == program.ckpt.path else None)
     total = own.step + before
-    if known is not None and own.path != program.ckpt_path and _is_newer(program, own) and total < known + bool(before):
+    if known is not None and own.path != program.ckpt.path and _is_newer(program, own) and total < known + bool(before):
         total = own.step + known
         return replace(own, step=total if given or before else None)
     return replace(own, step=total)
@@ -122,7 +122,7 @@ def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnChec
         return
     gap_s = _learn_gap(context, name, own)
     if _is_newer(program, own):
-        known_s = None if attempt.save_error or program.quarantined_since_ckpt else program.ckpt_at_s
+        known_s = None if attempt.save_error or program.quarantined_since_ckpt else program.ckpt.at_s
         if known_s is None or context.now_s - known_s >= _SEEN_FACT_S:
             _see(context, name, own)
         return
@@ -175,13 +175,13 @@ def _waits_for_resume(program: Program, attempt: Attempt) -> bool:
 
 def is_first(program: Program) -> bool:
     """Whether no attempt has ended yet: the known steps are those of this one, and nothing can have been lost."""
-    return not program.exit_cause
+    return not program.exit.cause
 
 
 def _is_newer(program: Program, own: OwnCheckpoint) -> bool:
-    if not own.path or program.ckpt_at_s is None or own.saved_at_s is None:
-        return own.path not in ("", program.ckpt_path)
-    return own.saved_at_s > program.ckpt_at_s + 1.0  # each look converts a file's time anew, so it may differ slightly
+    if not own.path or program.ckpt.at_s is None or own.saved_at_s is None:
+        return own.path not in ("", program.ckpt.path)
+    return own.saved_at_s > program.ckpt.at_s + 1.0  # each look converts a file's time anew, so it may differ slightly
 
 
 FEATURE = Feature(inputs={CheckpointsFound: on_found})

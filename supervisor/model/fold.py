@@ -120,10 +120,10 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
         case facts.RolledBackTo() | facts.RollbackFailed():
             programs = {
                 name: replace(
-                    program_fold.fresh(state.programs[name]), ckpt_step=step_, ckpt_at_s=None, quarantined_step=None,
-                    quarantined_since_ckpt=False, roll_from=None,
+                    program_fold.fresh(program), ckpt=replace(program.ckpt, step=fact.steps[name], at_s=None),
+                    quarantined_step=None, quarantined_since_ckpt=False, roll_from=None,
                 )
-                for name, step_ in fact.steps.items() if name in state.programs
+                for name, program in state.programs.items() if name in fact.steps
             }  # fmt: skip
             return replace(state, programs={**state.programs, **programs})
         case facts.Vetoed() | facts.VetoLifted():

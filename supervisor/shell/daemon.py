@@ -539,7 +539,7 @@ class Daemon:
             evidence = _with_cause(evidence, state)
             newest = self._newest_steps(self.pool, list(expected))
             # Of the sign of life, or newer ones that the journal has recorded since.
-            recorded = {name: program.ckpt_step for name, program in state.programs.items()}
+            recorded = {name: program.ckpt.step for name, program in state.programs.items()}
             seen = {name: max(step, recorded.get(name) or step) for name, step in evidence.ckpt_steps.items()}
             evidence = replace(evidence, ckpt_steps={**seen, **newest})
         survivors = self.launcher.survey(expected, reads=not evidence.rebooted)

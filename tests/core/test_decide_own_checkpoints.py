@@ -33,7 +33,7 @@ def starts(core, found, left=()):
 
 def trains(core, seconds=60.0, **more):
     """It says how far it is at each look. One that died before must live a bit longer than then to count as training."""
-    seconds += (core.program("Pong").died_after_s or 0.0) + 20.0
+    seconds += (core.program("Pong").deaths.lived_s or 0.0) + 20.0
     core.watch(seconds, Pong={"phase": "training", "live_at_s": None, **more})
 
 
@@ -51,7 +51,7 @@ def test_a_start_says_with_which_checkpoint_it_begins():
     assert told.why == "starts with checkpoint /w/900.pt (step 900, 2.0 MB); 1000.pt is torn: its end is missing"
     assert (told.path, told.step, told.saved_at_s, told.torn, told.sure) == ("/w/900.pt", 900, -10.0, "/w/1000.pt", True)
     program = core.program("Pong")
-    assert (program.ckpt_path, program.ckpt_step, program.ckpt_bytes) == ("/w/900.pt", 900, 2_000_000)
+    assert (program.ckpt.path, program.ckpt.step, program.ckpt.size_bytes) == ("/w/900.pt", 900, 2_000_000)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_count_that_begins_anew_shows_in_the_names_of_the_checkpoints_alone():
     told = core.told(facts.Resumed)[-1]
     assert (told.step, told.steps_before, told.why.endswith(ANEW_WHY)) == (6000, 6000, True)
     dies(core)
-    assert core.program("Pong").ckpt_step == 9000
+    assert core.program("Pong").ckpt.step == 9000
     starts(core, of_attempt(core, 2, 3000, age_s=30.0))
     assert core.told(facts.StartsFrom)[-1].step == 9000
     trains(core)
@@ -472,8 +472,8 @@ def test_an_attempt_that_has_saved_restarts_at_once_and_closes_the_breaker():
         core.ended("Pong", signal=9)
         core.to_wake() if core.phase("Pong") is Phase.BACKOFF else None
         assert core.told(facts.BackedOff)[-1].why.endswith("restarts at once")
-    assert (len(core.program("Pong").deaths_s), core.program("Pong").openings) == (1, 0)
-    assert core.program("Pong").streak == 12, "an alert comes at every eighth death"
+    assert (len(core.program("Pong").deaths.at_s), core.program("Pong").deaths.openings) == (1, 0)
+    assert core.program("Pong").deaths.streak == 12, "an alert comes at every eighth death"
 
 
 def test_a_first_attempt_that_ends_at_once_with_a_checkpoint_from_before_is_a_doubtful_finish():

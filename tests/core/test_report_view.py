@@ -23,6 +23,7 @@ from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.upkeep.offsite import OffsiteSettings
 from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import SLOW, STILL, Intervention
+from supervisor.policy.worker.restart import Deaths
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import since_s
 from supervisor.reports.cost_view import Games, frames_in
@@ -132,8 +133,11 @@ def changed(core, **fields):
         ({"stall": "hung"}, []),
         ({"slow": Slowness(5.0, "x", 700)}, ["Pong: no step beyond 700 for long, although it works: see explain"]),
         ({"slow": Slowness(5.0, "x")}, []),
-        ({"phase": Phase.BACKOFF, "streak": 8, "why": "exit code 1"}, ["Pong fails again and again: exit code 1"]),
-        ({"phase": Phase.BACKOFF, "streak": 7}, []),
+        (
+            {"phase": Phase.BACKOFF, "deaths": Deaths(streak=8), "why": "exit code 1"},
+            ["Pong fails again and again: exit code 1"],
+        ),
+        ({"phase": Phase.BACKOFF, "deaths": Deaths(streak=7)}, []),
         ({"phase": Phase.BACKOFF, "spawn_failures": 6, "why": "no x"}, ["Pong fails again and again: no x"]),
     ],
 )
