@@ -598,37 +598,49 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
     context.record(facts.Reported(f"the worker reports {kind}: {text}", name, attempt.token, kind, text, key))
 
 
-def resumed(context: DecisionContext, program: Program, token: str, step: int, *, anew: bool = False, key: str = "") -> None:
-    """Record the step from which an attempt resumes, and the lost work. `anew`: it counts its own steps from 0."""
-    rate = context.memory.rates.get(program.name) or program.rate
-    made = _made(program)
-    made = None if made is None else furthest(made, program.ckpt.step)
-    saved = program.exit.cause in _SAVED and program.exit.code is not None
+def resumed(
+    context: DecisionContext, program: Program, token: str, step: int, *,
+    anew: bool = False, first: bool = False, key: str = "",
+) -> None:  # fmt: skip
+    """Record the step from which an attempt resumes, and the lost work. `anew`: it counts its own steps from 0.
+
+    `first`: its own output shows this step first. It resumed there or before, which gives the least loss. Example: the
+    newest step of the previous attempt is 50,000. If this one shows 48,100 first, at least 1,900 steps are lost. If it shows
+    50,200 first, it may have resumed at any step up to that one: the loss is unknown.
+    """
+    made, last, newest = _made(program), program.exit, program.ckpt.step
     cost = loss(
-        made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate,
-        saved_late=_saved_late(program, step), computed=program.counts.kept_steps,
+        made if first or made is None else furthest(made, newest), step, exact=program.steps_exact and not first,
+        saved=last.cause in _SAVED and last.code is not None and not first, began_step=program.began_step,
+        rate=context.memory.rates.get(program.name) or program.rate, computed=program.counts.kept_steps,
+        saved_late=not first and _saved_late(program, step),
     )  # fmt: skip
-    after = f" (last exit: {program.exit.cause})" if program.exit.cause else ""
-    why = f"resumed at step {step:,}{after}"
+    why = f"shows step {step:,} first" if first else f"resumed at step {step:,}"
+    why += f" (last exit: {last.cause})" if last.cause else ""
     if made is not None:
-        why += f", {_cost(cost)}"
-    elif not step:
+        why += f": it has resumed there or before, {_cost(cost)}" if first else f", {_cost(cost)}"
+    elif not (step or first):
         why = "begins at step 0"
-    if not step and program.ckpt.step:
-        why = f"no checkpoint was found, although there was one at step {program.ckpt.step:,}; {why}"
-    if step and step == program.quarantined_step:
+    if newest and not (step or first):
+        why = f"no checkpoint was found, although there was one at step {newest:,}; {why}"
+    if step and step == program.ckpt.quarantined_step and not first:
         # The daemon died before it set the checkpoint aside, or the disk failed: the same deaths would repeat for ever.
         why += "; that checkpoint should have been set aside before; it is set aside now"
         if not program.ckpt.path:  # the program's own checkpoints are set aside at its next start
             context.command(commands.QuarantineCheckpoint(program.name, step))
     if anew:
         why += "; it counts its steps anew, and they are added (if it has begun from scratch, set steps_begin_anew = false)"
-    context.record(
-        facts.Resumed(
-            why, program.name, token, step, cost.steps, cost.seconds, program.exit.cause, cost.share, cost.bound != "",
-            step if anew else 0, key,
-        )
-    )  # fmt: skip
+    kind, bound = (facts.FirstStepShown, AT_LEAST) if first else (facts.Resumed, cost.bound)
+    before = step if anew else 0
+    _record_loss(context, kind, why, program, token, step, replace(cost, bound=bound), last.cause, before=before, key=key)
+
+
+def _record_loss(
+    context: DecisionContext, kind: type[facts.Resumption], why: str, program: Program, token: str, step: int, cost: Loss,
+    cause: str, *, before: int = 0, key: str = "",
+) -> None:  # fmt: skip
+    at_least = cost.bound != ""
+    context.record(kind(why, program.name, token, step, cost.steps, cost.seconds, cause, cost.share, at_least, before, key))
 
 
 def _made(program: Program) -> int | None:
@@ -649,7 +661,7 @@ def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: b
     )  # fmt: skip
     how, step = resume_step.judge(evidence, final=final)
     if how == resume_step.SHOWN and shown:
-        _record_first_step(context, program, sample.token, step)
+        resumed(context, program, attempt.token, step, first=True)
     elif how in {resume_step.RESUMED, resume_step.ANEW}:
         resumed(context, program, attempt.token, step, anew=how == resume_step.ANEW)
     elif how:
@@ -685,11 +697,7 @@ def _record_within(
     lost, rate = made - step, context.memory.rates.get(program.name) or program.rate
     cost = Loss(lost, lost / rate if rate else None, lost_share(lost, made, attempt.resumed_step), bound)
     why = f"restarted within the attempt: from step {made:,} to {step:,}, {_cost(cost)}"
-    context.record(
-        kind(
-            why, program.name, attempt.token, step, lost, cost.seconds, "restarted within", cost.share, bound != "", key=key
-        )
-    )  # fmt: skip
+    _record_loss(context, kind, why, program, attempt.token, step, cost, "restarted within", key=key)
 
 
 def _record_unknown(context: DecisionContext, program: Program, attempt: Attempt, firsts: tuple[int, ...]) -> None:
@@ -724,29 +732,6 @@ def _cost(cost: Loss) -> str:
     details = [duration(cost.seconds)] if cost.seconds is not None else []
     details += [f"{100 * cost.share:.1f} % of the attempt"] if cost.share is not None else []
     return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(details)})" if details else "")
-
-
-def _record_first_step(context: DecisionContext, program: Program, token: str, step: int) -> None:
-    """Record the first step in an attempt's own output. It resumed at this step or before, which gives the least loss.
-
-    Example: the newest step of the previous attempt is 50,000. If this attempt shows 48,100 first, at least 1,900 steps are
-    lost. If it shows 50,200 first, it may have resumed at any step up to that one: the loss is unknown.
-    """
-    rate = context.memory.rates.get(program.name) or program.rate
-    made = _made(program)
-    cost = loss(
-        made, step, exact=False, saved=False, began_step=program.began_step, rate=rate,
-        computed=program.counts.kept_steps,
-    )  # fmt: skip
-    after = f" (last exit: {program.exit.cause})" if program.exit.cause else ""
-    why = f"shows step {step:,} first{after}"
-    if made is not None:
-        why += f": it has resumed there or before, {_cost(cost)}"
-    context.record(
-        facts.FirstStepShown(
-            why, program.name, token, step, cost.steps, cost.seconds, program.exit.cause, cost.share, at_least=True
-        )
-    )
 
 
 def _count(value: object) -> int | None:

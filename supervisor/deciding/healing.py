@@ -310,11 +310,11 @@ def _note_checkpoint(context: DecisionContext, name: str, sample: Sample) -> Non
     program = context.state.programs[name]
     if sample.ckpt_step is None or (program.ckpt.step is not None and sample.ckpt_step <= program.ckpt.step):
         return
-    again = program.quarantined_since_ckpt or context.present(name)[1].saves_again(sample.ckpt_step)
-    recorded_at_s = None if again else program.ckpt.at_s
-    if recorded_at_s is None or context.now_s - recorded_at_s >= _CKPT_FACT_S:
+    attempt, recorded_at_s = context.present(name)[1], program.ckpt.at_s
+    at_once = recorded_at_s is None or recorded_at_s <= attempt.intended_at_s or program.ckpt.quarantined
+    if at_once or attempt.saves_again(sample.ckpt_step) or context.now_s - (recorded_at_s or 0.0) >= _CKPT_FACT_S:
         why = f"checkpoint at step {sample.ckpt_step:,} is durable"
-        well = health.is_well(context.memory.watches[name], context.present(name)[1])
+        well = health.is_well(context.memory.watches[name], attempt)
         context.record(
             facts.Checkpointed(why, name, sample.token, sample.ckpt_step, sample.ckpt_stall_s, sample.ckpt_write_s, well)
         )

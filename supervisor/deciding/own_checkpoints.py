@@ -122,8 +122,9 @@ def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnChec
         return
     gap_s = _learn_gap(context, name, own)
     if _is_newer(program, own):
-        known_s = None if attempt.save_error or program.quarantined_since_ckpt else program.ckpt.at_s
-        if known_s is None or context.now_s - known_s >= _SEEN_FACT_S:
+        known_s = program.ckpt.at_s  # the first of an attempt is recorded at once: the last look may come within a write
+        at_once = known_s is None or known_s <= attempt.intended_at_s or attempt.save_error or program.ckpt.quarantined
+        if at_once or context.now_s - (known_s or 0.0) >= _SEEN_FACT_S:
             _see(context, name, own)
         return
     if attempt.save_error or attempt.stall is not None or attempt.stop is not None:

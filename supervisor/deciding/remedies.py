@@ -27,7 +27,7 @@ def remedy(context: DecisionContext, name: str, attempt: Attempt, ending: Ending
         _lower_batch(context, name, ending)
     elif program.suspicion.path or program.suspicion.tried:
         _judge_suspect(context, program, ending)
-    elif not program.quarantined_since_ckpt and restart.is_poison(settings, program.deaths.resumes, program.ckpt.step):
+    elif not program.ckpt.quarantined and restart.is_poison(settings, program.deaths.resumes, program.ckpt.step):
         why = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt.step}"
         context.record(facts.CheckpointQuarantined(f"{why}: the checkpoint before it is used", name, "", program.ckpt.step))
         context.command(commands.QuarantineCheckpoint(name, program.ckpt.step))
@@ -82,17 +82,10 @@ def _lower_batch(context: DecisionContext, name: str, ending: Ending) -> None:
 
 def _judge_suspect(context: DecisionContext, program: Program, ending: Ending) -> None:
     """Set aside a checkpoint that the program wrote itself, or put it back (`policy/worker/suspects.py`)."""
-    suspicion = program.suspicion
-    named = suspects.names(suspicion.path, ending.last_lines)
-    verdict = suspects.judge(
-        context.settings.restart.poison_deaths,
-        suspicion,
-        program.interventions,
-        named=named,
-        slow=program.deaths.openings > 0,
-    )
-    path = suspicion.path
-    number = suspicion.deaths
+    suspicion, most, slow = program.suspicion, context.settings.restart.poison_deaths, program.deaths.openings > 0
+    path, number = suspicion.path, suspicion.deaths
+    named = suspects.names(path, ending.last_lines)
+    verdict = suspects.judge(most, suspicion, program.interventions, named=named, slow=slow)
     what = f"with checkpoint {path}" if path else "from nothing"
     deaths = f"{number} death{'' if number == 1 else 's in a row'} {what}, without a step"
     if verdict is suspects.Verdict.SET_ASIDE:

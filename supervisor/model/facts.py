@@ -759,7 +759,7 @@ class CheckpointsOdd(AttemptFact):
 
 
 class CheckpointSeen(AttemptFact):
-    """A newer whole checkpoint, written by the program itself, was seen (at most one fact in ten minutes and program)."""
+    """A newer whole checkpoint, written by the program itself, was seen: an attempt's first, then one in ten minutes."""
 
     path: str
     step: int | None

@@ -120,8 +120,7 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
         case facts.RolledBackTo() | facts.RollbackFailed():
             programs = {
                 name: replace(
-                    program_fold.fresh(program), ckpt=replace(program.ckpt, step=fact.steps[name], at_s=None),
-                    quarantined_step=None, quarantined_since_ckpt=False, roll_from=None,
+                    program_fold.fresh(program), ckpt=program.ckpt.wrote(fact.steps[name], None), roll_from=None,
                 )
                 for name, program in state.programs.items() if name in fact.steps
             }  # fmt: skip

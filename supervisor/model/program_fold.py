@@ -8,7 +8,7 @@ from supervisor.model import facts
 from supervisor.model.counts import counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
-from supervisor.model.state import Attempt, Checkpoint, LastExit, MemoryPeak, Program, Slowness, State, Stop, Usual
+from supervisor.model.state import Attempt, LastExit, MemoryPeak, Program, Slowness, State, Stop, Usual
 from supervisor.policy.box.lost_gpu import BY_WORKER
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, is_at_exit, short_ends
 from supervisor.policy.worker.intervention import (
@@ -121,7 +121,7 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             older = None if step_ is not None and program.ckpt.step == step_ else program.ckpt.step
             done = Intervention(ASIDE, stamped.at_s, fact.why, fact.path, step_)
             return replace(
-                program, quarantined_since_ckpt=True, quarantined_step=step_, ckpt=replace(program.ckpt, step=older),
+                program, ckpt=replace(program.ckpt, step=older, quarantined=True, quarantined_step=step_),
                 deaths=replace(program.deaths, resumes=()),
                 suspicion=program.suspicion.condemn(fact.path, on_trial=fact.on_trial),
                 interventions=noted(program.interventions, done) if fact.on_trial else program.interventions,
@@ -138,8 +138,8 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             aside = fact.from_step is not None
             return replace(
                 program, rollbacks=fact.total, interventions=noted(program.interventions, back),
-                deaths=replace(program.deaths, resumes=()), ckpt=replace(program.ckpt, step=None) if aside else program.ckpt,
-                quarantined_since_ckpt=aside or program.quarantined_since_ckpt, roll_from=fact.from_step,
+                deaths=replace(program.deaths, resumes=()), roll_from=fact.from_step,
+                ckpt=replace(program.ckpt, step=None, quarantined=True) if aside else program.ckpt,
             )  # fmt: skip
         case _:
             return _learned(program, stamped, fact)
@@ -246,7 +246,7 @@ def _resumed(program: Program, attempt: Attempt, fact: facts.Resumption | facts.
     if isinstance(fact, facts.ResumeUnknown):
         return replace(program, steps_before=0)
     program = replace(program, steps=fact.step, steps_before=fact.steps_before, counts_since_s=attempt.intended_at_s)
-    newest = None if fact.step == program.quarantined_step else fact.step or None
+    newest = None if fact.step == program.ckpt.quarantined_step else fact.step or None
     if newest == program.ckpt.step or not isinstance(fact, facts.Resumed):
         return program
     return replace(program, ckpt=replace(program.ckpt, step=newest, at_s=None))
@@ -263,16 +263,16 @@ def _with_checkpoint(
             if attempt.saves_again(step_):  # not by a checkpoint at an earlier step than the failed one
                 attempt = replace(attempt, save_error="", save_failed_step=None)
             return replace(
-                program, attempt=attempt, ckpt=replace(program.ckpt, step=step_, at_s=stamped.at_s, stall_s=stall_s),
-                quarantined_since_ckpt=False, quarantined_step=None, steps=max(program.steps or 0, step_),
+                program, attempt=attempt, ckpt=replace(program.ckpt.wrote(step_, stamped.at_s), stall_s=stall_s),
+                steps=max(program.steps or 0, step_),
             )  # fmt: skip
         case facts.StartsFrom():
             return program if fact.error else _starts_from(program, attempt, fact)
     at_s = stamped.at_s if fact.saved_at_s is None else min(stamped.at_s, fact.saved_at_s)
     return replace(
         program, attempt=replace(attempt, save_error="", save_failed_step=None), suspicion=program.suspicion.wrote(),
-        interventions=helped(program.interventions, ASIDE), ckpt=_own(program, fact, at_s),
-        quarantined_since_ckpt=False, quarantined_step=None,
+        interventions=helped(program.interventions, ASIDE),
+        ckpt=replace(program.ckpt.wrote(fact.step, at_s), path=fact.path, size_bytes=fact.size_bytes),
         steps=program.steps if fact.step is None else max(program.steps or 0, fact.step),
     )  # fmt: skip
 
@@ -286,12 +286,9 @@ def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> 
         spare=fact.spare != "" or (torn and fact.path != ""),
     )  # fmt: skip
     return replace(
-        program, attempt=attempt, ckpt=_own(program, fact, fact.saved_at_s), roll_from=None, suspicion=suspicion,
+        program, attempt=attempt, roll_from=None, suspicion=suspicion,
+        ckpt=replace(program.ckpt, path=fact.path, step=fact.step, at_s=fact.saved_at_s, size_bytes=fact.size_bytes),
     )  # fmt: skip
-
-
-def _own(program: Program, fact: facts.StartsFrom | facts.CheckpointSeen, at_s: float | None) -> Checkpoint:
-    return replace(program.ckpt, path=fact.path, step=fact.step, at_s=at_s, size_bytes=fact.size_bytes)
 
 
 def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
@@ -371,10 +368,8 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         short_ends=short_ends(program.short_ends, at) if fact.cause == "left" and at is not None else program.short_ends,
     )  # fmt: skip
     if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt.step or -1):
-        program = replace(  # None: its age is unknown. The time of the previous checkpoint would be wrong.
-            program, ckpt=replace(program.ckpt, step=fact.checkpoint_step, at_s=fact.checkpoint_at_s),
-            quarantined_since_ckpt=False, quarantined_step=None,
-        )  # fmt: skip
+        # None: its age is unknown. The time of the previous checkpoint would be wrong.
+        program = replace(program, ckpt=program.ckpt.wrote(fact.checkpoint_step, fact.checkpoint_at_s))
     elif fact.checkpoint_step is not None and fact.checkpoint_step == program.ckpt.step and fact.checkpoint_at_s is not None:
         at_s = fact.checkpoint_at_s  # it was recorded some time after it was durable
         program = replace(program, ckpt=replace(program.ckpt, at_s=at_s))

@@ -23,7 +23,7 @@ from supervisor.policy.worker.intervention import Intervention
 from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.restart import Deaths
 from supervisor.policy.worker.suspects import Suspicion
-from supervisor.records import Record
+from supervisor.records import Record, replace
 
 
 class Slowness(Record):
@@ -98,13 +98,23 @@ class Attempt:
 
 
 class Checkpoint(Record):
-    """The newest durable checkpoint of a program. `at_s` is None if its age is not known."""
+    """The newest durable checkpoint of a program. `at_s` is None if its age is not known.
+
+    `stall_s`: for so long the newest save blocked the training. `path`: of the newest whole one that it wrote itself.
+    `quarantined`: a newer one was to be set aside, that of `quarantined_step`; a resume from there shows that it was not.
+    """
 
     step: int | None = None
     at_s: float | None = None
-    stall_s: float | None = None  # for so long the newest save blocked the training
-    path: str = ""  # of the newest whole one that it wrote itself
+    stall_s: float | None = None
+    path: str = ""
     size_bytes: int | None = None
+    quarantined: bool = False
+    quarantined_step: int | None = None
+
+    def wrote(self, step: int | None, at_s: float | None) -> Checkpoint:
+        """With a newer one."""
+        return replace(self, step=step, at_s=at_s, quarantined=False, quarantined_step=None)
 
 
 class LastExit(Record):
@@ -162,8 +172,6 @@ class Program:
     suspicion: Suspicion = field(default_factory=Suspicion)
     roll_from: int | None = None  # checkpoints from this step on are to be set aside before the next start
     bad_checkpoints: tuple[str, ...] = ()
-    quarantined_since_ckpt: bool = False
-    quarantined_step: int | None = None  # its step; a resume from that step shows that it was never set aside
     rollbacks: int = 0
     gpus: tuple[int, ...] | None = None  # GPUs of its newest attempt on one, empty: not shown by NVML; None: never on one
     gpu_lost: str = ""  # it waits for its lost GPU, or looks for it again: who found that (`policy/box/lost_gpu.py`)
@@ -187,7 +195,7 @@ class Program:
     counts: Counts = field(default_factory=Counts)
     FORMER: ClassVar = {  # the fields of a nested record, in their order, by their names here in earlier releases
         "deaths": "deaths_s death_resumes streak openings dead_end died_after_s",
-        "ckpt": "ckpt_step ckpt_at_s ckpt_stall_s ckpt_path ckpt_bytes",
+        "ckpt": "ckpt_step ckpt_at_s ckpt_stall_s ckpt_path ckpt_bytes quarantined_since_ckpt quarantined_step",
         "exit": "exit_cause exit_code exit_signal exit_wall_s ended_at_s asked_at_s",
     }
 

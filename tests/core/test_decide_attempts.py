@@ -378,6 +378,15 @@ def test_a_client_that_resumes_again_within_its_attempt_has_lost_the_steps_betwe
     assert len(core.told(facts.Resumed)) == 2, "each report counts once"
 
 
+def test_each_attempt_of_a_program_that_only_notifies_has_saved_although_facts_are_seldom():
+    core = Core(settings("Pong"))
+    for first in (100, 200):
+        core.running("Pong").look(Pong={"steps": first})
+        core.later(5.0).look(Pong={"steps": first + 50, "ckpt_step": first + 50, "ckpt_count": 1})
+        core.ended("Pong", code=1)
+        assert core.told(facts.Exited)[-1].saved
+
+
 def test_a_second_report_without_a_step_between_is_no_loss():
     core = Core(settings("Pong")).running("Pong")
     for at_ns in (1, 2):  # a script that restores twice
@@ -482,7 +491,7 @@ def test_a_checkpoint_that_kills_three_times_is_set_aside_and_the_one_before_is_
     resume(core, 60_000)
     core.later(1.0).look(Pong={"ckpt_step": 61_000, "ckpt_count": 1})
     assert core.told(facts.Checkpointed)[-1].step == 61_000, "told at once: the doubt is over"
-    assert not core.program("Pong").quarantined_since_ckpt
+    assert not core.program("Pong").ckpt.quarantined
 
 
 def test_a_checkpoint_that_was_never_set_aside_is_so_when_somebody_resumes_from_it():

@@ -277,4 +277,4 @@ def test_a_checkpoint_of_unknown_step_that_was_set_aside():
     core.look(Pong={"ckpt_step": 5, "ckpt_count": 1})
     fact = facts.CheckpointQuarantined("x", "Pong", "ckpt-?", None)
     program = fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs["Pong"]
-    assert (program.ckpt.step, program.quarantined_since_ckpt) == (5, True)
+    assert (program.ckpt.step, program.ckpt.quarantined) == (5, True)

@@ -461,6 +461,21 @@ def test_checkpoints_of_an_older_experiment_that_displace_the_own_ones_are_set_a
     )
 
 
+def test_an_attempt_has_saved_although_its_last_look_came_within_a_write():
+    """It writes over one file all the time, finishes, and dies at its exit. The next one makes no step and dies of the same."""
+    core = script()
+    starts(core, own(None, core=core, age_s=5.0))
+    for _ in range(2):
+        trains(core, 60.0, own=own(None, core=core, age_s=-60.0), steps=int)
+    core.later(1.0).look(Pong={"own": OwnCheckpoint(note="None.pt is torn", torn="/w/None.pt"), "live_at_s": None})
+    end = {"code": 1, "last_lines": ("finished", "ConnectionError: 503")}
+    dies(core, **end)
+    assert core.told(facts.Exited)[-1].saved
+    starts(core, own(None, core=core, age_s=0.0))
+    core.ended("Pong", **end)
+    assert core.phase("Pong") is Phase.DONE
+
+
 def test_an_attempt_that_has_saved_restarts_at_once_and_closes_the_breaker():
     core = script(figures=Sources(log_regex=(r"step (?P<step>\d+)",)))
     for step in range(10, 130, 10):
