@@ -8,6 +8,7 @@ from typing import Any
 
 from supervisor import discovery
 from supervisor.adapters.process.controls import Controls
+from supervisor.adapters.process.own_checkpoints import ShownBy
 from supervisor.model.commands import Command
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.alarm import Notice
@@ -36,6 +37,7 @@ class World(Record):
     box_name: Callable[[], str]
     environ: Mapping[str, str]
     report: Callable[[], str]  # the daily report
+    shown: ShownBy  # what the output of a program has shown
 
 
 class Part(Record):

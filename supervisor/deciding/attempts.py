@@ -190,16 +190,16 @@ def _spawn(context: DecisionContext, program: Program, spec: ProgramSpec, verdic
 
 def _with_own_checkpoints(context: DecisionContext, program: Program, order: commands.Spawn) -> commands.Spawn:
     """Add to the start command which of the program's own checkpoints to set aside and which to doubt before the start."""
-    ended_s, cause = program.ended_at_s, program.exit_cause
+    ended_s, cause = program.exit.at_s, program.exit.cause
     since = [] if ended_s is None else [each for each in context.state.reboots if each.at_s >= ended_s]
     cut = [each.sign_wall_s for each in since[:1] if cause == "reboot" or each.cause not in {"orderly", "operator"}]
     doubt_s = newest_whole.doubt_from_wall_s(
-        cause, by_itself=program.exit_code is not None, last_sign_wall_s=cut[0] if cut else None,
+        cause, by_itself=program.exit.code is not None, last_sign_wall_s=cut[0] if cut else None,
         ended_wall_s=None if ended_s is None else context.wall_s - (context.now_s - ended_s),
     )  # fmt: skip
-    from_step, aside = program.roll_from if program.ckpt_path else None, program.suspicion.condemned
+    from_step, aside = program.roll_from if program.ckpt.path else None, program.suspicion.condemned
     if from_step is not None and program.steps_before:  # the steps in the names are those of single attempts
-        from_step, aside = None, (*aside, program.ckpt_path)
+        from_step, aside = None, (*aside, program.ckpt.path)
     return replace(order, aside=aside, back=program.suspicion.put_back, from_step=from_step, doubt_from_wall_s=doubt_s)
 
 
@@ -370,10 +370,7 @@ def _remains(attempt: Attempt, ending: Ending) -> str:
 
 
 def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagnosis) -> tuple[Course, int | None]:
-    """(What is known about an attempt at its end, beside its exit status; its last step, if it is known).
-
-    An attempt that shows no step has that of those before it, or of the newest checkpoint: 0 alone does not say more.
-    """
+    """(What is known about an attempt at its end, beside its exit status; its last step, if it is known)."""
     program, attempt = context.present(name)
     spec, watch = context.settings.program(name), context.memory.watch(name, attempt.token)
     steps = ending.steps
@@ -383,7 +380,7 @@ def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagno
         if attempt.resumed_step is not None or (steps is not None and not attempt.resume_unknown):
             steps = furthest(steps, program.steps)
     grace_s = _GRACE_S if spec is None else spec.stop_grace_s
-    at = furthest(program.steps, program.ckpt_step) if steps is None else steps
+    at = program.came_to(steps)
     target, bar, resumed = ending.target, None, attempt.resumed_step
     if target is None and spec is not None and ending.steps is None:
         target = spec.figures.target_steps
@@ -414,16 +411,16 @@ def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagno
 def _untrained(context: DecisionContext, name: str, ending: Ending) -> str:
     """The checkpoint with which a first attempt began that made no step and wrote none; empty: it is another one, or has."""
     program, attempt = context.present(name)
-    idle = attempt.number == 1 and program.ckpt_path == attempt.from_path and not has_trained(context, name, ending)
+    idle = attempt.number == 1 and program.ckpt.path == attempt.from_path and not has_trained(context, name, ending)
     return attempt.from_path or "" if idle else ""
 
 
 def _saved_end(context: DecisionContext, name: str, target: int | None) -> bool | None:
     """Whether the newest checkpoint is of the target, or without a step as new as the last step; None: there are none."""
     (program, attempt), spec = context.present(name), context.settings.program(name)
-    if program.ckpt_step is not None:
-        return target is not None and program.ckpt_step >= target
-    watch, saved_at_s = context.memory.watch(name, attempt.token), program.ckpt_at_s
+    if program.ckpt.step is not None:
+        return target is not None and program.ckpt.step >= target
+    watch, saved_at_s = context.memory.watch(name, attempt.token), program.ckpt.at_s
     if spec is None or not (spec.checkpoint_glob or spec.builtin):
         return None
     stepped_at_s = attempt.intended_at_s if watch is None else max(attempt.intended_at_s, watch.pace.at_s - _LOOKS_S)
@@ -435,11 +432,11 @@ def _has_saved(context: DecisionContext, name: str, ending: Ending) -> bool:
     program, attempt = context.present(name)
     watch = context.memory.watch(name, attempt.token)
     own = ending.own or (None if watch is None else watch.sample.own)  # not on record yet if its first step is not
-    step = furthest(ending.ckpt_step, program.ckpt_step, None if own is None else own.step)
+    step = furthest(ending.ckpt_step, program.ckpt.step, None if own is None else own.step)
     began = attempt.from_step if attempt.resumed_step is None else attempt.resumed_step
     if step is not None and began is not None:
         return step > began
-    wrote_s = ending.ckpt_at_s if program.ckpt_at_s is None else program.ckpt_at_s
+    wrote_s = ending.ckpt_at_s if program.ckpt.at_s is None else program.ckpt.at_s
     return wrote_s is not None and wrote_s > attempt.intended_at_s and has_trained(context, name, ending)
 
 
@@ -544,8 +541,8 @@ def _after_death(
         context.record(facts.BackedOff(why, name, context.now_s + delay_s, delay_s, slow=False))
         return
     after = restart.after_death(
-        context.settings.restart, now_s=context.now_s, deaths_s=program.deaths_s, streak=program.streak,
-        openings=program.openings, saved=saved, lived_s=context.now_s - attempt.intended_at_s,
+        context.settings.restart, program.deaths, now_s=context.now_s, saved=saved,
+        lived_s=context.now_s - attempt.intended_at_s,
     )  # fmt: skip
     why = f"{verdict.why}; {after.why}"
     context.record(facts.BackedOff(why, name, context.now_s + after.delay_s, after.delay_s, after.slow))
@@ -556,6 +553,7 @@ def _after_death(
 _REPORTS_KEPT = 50  # an attempt that reports in a loop must not fill the journal
 _CHARS_KEPT = 500  # nor may long texts of a report
 _KEY_CHARS = 100
+_RESUMED = "resumed "
 
 
 def on_report(context: DecisionContext, name: str, token: str, report: Report) -> None:
@@ -566,8 +564,11 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
     program, attempt = found
     step = _count(report.fields.get("step"))
     if report.kind == "from_scratch" or (report.kind == "resumed" and step is not None):
+        key = f"{_RESUMED}{report.fields.get('at_ns')}"[:_KEY_CHARS]
         if attempt.resumed_step is None:
-            resumed(context, program, token, step or 0)
+            resumed(context, program, token, step or 0, key=key)
+        elif key not in attempt.reports and any(each.startswith(_RESUMED) for each in attempt.reports):
+            _resumed_again(context, program, attempt, step or 0, key)
         if report.kind == "resumed":
             return
     if report.kind == "checkpoint_bad":
@@ -597,37 +598,49 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
     context.record(facts.Reported(f"the worker reports {kind}: {text}", name, attempt.token, kind, text, key))
 
 
-def resumed(context: DecisionContext, program: Program, token: str, step: int, *, anew: bool = False) -> None:
-    """Record the step from which an attempt resumes, and the lost work. `anew`: it counts its own steps from 0."""
-    rate = context.memory.rates.get(program.name) or program.rate
-    made = _made(program)
-    made = None if made is None else furthest(made, program.ckpt_step)
-    saved = program.exit_cause in _SAVED and program.exit_code is not None
+def resumed(
+    context: DecisionContext, program: Program, token: str, step: int, *,
+    anew: bool = False, first: bool = False, key: str = "",
+) -> None:  # fmt: skip
+    """Record the step from which an attempt resumes, and the lost work. `anew`: it counts its own steps from 0.
+
+    `first`: its own output shows this step first. It resumed there or before, which gives the least loss. Example: the
+    newest step of the previous attempt is 50,000. If this one shows 48,100 first, at least 1,900 steps are lost. If it shows
+    50,200 first, it may have resumed at any step up to that one: the loss is unknown.
+    """
+    made, last, newest = _made(program), program.exit, program.ckpt.step
     cost = loss(
-        made, step, exact=program.steps_exact, saved=saved, began_step=program.began_step, rate=rate,
-        saved_late=_saved_late(program, step), computed=program.counts.kept_steps,
+        made if first or made is None else furthest(made, newest), step, exact=program.steps_exact and not first,
+        saved=last.cause in _SAVED and last.code is not None and not first, began_step=program.began_step,
+        rate=context.memory.rates.get(program.name) or program.rate, computed=program.counts.kept_steps,
+        saved_late=not first and _saved_late(program, step),
     )  # fmt: skip
-    after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
-    why = f"resumed at step {step:,}{after}"
+    why = f"shows step {step:,} first" if first else f"resumed at step {step:,}"
+    why += f" (last exit: {last.cause})" if last.cause else ""
     if made is not None:
-        why += f", {_cost(cost)}"
-    elif not step:
+        why += f": it has resumed there or before, {_cost(cost)}" if first else f", {_cost(cost)}"
+    elif not (step or first):
         why = "begins at step 0"
-    if not step and program.ckpt_step:
-        why = f"no checkpoint was found, although there was one at step {program.ckpt_step:,}; {why}"
-    if step and step == program.quarantined_step:
+    if newest and not (step or first):
+        why = f"no checkpoint was found, although there was one at step {newest:,}; {why}"
+    if step and step == program.ckpt.quarantined_step and not first:
         # The daemon died before it set the checkpoint aside, or the disk failed: the same deaths would repeat for ever.
         why += "; that checkpoint should have been set aside before; it is set aside now"
-        if not program.ckpt_path:  # the program's own checkpoints are set aside at its next start
+        if not program.ckpt.path:  # the program's own checkpoints are set aside at its next start
             context.command(commands.QuarantineCheckpoint(program.name, step))
     if anew:
         why += "; it counts its steps anew, and they are added (if it has begun from scratch, set steps_begin_anew = false)"
-    context.record(
-        facts.Resumed(
-            why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, cost.bound != "",
-            step if anew else 0,
-        )
-    )  # fmt: skip
+    kind, bound = (facts.FirstStepShown, AT_LEAST) if first else (facts.Resumed, cost.bound)
+    before = step if anew else 0
+    _record_loss(context, kind, why, program, token, step, replace(cost, bound=bound), last.cause, before=before, key=key)
+
+
+def _record_loss(
+    context: DecisionContext, kind: type[facts.Resumption], why: str, program: Program, token: str, step: int, cost: Loss,
+    cause: str, *, before: int = 0, key: str = "",
+) -> None:  # fmt: skip
+    at_least = cost.bound != ""
+    context.record(kind(why, program.name, token, step, cost.steps, cost.seconds, cause, cost.share, at_least, before, key))
 
 
 def _made(program: Program) -> int | None:
@@ -648,7 +661,7 @@ def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: b
     )  # fmt: skip
     how, step = resume_step.judge(evidence, final=final)
     if how == resume_step.SHOWN and shown:
-        _record_first_step(context, program, sample.token, step)
+        resumed(context, program, attempt.token, step, first=True)
     elif how in {resume_step.RESUMED, resume_step.ANEW}:
         resumed(context, program, attempt.token, step, anew=how == resume_step.ANEW)
     elif how:
@@ -659,20 +672,36 @@ def note_fall(context: DecisionContext, name: str, sample: Sample, fall: Fall, *
     """Record the loss of an attempt whose launcher has restarted its ranks. `anew`: an earlier look had no such fall."""
     program, attempt = context.present(name)
     own = None if sample.own is None else sample.own.step
-    saved = frozenset(step for step in (program.ckpt_step, attempt.from_step, own) if step)
+    saved = frozenset(step for step in (program.ckpt.step, attempt.from_step, own) if step)
     step, is_saved = resume_step.after_fall(fall.furthest, fall.firsts, saved)
     if step is None or attempt.steps_before or not (anew or attempt.resumed_step != step):
         return
-    lost, rate = fall.furthest - step, context.memory.rates.get(name) or program.rate
-    share, bound = lost_share(lost, fall.furthest, attempt.resumed_step), "" if is_saved else AT_LEAST
-    cost = Loss(lost, lost / rate if rate else None, share, bound)
-    why = f"restarted within the attempt: from step {fall.furthest:,} to {step:,}, {_cost(cost)}"
-    kind = facts.Resumed if is_saved else facts.FirstStepShown
-    context.record(kind(why, name, attempt.token, step, lost, cost.seconds, "restarted within", cost.share, not is_saved))
+    kind, bound = (facts.Resumed, "") if is_saved else (facts.FirstStepShown, AT_LEAST)
+    _record_within(context, program, attempt, fall.furthest, step, kind=kind, bound=bound)
+
+
+def _resumed_again(context: DecisionContext, program: Program, attempt: Attempt, step: int, key: str) -> None:
+    """Record the loss of an attempt whose worker has reported once more from which step it goes on."""
+    watch = context.memory.watch(program.name, attempt.token)
+    made = furthest(program.steps, None if watch is None else watch.most) or 0
+    if step < made:
+        _record_within(context, program, attempt, made, step, kind=facts.Resumed, bound=AT_LEAST, key=key)
+    if watch is not None:
+        context.keep_observation(program.name, replace(watch, most=step))
+
+
+def _record_within(
+    context: DecisionContext, program: Program, attempt: Attempt, made: int, step: int, *,
+    kind: type[facts.Resumption], bound: str, key: str = "",
+) -> None:  # fmt: skip
+    lost, rate = made - step, context.memory.rates.get(program.name) or program.rate
+    cost = Loss(lost, lost / rate if rate else None, lost_share(lost, made, attempt.resumed_step), bound)
+    why = f"restarted within the attempt: from step {made:,} to {step:,}, {_cost(cost)}"
+    _record_loss(context, kind, why, program, attempt.token, step, cost, "restarted within", key=key)
 
 
 def _record_unknown(context: DecisionContext, program: Program, attempt: Attempt, firsts: tuple[int, ...]) -> None:
-    after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
+    after = f" (last exit: {program.exit.cause})" if program.exit.cause else ""
     reason = "did not report from which step"
     if attempt.from_path and not attempt.from_sure:
         reason = f"may have begun with a checkpoint that is newer than {attempt.from_path}"
@@ -691,8 +720,8 @@ _SAVED = frozenset({"stopped", "left", "done", "time_limit"})  # causes of exits
 
 def _saved_late(program: Program, step: int) -> bool:
     """Whether the program wrote its own checkpoint of this step after the request to exit."""
-    asked_at_s, saved_at_s = program.asked_at_s, program.ckpt_at_s
-    is_it = bool(program.ckpt_path) and program.ckpt_step == step
+    asked_at_s, saved_at_s = program.exit.asked_at_s, program.ckpt.at_s
+    is_it = bool(program.ckpt.path) and program.ckpt.step == step
     return is_it and asked_at_s is not None and saved_at_s is not None and saved_at_s >= asked_at_s
 
 
@@ -703,29 +732,6 @@ def _cost(cost: Loss) -> str:
     details = [duration(cost.seconds)] if cost.seconds is not None else []
     details += [f"{100 * cost.share:.1f} % of the attempt"] if cost.share is not None else []
     return f"{IN_WORDS[cost.bound]}{cost.steps:,} steps lost" + (f" ({', '.join(details)})" if details else "")
-
-
-def _record_first_step(context: DecisionContext, program: Program, token: str, step: int) -> None:
-    """Record the first step in an attempt's own output. It resumed at this step or before, which gives the least loss.
-
-    Example: the newest step of the previous attempt is 50,000. If this attempt shows 48,100 first, at least 1,900 steps are
-    lost. If it shows 50,200 first, it may have resumed at any step up to that one: the loss is unknown.
-    """
-    rate = context.memory.rates.get(program.name) or program.rate
-    made = _made(program)
-    cost = loss(
-        made, step, exact=False, saved=False, began_step=program.began_step, rate=rate,
-        computed=program.counts.kept_steps,
-    )  # fmt: skip
-    after = f" (last exit: {program.exit_cause})" if program.exit_cause else ""
-    why = f"shows step {step:,} first{after}"
-    if made is not None:
-        why += f": it has resumed there or before, {_cost(cost)}"
-    context.record(
-        facts.FirstStepShown(
-            why, program.name, token, step, cost.steps, cost.seconds, program.exit_cause, cost.share, at_least=True
-        )
-    )
 
 
 def _count(value: object) -> int | None:

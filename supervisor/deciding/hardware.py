@@ -20,6 +20,7 @@ from supervisor.policy.box import prechecks
 from supervisor.policy.box.prechecks import BoxReadings, Need, Rung
 from supervisor.policy.box.readings import Gpus
 from supervisor.policy.box.visible import gpu_seen
+from supervisor.policy.worker import health, slowness
 from supervisor.records import replace
 
 _LEARN_AFTER_S: Final = 60.0  # a worker that has just started does not hold all its memory yet
@@ -36,6 +37,7 @@ def on_hardware(context: DecisionContext, item: Sampled) -> None:
     context.memory = replace(context.memory, gpus=item.gpus, host=item.host)
     xids = () if item.gpus is None else _record_changes(context, item.gpus)
     _note_gpus(context)
+    _note_off_gpu(context)
     _learn_needs(context)
     _precheck(context, xids)
 
@@ -116,6 +118,32 @@ def _note_gpus(context: DecisionContext) -> None:
             gpus = tuple(sorted({*used, *attempt.gpus}))
             named = f"GPU{'' if len(gpus) == 1 else 's'} {', '.join(map(str, gpus))}"
             context.record(facts.GpuUsed(f"holds memory on {named}", name, gpus))
+
+
+def _note_off_gpu(context: DecisionContext) -> None:
+    """Report an attempt that holds no GPU memory although earlier ones did (`policy/worker/health.py`)."""
+    after_s = slowness.after_s(context.settings.stall, anew=True)
+    for name, program in sorted(context.state.live.items()):
+        spec, (_, attempt) = context.settings.program(name), context.present(name)
+        if attempt.gpus:
+            if health.OFF_GPU in attempt.illnesses:
+                context.record(facts.Healed("it holds GPU memory", name, attempt.token, health.OFF_GPU))
+        elif (
+            spec is not None and program.phase is Phase.RUNNING and health.OFF_GPU not in attempt.illnesses
+            and context.now_s - (attempt.ready_at_s or context.now_s) >= after_s
+            and (before := program.gpu_bytes(context.state.level)) and _is_off_gpu(context, program, spec)
+        ):  # fmt: skip
+            held = f"{before / _MB:,.0f} MiB"
+            why = f"holds no GPU memory; earlier attempts held {held}, and the GPU answers: it trains on"
+            context.record(facts.Sickened(why, name, attempt.token, health.OFF_GPU, health.TELL, None, {}))
+
+
+def _is_off_gpu(context: DecisionContext, program: Program, spec: ProgramSpec) -> bool:
+    """Whether its GPU answers, and none of its processes holds memory there."""
+    seen, index, watch = context.memory.gpus, gpu_of(context, spec), context.memory.observed(program)
+    gpu = None if seen is None or index is None or context.settings.remote else seen.of(index)
+    uses = watch is None or watch.sample.cuda_bytes or watch.sample.uses_cuda
+    return not uses and gpu is not None and not gpu.lost and gpu.processes is not None
 
 
 def _pids(context: DecisionContext, program: Program) -> frozenset[int | None]:

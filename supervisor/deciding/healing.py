@@ -35,6 +35,7 @@ from supervisor.policy.worker import (
 )
 from supervisor.policy.worker import health as health_rule
 from supervisor.policy.worker.intervention import ROLLBACK, SILENCE, SLOW, STILL, Intervention, fruitless, may_repeat
+from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.readiness import ready_after_s
 from supervisor.policy.worker.service_health import UNHEALTHY, Checked
 from supervisor.policy.worker.slowness import Pace
@@ -117,7 +118,9 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
         watch = Observation(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
         if before is not None and before.silent and not silent:
             watch = replace(watch, slow_since_s=None)  # its rate spans that time
-        watch = replace(watch, pace=pace, silent=silent, steps_before=attempt.steps_before)
+        watch = replace(
+            watch, pace=pace, silent=silent, steps_before=attempt.steps_before, most=furthest(watch.most, sample.steps)
+        )
         context.keep_observation(name, replace(watch, losses=_losses(context, before, sample)))
         if sample.steps_per_s is not None and sample.steps_per_s > 0:
             rates[name] = sample.steps_per_s
@@ -154,7 +157,7 @@ def _settle(context: DecisionContext, names: list[str]) -> None:
         if program.phase is Phase.STARTING:
             until_s = min(until_s, max(context.now_s, _ready_due_s(context, program, attempt)))
         until_s = min(until_s, max(context.now_s, _resume_due_s(context, program, attempt, watch.sample)))
-        if program.streak > 0 and attempt.ready_at_s is not None:
+        if program.deaths.streak > 0 and attempt.ready_at_s is not None:
             until_s = min(until_s, max(context.now_s, attempt.ready_at_s + context.settings.restart.healthy_s))
         if watch.sample.left is not None and not attempt.rest:
             until_s = min(until_s, max(context.now_s, watch.sample.left.at_s + _rest_s(context, name)))
@@ -305,13 +308,13 @@ def _note_resume(context: DecisionContext, name: str, sample: Sample) -> None:
 
 def _note_checkpoint(context: DecisionContext, name: str, sample: Sample) -> None:
     program = context.state.programs[name]
-    if sample.ckpt_step is None or (program.ckpt_step is not None and sample.ckpt_step <= program.ckpt_step):
+    if sample.ckpt_step is None or (program.ckpt.step is not None and sample.ckpt_step <= program.ckpt.step):
         return
-    again = program.quarantined_since_ckpt or context.present(name)[1].saves_again(sample.ckpt_step)
-    recorded_at_s = None if again else program.ckpt_at_s
-    if recorded_at_s is None or context.now_s - recorded_at_s >= _CKPT_FACT_S:
+    attempt, recorded_at_s = context.present(name)[1], program.ckpt.at_s
+    at_once = recorded_at_s is None or recorded_at_s <= attempt.intended_at_s or program.ckpt.quarantined
+    if at_once or attempt.saves_again(sample.ckpt_step) or context.now_s - (recorded_at_s or 0.0) >= _CKPT_FACT_S:
         why = f"checkpoint at step {sample.ckpt_step:,} is durable"
-        well = health.is_well(context.memory.watches[name], context.present(name)[1])
+        well = health.is_well(context.memory.watches[name], attempt)
         context.record(
             facts.Checkpointed(why, name, sample.token, sample.ckpt_step, sample.ckpt_stall_s, sample.ckpt_write_s, well)
         )
@@ -383,7 +386,7 @@ def _ready_due_s(context: DecisionContext, program: Program, attempt: Attempt) -
         return attempt.intended_at_s + spec.start_s
     watch = context.memory.watch(program.name, attempt.token)
     trains = watch is not None and (len(watch.sample.first_steps) > 1 or watch.sample.steps_per_s is not None)
-    died_after_s = None if trains else program.died_after_s
+    died_after_s = None if trains else program.deaths.lived_s
     least_s = ready_after_s(settle_s=rules.settle_s, start_s=rules.start_s, died_after_s=died_after_s)
     return attempt.intended_at_s + least_s
 
@@ -592,7 +595,7 @@ def on_deadlines(context: DecisionContext) -> None:
 def _end_streak(context: DecisionContext, name: str) -> None:
     """End the streak of deaths after `healthy_s` of training with *progress*; uptime alone is not enough."""
     program, attempt = context.present(name)
-    if program.streak == 0 or attempt.ready_at_s is None or attempt.stall is not None:
+    if program.deaths.streak == 0 or attempt.ready_at_s is None or attempt.stall is not None:
         return
     settings = context.settings.restart
     healthy_s = context.now_s - attempt.ready_at_s
@@ -616,7 +619,7 @@ def _choose_interval(context: DecisionContext, name: str, sample: Sample) -> Non
     chosen_at_s = context.memory.intervals_at_s.get(name)
     if chosen_at_s is not None and context.now_s - chosen_at_s < _INTERVAL_FACT_S:
         return
-    cost_s = sample.ckpt_stall_s if sample.ckpt_count else program.ckpt_stall_s
+    cost_s = sample.ckpt_stall_s if sample.ckpt_count else program.ckpt.stall_s
     verdict = checkpointing.choose(
         context.settings.checkpoint, history(context, program, attempt), cost_s=cost_s, current_s=program.interval_s
     )
@@ -643,7 +646,7 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     watch, (program, attempt) = context.memory.watches[name], context.present(name)
     still, slow = _stands_still(watch), attempt.slow
     rate, settings = 0.0 if still else sample.steps_per_s, context.settings.stall
-    own, known = slowness.usual(watch.rates), program.pace(context.settings.level.name)
+    own, known = slowness.usual(watch.rates), program.usual(context.settings.level.name).rate
     usual = max((each for each in (known, own) if each is not None), default=None)
     if still or (slow is not None and slow.step is not None):
         spec = context.settings.program(name)
@@ -680,8 +683,9 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
 
 
 def _record_pace(context: DecisionContext, program: Program, rate: float) -> None:
-    level = context.settings.level.name if program.takes_level else ""
-    context.record(facts.PaceLearned(f"its usual rate is {_pace(rate)}", program.name, level, rate))
+    usual = program.usual(context.settings.level.name)
+    why = f"its usual rate is {_pace(rate)}"
+    context.record(facts.PaceLearned(why, program.name, usual.level, rate, usual.save_gap_s))
 
 
 def _record_slowness(
@@ -734,9 +738,9 @@ def _effect(context: DecisionContext, name: str, before: Intervention) -> str:
     if before.kind == SLOW:
         return "its rate is usual again" if slowness.usual(watch.rates) is not None else ""
     # A worker with beats says itself whether a checkpoint was saved while it was well.
-    if before.kind != ROLLBACK or context.beats(name, watch.sample) or before.step is None or program.ckpt_step is None:
+    if before.kind != ROLLBACK or context.beats(name, watch.sample) or before.step is None or program.ckpt.step is None:
         return ""
-    well = watch.losses.finite and not watch.losses.bad and program.ckpt_step > before.step
+    well = watch.losses.finite and not watch.losses.bad and program.ckpt.step > before.step
     return f"a checkpoint is beyond {at}, and losses are finite" if well else ""
 
 

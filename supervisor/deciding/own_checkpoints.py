@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Sample
 from supervisor.model.state import Attempt, Program
-from supervisor.policy.worker import absence, unsaved
+from supervisor.policy.worker import absence, newest_whole, unsaved
 from supervisor.records import replace
 
 _NUMBERS = re.compile(r"\d[\d,]*")  # another writer's newest file has another one at each look
 _DISPLACED = "displaced"
+_SAVES_KEPT = 8
 _SEEN_FACT_S = 600.0  # the same period as for checkpoints that a worker reports
 
 
@@ -32,7 +35,7 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
     else:
         why = f"starts without a checkpoint{torn or (f': {own.note}' if own.note else '')}"
         if starts_over(found[0], own):
-            path, number = found[0].ckpt_path, found[0].ckpt_step
+            path, number = found[0].ckpt.path, found[0].ckpt.step
             step = f" (step {number:,})" if path and number is not None else ""
             there_was = f"{path or own.torn or 'one that cannot be read'}{step}"
             why = f"begins again from nothing, although there was {there_was}; {why}"
@@ -50,7 +53,7 @@ def on_found(context: DecisionContext, item: CheckpointsFound) -> None:
 def starts_over(before: Program, now: OwnCheckpoint | facts.StartsFrom) -> bool:
     """Whether a start finds no whole checkpoint although there was one, or is one that cannot be used."""
     torn = now.torn not in ("", before.suspicion.path) or not now.sure
-    return not (now.path or now.error) and (torn or before.ckpt_path != "")
+    return not (now.path or now.error) and (torn or before.ckpt.path != "")
 
 
 def _told(own: OwnCheckpoint) -> str:
@@ -76,11 +79,11 @@ def in_total(program: Program, own: OwnCheckpoint, *, given: bool = False) -> Ow
     """
     if own.step is None:
         return own
-    before, known = program.steps_before, program.ckpt_step
+    before, known = program.steps_before, program.ckpt.step
     if before and (own.saved_at_s is None or own.saved_at_s < program.counts_since_s):
-        return replace(own, step=known if own.path == program.ckpt_path else None)
+        return replace(own, step=known if own.path == program.ckpt.path else None)
     total = own.step + before
-    if known is not None and own.path != program.ckpt_path and _is_newer(program, own) and total < known + bool(before):
+    if known is not None and own.path != program.ckpt.path and _is_newer(program, own) and total < known + bool(before):
         total = own.step + known
         return replace(own, step=total if given or before else None)
     return replace(own, step=total)
@@ -117,21 +120,40 @@ def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnChec
         context.command(commands.SetAside(spec, own.displaced))
     if own.error or attempt.ready_at_s is None or _waits_for_resume(program, attempt):
         return
+    gap_s = _learn_gap(context, name, own)
     if _is_newer(program, own):
-        known_s = None if attempt.save_error or program.quarantined_since_ckpt else program.ckpt_at_s
-        if known_s is None or context.now_s - known_s >= _SEEN_FACT_S:
+        known_s = program.ckpt.at_s  # the first of an attempt is recorded at once: the last look may come within a write
+        at_once = known_s is None or known_s <= attempt.intended_at_s or attempt.save_error or program.ckpt.quarantined
+        if at_once or context.now_s - (known_s or 0.0) >= _SEEN_FACT_S:
             _see(context, name, own)
         return
     if attempt.save_error or attempt.stall is not None or attempt.stop is not None:
         return
     saved_at_s = own.saved_at_s if own.path else None
     since_s = attempt.ready_at_s if saved_at_s is None else max(attempt.ready_at_s, saved_at_s)
-    age_s = context.now_s - absence.moved_on(since_s, context.memory.absences)
+    pace = context.memory.watches[name].pace
+    until_s = context.now_s if pace.step is None else pace.at_s  # what makes no steps has nothing to save
+    age_s = until_s - absence.moved_on(since_s, context.memory.absences)
     error = unsaved.overdue_unasked(
-        age_s, own.interval_s, steps=sample.steps, saved_step=own.step if own.path else None, note=own.note
+        age_s, gap_s, steps=sample.steps, saved_step=own.step if own.path else None, note=own.note
     )
     if error:
         context.record(facts.CheckpointFailed(f"{error}; it trains on", name, attempt.token, error))
+
+
+def _learn_gap(context: DecisionContext, name: str, own: OwnCheckpoint) -> float | None:
+    """The gap between two saves of this program with which a longer one is compared. Record the usual one."""
+    (program, attempt), watch = context.present(name), context.memory.watches[name]
+    saves_s = watch.saves_s
+    if own.saved_at_s is not None and own.saved_at_s > (attempt.intended_at_s, *saves_s)[-1] + 1.0:
+        saves_s = (*saves_s, own.saved_at_s)[-_SAVES_KEPT:]
+        context.keep_observation(name, replace(watch, saves_s=saves_s))
+    usual, gap_s = program.usual(context.settings.level.name), newest_whole.usual_gap_s(saves_s)
+    if gap_s is not None and unsaved.is_new_gap(gap_s, usual.save_gap_s):
+        why = f"it usually saves every {span(gap_s)}"
+        context.record(facts.PaceLearned(why, name, usual.level, usual.rate, gap_s))
+    known = [each for each in (own.interval_s, usual.save_gap_s, gap_s) if each is not None]
+    return max(*known, *(later - sooner for sooner, later in pairwise(saves_s)), 0.0) if known else None
 
 
 def note_last(context: DecisionContext, name: str, own: OwnCheckpoint) -> None:
@@ -154,13 +176,13 @@ def _waits_for_resume(program: Program, attempt: Attempt) -> bool:
 
 def is_first(program: Program) -> bool:
     """Whether no attempt has ended yet: the known steps are those of this one, and nothing can have been lost."""
-    return not program.exit_cause
+    return not program.exit.cause
 
 
 def _is_newer(program: Program, own: OwnCheckpoint) -> bool:
-    if not own.path or program.ckpt_at_s is None or own.saved_at_s is None:
-        return own.path not in ("", program.ckpt_path)
-    return own.saved_at_s > program.ckpt_at_s + 1.0  # each look converts a file's time anew, so it may differ slightly
+    if not own.path or program.ckpt.at_s is None or own.saved_at_s is None:
+        return own.path not in ("", program.ckpt.path)
+    return own.saved_at_s > program.ckpt.at_s + 1.0  # each look converts a file's time anew, so it may differ slightly
 
 
 FEATURE = Feature(turn=40, inputs={CheckpointsFound: on_found})

@@ -101,5 +101,5 @@ def _move(context: DecisionContext, program: Program, spec: ProgramSpec, why: st
             context, program, program.attempt, reason="level", by="extralife",
             why=f"moves to level {context.settings.level.name}",
         )  # fmt: skip
-    elif program.phase is Phase.FATAL and program.wanted and program.exit_cause in out_of_memory.CAUSES:
+    elif program.phase is Phase.FATAL and program.wanted and program.exit.cause in out_of_memory.CAUSES:
         context.record(facts.Requeued(f"level {context.settings.level.name} may need less memory", program.name))

@@ -27,10 +27,10 @@ def remedy(context: DecisionContext, name: str, attempt: Attempt, ending: Ending
         _lower_batch(context, name, ending)
     elif program.suspicion.path or program.suspicion.tried:
         _judge_suspect(context, program, ending)
-    elif not program.quarantined_since_ckpt and restart.is_poison(settings, program.death_resumes, program.ckpt_step):
-        why = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt_step}"
-        context.record(facts.CheckpointQuarantined(f"{why}: the checkpoint before it is used", name, "", program.ckpt_step))
-        context.command(commands.QuarantineCheckpoint(name, program.ckpt_step))
+    elif not program.ckpt.quarantined and restart.is_poison(settings, program.deaths.resumes, program.ckpt.step):
+        why = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt.step}"
+        context.record(facts.CheckpointQuarantined(f"{why}: the checkpoint before it is used", name, "", program.ckpt.step))
+        context.command(commands.QuarantineCheckpoint(name, program.ckpt.step))
     return ""
 
 
@@ -54,14 +54,14 @@ def _roll_back(context: DecisionContext, name: str, attempt: Attempt, what: str 
     program = context.state.programs[name]
     number = fruitless(program.interventions, ROLLBACK) + 1
     verdict = divergence.after(
-        context.settings.divergence, number=number, newest_step=program.ckpt_step, fine_step=attempt.fine_step,
+        context.settings.divergence, number=number, newest_step=program.ckpt.step, fine_step=attempt.fine_step,
         resumed_step=attempt.resumed_step, what=what,
     )  # fmt: skip
     if verdict.give_up:
         return verdict.why
     why = f"{what} at step {_step(program)}: {verdict.why}"
     context.record(facts.RolledBack(why, name, program.steps, verdict.from_step, number, program.rollbacks + 1))
-    if verdict.from_step is not None and not program.ckpt_path:
+    if verdict.from_step is not None and not program.ckpt.path:
         context.command(commands.RollBack(name, verdict.from_step))
     return ""
 
@@ -82,20 +82,17 @@ def _lower_batch(context: DecisionContext, name: str, ending: Ending) -> None:
 
 def _judge_suspect(context: DecisionContext, program: Program, ending: Ending) -> None:
     """Set aside a checkpoint that the program wrote itself, or put it back (`policy/worker/suspects.py`)."""
-    suspicion = program.suspicion
-    named = suspects.names(suspicion.path, ending.last_lines)
-    verdict = suspects.judge(
-        context.settings.restart.poison_deaths, suspicion, program.interventions, named=named, slow=program.openings > 0
-    )
-    path = suspicion.path
-    number = suspicion.deaths
+    suspicion, most, slow = program.suspicion, context.settings.restart.poison_deaths, program.deaths.openings > 0
+    path, number = suspicion.path, suspicion.deaths
+    named = suspects.names(path, ending.last_lines)
+    verdict = suspects.judge(most, suspicion, program.interventions, named=named, slow=slow)
     what = f"with checkpoint {path}" if path else "from nothing"
     deaths = f"{number} death{'' if number == 1 else 's in a row'} {what}, without a step"
     if verdict is suspects.Verdict.SET_ASIDE:
         proofs = (suspicion.torn, "which is torn"), (named, "which its output names"), (suspicion.cut, "which may be cut")
         proof = next((words for holds, words in proofs if holds), "and nothing else has helped")
         then = "and the next start goes without it" if suspicion.spare else "and the next start begins from nothing"
-        step = program.ckpt_step if path == program.ckpt_path else None
+        step = program.ckpt.step if path == program.ckpt.path else None
         why = f"{deaths}, {proof}: it is set aside, {then}"
         context.record(facts.CheckpointQuarantined(why, program.name, path, step, not suspicion.torn))
     elif verdict is suspects.Verdict.PUT_BACK:

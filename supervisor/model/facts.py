@@ -712,6 +712,7 @@ class Resumption(AttemptFact):
     lost_share: float | None = None  # share of the previous attempt's computed steps, at most 1
     at_least: bool = False  # the previous attempt may have come further than its last reading (`policy/worker/loss.py`)
     steps_before: int = 0  # the attempt's own count begins anew after so many steps (`policy/worker/resume_step.py`)
+    key: str = ""  # of the worker's report
 
 
 class Resumed(Resumption):
@@ -758,7 +759,7 @@ class CheckpointsOdd(AttemptFact):
 
 
 class CheckpointSeen(AttemptFact):
-    """A newer whole checkpoint, written by the program itself, was seen (at most one fact in ten minutes and program)."""
+    """A newer whole checkpoint, written by the program itself, was seen: an attempt's first, then one in ten minutes."""
 
     path: str
     step: int | None
@@ -831,10 +832,11 @@ class IntervalChosen(ProgramFact):
 
 
 class PaceLearned(ProgramFact):
-    """The program's usual steps a second at a level, for this and later attempts; `level` is empty if it uses none."""
+    """What is usual for the program at a level, for this and later attempts; `level` is empty if it uses none."""
 
     level: str
-    rate: float
+    rate: float | None  # steps a second
+    save_gap_s: float | None = None  # between two checkpoints that it writes itself
 
 
 class GapLearned(ProgramFact):

@@ -115,10 +115,9 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
         case facts.RolledBackTo() | facts.RollbackFailed():
             programs = {
                 name: replace(
-                    program_fold.fresh(state.programs[name]), ckpt_step=step_, ckpt_at_s=None, quarantined_step=None,
-                    quarantined_since_ckpt=False, roll_from=None,
+                    program_fold.fresh(program), ckpt=program.ckpt.wrote(fact.steps[name], None), roll_from=None,
                 )
-                for name, step_ in fact.steps.items() if name in state.programs
+                for name, program in state.programs.items() if name in fact.steps
             }  # fmt: skip
             return replace(state, programs={**state.programs, **programs})
         case facts.Vetoed() | facts.VetoLifted():
@@ -265,7 +264,7 @@ def _identified(state: State, stamped: Stamped, fact: facts.BoxIdentified) -> St
 
 def _on_other_hardware(state: State, at_s: float, pin: Pin | None = None) -> State:
     """The state without what was measured on other hardware: levels, vetoes, and the memory of programs."""
-    programs = {name: replace(program, needs=(), batches=(), paces=()) for name, program in state.programs.items()}
+    programs = {name: replace(program, needs=(), batches=(), usuals=()) for name, program in state.programs.items()}
     return replace(state, levels={}, climb=Climb(level_since_s=at_s, pin=pin), vetoes={}, programs=programs)
 
 

@@ -78,6 +78,8 @@ class Observation:
     rates: tuple[float, ...] = ()
     pace: Pace = field(default_factory=Pace)
     steps_before: int = 0  # the steps that were added to its own count at the newest look
+    most: int | None = None  # the furthest step since it resumed
+    saves_s: tuple[float, ...] = ()  # when it wrote its newest own checkpoints
     silent: bool = False  # no step came for so long that its rate is not known
     slow_since_s: float | None = None
     slow_recorded: bool = False  # the slowness is recorded

@@ -8,7 +8,7 @@ from supervisor.model import facts
 from supervisor.model.counts import counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
-from supervisor.model.state import Attempt, DeadEnd, MemoryPeak, Program, Slowness, State, Stop
+from supervisor.model.state import Attempt, LastExit, MemoryPeak, Program, Slowness, State, Stop, Usual
 from supervisor.policy.box.lost_gpu import BY_WORKER
 from supervisor.policy.worker.finish import BACKGROUND, ENDED, is_at_exit, short_ends
 from supervisor.policy.worker.intervention import (
@@ -22,8 +22,7 @@ from supervisor.policy.worker.intervention import (
     newest,
     noted,
 )
-from supervisor.policy.worker.loss import furthest
-from supervisor.policy.worker.restart import MOST_DEATHS
+from supervisor.policy.worker.restart import Deaths
 from supervisor.policy.worker.stall import SILENT
 from supervisor.policy.worker.suspects import ASIDE, BLAMED
 from supervisor.records import replace
@@ -112,17 +111,18 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
                 slot_since_s=since_s,
             )  # fmt: skip
         case facts.BackedOff(until_s=until_s, slow=slow):
-            openings = program.openings + (1 if slow else 0)
-            return replace(program, retry_at_s=until_s, slow=slow, openings=openings, why=fact.why)
+            deaths = replace(program.deaths, openings=program.deaths.openings + slow)
+            return replace(program, retry_at_s=until_s, slow=slow, deaths=deaths, why=fact.why)
         case facts.IntervalChosen(interval_s=interval_s):
             return replace(program, interval_s=interval_s)
         case facts.GapLearned(phase=phase, gap_s=gap_s):
             return replace(program, gaps_s=tuple(sorted({**dict(program.gaps_s), phase: gap_s}.items())))
         case facts.CheckpointQuarantined(step=step_):
-            older = None if step_ is not None and program.ckpt_step == step_ else program.ckpt_step
+            older = None if step_ is not None and program.ckpt.step == step_ else program.ckpt.step
             done = Intervention(ASIDE, stamped.at_s, fact.why, fact.path, step_)
             return replace(
-                program, quarantined_since_ckpt=True, quarantined_step=step_, ckpt_step=older, death_resumes=(),
+                program, ckpt=replace(program.ckpt, step=older, quarantined=True, quarantined_step=step_),
+                deaths=replace(program.deaths, resumes=()),
                 suspicion=program.suspicion.condemn(fact.path, on_trial=fact.on_trial),
                 interventions=noted(program.interventions, done) if fact.on_trial else program.interventions,
             )  # fmt: skip
@@ -138,8 +138,8 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             aside = fact.from_step is not None
             return replace(
                 program, rollbacks=fact.total, interventions=noted(program.interventions, back),
-                death_resumes=(), ckpt_step=None if aside else program.ckpt_step,
-                quarantined_since_ckpt=aside or program.quarantined_since_ckpt, roll_from=fact.from_step,
+                deaths=replace(program.deaths, resumes=()), roll_from=fact.from_step,
+                ckpt=replace(program.ckpt, step=None, quarantined=True) if aside else program.ckpt,
             )  # fmt: skip
         case _:
             return _learned(program, stamped, fact)
@@ -156,8 +156,9 @@ def _learned(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             others = (held for held in program.needs if held.level != level)
             needs = (*others, MemoryPeak(level, gpu_bytes, host_bytes))
             return replace(program, needs=tuple(sorted(needs, key=lambda held: held.level)))
-        case facts.PaceLearned(level=level, rate=rate):
-            return replace(program, paces=tuple(sorted({**dict(program.paces), level: rate}.items())))
+        case facts.PaceLearned(level=level, rate=rate, save_gap_s=save_gap_s):
+            elsewhere = (usual for usual in program.usuals if usual.level != level)
+            return replace(program, usuals=(*elsewhere, Usual(level, rate, save_gap_s)))
         case facts.BatchLowered(level=level, batch_size=batch_size):
             return replace(program, batches=tuple(sorted({**dict(program.batches), level: batch_size}.items())))
         case _:
@@ -166,9 +167,8 @@ def _learned(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
 
 def _forgiven(program: Program) -> Program:
     return replace(
-        program, streak=0, openings=0, died_after_s=None, deaths_s=(), death_resumes=(), early_ends=0,
-        suspicion=program.suspicion.wrote(), interventions=helped(helped(program.interventions, ASIDE), SILENCE),
-        dead_end=None,
+        program, deaths=Deaths(), early_ends=0, suspicion=program.suspicion.wrote(),
+        interventions=helped(helped(program.interventions, ASIDE), SILENCE),
     )  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def fresh(program: Program) -> Program:
     """The program after an operator's request, in the config or by a command: its earlier failures have no effect."""
     suspicion = program.suspicion.with_tried_back()
     return replace(
-        _forgiven(replace(program, suspicion=suspicion)), batches=(), paces=(), short_ends=(), interventions=(),
+        _forgiven(replace(program, suspicion=suspicion)), batches=(), usuals=(), short_ends=(), interventions=(),
         gpu_lost=program.gpu_lost if program.phase is Phase.GATED else "",
     )  # fmt: skip
 
@@ -187,16 +187,16 @@ def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
         return program
     if fact.moved:
         return replace(program, digest=fact.digest)
-    batches, needs, paces = (program.batches, program.needs, program.paces) if fact.level_only else ((), (), ())
+    batches, needs, usuals = (program.batches, program.needs, program.usuals) if fact.level_only else ((), (), ())
     has_run = program.has_run and fact.level_only
-    return replace(fresh(program), digest=fact.digest, batches=batches, needs=needs, paces=paces, has_run=has_run)
+    return replace(fresh(program), digest=fact.digest, batches=batches, needs=needs, usuals=usuals, has_run=has_run)
 
 
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
     """Apply a fact about an attempt. Some of these facts also change the program; the others change only the attempt."""
     # If an attempt ran, the checkpoints were set aside before: a rollback comes before its start, and newer ones are good.
     # A program's own checkpoints are set aside by its next start itself (`facts.StartsFrom`).
-    roll_from = program.roll_from if program.ckpt_path else None
+    roll_from = program.roll_from if program.ckpt.path else None
     match fact:
         case facts.Resumption() | facts.ResumeUnknown():
             program = _resumed(program, attempt, fact)
@@ -246,10 +246,10 @@ def _resumed(program: Program, attempt: Attempt, fact: facts.Resumption | facts.
     if isinstance(fact, facts.ResumeUnknown):
         return replace(program, steps_before=0)
     program = replace(program, steps=fact.step, steps_before=fact.steps_before, counts_since_s=attempt.intended_at_s)
-    newest = None if fact.step == program.quarantined_step else fact.step or None
-    if newest == program.ckpt_step or not isinstance(fact, facts.Resumed):
+    newest = None if fact.step == program.ckpt.quarantined_step else fact.step or None
+    if newest == program.ckpt.step or not isinstance(fact, facts.Resumed):
         return program
-    return replace(program, ckpt_step=newest, ckpt_at_s=None)
+    return replace(program, ckpt=replace(program.ckpt, step=newest, at_s=None))
 
 
 def _with_checkpoint(
@@ -263,16 +263,16 @@ def _with_checkpoint(
             if attempt.saves_again(step_):  # not by a checkpoint at an earlier step than the failed one
                 attempt = replace(attempt, save_error="", save_failed_step=None)
             return replace(
-                program, attempt=attempt, ckpt_step=step_, ckpt_at_s=stamped.at_s, ckpt_stall_s=stall_s,
-                quarantined_since_ckpt=False, quarantined_step=None, steps=max(program.steps or 0, step_),
+                program, attempt=attempt, ckpt=replace(program.ckpt.wrote(step_, stamped.at_s), stall_s=stall_s),
+                steps=max(program.steps or 0, step_),
             )  # fmt: skip
         case facts.StartsFrom():
             return program if fact.error else _starts_from(program, attempt, fact)
     at_s = stamped.at_s if fact.saved_at_s is None else min(stamped.at_s, fact.saved_at_s)
     return replace(
         program, attempt=replace(attempt, save_error="", save_failed_step=None), suspicion=program.suspicion.wrote(),
-        interventions=helped(program.interventions, ASIDE), ckpt_path=fact.path, ckpt_step=fact.step,
-        ckpt_at_s=at_s, ckpt_bytes=fact.size_bytes, quarantined_since_ckpt=False, quarantined_step=None,
+        interventions=helped(program.interventions, ASIDE),
+        ckpt=replace(program.ckpt.wrote(fact.step, at_s), path=fact.path, size_bytes=fact.size_bytes),
         steps=program.steps if fact.step is None else max(program.steps or 0, fact.step),
     )  # fmt: skip
 
@@ -286,8 +286,8 @@ def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> 
         spare=fact.spare != "" or (torn and fact.path != ""),
     )  # fmt: skip
     return replace(
-        program, attempt=attempt, ckpt_path=fact.path, ckpt_step=fact.step, ckpt_at_s=fact.saved_at_s,
-        ckpt_bytes=fact.size_bytes, roll_from=None, suspicion=suspicion,
+        program, attempt=attempt, roll_from=None, suspicion=suspicion,
+        ckpt=replace(program.ckpt, path=fact.path, step=fact.step, at_s=fact.saved_at_s, size_bytes=fact.size_bytes),
     )  # fmt: skip
 
 
@@ -297,8 +297,9 @@ def _changed(attempt: Attempt, at_s: float, fact: facts.AttemptFact) -> Attempt:
             return replace(attempt, pid=pid, start_ticks=ticks, shim_pid=shim_pid, shim_start_ticks=shim_ticks)
         case facts.BecameReady():
             return replace(attempt, ready_at_s=at_s)
-        case facts.Resumption(step=resumed, steps_before=before):
-            return replace(attempt, resumed_step=resumed, resumed_at_s=at_s, steps_before=before)
+        case facts.Resumption(step=resumed, steps_before=before, key=key):
+            reports = (*attempt.reports, key) if key else attempt.reports
+            return replace(attempt, resumed_step=resumed, resumed_at_s=at_s, steps_before=before, reports=reports)
         case facts.ResumeUnknown():
             return replace(attempt, resume_unknown=True)
         case facts.Stalled(stall=stall):
@@ -351,44 +352,35 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     ended_at_s = stamped.at_s if fact.ended_at_s is None else fact.ended_at_s
     ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, ended_at_s - attempt.ready_at_s)
     exact = fact.cause != "reboot" and not fact.at_least
-    at = furthest(program.steps, program.ckpt_step) if fact.steps is None else fact.steps
+    at = program.came_to(fact.steps)
     if fact.steps is None:  # an attempt that restored nothing leaves the position as it was
         exact = program.steps_exact and attempt.resumed_step is None
     program = replace(
-        program, attempt=None, exit_cause=fact.cause, exit_code=fact.code, exit_wall_s=stamped.wall_s, why=fact.why,
-        exposure_s=program.exposure_s + ran_s, ended_at_s=program.ended_at_s if attempt.pid is None else ended_at_s,
-        asked_at_s=None if attempt.stop is None else attempt.stop.asked_at_s,
-        exit_signal=fact.signal,
+        program, attempt=None, why=fact.why, exposure_s=program.exposure_s + ran_s,
+        exit=LastExit(
+            fact.cause, fact.code, fact.signal, stamped.wall_s, program.exit.at_s if attempt.pid is None else ended_at_s,
+            None if attempt.stop is None else attempt.stop.asked_at_s,
+        ),
         steps=program.steps if fact.steps is None else fact.steps, steps_exact=exact,
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
         early_ends=program.early_ends + 1 if fact.early else 0,
         mean_return=program.mean_return if fact.mean_return is None else fact.mean_return,
         short_ends=short_ends(program.short_ends, at) if fact.cause == "left" and at is not None else program.short_ends,
     )  # fmt: skip
-    if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt_step or -1):
-        program = replace(  # None: its age is unknown. The time of the previous checkpoint would be wrong.
-            program, ckpt_step=fact.checkpoint_step, ckpt_at_s=fact.checkpoint_at_s, quarantined_since_ckpt=False,
-            quarantined_step=None,
-        )  # fmt: skip
-    elif fact.checkpoint_step is not None and fact.checkpoint_step == program.ckpt_step and fact.checkpoint_at_s is not None:
-        program = replace(program, ckpt_at_s=fact.checkpoint_at_s)  # it was recorded some time after it was durable
+    if fact.checkpoint_step is not None and fact.checkpoint_step > (program.ckpt.step or -1):
+        # None: its age is unknown. The time of the previous checkpoint would be wrong.
+        program = replace(program, ckpt=program.ckpt.wrote(fact.checkpoint_step, fact.checkpoint_at_s))
+    elif fact.checkpoint_step is not None and fact.checkpoint_step == program.ckpt.step and fact.checkpoint_at_s is not None:
+        at_s = fact.checkpoint_at_s  # it was recorded some time after it was durable
+        program = replace(program, ckpt=replace(program.ckpt, at_s=at_s))
     if not fact.counted:
         return program
-    blamed = fact.cause in BLAMED
-    if fact.saved:  # each such attempt brings the training forward
-        program = replace(program, deaths_s=(), death_resumes=(), openings=0)
-    return replace(
-        program, died_after_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None,
-        deaths_s=(*program.deaths_s, stamped.at_s)[-MOST_DEATHS:],
-        death_resumes=(*program.death_resumes, attempt.resumed_step if fact.cause in BLAMED else None)[-MOST_DEATHS:],
-        suspicion=program.suspicion.dies(fact.why, trained=fact.trained) if blamed else program.suspicion,
-        dead_end=_dead_end(program.dead_end, fact),
-        streak=program.streak + 1, failures=program.failures + 1, restarts=program.restarts + 1,
+    blamed, deaths = fact.cause in BLAMED, program.deaths.after(
+        stamped.at_s, resumed=attempt.resumed_step if fact.cause in BLAMED else None,
+        lived_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None, saved=fact.saved,
+        kind=(fact.cause, fact.code if fact.signal is None else -fact.signal), step=fact.steps or 0,
     )  # fmt: skip
-
-
-def _dead_end(before: DeadEnd | None, fact: facts.Exited) -> DeadEnd:
-    status, step = fact.code if fact.signal is None else -fact.signal, fact.steps or 0
-    if before is not None and (before.cause, before.status) == (fact.cause, status) and step <= before.step:
-        return replace(before, count=before.count + 1)
-    return DeadEnd(fact.cause, status, step)
+    return replace(
+        program, deaths=deaths, failures=program.failures + 1, restarts=program.restarts + 1,
+        suspicion=program.suspicion.dies(fact.why, trained=fact.trained) if blamed else program.suspicion,
+    )  # fmt: skip

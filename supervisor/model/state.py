@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from supervisor.discovery import Extended, extended
 from supervisor.model.cluster_record import ClusterRecord
@@ -15,8 +16,10 @@ from supervisor.model.counts import Counts
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.box.reboot_pattern import Struck, pattern
 from supervisor.policy.worker.intervention import Intervention
+from supervisor.policy.worker.loss import furthest
+from supervisor.policy.worker.restart import Deaths
 from supervisor.policy.worker.suspects import Suspicion
-from supervisor.records import Record
+from supervisor.records import Record, replace
 
 
 class Slowness(Record):
@@ -90,13 +93,43 @@ class Attempt:
         return self.save_error != "" and (self.save_failed_step is None or step >= self.save_failed_step)
 
 
-class DeadEnd(Record):
-    """The newest deaths of one kind in a row: the same cause and exit status, and none got beyond the step of the first."""
+class Checkpoint(Record):
+    """The newest durable checkpoint of a program. `at_s` is None if its age is not known.
 
-    cause: str
-    status: int | None  # a negative one is a signal
-    step: int
-    count: int = 1
+    `stall_s`: for so long the newest save blocked the training. `path`: of the newest whole one that it wrote itself.
+    `quarantined`: a newer one was to be set aside, that of `quarantined_step`; a resume from there shows that it was not.
+    """
+
+    step: int | None = None
+    at_s: float | None = None
+    stall_s: float | None = None
+    path: str = ""
+    size_bytes: int | None = None
+    quarantined: bool = False
+    quarantined_step: int | None = None
+
+    def wrote(self, step: int | None, at_s: float | None) -> Checkpoint:
+        """With a newer one."""
+        return replace(self, step=step, at_s=at_s, quarantined=False, quarantined_step=None)
+
+
+class LastExit(Record):
+    """How the newest attempt ended. `at_s` may be before the daemon noticed; `asked_at_s` is None if it was not asked."""
+
+    cause: str = ""
+    code: int | None = None
+    signal: int | None = None
+    wall_s: float | None = None
+    at_s: float | None = None
+    asked_at_s: float | None = None
+
+
+class Usual(Record):
+    """What is usual for a program at a level (empty: it uses none), over its attempts; None: not known."""
+
+    level: str
+    rate: float | None = None  # steps a second
+    save_gap_s: float | None = None  # between two checkpoints that it writes itself
 
 
 class MemoryPeak(Record):
@@ -122,12 +155,7 @@ class Program:
     slow: bool = False
     slot_since_s: float | None = None  # since then it has had its slot, restarts and reboots included
     interrupted: bool = False  # queued because its process was ended for an outside reason: a reboot, an update, a restart
-    deaths_s: tuple[float, ...] = ()
-    death_resumes: tuple[int | None, ...] = ()  # the step at which each of those attempts had resumed
-    streak: int = 0  # deaths since it was last healthy
-    openings: int = 0  # how often the breaker has opened in this streak
-    dead_end: DeadEnd | None = None
-    died_after_s: float | None = None  # how long its last attempt lived; None: it did not die by itself
+    deaths: Deaths = field(default_factory=Deaths)
     restarts: int = 0
     steps: int | None = None  # the last known position in environment steps
     rate: float | None = None  # steps a second, as last reported
@@ -136,16 +164,10 @@ class Program:
     steps_before: int = 0  # the own count of the newest attempt with a known resume began anew after so many ...
     counts_since_s: float = 0.0  # ... and that attempt was started then
     mean_return: float | None = None  # the last one of its ended attempts
-    ckpt_step: int | None = None
-    ckpt_at_s: float | None = None
-    ckpt_stall_s: float | None = None
-    ckpt_path: str = ""  # path of the newest whole checkpoint that it wrote itself
-    ckpt_bytes: int | None = None
+    ckpt: Checkpoint = field(default_factory=Checkpoint)
     suspicion: Suspicion = field(default_factory=Suspicion)
     roll_from: int | None = None  # checkpoints from this step on are to be set aside before the next start
     bad_checkpoints: tuple[str, ...] = ()
-    quarantined_since_ckpt: bool = False
-    quarantined_step: int | None = None  # its step; a resume from that step shows that it was never set aside
     rollbacks: int = 0
     gpus: tuple[int, ...] | None = None  # GPUs of its newest attempt on one, empty: not shown by NVML; None: never on one
     gpu_lost: str = ""  # it waits for its lost GPU, or looks for it again: who found that (`policy/box/lost_gpu.py`)
@@ -158,20 +180,20 @@ class Program:
     exposure_s: float = 0.0
     failures: int = 0
     why: str = ""
-    exit_cause: str = ""
-    exit_code: int | None = None
-    exit_signal: int | None = None
-    exit_wall_s: float | None = None
-    asked_at_s: float | None = None  # when the newest ended attempt had been asked to leave; None: it was not asked
-    ended_at_s: float | None = None  # when the newest attempt ended, which may be before the daemon noticed
+    exit: LastExit = field(default_factory=LastExit)
     spawn_error: str = ""
     spawn_failures: int = 0  # in a row
     has_run: bool = False  # a process of its present configuration has run
     short_ends: tuple[int, ...] = ()  # steps of ends below its target, none beyond the first (`policy/worker/finish.py`)
     early_ends: int = 0  # in a row: its `start_retries` counts them
     interventions: tuple[Intervention, ...] = ()  # the newest of each kind
-    paces: tuple[tuple[str, float], ...] = ()  # (level, its usual steps a second there); other programs: level ""
+    usuals: tuple[Usual, ...] = ()
     counts: Counts = field(default_factory=Counts)
+    FORMER: ClassVar = {  # the fields of a nested record, in their order, by their names here in earlier releases
+        "deaths": "deaths_s death_resumes streak openings dead_end died_after_s",
+        "ckpt": "ckpt_step ckpt_at_s ckpt_stall_s ckpt_path ckpt_bytes quarantined_since_ckpt quarantined_step",
+        "exit": "exit_cause exit_code exit_signal exit_wall_s ended_at_s asked_at_s",
+    }
 
     @property
     def takes_level(self) -> bool:
@@ -183,23 +205,32 @@ class Program:
         """Whether it waits for its lost GPU now."""
         return self.gpu_lost != "" and self.phase is Phase.GATED
 
+    def came_to(self, steps: int | None) -> int | None:
+        """Its step at the end of an attempt. Without its own `steps`: that of earlier ones, or of the newest checkpoint."""
+        return furthest(self.steps, self.ckpt.step) if steps is None else steps
+
     @property
     def is_dead_end(self) -> bool:
         """Whether even a trial start of the slow retry died as the death before it, and no later one got further."""
-        again = self.dead_end is not None and self.dead_end.count > 1
-        return again and self.openings > 1 and self.phase is not Phase.RUNNING
+        return self.deaths.is_dead_end and self.phase is not Phase.RUNNING
 
     def gap_s(self, phase: str) -> float | None:
         """The largest healthy gap seen in a phase."""
         return dict(self.gaps_s).get(phase)
 
-    def pace(self, level: str) -> float | None:
-        """Its usual steps a second at this level, over all attempts; None: not known."""
-        return dict(self.paces).get(level if self.takes_level else "")
+    def usual(self, level: str) -> Usual:
+        """What is usual for it at this level."""
+        level = level if self.takes_level else ""
+        return next((usual for usual in self.usuals if usual.level == level), Usual(level))
 
     def held(self, level: str) -> MemoryPeak:
         """Its largest measured memory at this level."""
         return next((held for held in self.needs if held.level == level), MemoryPeak(level))
+
+    def gpu_bytes(self, level: str) -> int | None:
+        """The most GPU memory that it held with the settings of this level; None: none is known."""
+        of_level = (held.gpu_bytes for held in self.needs if held.level == level or not self.takes_level)
+        return max((held for held in of_level if held is not None), default=None)
 
     def batch_size(self, level: str) -> int | None:
         """Its lowered batch at this level; None: the configured batch."""

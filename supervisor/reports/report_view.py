@@ -18,7 +18,7 @@ from supervisor.policy.upkeep.accounting import COMPUTING
 from supervisor.policy.upkeep.cost import LEAST_S
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
 from supervisor.policy.worker.finish import BACKGROUND
-from supervisor.policy.worker.health import NO_LOSS
+from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import SLOW, fruitless
 from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT, RestartSettings
 from supervisor.policy.worker.stall import NOT_HEALED
@@ -168,7 +168,7 @@ def _window_deaths(settings: Settings | None) -> int:
 
 def _dies_on(program: Program, window_deaths: int) -> bool:
     """Whether it has died, or could not be started, so often that an alert says so although it is tried again at once."""
-    return program.streak >= window_deaths or program.spawn_failures >= STARTS_BEFORE_ALERT
+    return program.deaths.streak >= window_deaths or program.spawn_failures >= STARTS_BEFORE_ALERT
 
 
 def _stands(attempt: Attempt | None) -> bool:
@@ -198,6 +198,8 @@ def _ailing(program: Program) -> str:
         return ""
     if NO_LOSS in attempt.illnesses:
         return "no loss was finite since its start"
+    if OFF_GPU in attempt.illnesses:
+        return "it uses no GPU, and earlier attempts did"
     slow = attempt.slow
     if slow is not None and slow.anew:
         return slow.words

@@ -43,7 +43,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
     attempt = program.attempt
     spec = settings.program(program.name) if settings is not None else None
     figures: Mapping[str, float] = sample.figures if sample else {}
-    deaths = () if settings is None else recent_deaths(settings.restart, now_s, program.deaths_s)
+    deaths = () if settings is None else recent_deaths(settings.restart, now_s, program.deaths.at_s)
     ckpt_step, ckpt_at_s, ckpt_bytes, ckpt_path = _newest_checkpoint(program, sample)
     steps = _known(sample.steps if sample else None, furthest(program.steps, ckpt_step))
     return {
@@ -94,9 +94,9 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "priority": spec.priority if spec else None,
         "autostart": spec.autostart if spec else None,
         "spawn_error": program.spawn_error,
-        "exit_code": program.exit_code,
+        "exit_code": program.exit.code,
         "started_wall_s": program.started_wall_s,
-        "ended_wall_s": program.exit_wall_s,
+        "ended_wall_s": program.exit.wall_s,
         "time_shares": {name.removeprefix(_SHARE): figures[name] for name in figures if name.startswith(_SHARE)} or None,
         "test_return": figures.get("test_return"),
         "progress_source": _source(spec, sample),
@@ -116,11 +116,11 @@ def _log(settings: Settings | None, name: str, spec: ProgramSpec | None, channel
 def _newest_checkpoint(program: Program, sample: Sample | None) -> tuple[int | None, float | None, int | None, str | None]:
     """(step, time, bytes, path) of the newest checkpoint: from the worker's report, its own files, or the record."""
     if sample is not None and sample.ckpt_count:
-        return _known(sample.ckpt_step, program.ckpt_step), _known(sample.ckpt_at_s, program.ckpt_at_s), None, None
+        return _known(sample.ckpt_step, program.ckpt.step), _known(sample.ckpt_at_s, program.ckpt.at_s), None, None
     own = sample.own if sample else None
     if own is not None and own.path:
         return own.step, own.saved_at_s, own.size_bytes, own.path
-    return program.ckpt_step, program.ckpt_at_s, program.ckpt_bytes, program.ckpt_path or None
+    return program.ckpt.step, program.ckpt.at_s, program.ckpt.size_bytes, program.ckpt.path or None
 
 
 def _source(spec: ProgramSpec | None, sample: Sample | None) -> str | None:

@@ -47,7 +47,7 @@ from supervisor.adapters.process.cgroups import OwnCgroup
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.evidence import LocalEvidence
 from supervisor.adapters.process.notify_sockets import NotifySockets
-from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
+from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.adapters.recorder.thread import Recorder
@@ -262,7 +262,7 @@ class Daemon:
         world = World(
             paths, lambda: loop.settings, inbox, system_clock, self._start.version,
             lambda: (loop.state.box.hostname if loop.state.box is not None else "") or socket.gethostname(),
-            os.environ, lambda: daily_report(backend),
+            os.environ, lambda: daily_report(backend), lambda *program: own.shown(*program),  # noqa: PLW0108  it is made below
         )  # fmt: skip
         parts = make_parts(world)
         if settings.remote:
@@ -527,7 +527,7 @@ class Daemon:
             evidence = _with_cause(evidence, state)
             newest = self._newest_steps(self.pool, list(expected))
             # Of the sign of life, or newer ones that the journal has recorded since.
-            recorded = {name: program.ckpt_step for name, program in state.programs.items()}
+            recorded = {name: program.ckpt.step for name, program in state.programs.items()}
             seen = {name: max(step, recorded.get(name) or step) for name, step in evidence.ckpt_steps.items()}
             evidence = replace(evidence, ckpt_steps={**seen, **newest})
         survivors = self.launcher.survey(expected, reads=not evidence.rebooted)

@@ -19,7 +19,7 @@ from supervisor.adapters.parts import Part
 from supervisor.adapters.process import checkpoints, logs
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.notify_sockets import NotifySockets
-from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
+from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.deciding.context import Decision
 from supervisor.lack import is_lack
 from supervisor.model import commands

@@ -34,7 +34,8 @@ from supervisor.adapters.copies.store import Task
 from supervisor.adapters.figures import reading
 from supervisor.adapters.main_log import MainLog
 from supervisor.adapters.process import endings, evidence, growth, health_checks, logs, own_checkpoints, processes, trees
-from supervisor.adapters.process.own_checkpoints import OwnCheckpoints, Place, place_of
+from supervisor.adapters.process.own_checkpoints import Place, place_of
+from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.threads import Thread
 from supervisor.api import logfiles
 from supervisor.as_user import acting_as, as_daemon

@@ -21,8 +21,9 @@ from tools import no_descriptors
 from supervisor.adapters import threads
 from supervisor.adapters.copies import kept_copy
 from supervisor.adapters.copies.kept_copy import KeptCopies
-from supervisor.adapters.process import own_checkpoints
-from supervisor.adapters.process.own_checkpoints import OwnCheckpoints, Place, place_of
+from supervisor.adapters.process import own_checkpoints, own_scans
+from supervisor.adapters.process.own_checkpoints import Place, place_of
+from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker import newest_whole
@@ -73,11 +74,11 @@ class Script:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 55.0)
-    monkeypatch.setattr(own_checkpoints, "_LOOK_S", 0.0)
-    monkeypatch.setattr(own_checkpoints, "_SOON_S", 0.0)
-    monkeypatch.setattr(own_checkpoints, "_LOOK_SHARE", 1e9)
-    monkeypatch.setattr(own_checkpoints, "_COPY_SHARE", 1e9)
+    monkeypatch.setattr(own_scans, "_START_WAIT_S", 55.0)
+    monkeypatch.setattr(own_scans, "_LOOK_S", 0.0)
+    monkeypatch.setattr(own_scans, "_SOON_S", 0.0)
+    monkeypatch.setattr(own_scans, "_LOOK_SHARE", 1e9)
+    monkeypatch.setattr(own_scans, "_COPY_SHARE", 1e9)
     monkeypatch.setattr(newest_whole, "_SETTLED_S", 0.0)
 
 

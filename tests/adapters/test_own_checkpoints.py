@@ -20,8 +20,9 @@ from test_whole_files import saved, trainer
 
 from supervisor.adapters.copies import own
 from supervisor.adapters.copies.kept_copy import KeptCopies
-from supervisor.adapters.process import own_checkpoints, whole_files
-from supervisor.adapters.process.own_checkpoints import Budget, OwnCheckpoints, Place, Scanner, Unanswered, place_of
+from supervisor.adapters.process import own_checkpoints, own_scans, whole_files
+from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, Unanswered, place_of, places_of
+from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.formats import span
 from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
@@ -428,7 +429,7 @@ class Daemon:
 
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Daemon:
-    monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 55.0)  # a busy machine may take longer than a start waits
+    monkeypatch.setattr(own_scans, "_START_WAIT_S", 55.0)  # a busy machine may take longer than a start waits
     return Daemon(tmp_path)
 
 
@@ -472,7 +473,7 @@ def test_what_an_end_may_have_cut_stays_doubtful_until_it_is_written_again(tmp_p
 
 
 def test_a_start_waits_for_a_check_that_takes_long(tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 0.05)
+    monkeypatch.setattr(own_scans, "_START_WAIT_S", 0.05)
     plain(tmp_path / "step=5.pt")
     slow = spec(tmp_path, checkpoint_check=check("time.sleep(0.3)"))
     assert daemon.begins(to_start(slow, "t")).found.step == 5, "else it would begin without its checkpoint"
@@ -528,13 +529,13 @@ def test_a_directory_that_does_not_answer_holds_up_nobody_for_long(
     tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs = threading.Event()
-    monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 0.05)
+    monkeypatch.setattr(own_scans, "_START_WAIT_S", 0.05)
     monkeypatch.setattr(Scanner, "scan", lambda *_, **__: hangs.wait(30.0))
     found = daemon.begins(to_start(spec(tmp_path), "t", ("/a",)))
     assert (found.found.error, found.found.sure, found.left) == (f"its directory {tmp_path} does not answer", False, ("/a",))
     assert daemon.path is None, "unknown is not none"
     assert daemon.own.newest(spec(tmp_path)) is None
-    monkeypatch.setattr(own_checkpoints, "_MOST_S", -10_000.0)
+    monkeypatch.setattr(own_scans, "MOST_S", -10_000.0)
     assert daemon.own.newest(spec(tmp_path)).error == f"its directory {tmp_path} does not answer"
     hangs.set()
     for thread in [each for each in threading.enumerate() if each.name == "look-Pong"]:
@@ -600,7 +601,7 @@ def test_nothing_is_set_aside_once_the_attempt_has_begun(
     tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long look at the attempt before delays the look of a start; the script saves under the condemned name meanwhile."""
-    monkeypatch.setattr(own_checkpoints, "_START_WAIT_S", 0.05)
+    monkeypatch.setattr(own_scans, "_START_WAIT_S", 0.05)
     saved(tmp_path / "step=100.pt")
     watched = daemon.own._of(spec(tmp_path))
     assert watched is not None
@@ -629,8 +630,8 @@ def test_what_a_disk_does_not_let_be_set_aside_is_told_and_left(
 
     path, error = str(saved(tmp_path / "step=5.pt")), "[Errno 5] Input/output error"
     saved(tmp_path / "step=4.pt")
-    monkeypatch.setattr(own_checkpoints, "set_aside", refuses)
-    monkeypatch.setattr(own_checkpoints, "_roll_back", refuses)
+    monkeypatch.setattr(own_scans, "set_aside", refuses)
+    monkeypatch.setattr(own_scans, "roll_back", refuses)
     with capture_logs() as logged:
         told = daemon.begins(to_start(spec(tmp_path), "t", (path, "/elsewhere/x.pt"), from_step=5))
     assert told.left == (path,)
@@ -669,6 +670,11 @@ def test_checkpoints_of_a_second_writer_are_left_out_and_the_start_gets_the_own_
     seen = daemon.shows((9.0, 90), (0.0, 100), found=found)
     why = "its number is 11,960, and this training has come to 100: another process writes there"
     assert (seen.step, seen.odd) == (80, f"step=11960.pt is not of this training: {why}; {LEFT}")
+    paths = Paths(str(tmp_path / "state"), "/run")
+    place = places_of(Settings(paths, programs=(found,)), paths, ["Pong"], daemon.own.shown)["Pong"]
+    copied, _ = own.save(place, tmp_path / "copy", lambda _: None)  # type: ignore[misc]
+    assert copied.step == 80, "of a backup, or off the box"
+    assert own_checkpoints.newer_than(place, "step=40.pt", Budget()) == ["step=80.pt"], "what a rollback sets aside"
     assert daemon.begins(to_start(found, "t2")).found.step == 80
     assert Daemon(tmp_path).begins(to_start(found, "t3")).found.step == 80, "the next daemon knows it from the record"
 

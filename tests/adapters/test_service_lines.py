@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from supervisor.model.lifecycle import Phase
-from supervisor.model.state import Attempt, Program, State, Stop
+from supervisor.model.state import Attempt, Checkpoint, Program, State, Stop
 from supervisor.shell.service import Service, status_line
 
 
@@ -44,8 +44,8 @@ def test_what_was_adopted_and_what_resumes_is_told_as_such():
     younger = Attempt(2, "d", intended_at_s=7.0, digest="")
     programs = {
         "a": running("a"),
-        "b": Program("b", Phase.STARTING, 0.0, 0.0, "", attempt=younger, ckpt_step=100),
-        "c": Program("c", Phase.STARTING, 0.0, 0.0, "", attempt=younger, ckpt_step=100),
+        "b": Program("b", Phase.STARTING, 0.0, 0.0, "", attempt=younger, ckpt=Checkpoint(100)),
+        "c": Program("c", Phase.STARTING, 0.0, 0.0, "", attempt=younger, ckpt=Checkpoint(100)),
         "d": Program("d", Phase.STARTING, 0.0, 0.0, "", attempt=younger),
     }
     line = status_line(State(programs=programs, level="light", daemon_since_s=7.0))

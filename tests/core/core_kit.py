@@ -69,8 +69,8 @@ def check_program(program):
         assert (program.attempt.stall is None) == (program.attempt.stalled_at_s is None)
     assert program.wanted or phase in {Phase.STOPPING, Phase.STOPPED}, f"{name} is not wanted, yet {phase}"
     assert phase is not Phase.STOPPED or not program.wanted, f"{name} is wanted, yet it stays down"
-    assert program.openings == 0 or program.streak > 0
-    assert len(program.death_resumes) <= len(program.deaths_s) <= program.streak
+    assert program.deaths.openings == 0 or program.deaths.streak > 0
+    assert len(program.deaths.resumes) <= len(program.deaths.at_s) <= program.deaths.streak
 
 
 @dataclass

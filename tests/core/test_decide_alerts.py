@@ -73,7 +73,7 @@ def test_a_resume_that_finds_nothing_where_there_was_a_checkpoint_is_told():
     (raised,) = of(decision, facts.AlertRaised)
     assert (raised.alert, raised.severity) == ("checkpoint", "critical")
     assert raised.why.startswith("Pong: no checkpoint was found, although there was one at step 900; resumed at step 0")
-    assert not core.state.programs["Pong"].ckpt_step, "told once: from here on there is none"
+    assert not core.state.programs["Pong"].ckpt.step, "told once: from here on there is none"
 
 
 def test_without_a_target_it_goes_to_systemds_journal_alone():

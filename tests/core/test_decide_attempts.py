@@ -58,7 +58,7 @@ def test_a_fork_that_fails_is_tried_again_ever_more_slowly_and_nothing_is_held_a
         core.to_wake()
         assert core.phase("Pong") is Phase.STARTING
     assert delays == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
-    assert (core.program("Pong").streak, core.program("Pong").restarts) == (0, 0)
+    assert (core.program("Pong").deaths.streak, core.program("Pong").restarts) == (0, 0)
     core.running("Pong").ended("Pong", signal=9)
     core.broke("Pong")
     assert core.told(facts.BackedOff)[-1].delay_s == 1, "a start that worked ended that row"
@@ -210,13 +210,13 @@ def test_the_breaker_opens_hands_the_slot_on_and_only_health_closes_it():
             core.to_wake()
     die(core)
     program = core.program("Pong")
-    assert (program.phase, program.slow, program.openings) == (Phase.BACKOFF, True, 1)
+    assert (program.phase, program.slow, program.deaths.openings) == (Phase.BACKOFF, True, 1)
     assert program.retry_at_s == core.now_s + 1800.0
     assert core.phase("Qbert") is Phase.STARTING, "a slot is not kept for half an hour"
     core.running("Qbert")
     core.to_wake()
     assert core.phase("Pong") is Phase.QUEUED, "due, but the slot is taken now"
-    assert core.program("Pong").openings == 1, "waiting in the queue is not health"
+    assert core.program("Pong").deaths.openings == 1, "waiting in the queue is not health"
     core.ended("Qbert", code=0)
     die(core)
     assert core.told(facts.BackedOff)[-1].delay_s == 3600.0
@@ -225,7 +225,7 @@ def test_the_breaker_opens_hands_the_slot_on_and_only_health_closes_it():
     told = core.watch(700, Pong={})
     assert [type(fact).__name__ for fact in told if isinstance(fact, facts.Recovered)] == ["Recovered"]
     program = core.program("Pong")
-    assert (program.streak, program.openings, program.deaths_s, program.slow) == (0, 0, (), False)
+    assert (program.deaths.streak, program.deaths.openings, program.deaths.at_s, program.slow) == (0, 0, (), False)
     core.ended("Pong", signal=9)
     assert core.phase("Pong") is Phase.STARTING, "at once, as if it had never died"
 
@@ -238,8 +238,8 @@ def test_forgiveness_is_for_progress_not_for_being_alive():
     stuck_at_s = core.now_s + 500
     evaluating = {"phase": "evaluating", "progress_at_s": lambda now_s: min(now_s, stuck_at_s)}
     core.watch(700, Pong={}, Qbert=evaluating)
-    assert core.program("Pong").streak == 0
-    assert core.program("Qbert").streak == 1
+    assert core.program("Pong").deaths.streak == 0
+    assert core.program("Qbert").deaths.streak == 1
     assert len(core.told(facts.Recovered)) == 1
 
 
@@ -360,6 +360,50 @@ def test_reports_count_once_over_looks_ends_and_daemons():
     assert core.program("Pong").bad_checkpoints == ("ckpt-5.ab.bad",)
 
 
+def test_a_client_that_resumes_again_within_its_attempt_has_lost_the_steps_between():
+    core = Core(settings("Pong")).running("Pong")
+    first, again = (core.report("Pong", "resumed", at_ns=at_ns, step=4000) for at_ns in (1, 2))
+    core.look(first, Pong={"steps": 4000})
+    core.later(10.0).look(Pong={"steps": 5003, "steps_per_s": 100.0})
+    core.later(1.0).look(again, Pong={})  # the new process has not shown a step yet
+    lost = core.told(facts.Resumed)[-1]
+    assert lost.why == (
+        "restarted within the attempt: from step 5,003 to 4,000, at least 1,003 steps lost (10s, 100.0 % of the attempt)"
+    )
+    assert (core.program("Pong").steps, core.program("Pong").counts.lost_steps) == (4000, 1003)
+    core.later(5.0).look(Pong={"steps": 4200})
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    core.look(first, again, Pong={"steps": 4201})
+    core.ended("Pong", signal=9, steps=4201, reports=(first[2], again[2]))
+    assert len(core.told(facts.Resumed)) == 2, "each report counts once"
+
+
+def test_each_attempt_of_a_program_that_only_notifies_has_saved_although_facts_are_seldom():
+    core = Core(settings("Pong"))
+    for first in (100, 200):
+        core.running("Pong").look(Pong={"steps": first})
+        core.later(5.0).look(Pong={"steps": first + 50, "ckpt_step": first + 50, "ckpt_count": 1})
+        core.ended("Pong", code=1)
+        assert core.told(facts.Exited)[-1].saved
+
+
+def test_a_second_report_without_a_step_between_is_no_loss():
+    core = Core(settings("Pong")).running("Pong")
+    for at_ns in (1, 2):  # a script that restores twice
+        core.look(core.report("Pong", "resumed", at_ns=at_ns, step=4000), Pong={"steps": 4000})
+    assert len(core.told(facts.Resumed)) == 1
+
+
+def test_ranks_that_restarted_while_no_daemon_looked_have_lost_what_is_known():
+    core = Core(settings("Pong")).running("Pong")
+    first, again = core.report("Pong", "resumed", at_ns=1, step=4000), core.report("Pong", "from_scratch", at_ns=2)
+    core.look(first, Pong={"steps": 4000})
+    core.later(700.0).look(Pong={"steps": 5000, "ckpt_step": 5000, "ckpt_count": 1})
+    core.begin(core.survivor("Pong", Survival.ALIVE))
+    core.look(first, again, Pong={})
+    assert [(fact.step, fact.lost_steps, fact.at_least) for fact in core.told(facts.Resumed)[1:]] == [(0, 5000, True)]
+
+
 def test_a_worker_that_reports_in_a_loop_does_not_fill_the_journal():
     core = Core(settings("Pong")).running("Pong")
     for at_ns in range(500):
@@ -373,11 +417,11 @@ def test_checkpoint_facts_are_limited_and_never_go_back():
     steps = [fact.step for fact in core.told(facts.Checkpointed)]
     assert len(steps) == 5
     assert steps == sorted(set(steps))
-    newest = core.program("Pong").ckpt_step
+    newest = core.program("Pong").ckpt.step
     core.later(100.0).look(Pong={"ckpt_step": 7, "ckpt_count": 1})
     core.later(100.0).look(Pong={"ckpt_step": 10**9, "ckpt_count": 0})
     core.ended("Pong", signal=9, ckpt_step=7)
-    assert core.program("Pong").ckpt_step == newest
+    assert core.program("Pong").ckpt.step == newest
 
 
 def test_the_age_of_a_checkpoint_goes_with_its_step():
@@ -387,15 +431,15 @@ def test_the_age_of_a_checkpoint_goes_with_its_step():
     core.later(500.0)
     core.ended("Pong", signal=9, ckpt_step=190, ckpt_at_s=core.now_s - 20.0, steps=200)
     program = core.program("Pong")
-    assert (program.ckpt_step, program.ckpt_at_s, program.steps) == (190, core.now_s - 20.0, 200)
+    assert (program.ckpt.step, program.ckpt.at_s, program.steps) == (190, core.now_s - 20.0, 200)
     core.running("Pong").ended("Pong", signal=9, ckpt_step=190, ckpt_at_s=core.now_s - 30.0)
-    assert core.program("Pong").ckpt_at_s == core.now_s - 30.0, "the same one, and now its time is known better"
+    assert core.program("Pong").ckpt.at_s == core.now_s - 30.0, "the same one, and now its time is known better"
     core.to_wake()
     core.running("Pong").ended("Pong", signal=9, ckpt_step=260)
-    assert (core.program("Pong").ckpt_step, core.program("Pong").ckpt_at_s) == (260, None), "unknown: not the older one's"
+    assert (core.program("Pong").ckpt.step, core.program("Pong").ckpt.at_s) == (260, None), "unknown: not the older one's"
     core.to_wake()
     core.running("Pong").ended("Pong", signal=9, ckpt_step=260)
-    assert core.program("Pong").ckpt_at_s is None
+    assert core.program("Pong").ckpt.at_s is None
 
 
 def test_an_exit_that_is_dated_in_the_future_ended_now():
@@ -417,8 +461,8 @@ def test_a_damaged_newest_checkpoint_does_not_hide_the_newer_ones_after_it():
     core.ended("Pong", signal=9)
     core.running("Pong")
     resume(core, 60_000)
-    assert core.program("Pong").ckpt_step == 60_000, "the worker takes the newest that is whole"
-    assert core.program("Pong").ckpt_at_s is None
+    assert core.program("Pong").ckpt.step == 60_000, "the worker takes the newest that is whole"
+    assert core.program("Pong").ckpt.at_s is None
     core.later(1.0).look(Pong={"ckpt_step": 61_000, "ckpt_count": 1})
     assert core.told(facts.Checkpointed)[-1].step == 61_000
 
@@ -439,7 +483,7 @@ def test_a_checkpoint_that_kills_three_times_is_set_aside_and_the_one_before_is_
     decision = poisoned(core)
     assert [fact.step for fact in of(decision, facts.CheckpointQuarantined)] == [80_000]
     assert [command.step for command in of(decision, commands.QuarantineCheckpoint)] == [80_000]
-    assert core.program("Pong").ckpt_step is None
+    assert core.program("Pong").ckpt.step is None
     decision = poisoned(core, 60_000)
     assert not of(decision, facts.CheckpointQuarantined), "one is enough until there is a newer one: not all may burn"
     core.to_wake()
@@ -447,7 +491,7 @@ def test_a_checkpoint_that_kills_three_times_is_set_aside_and_the_one_before_is_
     resume(core, 60_000)
     core.later(1.0).look(Pong={"ckpt_step": 61_000, "ckpt_count": 1})
     assert core.told(facts.Checkpointed)[-1].step == 61_000, "told at once: the doubt is over"
-    assert not core.program("Pong").quarantined_since_ckpt
+    assert not core.program("Pong").ckpt.quarantined
 
 
 def test_a_checkpoint_that_was_never_set_aside_is_so_when_somebody_resumes_from_it():
@@ -460,9 +504,9 @@ def test_a_checkpoint_that_was_never_set_aside_is_so_when_somebody_resumes_from_
     decision = resume(core, 80_000)
     assert [command.step for command in of(decision, commands.QuarantineCheckpoint)] == [80_000]
     assert "should have been set aside before; it is set aside now" in core.told(facts.Resumed)[-1].why
-    assert core.program("Pong").ckpt_step is None
+    assert core.program("Pong").ckpt.step is None
     core.ended("Pong", code=1)
     core.to_wake()
     core.running("Pong")
     assert not of(resume(core, 60_000), commands.QuarantineCheckpoint)
-    assert core.program("Pong").ckpt_step == 60_000
+    assert core.program("Pong").ckpt.step == 60_000

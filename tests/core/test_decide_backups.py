@@ -131,7 +131,7 @@ def test_a_rollback_verifies_first_then_stops_then_restores_then_goes_on():
     done = core.later(1).give(BackupRestored(core.now_s, kept_as, "", {"Pong": 500}, kept=True))
     (fact,) = of(done, facts.RolledBackTo)
     assert fact.why == f"rolled back to b: Pong at step 500; the state before it is backup {kept_as}"
-    assert core.program("Pong").ckpt_step == 500
+    assert core.program("Pong").ckpt.step == 500
     assert [command.spec.name for command in of(done, commands.Spawn)] == ["Pong"]
     assert core.state.backups.rollback is None
 
@@ -186,7 +186,7 @@ def test_a_rollback_that_fails_says_who_got_there_and_all_train_on(error, restor
     failed = core.give(BackupRestored(core.now_s, kept_as, error, restored))
     assert says in of(failed, facts.RollbackFailed)[0].why
     assert len(of(failed, commands.Spawn)) == 2
-    assert [core.program(name).ckpt_step for name in ("Pong", "Qbert")] == [restored.get("Pong", 900), 900]
+    assert [core.program(name).ckpt.step for name in ("Pong", "Qbert")] == [restored.get("Pong", 900), 900]
 
 
 def test_a_program_that_was_done_trains_again_and_one_that_was_stopped_stays_down():

@@ -56,7 +56,7 @@ def test_intended_but_never_started(survival):
     assert core.told(facts.SpawnFailed)[0].why == "the previous daemon ended before it could start the process"
     assert core.phase("Pong") is Phase.STARTING
     assert core.token("Pong") != token
-    assert core.program("Pong").streak == 0
+    assert core.program("Pong").deaths.streak == 0
 
 
 def test_never_started_and_not_wanted_any_more():
@@ -112,7 +112,7 @@ def test_a_reboot_is_nobodys_fault_and_everything_that_ran_resumes():
     assert sorted(core.state.live) == ["Enduro", "Pong"]
     for name in ("Enduro", "Pong"):
         program = core.program(name)
-        assert (program.restarts, program.failures, program.streak) == (0, 0, 0)
+        assert (program.restarts, program.failures, program.deaths.streak) == (0, 0, 0)
     assert core.program("Pong").steps == 9000
     assert core.program("Pong").exposure_s == pytest.approx(900.0), "it ran until the last sign of life"
     assert core.state.boots == 2
@@ -277,4 +277,4 @@ def test_a_checkpoint_of_unknown_step_that_was_set_aside():
     core.look(Pong={"ckpt_step": 5, "ckpt_count": 1})
     fact = facts.CheckpointQuarantined("x", "Pong", "ckpt-?", None)
     program = fold(core.state, Stamped(1, core.now_s, 1.0, core.boot_id, fact)).programs["Pong"]
-    assert (program.ckpt_step, program.quarantined_since_ckpt) == (5, True)
+    assert (program.ckpt.step, program.ckpt.quarantined) == (5, True)

@@ -65,7 +65,7 @@ def test_a_script_that_stops_early_is_done_at_its_third_end_without_getting_fart
         core.to_wake() if core.phase("t") is Phase.BACKOFF else None
         core.spawned("t")
         core.look(core.report("t", "resumed", step=60), t=None)
-    assert core.program("t").death_resumes == (None, None), "the checkpoint is not to blame"
+    assert core.program("t").deaths.resumes == (None, None), "the checkpoint is not to blame"
     core.ended("t", code=0, shown=Figures(steps=60))
     assert core.phase("t") is Phase.DONE
     core.ask("start", "t")
@@ -90,7 +90,7 @@ def test_a_checkpoint_that_was_saved_after_the_last_look_shows_that_it_has_finis
     core = running(figures=Sources(target_steps=100))
     core.look(t={"own": OwnCheckpoint("/w/50.pt", 50, core.now_s)})
     core.ended("t", code=0, own=OwnCheckpoint("/w/100.pt", 100, core.now_s + 2.0))
-    assert (core.phase("t"), core.program("t").ckpt_path) == (Phase.DONE, "/w/100.pt")
+    assert (core.phase("t"), core.program("t").ckpt.path) == (Phase.DONE, "/w/100.pt")
 
 
 def test_the_steps_of_an_epoch_are_not_compared_with_a_target_of_all():
@@ -198,7 +198,7 @@ def test_a_job_that_runs_always_is_never_in_slow_retry_for_its_clean_ends():
         if core.phase("t") is Phase.BACKOFF:
             core.to_wake()
         core.spawned("t")
-    assert (core.program("t").failures, core.program("t").streak) == (0, 0)
+    assert (core.program("t").failures, core.program("t").deaths.streak) == (0, 0)
     assert core.told(facts.Exited)[0].why == "ended, but `restart` is always: finished, exit code 0"
     assert not incidents(core.journal)
 

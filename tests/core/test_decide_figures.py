@@ -58,7 +58,7 @@ def test_the_first_step_of_the_first_attempt():
     assert (type(found), found.step, found.lost_steps, found.at_least) == (facts.FirstStepShown, 4, None, True)
     assert found.why == "shows step 4 first"
     assert core.attempt("Pong").resumed_step == 4
-    assert core.program("Pong").ckpt_step is None, "it says nothing of checkpoints"
+    assert core.program("Pong").ckpt.step is None, "it says nothing of checkpoints"
     shows(core, 5, 4)
     assert len(core.told(facts.Resumption)) == 1
 
@@ -98,7 +98,7 @@ def test_a_step_that_it_says_to_have_resumed_from_is_as_good_as_a_report():
     core = at_step()
     shows(core, 48_100, 48_100, resumed_step=48_000)
     assert (type(resumed(core)), resumed(core).step, resumed(core).lost_steps) == (facts.Resumed, 48_000, 2000)
-    assert core.program("Pong").ckpt_step == 48_000
+    assert core.program("Pong").ckpt.step == 48_000
 
 
 @pytest.mark.parametrize("seen", [{"unread": "log_regex has matched none"}, {"steps": 48_100}])

@@ -46,7 +46,7 @@ def test_evidence_comes_before_healing():
     assert of(core.to_wake(), commands.KillTree)
     core.ended("Pong", signal=9)
     assert core.told(facts.Exited)[0].cause == "stalled"
-    assert core.program("Pong").streak == 1
+    assert core.program("Pong").deaths.streak == 1
     assert core.phase("Pong") is Phase.STARTING
     assert core.told(facts.Exited)[0].why == "ended after a stall (hang), killed by SIGKILL"
 

@@ -43,7 +43,7 @@ def test_a_row_of_failures_is_examined_told_and_healed_as_a_hang_is():
     look(core, 4, ok_at_s=20.0)
     assert core.phase("Board") is Phase.STOPPING
     core.later(0.1).ended("Board", signal=15)
-    assert core.program("Board").exit_cause == "stalled"
+    assert core.program("Board").exit.cause == "stalled"
     assert core.phase("Board") in {Phase.BACKOFF, Phase.STARTING}
 
 

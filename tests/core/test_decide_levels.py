@@ -15,6 +15,7 @@ from supervisor.model.fold import fold, fold_all
 from supervisor.model.inputs import Asked, BackupMade, Sampled, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Level, Progress, Rung
+from supervisor.model.state import LastExit
 from supervisor.policy.level.load import CLIMB, FIXED, LoadSettings
 from supervisor.reports import climb_view
 
@@ -226,7 +227,7 @@ def test_what_was_given_up_for_memory_has_another_chance():
     assert core.phase("Pong") is Phase.FATAL, "its configuration is as wrong as before"
     core.pin("light")
     core.state = replace(
-        core.state, programs={**core.state.programs, "Pong": replace(core.program("Pong"), exit_cause="oom_killed")}
+        core.state, programs={**core.state.programs, "Pong": replace(core.program("Pong"), exit=LastExit("oom_killed"))}
     )
     core.pin("heavy")
     assert core.phase("Pong") in {Phase.QUEUED, Phase.STARTING}
@@ -235,7 +236,7 @@ def test_what_was_given_up_for_memory_has_another_chance():
 def test_deaths_are_not_forgiven_by_a_move():
     core = climbed("wide")
     core.ended("Pong", signal=9)
-    assert core.program("Pong").streak == 1
+    assert core.program("Pong").deaths.streak == 1
     core.until_level("heavy", 1500.0)
     assert core.program("Pong").failures == 1
     assert core.told(facts.ProgramConfigured, "Pong")[-1].moved

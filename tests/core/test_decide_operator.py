@@ -183,9 +183,9 @@ def test_start_while_it_still_leaves_brings_it_back():
 
 def test_start_is_a_fresh_start():
     core = Core(settings("Pong")).into(Phase.BACKOFF)
-    assert core.program("Pong").streak == 2
+    assert core.program("Pong").deaths.streak == 2
     core.ask("start", "Pong")
-    assert (core.program("Pong").streak, core.program("Pong").deaths_s) == (0, ())
+    assert (core.program("Pong").deaths.streak, core.program("Pong").deaths.at_s) == (0, ())
     core.spawned("Pong")
     core.ended("Pong", code=1)
     assert core.phase("Pong") is Phase.STARTING
@@ -339,7 +339,7 @@ def test_a_program_that_left_and_came_back_goes_on_counting_its_attempts():
     again = core.attempt("A")
     assert (first.number, again.number) == (1, 2)
     assert again.token != first.token
-    assert core.program("A").exit_wall_s is None, "but for that it is new"
+    assert core.program("A").exit.wall_s is None, "but for that it is new"
     stranger = Stamped(1, core.now_s, 0.0, "boot", facts.ProgramRemoved("of a journal that lost rows", "nobody"))
     assert fold(core.state, stranger).programs == core.state.programs
 
@@ -487,7 +487,7 @@ def test_a_changed_program_in_every_phase(phase):
     core.load(replace(core.settings, programs=(spec("Pong", digest="Pong-2"),)))
     program = core.program("Pong")
     assert program.digest == "Pong-2"
-    assert (program.streak, program.openings) == (0, 0), "changed, it is another program"
+    assert (program.deaths.streak, program.deaths.openings) == (0, 0), "changed, it is another program"
     if phase in HAS_PROCESS:
         assert program.phase is Phase.STOPPING
     elif phase in {Phase.STOPPED, Phase.QUEUED, Phase.GATED}:

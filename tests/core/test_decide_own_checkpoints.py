@@ -33,7 +33,7 @@ def starts(core, found, left=()):
 
 def trains(core, seconds=60.0, **more):
     """It says how far it is at each look. One that died before must live a bit longer than then to count as training."""
-    seconds += (core.program("Pong").died_after_s or 0.0) + 20.0
+    seconds += (core.program("Pong").deaths.lived_s or 0.0) + 20.0
     core.watch(seconds, Pong={"phase": "training", "live_at_s": None, **more})
 
 
@@ -51,7 +51,7 @@ def test_a_start_says_with_which_checkpoint_it_begins():
     assert told.why == "starts with checkpoint /w/900.pt (step 900, 2.0 MB); 1000.pt is torn: its end is missing"
     assert (told.path, told.step, told.saved_at_s, told.torn, told.sure) == ("/w/900.pt", 900, -10.0, "/w/1000.pt", True)
     program = core.program("Pong")
-    assert (program.ckpt_path, program.ckpt_step, program.ckpt_bytes) == ("/w/900.pt", 900, 2_000_000)
+    assert (program.ckpt.path, program.ckpt.step, program.ckpt.size_bytes) == ("/w/900.pt", 900, 2_000_000)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_count_that_begins_anew_shows_in_the_names_of_the_checkpoints_alone():
     told = core.told(facts.Resumed)[-1]
     assert (told.step, told.steps_before, told.why.endswith(ANEW_WHY)) == (6000, 6000, True)
     dies(core)
-    assert core.program("Pong").ckpt_step == 9000
+    assert core.program("Pong").ckpt.step == 9000
     starts(core, of_attempt(core, 2, 3000, age_s=30.0))
     assert core.told(facts.StartsFrom)[-1].step == 9000
     trains(core)
@@ -461,6 +461,21 @@ def test_checkpoints_of_an_older_experiment_that_displace_the_own_ones_are_set_a
     )
 
 
+def test_an_attempt_has_saved_although_its_last_look_came_within_a_write():
+    """It writes over one file all the time, finishes, and dies at its exit. The next one makes no step and dies of the same."""
+    core = script()
+    starts(core, own(None, core=core, age_s=5.0))
+    for _ in range(2):
+        trains(core, 60.0, own=own(None, core=core, age_s=-60.0), steps=int)
+    core.later(1.0).look(Pong={"own": OwnCheckpoint(note="None.pt is torn", torn="/w/None.pt"), "live_at_s": None})
+    end = {"code": 1, "last_lines": ("finished", "ConnectionError: 503")}
+    dies(core, **end)
+    assert core.told(facts.Exited)[-1].saved
+    starts(core, own(None, core=core, age_s=0.0))
+    core.ended("Pong", **end)
+    assert core.phase("Pong") is Phase.DONE
+
+
 def test_an_attempt_that_has_saved_restarts_at_once_and_closes_the_breaker():
     core = script(figures=Sources(log_regex=(r"step (?P<step>\d+)",)))
     for step in range(10, 130, 10):
@@ -472,8 +487,8 @@ def test_an_attempt_that_has_saved_restarts_at_once_and_closes_the_breaker():
         core.ended("Pong", signal=9)
         core.to_wake() if core.phase("Pong") is Phase.BACKOFF else None
         assert core.told(facts.BackedOff)[-1].why.endswith("restarts at once")
-    assert (len(core.program("Pong").deaths_s), core.program("Pong").openings) == (1, 0)
-    assert core.program("Pong").streak == 12, "an alert comes at every eighth death"
+    assert (len(core.program("Pong").deaths.at_s), core.program("Pong").deaths.openings) == (1, 0)
+    assert core.program("Pong").deaths.streak == 12, "an alert comes at every eighth death"
 
 
 def test_a_first_attempt_that_ends_at_once_with_a_checkpoint_from_before_is_a_doubtful_finish():
@@ -570,6 +585,39 @@ def test_a_program_that_stopped_saving_is_unsaved_until_the_next_one():
     trains(core, 3.0, own=own(950, core=core, age_s=0.0, interval_s=300.0))
     assert core.attempt("Pong").save_error == ""
     assert view(core)["trouble"] is None
+
+
+def test_a_program_that_writes_over_one_file_is_compared_with_its_earlier_attempts():
+    core = script()
+    starts(core, OwnCheckpoint())
+    for _ in range(3):
+        trains(core, 280.0, own=own(None, core=core, age_s=-300.0), steps=None)
+    dies(core)
+    starts(core, own(None, core=core, age_s=0.0))
+    said = {"own": own(None, core=core, age_s=0.0), "steps": int, "first_steps": (1, 2, 3)}
+    core.watch(890.0, Pong=said)
+    assert not core.told(facts.CheckpointFailed)
+    core.watch(30.0, Pong=said)
+    assert [fact.error for fact in core.told(facts.CheckpointFailed)] == ["no checkpoint for 15m 1s (usually every 5m)"]
+
+
+def test_a_late_save_ends_the_alert_and_shows_the_habit():
+    core = script()
+    starts(core, OwnCheckpoint())
+    for _ in range(3):
+        trains(core, 280.0, own=own(None, core=core, age_s=-300.0))
+    trains(core, 2100.0, own=own(None, core=core, age_s=0.0))
+    assert len(core.told(facts.CheckpointFailed)) == 1
+    trains(core, 2100.0, own=own(None, core=core, age_s=0.0))
+    assert core.attempt("Pong").save_error == ""
+    assert len(core.told(facts.CheckpointFailed)) == 1
+
+
+def test_without_steps_nothing_has_to_be_saved():
+    core = script()
+    starts(core, OwnCheckpoint())
+    trains(core, 1000.0, own=own(None, core=core, age_s=0.0, interval_s=300.0), steps=7)
+    assert not core.told(facts.CheckpointFailed), "it evaluates"
 
 
 def test_a_pattern_that_matches_nothing_is_told():

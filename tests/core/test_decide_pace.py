@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from core_kit import Core, facts, settings, spec
+from core_kit import Core, facts, gpu, gpus, settings, spec
 
 from supervisor.features.alerts.settings import AlertSettings
+from supervisor.model.inputs import Sampled
 from supervisor.model.settings import Level, Progress
+from supervisor.policy.box.gate import MB
 from supervisor.policy.worker.figures import Sources
+from supervisor.policy.worker.health import OFF_GPU
 from supervisor.reports.view import program_view
 
 ALERTS = AlertSettings(command=("page",))
@@ -54,7 +57,7 @@ def test_an_attempt_that_never_is_as_fast_as_earlier_ones_is_reported_with_its_l
     view = program_view(core.program("Pong"), core.sample("Pong"), core.settings, core.state, now_s=core.now_s)
     assert (view["why"], view["trouble"]) == (says, "slow")
     core.watch(400, Pong={"steps_per_s": 0.5})
-    assert core.program("Pong").pace("light") == 20.0, "slowness does not become usual"
+    assert core.program("Pong").usual("light").rate == 20.0, "slowness does not become usual"
     core.watch(1, Pong={"steps_per_s": 19.0})
     assert core.attempt("Pong").slow is None
 
@@ -87,6 +90,39 @@ def test_caches_may_fill_and_graphs_compile_first():
     assert not core.told(facts.Slowed)
 
 
+def on_gpu(core, *, holds, seconds=200, **more):
+    """It trains, and holds memory on the GPU or not."""
+    for _ in range(seconds // 10):
+        pid = core.attempt("Pong").pid if holds else 99
+        cards = gpus(gpu(**{"processes": ((pid, 512 * MB),)} | more))
+        core.later(10.0).give(Sampled(core.now_s, {"Pong": core.sample("Pong")}, (), None, cards))
+    return core
+
+
+def test_an_attempt_that_uses_no_gpu_although_earlier_ones_did_is_reported_until_it_does():
+    core = restarted(on_gpu(trained(), holds=True))
+    on_gpu(core, holds=False, seconds=170)
+    assert not core.told(facts.Sickened)
+    on_gpu(core, holds=False)
+    says = "holds no GPU memory; earlier attempts held 512 MiB, and the GPU answers: it trains on"
+    assert [(fact.illness, fact.why) for fact in core.told(facts.Sickened)] == [(OFF_GPU, says)]
+    assert ailing(core) == [f"Pong: {says}"]
+    on_gpu(core, holds=True, seconds=10)
+    assert core.attempt("Pong").illnesses == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "level"),
+    [({"processes": None}, "light"), ({"lost": "it has fallen off the bus"}, "light"), ({}, "heavy")],
+)
+def test_what_is_not_known_of_the_gpu_is_no_alert(more, level):
+    """The driver lists no users, the GPU does not answer, or the program has other settings now."""
+    core = on_gpu(trained(), holds=True)
+    core.load(config(level))
+    restarted(core)
+    assert not on_gpu(core, holds=False, seconds=400, **more).told(facts.Sickened)
+
+
 @pytest.mark.parametrize(
     ("change", "known"),
     [("attempt", 20.0), ("level", None), ("back", 20.0), ("config", None), ("operator", None)],
@@ -104,7 +140,7 @@ def test_a_usual_rate_belongs_to_a_configuration_and_a_level_until_an_operator_r
         core.ask("restart", "Pong")
     if change == "attempt":
         restarted(core)
-    assert core.program("Pong").pace(core.settings.level.name) == known
+    assert core.program("Pong").usual(core.settings.level.name).rate == known
 
 
 def test_a_rate_that_moves_little_is_not_recorded_again():

@@ -144,7 +144,7 @@ def test_a_checkpoint_of_a_script_beyond_the_divergence_forgives_while_its_loss_
     ):
         own = OwnCheckpoint(f"{step}.pt", step, core.now_s, 5)
         core.later(700.0).watch(2, Pong={"own": own, "losses": losses, "source": "figures"})
-        assert (core.program("Pong").ckpt_step, core.fruitless("rollback")) == (step, count)
+        assert (core.program("Pong").ckpt.step, core.fruitless("rollback")) == (step, count)
 
 
 @pytest.mark.fault("nan-not-yet")
@@ -311,7 +311,7 @@ def test_a_crawl_that_lasts_is_started_again_once_in_a_while_and_holds_nothing_a
     assert (asked.reason, asked.why) == ("slow", "slow for 30m while no other program is: saves and restarts")
     decision = core.ended("Pong", code=75)
     assert of(decision, commands.Spawn)
-    assert (core.program("Pong").streak, core.program("Pong").restarts) == (0, 0)
+    assert (core.program("Pong").deaths.streak, core.program("Pong").restarts) == (0, 0)
     core.spawned("Pong")
     core.watch(100, Pong={"steps_per_s": 1000.0})
     core.watch(3000, Pong={"steps_per_s": 400.0})

@@ -58,10 +58,10 @@ def test_work_without_a_word_ends_the_count_of_deaths_too():
     core = script().running("Pong")
     ends(core)
     core.running("Pong")
-    assert core.program("Pong").streak == 1
+    assert core.program("Pong").deaths.streak == 1
     core.watch(700, Pong={"progress_at_s": None, "live_at_s": None, "witness_at_s": works, "witness": "cpu"})
     assert core.told(facts.Recovered)
-    assert core.program("Pong").streak == 0
+    assert core.program("Pong").deaths.streak == 0
 
 
 def test_one_that_was_to_be_ended_for_silence_and_works_again_is_left_alone():

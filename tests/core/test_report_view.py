@@ -21,8 +21,9 @@ from supervisor.model.settings import Progress
 from supervisor.model.state import Slowness, Veto
 from supervisor.policy.box.readings import Gpus, Spread
 from supervisor.policy.upkeep.cost import CostSettings
-from supervisor.policy.worker.health import NO_LOSS
+from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import SLOW, STILL, Intervention
+from supervisor.policy.worker.restart import Deaths
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import since_s
 from supervisor.reports.cost_view import Games, frames_in
@@ -132,8 +133,11 @@ def changed(core, **fields):
         ({"stall": "hung"}, []),
         ({"slow": Slowness(5.0, "x", 700)}, ["Pong: no step beyond 700 for long, although it works: see explain"]),
         ({"slow": Slowness(5.0, "x")}, []),
-        ({"phase": Phase.BACKOFF, "streak": 8, "why": "exit code 1"}, ["Pong fails again and again: exit code 1"]),
-        ({"phase": Phase.BACKOFF, "streak": 7}, []),
+        (
+            {"phase": Phase.BACKOFF, "deaths": Deaths(streak=8), "why": "exit code 1"},
+            ["Pong fails again and again: exit code 1"],
+        ),
+        ({"phase": Phase.BACKOFF, "deaths": Deaths(streak=7)}, []),
         ({"phase": Phase.BACKOFF, "spawn_failures": 6, "why": "no x"}, ["Pong fails again and again: no x"]),
     ],
 )
@@ -170,6 +174,7 @@ def test_a_trouble_of_the_box_that_an_alert_reports_needs_somebody_while_it_last
         ({}, (Intervention(SLOW, -1.0),), ""),
         ({"slow": Slowness(50.0, "0.5 steps/s, usually 20", anew=True, warning="no CUDA")}, (), "0.5 steps/s, usually 20; its last warning: no CUDA"),
         ({"illnesses": (NO_LOSS,)}, (), "no loss was finite since its start"),
+        ({"illnesses": (OFF_GPU,)}, (), "it uses no GPU, and earlier attempts did"),
     ],
 )  # fmt: skip
 def test_a_program_that_trains_but_not_as_it_should_needs_somebody(core, ails, done, needs):

@@ -16,7 +16,8 @@ from supervisor.model.codec import MalformedFact, as_text, of_text
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold, fold_all, replay
 from supervisor.model.inputs import SnapshotDue
-from supervisor.model.state import State
+from supervisor.model.state import Checkpoint, LastExit, State
+from supervisor.policy.worker.restart import DeadEnd, Deaths
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "2"))
 
@@ -179,3 +180,17 @@ def test_the_tables_come_out_alike_when_they_are_made_again():
     assert {kind: tuple(fields) for kind, fields in fresh._FIELDS.items()} == {
         kind: tuple(fields) for kind, fields in codec._FIELDS.items()
     }
+
+
+def test_a_program_of_a_release_whose_record_was_flat_keeps_its_checkpoint_its_end_and_its_deaths():
+    flat = {
+        "name": "Pong", "phase": "BACKOFF", "since_s": 1.0, "since_wall_s": 2.0, "digest": "d",
+        "ckpt_step": 900, "ckpt_at_s": 5.0, "ckpt_stall_s": 0.1, "ckpt_path": "/w/900.pt", "ckpt_bytes": 7, "quarantined_since_ckpt": True, "quarantined_step": 950,
+        "exit_cause": "killed", "exit_code": None, "exit_signal": 9, "exit_wall_s": 3.0, "ended_at_s": 6.0, "asked_at_s": None,
+        "deaths_s": [6.0], "death_resumes": [800], "streak": 1, "openings": 0, "died_after_s": 4.0,
+        "dead_end": {"cause": "killed", "status": -9, "step": 950, "count": 1},
+    }  # fmt: skip
+    program = of_text(State, json.dumps({"programs": {"Pong": flat}})).programs["Pong"]
+    assert program.ckpt == Checkpoint(900, 5.0, 0.1, "/w/900.pt", 7, quarantined=True, quarantined_step=950)
+    assert program.exit == LastExit("killed", None, 9, 3.0, 6.0)
+    assert program.deaths == Deaths((6.0,), (800,), 1, 0, DeadEnd("killed", -9, 950), 4.0)

@@ -134,12 +134,29 @@ TRAINS = 'Thread 7 (active): "MainThread"\n    train (t.py:4)\n    <module> (t.p
         ({}, False),
         ({"stacks_by_py_spy": f"python3(7):\n{SHUTDOWN}"}, True),
         ({"stacks_by_py_spy": f"python3(7):\n{TRAINS}"}, False),
+        ({"stacks_by_py_spy": f"python3(7):\n{SHUTDOWN}\n    <module> (a_worker.py:1)"}, True),  # that of another thread
         ({"stacks": 'Current thread 0x7f (most recent call first):\n  File "/lib/threading.py", line 1590 in _shutdown'}, True),
         ({"stacks": 'Thread 0x7f (most recent call first):\n  File "t.py", line 9 in close_shutdown\n  File "t.py", line 9 in <module>'}, False),
     ],
 )  # fmt: skip
 def test_a_main_thread_in_the_interpreters_exit_has_left_the_script(evidence, at_exit):
     assert is_at_exit(evidence) is at_exit
+
+
+@pytest.mark.parametrize(
+    ("by_contract", "sudden", "steps", "finished"),
+    [
+        (False, False, None, False),  # an orderly shutdown may have asked it to leave
+        (True, False, None, True),
+        (False, True, None, True),
+        (False, False, 1000, True),
+        (False, False, 100, False),
+        (True, True, 100, False),  # it was asked to leave
+    ],
+)
+def test_what_had_finished_before_a_reboot(by_contract, sudden, steps, finished):
+    course = Course(steps, None if steps is None else 1000)
+    assert course.had_finished(by_contract=by_contract, sudden=sudden) is finished
 
 
 def test_what_the_last_lines_of_an_output_say_about_its_end():

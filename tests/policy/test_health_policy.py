@@ -84,4 +84,4 @@ def test_how_long_it_must_last(illness, for_s, games, told):
 def test_what_follows_is_the_programs_word_before_the_boxs():
     assert [health.action(SETTINGS, ill, None) for ill in health.ILLNESSES] == ["rollback", "tell", "tell"]
     assert {health.action(SETTINGS, ill, "give_up") for ill in health.ILLNESSES} == {"give_up"}
-    assert set(health.WORDS) == {*health.ILLNESSES, health.NO_LOSS}
+    assert set(health.WORDS) == {*health.ILLNESSES, health.NO_LOSS, health.OFF_GPU}

@@ -117,7 +117,14 @@ def test_what_an_end_may_have_cut(
 
 @pytest.mark.parametrize(
     ("times", "gap_s"),
-    [((), None), ((5.0,), None), ((0.0, 300.0), None), ((9301.0, 0.0, 300.0, 605.0, 9000.0), 303.0), ((7.0,) * 5, None)],
+    [
+        ((), None),
+        ((5.0,), None),
+        ((0.0, 300.0), None),
+        ((0.0, 300.0, 700.0), 350.0),
+        ((9301.0, 0.0, 300.0, 605.0, 9000.0), 303.0),
+        ((7.0,) * 5, None),
+    ],
 )
 def test_the_usual_gap(times: tuple[float, ...], gap_s: float | None) -> None:
     assert newest_whole.usual_gap_s(times) == gap_s
@@ -181,7 +188,17 @@ def test_deaths_after_a_step_do_not_count_against_a_checkpoint_nor_do_those_with
     assert first.begins("a", torn=False, cut=True, spare=False, left=("x",)) == Suspicion(
         "a", cut=True, deaths=1, condemned=("x",)
     )
-    assert first.begins("b", torn=True, cut=False, spare=True, left=()).deaths == 0
+    assert first.begins("b", torn=True, cut=False, spare=True, left=()) == Suspicion("b", torn=True, spare=True)
+
+
+def test_on_trial_it_comes_back_unless_the_program_has_written_another() -> None:
+    tried = Suspicion("b", deaths=3).condemn("a", on_trial=False).condemn("b", on_trial=True)
+    assert (tried.condemned, tried.tried, tried.deaths) == (("a", "b"), ("b",), 0)
+    assert tried.condemn("", on_trial=True) == tried, "a worker's own has no path"
+    back = Suspicion("c", deaths=2, condemned=("a", "b"), tried=("b",), put_back=("x",)).with_tried_back()
+    assert (back.condemned, back.tried, back.put_back, back.deaths) == (("a",), (), ("x", "b"), 0)
+    wrote = Suspicion("c", torn=True, deaths=2, condemned=("a",), tried=("b",), put_back=("x",)).wrote()
+    assert wrote == Suspicion(condemned=("a",), put_back=("x",)), "the trial is over; what is still to be done stays"
 
 
 def test_without_an_exception_an_output_says_nothing_about_a_checkpoint() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from supervisor.policy.worker.restart import (
     MOST_DEATHS,
+    Deaths,
     RestartSettings,
     after_clean_end,
     after_death,
@@ -23,7 +24,7 @@ def crash_loop(settings, lifetime_s, starts):
     for number in range(1, starts + 1):
         now_s += lifetime_s
         deaths = (*deaths, now_s)[-MOST_DEATHS:]
-        verdict = after_death(settings, now_s=now_s, deaths_s=deaths, streak=number, openings=openings)
+        verdict = after_death(settings, Deaths(deaths, (), number, openings), now_s=now_s)
         openings += verdict.slow
         verdicts.append(verdict)
         now_s += verdict.delay_s
@@ -69,19 +70,19 @@ def test_the_window_slides():
     ],
 )
 def test_the_reason_is_a_sentence(streak, says):
-    assert after_death(DEFAULT, now_s=0.0, deaths_s=(0.0,), streak=streak, openings=0).why == says
+    assert after_death(DEFAULT, Deaths((0.0,), (), streak, 0), now_s=0.0).why == says
 
 
 def test_the_reason_of_a_slow_retry_tells_how_many_and_when():
-    first = after_death(DEFAULT, now_s=63.0, deaths_s=(63.0,) * 8, streak=8, openings=0)
+    first = after_death(DEFAULT, Deaths((63.0,) * 8, (), 8, 0), now_s=63.0)
     assert first.why == "8 deaths in the last 1h: one trial start in 30m"
-    third = after_death(DEFAULT, now_s=9e4, deaths_s=(9e4,), streak=10, openings=2)
+    third = after_death(DEFAULT, Deaths((9e4,), (), 10, 2), now_s=9e4)
     assert third.why == "the trial start died too (slow retry 3): one trial start in 2h"
 
 
 def test_only_health_closes_the_breaker():
     """The deaths have left the window, but the trial was never healthy: still one trial at a time."""
-    verdict = after_death(DEFAULT, now_s=1e6, deaths_s=(1e6,), streak=9, openings=1)
+    verdict = after_death(DEFAULT, Deaths((1e6,), (), 9, 1), now_s=1e6)
     assert verdict.slow
     assert verdict.delay_s == 2 * DEFAULT.slow_retry_s
 
@@ -120,6 +121,6 @@ def test_starts_that_come_to_nothing_are_tried_for_as_long_as_it_takes():
 
 @pytest.mark.parametrize(("lived_s", "delay_s", "when"), [(600.0, 0.0, "at once"), (1.0, 4.0, "in 4s")])
 def test_an_attempt_that_has_saved_waits_for_nothing(lived_s, delay_s, when):
-    verdict = after_death(DEFAULT, now_s=9e4, deaths_s=(9e4,) * 8, streak=8, openings=2, saved=True, lived_s=lived_s)
+    verdict = after_death(DEFAULT, Deaths((9e4,) * 8, (), 8, 2), now_s=9e4, saved=True, lived_s=lived_s)
     assert (verdict.delay_s, verdict.slow) == (delay_s, False)
     assert verdict.why == f"it has saved since its start: restarts {when}"

@@ -23,3 +23,20 @@ from supervisor.policy.worker import unsaved
 )
 def test_the_rule(age_s: float, interval_s: float, steps: int | None, saved: int | None, says: str) -> None:
     assert unsaved.overdue(age_s, interval_s, steps, saved) == says
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "known_s", "new"),
+    [
+        (None, None, False),
+        (300.0, None, True),
+        (300.0, 300.0, False),
+        (370.0, 300.0, False),
+        (375.0, 300.0, True),  # its limit is a quarter longer
+        (240.0, 300.0, True),
+        (245.0, 300.0, False),
+        (5.0, 120.0, False),  # ten minutes is the limit of both
+    ],
+)
+def test_a_usual_gap_is_recorded_if_its_limit_is_another(gap_s: float | None, known_s: float | None, new: bool) -> None:
+    assert unsaved.is_new_gap(gap_s, known_s) is new

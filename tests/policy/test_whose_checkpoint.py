@@ -23,6 +23,8 @@ def seen(*sightings: tuple[int, int, int]) -> bool | None:
         (((1, 9, 12), (2, 9, 12)), None),
         (((5, 1200, 1210), (6, 1320, 1330)), False),  # epochs
         (((4000, 1000, 1010), (8000, 2000, 2010)), False),  # frames
+        (((40, 20, 80), (80, 160, 170)), True),  # at the edge of half and of twice
+        (((40, 81, 90), (80, 161, 170)), False),
         (((40, 41, 45), (10_040, 80, 85)), None),  # another writer
         (((40, 41, 45), (10_040, 80, 85), (80, 81, 90), (120, 120, 125)), True),
     ],

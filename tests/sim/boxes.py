@@ -138,7 +138,9 @@ def healed(world):
     for worker in world.alive():
         assert worker.stuck_at_s is None, f"{worker.name} is stuck since {worker.stuck_at_s}, and stays so"
     for program in programs:
-        assert program.phase is not Phase.RUNNING or program.streak == 0, f"{program.name} trains, and is not forgiven"
+        assert program.phase is not Phase.RUNNING or program.deaths.streak == 0, (
+            f"{program.name} trains, and is not forgiven"
+        )
 
 
 def timed(function, *args, **more):

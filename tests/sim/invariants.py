@@ -214,7 +214,7 @@ def no_reboot_is_charged_to_a_program(world, step):
 
 
 def _charges(program):
-    return program.streak, program.failures, program.restarts, program.openings
+    return program.deaths.streak, program.failures, program.restarts, program.deaths.openings
 
 
 def each_reboot_is_told_once(world, step):
@@ -235,11 +235,11 @@ def no_lower_checkpoint_over_a_higher(world, step):
             world.lowered |= set(fact.steps)
     for program in step.changed():
         old = step.before.programs.get(program.name)
-        if old is None or old.ckpt_step is None or program.ckpt_step == old.ckpt_step:
+        if old is None or old.ckpt.step is None or program.ckpt.step == old.ckpt.step:
             continue
-        lower = program.ckpt_step is None or program.ckpt_step < old.ckpt_step
+        lower = program.ckpt.step is None or program.ckpt.step < old.ckpt.step
         if lower and program.name not in world.lowered:
-            return f"{program.name}: checkpoint {program.ckpt_step} is recorded over {old.ckpt_step}"
+            return f"{program.name}: checkpoint {program.ckpt.step} is recorded over {old.ckpt.step}"
     world.lowered -= {fact.program for fact in step.decision.facts if isinstance(fact, facts.Resumed)}
     return None
 

@@ -108,7 +108,7 @@ class Looks:
 
     def _trains(self, program):
         attempt = program.attempt
-        if program.phase is not Phase.RUNNING or program.streak or attempt.stop or attempt.stall:
+        if program.phase is not Phase.RUNNING or program.deaths.streak or attempt.stop or attempt.stall:
             return False
         worker, watch = self.living.get(attempt.token), self.core.memory.watches.get(program.name)
         if watch is None:

@@ -260,7 +260,7 @@ def test_nothing_can_be_forked():
     world.spawn = fork
     world.run(600.0)
     program = world.core.state.programs["P0"]
-    assert len(program.deaths_s) == 1, "that nothing could be forked is held against no program"
+    assert len(program.deaths.at_s) == 1, "that nothing could be forked is held against no program"
     assert told(world) == [
         "0:10:00  P0   killed by SIGKILL, which extralife did not send; +0 s",
         "0:10:00  P0   cannot start it: Resource temporarily unavailable",

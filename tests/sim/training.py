@@ -229,4 +229,6 @@ class Worker:
     def reports(self):
         if self.resumed is None or self.is_script:
             return ()
+        if any(report.kind == "from_scratch" for report in self.said):  # a worker reports one of both
+            return tuple(self.said)
         return (*self.said, Report("resumed", {"at_ns": self.number, "step": self.resumed}))

@@ -25,7 +25,7 @@ from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.process import processes
 from supervisor.adapters.process.notify_sockets import NotifySockets
-from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
+from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.adapters.slurm import node

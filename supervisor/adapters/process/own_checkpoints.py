@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import functools
 import json
 import os
 import re
 import shutil
 import stat
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -33,42 +30,28 @@ from supervisor import lack
 from supervisor.adapters import durable, hooks
 from supervisor.adapters.process import checkpoints, whole_files
 from supervisor.adapters.process.processes import inherited, make_dir
-from supervisor.adapters.threads import Tasks
 from supervisor.as_user import acting_as, as_daemon
 from supervisor.files import held, text
 from supervisor.formats import span
-from supervisor.model.commands import Spawn
-from supervisor.model.inputs import CheckpointsFound, Ending, OwnCheckpoint
+from supervisor.model.inputs import OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.policy.worker import newest_whole
-from supervisor.policy.worker.diagnosis import SENT
-from supervisor.policy.worker.figures import Figures
-from supervisor.policy.worker.finish import in_save
 from supervisor.policy.worker.newest_whole import TORN, UNKNOWN, WHOLE, Candidate
 from supervisor.policy.worker.step_in_name import StepRule, parsed
 from supervisor.policy.worker.whose_checkpoint import Shown
-from supervisor.ports import Clock, Inbox, ahead_s
+from supervisor.ports import Clock, ahead_s
 from supervisor.records import Record
 from workers import contract
 
 log = structlog.get_logger()
 
-_LOOK_S: Final = 10.0
-_SOON_S: Final = 1.0
-_STIRS: Final = 2
-_LOOK_SHARE: Final = 0.02
-_MOST_S: Final = 60.0  # of one scan, without the program's own check
+MOST_S: Final = 60.0  # of one scan, without the program's own check
 _MOST_ENTRIES: Final = 300_000
-_MOST_LOOKED_AT: Final = 20  # examined checkpoints, the newest ones
+MOST_LOOKED_AT: Final = 20  # examined checkpoints, the newest ones
 _MOST_STARTS: Final = 64
 _STARTS_FILE: Final = "starts.json"
 KEPT: Final = "kept"  # the copy in a run directory
-_COPY_SHARE: Final = 0.05  # of the time: the next copy comes twenty times as long after the one before as that took
-_MOST_PUT_BACK_S: Final = 600.0
-_MOST_LAST_S: Final = 5.0
-_START_WAIT_S: Final = 10.0  # how long a start waits for a scan
 _MOST_DEEP: Final = 16
-_SAME_S: Final = 0.5
 _SAVING_S: Final = 60.0
 _MOST_SAID: Final = 200
 _MAY_BE_CUT: Final = "it may be cut, and its format does not show that"
@@ -98,6 +81,7 @@ class Place(Record):
     run_dir: str = ""
     shared: bool = False  # other machines write there
     user: str = ""  # of the program, if it has one: all that is done there is done as this user
+    shown: Shown | None = None  # by its output: checkpoints of others are left out
 
 
 def place_of(spec: ProgramSpec, run_dir: str, *, shared: bool = False) -> Place | None:
@@ -115,17 +99,22 @@ def place_of(spec: ProgramSpec, run_dir: str, *, shared: bool = False) -> Place 
     )  # fmt: skip
 
 
-def places_of(settings: Settings, paths: Paths, programs: Iterable[str]) -> dict[str, Place]:
+ShownBy = Callable[[str, Place], Shown | None]  # what the output of a program has shown
+
+
+def places_of(
+    settings: Settings, paths: Paths, programs: Iterable[str], shown: ShownBy = lambda *_: None
+) -> dict[str, Place]:
     specs = [spec for name in programs if (spec := settings.program(name)) is not None]
     found = {spec.name: place_of(spec, paths.run_dir(spec.name), shared=settings.remote) for spec in specs}
-    return {name: place for name, place in found.items() if place is not None}
+    return {name: replace(place, shown=shown(name, place)) for name, place in found.items() if place is not None}
 
 
 @dataclass(slots=True)
 class Budget:
     """The time and directory entries that are left for one scan."""
 
-    until_s: float = field(default_factory=lambda: time.monotonic() + _MOST_S)
+    until_s: float = field(default_factory=lambda: time.monotonic() + MOST_S)
     entries: int = _MOST_ENTRIES
 
     def spend(self) -> None:
@@ -133,7 +122,7 @@ class Budget:
         if self.entries < 0:
             raise Unanswered(f"its directory has more than {_MOST_ENTRIES:,} entries: use a narrower checkpoint_glob")
         if self.entries % 256 == 0 and time.monotonic() > self.until_s:
-            raise Unanswered(f"its directory could not be read within {span(_MOST_S)}")
+            raise Unanswered(f"its directory could not be read within {span(MOST_S)}")
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------
@@ -193,7 +182,7 @@ def _entries(directory: str, budget: Budget, below: _Matches | None) -> Iterator
         below.unread = below.unread or directory
 
 
-_Files = tuple[whole_files.File, ...]
+Files = tuple[whole_files.File, ...]
 _Row = tuple[str, int | None, float]  # path, step and time of writing
 
 
@@ -222,7 +211,10 @@ class _Ours(Record):
     older: tuple[str, ...] = ()
 
 
-def _ours(rows: list[_Row], noted: Noted, shown: Shown | None) -> _Ours:
+def _ours(place: Place, paths: list[str], budget: Budget, noted: Noted, most: int | None = None) -> _Ours:
+    """The newest first. If their steps are stored in files, at most so many files are read."""
+    rows, shown = _newest_first(place, paths, budget, noted), place.shown
+    rows = _with_steps(place, rows[:most], noted.starts) if place.rule.file else rows
     if shown is None:
         return _Ours(rows)
     limit, first_s = shown.limit([step for _, step, _ in rows if step is not None]), (*noted.starts, time.time())[0]
@@ -242,7 +234,7 @@ def _other_name(
 
     `now_wall_s`: it still runs; then it has some time for its first checkpoint.
     """
-    if not newest or not starts or (now_wall_s is not None and now_wall_s - starts[-1] < _MOST_S):
+    if not newest or not starts or (now_wall_s is not None and now_wall_s - starts[-1] < MOST_S):
         return ""
     path = Path(place.base, newest[0][0])
     matched = {f"{place.base}/{each}" for each in paths}
@@ -304,11 +296,11 @@ def noted_of(place: Place) -> Noted:
     return Noted()
 
 
-def _state_of(files: _Files) -> list[list[int]]:
+def _state_of(files: Files) -> list[list[int]]:
     return [[each.inode, each.written_ns] for each in files]
 
 
-def _note_start(place: Place, doubtful: dict[str, Any], ahead: dict[str, tuple[float, float]], shown: Shown) -> None:
+def note_start(place: Place, doubtful: dict[str, Any], ahead: dict[str, tuple[float, float]], shown: Shown) -> None:
     """Record that an attempt begins now."""
     path, noted = Path(place.run_dir, _STARTS_FILE), noted_of(place)
     doubts = [*(noted.doubts | doubtful).items()][-_MOST_STARTS:]  # also one that is set aside, and may come back
@@ -326,14 +318,11 @@ def _note_start(place: Place, doubtful: dict[str, Any], ahead: dict[str, tuple[f
 
 def _all_newest_first(place: Place, budget: Budget) -> list[_Row]:
     """All checkpoints of the place: a script may keep thousands, and a rollback may go back behind all but one."""
-    noted = noted_of(place)
-    return _with_steps(place, _newest_first(place, _find(place, budget).paths, budget, noted), noted.starts)
+    return _ours(place, _find(place, budget).paths, budget, noted_of(place)).rows
 
 
 def _with_steps(place: Place, newest: list[_Row], starts: Sequence[float]) -> list[_Row]:
     """Add the steps that are stored in files, and sort by them."""
-    if not place.rule.file:
-        return newest
     with_steps: list[_Row] = []
     for path, _, written_s in newest:
         step = None
@@ -353,8 +342,8 @@ def _with_steps(place: Place, newest: list[_Row], starts: Sequence[float]) -> li
 class _Known:
     """The findings about one path, valid as long as its files stay the same. `before`: its former files."""
 
-    files: _Files
-    before: _Files | None = None
+    files: Files
+    before: Files | None = None
     defect: str | None = None
     unreadable: str = ""
     looks: int = 0
@@ -384,23 +373,16 @@ class Scanner:
 
     def scan(
         self, place: Place, budget: Budget, *, now_wall_s: float, running: bool, doubt_from_wall_s: float | None = None,
-        spare: bool = False, without: Collection[str] = (), shown: Shown | None = None,
+        spare: bool = False, without: Collection[str] = (),
     ) -> Result:  # fmt: skip
-        """Scan the place once, `without` these paths, and look for a `spare` one too. Raises Unanswered.
-
-        By what the output has `shown`, the checkpoints of others are left out.
-        """
+        """Scan the place once, `without` these paths, and look for a `spare` one too. Raises Unanswered."""
         try:
             found = _find(place, budget)
             paths = [path for path in found.paths if f"{place.base}/{path}" not in without]
             whole, looked, noted = 0, list[Candidate](), noted_of(place)
             noted.ahead.update(self.ahead)
-            newest, self.ahead = _newest_first(place, paths, budget, noted), noted.ahead
-            ours = _ours(newest, noted, shown)
-            newest = ours.rows[:_MOST_LOOKED_AT]
-            if place.rule.file:
-                ours = _ours(_with_steps(place, newest, noted.starts), noted, shown)
-                newest = ours.rows
+            ours = _ours(place, paths, budget, noted, MOST_LOOKED_AT)
+            newest, self.ahead = ours.rows[:MOST_LOOKED_AT], noted.ahead
             for path, step, written_s in newest:
                 known = self._of(place, path, budget)
                 if known is None:
@@ -427,7 +409,7 @@ class Scanner:
         odd = ours.odd or _other_name(place, found.paths, newest, noted.starts, now_wall_s if running else None)
         return Result(
             place, tuple(looked), len(found.paths), found.links, found.unread, gap_s, saving_since_s, noted.starts, odd,
-            shown is None or shown.counts_steps is not False, tuple(newest), ours.older,
+            tuple(newest), ours.older,
         )  # fmt: skip
 
     def _of(self, place: Place, path: str, budget: Budget) -> _Known | None:
@@ -494,7 +476,6 @@ class Result(Record):
     saving_since_wall_s: float | None = None  # a later file may be a save in progress; None: no program saves
     starts: tuple[float, ...] = ()
     odd: str = ""
-    has_steps: bool = True  # the numbers of the checkpoints are steps
     rows: tuple[_Row, ...] = ()  # the newest ones, also those that were not looked at
     older: tuple[str, ...] = ()  # of an older experiment
 
@@ -515,7 +496,7 @@ class Result(Record):
         found, torn = choice.start if start else choice.newest, choice.torn
         sure = choice.start is choice.newest and not self.unread
         odd = self.odd
-        if found is not None and found.step is not None and not self.has_steps:
+        if found is not None and found.step is not None and self.place.shown and self.place.shown.counts_steps is False:
             numbers = f"the numbers of its checkpoints, as in {found.path}, are not the steps that its output shows"
             odd, found = odd or f"{numbers}: set checkpoint_step", replace(found, step=None)
         out = OwnCheckpoint(sure=sure, note=self._note(choice, start=start), interval_s=self.gap_s, odd=odd)
@@ -627,11 +608,7 @@ def newer_than(place: Place, path: str, budget: Budget) -> list[str]:
     return list(reversed(paths[: paths.index(path)])) if path in paths else []
 
 
-def _is_whole(found: OwnCheckpoint) -> bool:
-    return found.path != "" and found.sure
-
-
-def _each_of(place: Place, paths: tuple[str, ...], rename: Callable[[str, str], object]) -> tuple[str, ...]:
+def each_of(place: Place, paths: tuple[str, ...], rename: Callable[[str, str], object]) -> tuple[str, ...]:
     """Set those of this place aside, or put them back; return those that the disk refused to rename."""
     refused = []
     for path in paths:
@@ -648,11 +625,11 @@ def _each_of(place: Place, paths: tuple[str, ...], rename: Callable[[str, str], 
     return tuple(refused)
 
 
-def _roll_back(place: Place, from_step: int, budget: Budget) -> None:
+def roll_back(place: Place, from_step: int, budget: Budget) -> None:
     """Set aside the newest checkpoints, as far as their steps are not before this one; none if no older one is left."""
     known = [(path, step) for path, step, _ in _all_newest_first(place, budget) if step is not None]
     older = next((number for number, (_, step) in enumerate(known) if step < from_step), 0)
-    _each_of(place, tuple(f"{place.base}/{path}" for path, _ in reversed(known[:older])), set_aside)
+    each_of(place, tuple(f"{place.base}/{path}" for path, _ in reversed(known[:older])), set_aside)
 
 
 # --- the copy of one that its script writes over ------------------------------------------------------------------------
@@ -691,311 +668,3 @@ class KeptCopy(Record):
         except OSError as error:
             lack.check(error)
             return True  # the directory is gone
-
-
-class Keeper(Protocol):
-    """Makes and puts back the copies (`adapters/copies/kept_copy.py`)."""
-
-    def of(self, place: Place) -> KeptCopy | None: ...
-    def keep(self, place: Place, newest: Candidate, files: _Files, *, replaced: bool) -> str: ...
-    def put_back(self, place: Place) -> None: ...
-    def drop(self, place: Place) -> None: ...
-
-
-# --- the scans of the daemon ------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Watched:
-    place: Place
-    scanner: Scanner = field(default_factory=Scanner)
-    guard: threading.Lock = field(default_factory=threading.Lock)  # held by the thread that scans
-    due_s: float = 0.0
-    began_s: float | None = None
-    shown: Shown | None = None  # None: not read yet from the record of the starts
-    marks: tuple[tuple[float, int], ...] = ()  # (journal time, step) as shown lately
-    fresh: bool = False  # the attempt began without a checkpoint
-    stirs: int = 0  # looks at which the directory had changed, and no checkpoint of this training was there
-    stirred_s: float = 0.0
-    reported: OwnCheckpoint | None = None
-    result: Result | None = None
-    copying: threading.Lock = field(default_factory=threading.Lock)  # held while its copy is made or put back
-    copy_due_s: float = 0.0
-    no_copy: str = ""  # why no copy could be made
-    puts_back: bool = False
-
-
-class OwnCheckpoints:
-    """Scans every program's own checkpoints. `newest` never blocks, and a start waits for some seconds at most."""
-
-    def __init__(
-        self, paths: Paths, clock: Clock, inbox: Inbox, keeper: Keeper,
-        put_back: Callable[[Paths, str, Place], None] = lambda *_: None,
-        figures: Callable[[str], Figures | None] = lambda _: None, *, shared: bool = False,
-    ) -> None:  # fmt: skip
-        """`put_back` puts a program's checkpoint from a copy off the box into place; OSError: it is not in place yet.
-
-        `figures`: what the output of a program has shown.
-        """
-        self._paths, self._clock, self._inbox, self._keeper, self._put_back = paths, clock, inbox, keeper, put_back
-        self._figures, self._shared = figures, shared
-        self._watched: dict[str, _Watched] = {}
-        self._guard = threading.Lock()
-        self._tasks = Tasks("checkpoints")
-
-    def newest(self, spec: ProgramSpec) -> OwnCheckpoint | None:
-        """The result of a running program's last scan; None: there was none yet, or it has no `checkpoint_glob`."""
-        watched = self._of(spec)
-        if watched is None:
-            return None
-        figures = self._figures(spec.name)
-        if figures is not None and figures.steps is not None:
-            shown, target = watched.shown or noted_of(watched.place).shown, spec.figures.target_steps or figures.target
-            first, marks = (*figures.first_steps, None)[0], figures.marks
-            watched.shown = replace(
-                shown, first=first, steps=figures.steps, target=target or shown.target,
-                configured=spec.figures.target_steps is not None,
-            )  # fmt: skip
-            watched.marks = marks
-        now_s = time.monotonic()
-        began_s = watched.began_s
-        if began_s is None and now_s >= watched.due_s:
-            watched.began_s = now_s
-            self._tasks.begin(f"checkpoints-{spec.name}", self._look_again, watched)
-        elif began_s is not None and now_s - began_s > _MOST_S + watched.place.check_timeout_s * _MOST_LOOKED_AT:
-            return OwnCheckpoint(sure=False, error=f"its directory {watched.place.base} does not answer")
-        return watched.reported
-
-    def _of(self, spec: ProgramSpec) -> _Watched | None:
-        place = place_of(spec, self._paths.run_dir(spec.name), shared=self._shared)
-        if place is None:
-            return None
-        with self._guard:
-            watched = self._watched.get(spec.name)
-            if watched is None or watched.place != place:
-                watched = self._watched[spec.name] = _Watched(place)
-            return watched
-
-    def _look_again(self, watched: _Watched) -> None:
-        began_s = time.monotonic()
-        try:
-            with watched.guard:
-                found, before = self._look(watched, running=True, shown=watched.shown), watched.reported
-                self._sight(watched)
-                with contextlib.suppress(PermissionError), acting_as(watched.place.user):
-                    found = replace(found, displaced=self._displaced(watched))
-                    self._copy_if_due(watched)
-                found = replace(found, note=found.note or watched.no_copy)
-                # Two clocks are read one after the other, so the time differs slightly for unchanged files: no change.
-                moved_s = abs((found.saved_at_s or 0.0) - ((before and before.saved_at_s) or 0.0))
-                if before is None or moved_s >= _SAME_S or replace(found, saved_at_s=before.saved_at_s) != before:
-                    watched.reported = found
-        finally:
-            took_s = time.monotonic() - began_s
-            # Of a single checkpoint that is written over, each state is worth a copy before the next one.
-            at_risk = watched.result is not None and (watched.result.matches <= 1 or watched.result.older)
-            watched.due_s = began_s + max(_SOON_S if at_risk else _LOOK_S, took_s / _LOOK_SHARE)
-            watched.began_s = None
-
-    def _sight(self, watched: _Watched) -> None:
-        """Note which steps were shown when the checkpoints of an attempt that began from nothing were written."""
-        result, shown = watched.result, watched.shown
-        if result is None or not result.starts or shown is None or shown.counts_steps is not None or not watched.fresh:
-            return
-        for _, number, written_s in sorted(result.rows, key=lambda row: row[2]):
-            at_s = written_s - ahead_s(self._clock)
-            before = [step for mark_s, step in watched.marks if mark_s <= at_s]
-            after = [step for mark_s, step in watched.marks if mark_s > at_s]
-            if number is not None and before and after and written_s >= result.starts[-1]:
-                shown = shown.saw(number, before[-1], after[0])
-        watched.shown = shown
-
-    def _displaced(self, watched: _Watched) -> tuple[str, ...]:
-        """The checkpoints of an older experiment, if they stay in place of what this attempt saves."""
-        result = watched.result
-        if result is None or not result.older or result.rows or not result.starts:
-            return ()
-        with contextlib.suppress(OSError):
-            changed_s = Path(watched.place.base).stat().st_mtime
-            if changed_s > max(result.starts[-1], watched.stirred_s):
-                watched.stirred_s, watched.stirs = changed_s, watched.stirs + 1
-        return tuple(f"{watched.place.base}/{path}" for path in result.older) if watched.stirs >= _STIRS else ()
-
-    def set_aside(self, spec: ProgramSpec, paths: tuple[str, ...]) -> None:
-        """Set these checkpoints of a running program aside. Returns at once; the next look shows what has come of it."""
-        if (watched := self._of(spec)) is not None:
-            self._tasks.begin(f"aside-{spec.name}", _each_of, watched.place, paths, set_aside)
-
-    def _copy_if_due(self, watched: _Watched) -> None:
-        """Begin to copy the newest checkpoint if its script may write over it, and nothing else would be left.
-
-        That is: it is the only one, or its path had other content before. Once there is a copy, only what the running
-        attempt has written takes its place: what lay there before may be what kills each start.
-        """
-        result = watched.result or Result(watched.place)
-        newest = result.choice.newest
-        if newest is None or time.monotonic() < watched.copy_due_s or not watched.copying.acquire(blocking=False):
-            return
-        known, kept = watched.scanner.known[newest.path], self._keeper.of(watched.place)
-        by_earlier_attempt = newest.written_wall_s < max((0.0, *result.starts))
-        stays = kept is not None and (by_earlier_attempt or kept.is_of(f"{watched.place.base}/{newest.path}"))
-        if not stays and (known.before is not None or result.matches == 1) and (known.is_alone or known.settled):
-            self._tasks.begin("copy", self._copy, watched, newest, known.files, known.replaced)
-        else:
-            watched.copying.release()
-
-    def _copy(self, watched: _Watched, newest: Candidate, files: _Files, replaced: bool) -> None:
-        """`replaced`: its script has replaced each file of this checkpoint, and has not written over it."""
-        began_s = time.monotonic()
-        try:
-            watched.no_copy = self._keeper.keep(watched.place, newest, files, replaced=replaced)
-        except (OSError, ValueError, whole_files.TooMany) as error:  # it changed meanwhile, or the disk failed
-            log.info("checkpoint_not_copied", path=newest.path, error=str(error))
-        finally:
-            watched.copy_due_s = time.monotonic() + (time.monotonic() - began_s) / _COPY_SHARE
-            watched.copying.release()
-
-    def last(self, spec: ProgramSpec | None, ending: Ending, shown: Figures) -> OwnCheckpoint | None:
-        """The newest one of a script that has just ended; None: not known, or its own check may take long.
-
-        Only a success without a step and an end at its target depend on it: no other next start has to wait for this.
-        """
-        at_end = spec is not None and shown.is_at(spec.figures.target_steps)
-        watched = None if spec is None or spec.checkpoint_check else self._of(spec)
-        if watched is None or not (at_end or (ending.code == 0 and shown.steps is None)):
-            return None
-        cut = ending.signal in SENT or in_save(ending.last_lines)  # else it had returned from its last write
-        doubt_s = newest_whole.doubt_from_wall_s(
-            "killed" if cut else "done", by_itself=not cut, ended_wall_s=time.time(), last_sign_wall_s=None
-        )
-        found = self._look(
-            _Watched(watched.place), running=False, budget=Budget(time.monotonic() + _MOST_LAST_S), doubt_from_wall_s=doubt_s
-        )
-        return None if found.error else found
-
-    def _look(
-        self, watched: _Watched, *, running: bool, budget: Budget | None = None, start: bool = False, **more: Any
-    ) -> OwnCheckpoint:
-        watched.result = None
-        try:
-            with acting_as(watched.place.user):
-                watched.result = watched.scanner.scan(
-                    watched.place, budget or Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
-                )
-            return watched.result.as_input(self._clock, start=start)
-        except (Unanswered, PermissionError) as error:
-            return OwnCheckpoint(sure=False, error=str(error))
-        except Exception as error:
-            lack.check(error)
-            log.exception("checkpoints_not_looked_at", base=watched.place.base)
-            return OwnCheckpoint(sure=False, error=f"it stopped at a bug ({type(error).__name__}); see the daemon's log")
-
-    def before_start(self, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]) -> None:
-        """Set aside, scan, then call `then` with the path of the newest whole one; empty: there is none; None: unknown.
-
-        If one cannot be put back, call `refuse` with the reason: the program would begin from scratch.
-        """
-        self._tasks.begin(f"start-{command.spec.name}", self._before_start, command, then, refuse)
-
-    def _before_start(self, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]) -> None:
-        watched = self._of(command.spec)
-        if watched is None:
-            then(None)
-            return
-        try:
-            self._put_back(self._paths, command.spec.name, watched.place)
-        except OSError as error:
-            refuse(f"its checkpoint from the copy off the box cannot be put back: {error}")
-            return
-        done: Future[tuple[OwnCheckpoint, tuple[str, ...]]] = Future()
-
-        def look() -> None:
-            with watched.guard:
-                if not done.set_running_or_notify_cancel():  # too late: the attempt may have saved under one of these names
-                    return
-                try:
-                    with acting_as(watched.place.user):
-                        found, left = self._prepare(watched, command)
-                        result = watched.result or Result(watched.place)
-                        with contextlib.suppress(OSError):
-                            found = replace(found, stale=stale_name(found.path))
-                    watched.reported = found
-                    watched.fresh, watched.stirs = not found.path, 0
-                    watched.shown = (watched.shown or noted_of(watched.place).shown).begins()
-                    _note_start(watched.place, watched.scanner.cut(result), watched.scanner.ahead, watched.shown)
-                    done.set_result((found, left))
-                except Exception as error:  # noqa: BLE001  it is raised below
-                    done.set_exception(error)
-
-        self._tasks.begin(f"look-{command.spec.name}", look)
-        wait([done], _START_WAIT_S + (2 * watched.place.check_timeout_s if watched.place.check else 0.0))
-        until_s = time.monotonic() + _MOST_PUT_BACK_S
-        while watched.puts_back and time.monotonic() < until_s and wait([done], 1.0).not_done:
-            pass
-        try:
-            found, left = done.result(0.0)
-        except Exception as error:
-            done.cancel()
-            lack.check(error)  # to begin from scratch now would cost more than to wait until the lack is over
-            if not isinstance(error, TimeoutError):
-                log.exception("checkpoints_not_prepared", base=watched.place.base)
-            silent = f"its directory {watched.place.base} does not answer"
-            found, left = OwnCheckpoint(sure=False, error=silent), command.aside
-        self._inbox.post(CheckpointsFound(self._clock.now_s(), command.spec.name, command.token, found, left))
-        then(None if found.error else found.path)
-
-    def _prepare(self, watched: _Watched, command: Spawn) -> tuple[OwnCheckpoint, tuple[str, ...]]:
-        """Set aside and put back. Returns what is found then, and the paths that are still to be set aside."""
-        place, left = watched.place, tuple(path for path in command.aside if os.path.lexists(path))
-        kept = self._keeper.of(place)
-        _each_of(place, command.back, functools.partial(put_back, kept))
-        shown = watched.shown or noted_of(place).shown
-        target = command.spec.figures.target_steps
-        shown = replace(shown, target=target or shown.target, configured=target is not None)
-        look = functools.partial(
-            self._look, watched, running=False, start=True, doubt_from_wall_s=command.doubt_from_wall_s, shown=shown
-        )
-        spare = kept is not None and kept.path in left and not kept.is_of(kept.path)
-        if left and (spare or look(without=left).path or not _is_whole(look())):  # never the last whole one
-            left = _each_of(place, left, set_aside)
-        if command.from_step is not None:
-            try:
-                _roll_back(place, command.from_step, Budget())
-            except (Unanswered, OSError) as error:
-                log.warning("not_rolled_back", base=place.base, error=str(error))
-            self._keeper.drop(place)
-            kept = None
-        found = look(spare=True)
-        if kept is None or found.error:
-            return found, left
-        if found.path == kept.path:
-            return replace(found, spare=found.spare or ("" if kept.is_of(kept.path) else kept.place)), left
-        if not os.path.lexists(kept.path) and command.doubt_from_wall_s is None and kept.path not in command.aside:
-            note = f"{found.note}; " if found.note else ""  # nothing interrupted it, so somebody has removed it
-            return replace(found, note=f"{note}a copy of {kept.path} is kept in {kept.place}"), left
-        result = watched.result or Result(place)
-        path, at_s = kept.path[len(place.base) + 1 :], kept.written_wall_s
-        copy = Candidate(path, kept.step, watched.scanner.ahead.get(path, (at_s, at_s))[1], 0, WHOLE)
-        looked = sorted((copy, *result.looked), key=result.age, reverse=True)
-        if kept.was_set_aside() or newest_whole.choose(looked).start is not copy:
-            return found, left
-        found = look(spare=True, doubt_from_wall_s=None) if self._put_copy_back(watched, kept) else look(spare=True)
-        return replace(found, put_back=found.path == kept.path), left
-
-    def _put_copy_back(self, watched: _Watched, kept: KeptCopy) -> bool:
-        """Put the copy back: then it is whole there. A failure is logged, and the start goes on without it."""
-        watched.puts_back = True
-        try:
-            with watched.copying:
-                self._keeper.put_back(watched.place)
-        except (OSError, ValueError, Unanswered) as error:
-            lack.check(error)
-            log.warning("checkpoint_not_put_back", path=kept.path, error=str(error))
-            return False
-        finally:
-            watched.puts_back = False
-        log.warning("checkpoint_put_back", path=kept.path)
-        return True
-
-    def close(self) -> None:
-        self._tasks.close()

@@ -28,7 +28,7 @@ from supervisor.policy.box.prechecks import is_full
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.calendars import is_due
 from supervisor.policy.worker import service_health
-from supervisor.policy.worker.health import NO_LOSS
+from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import STILL, may_repeat
 from supervisor.policy.worker.loss import IN_WORDS, Loss
 from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT
@@ -155,7 +155,7 @@ def _starts_over(context: DecisionContext, fact: facts.Resumed | facts.StartsFro
     """Whether an attempt begins at step 0 although there was a checkpoint."""
     program = context.before.programs.get(fact.program)
     return program is not None and (
-        starts_over(program, fact) if isinstance(fact, facts.StartsFrom) else fact.step == 0 and bool(program.ckpt_step)
+        starts_over(program, fact) if isinstance(fact, facts.StartsFrom) else fact.step == 0 and bool(program.ckpt.step)
     )
 
 
@@ -167,7 +167,7 @@ def _lacks_command(context: DecisionContext, fact: facts.SpawnFailed) -> bool:
 
 def _dies_again_and_again(context: DecisionContext, fact: facts.BackedOff) -> bool:
     """The breaker is open, or it never opens, because each attempt takes ten minutes to die: then at every eighth death."""
-    streak = context.state.programs[fact.program].streak if fact.program in context.state.programs else 0
+    streak = context.state.programs[fact.program].deaths.streak if fact.program in context.state.programs else 0
     return fact.slow or (streak > 0 and streak % context.settings.restart.window_deaths == 0)
 
 
@@ -219,7 +219,7 @@ _ROWS: Final = (
     AlertRow(facts.Stalled, "ailing", WARNING, lambda _, fact: fact.stall == LEFT_ALONE),
     AlertRow(facts.Slowed, "ailing", WARNING, _is_left_alone),
     AlertRow(facts.Examined, "ailing", WARNING, _is_slower_anew, _slower),
-    AlertRow(facts.Sickened, "ailing", WARNING, lambda _, fact: fact.illness == NO_LOSS),
+    AlertRow(facts.Sickened, "ailing", WARNING, lambda _, fact: fact.illness in {NO_LOSS, OFF_GPU}),
     AlertRow(facts.NotEnded, "unended", CRITICAL),
     AlertRow(facts.CommandGone, "background", WARNING, lambda _, fact: fact.background),
     AlertRow(facts.ResumeUnknown, "unproven", INFO),

@@ -13,7 +13,7 @@ from supervisor.ports import CalendarWork
 
 
 def part(world: World) -> Part:
-    made = Backups(world.paths, world.settings, world.inbox, world.clock)
+    made = Backups(world.paths, world.settings, world.inbox, world.clock, world.shown)
     kinds = (commands.Backup, commands.CheckBackup, commands.RestoreBackup)
 
     def calendar() -> Iterable[CalendarWork]:

@@ -249,7 +249,7 @@ def _running(of: Callable[[Attempt], float]) -> Callable[[_ProgramReading], Numb
 def _age_s(reading: _ProgramReading) -> Number:
     sample, program = reading.sample, reading.program
     at_s = sample.ckpt_at_s if sample is not None and sample.ckpt_count else None
-    at_s = program.ckpt_at_s if at_s is None else at_s
+    at_s = program.ckpt.at_s if at_s is None else at_s
     return None if at_s is None else max(0.0, reading.now_s - at_s)
 
 
@@ -324,7 +324,7 @@ _OTHERWISE: Final[dict[str, Callable[[_ProgramReading], Number]]] = {
         reading.program.steps if reading.sample is None or reading.sample.steps is None else reading.sample.steps
     ),
     "ckpt_step": lambda reading: (
-        reading.program.ckpt_step if reading.sample is None or not reading.sample.ckpt_count else reading.sample.ckpt_step
+        reading.program.ckpt.step if reading.sample is None or not reading.sample.ckpt_count else reading.sample.ckpt_step
     ),
     "ckpt_stall_us": _seen(lambda sample: sample.ckpt_stall_s),
     "ckpt_write_ms": _seen(lambda sample: sample.ckpt_write_s),

@@ -20,7 +20,7 @@ from supervisor.ports import CalendarWork
 def part(world: World) -> Part:
     made = Offsite(
         world.paths, world.settings, world.inbox, world.clock, world.version, world.box_name,
-        lambda: witnesses(BootFiles.of(world.environ)),
+        lambda: witnesses(BootFiles.of(world.environ)), world.shown,
     )  # fmt: skip
     kinds = (commands.OffsiteCopy, commands.OffsiteTakeOver, commands.OffsiteTend)
 

@@ -57,15 +57,15 @@ def unsaved(program: Program, spec: ProgramSpec | None, since_s: float) -> str:
 
     A script that ends at SIGTERM without a save never saves on request, so its newest checkpoint is all that there will be.
     """
-    asked_s, kept = program.asked_at_s, program.ckpt_at_s
+    asked_s, kept = program.exit.asked_at_s, program.ckpt.at_s
     if asked_s is None or asked_s < since_s or program.attempt is not None or (kept is not None and kept >= asked_s):
         return ""
-    if program.steps is not None and program.steps <= (program.ckpt_step or 0):
+    if program.steps is not None and program.steps <= (program.ckpt.step or 0):
         return ""
-    if program.exit_signal == signal.SIGKILL:
-        return f"killed {span((program.ended_at_s or asked_s) - asked_s)} after the request to save and exit"
-    contract = spec is not None and spec.progress is Progress.BEAT and program.exit_code is not None
-    return f"it exited with code {program.exit_code}" if contract and program.exit_code not in SAVED else ""
+    if program.exit.signal == signal.SIGKILL:
+        return f"killed {span((program.exit.at_s or asked_s) - asked_s)} after the request to save and exit"
+    contract = spec is not None and spec.progress is Progress.BEAT and program.exit.code is not None
+    return f"it exited with code {program.exit.code}" if contract and program.exit.code not in SAVED else ""
 
 
 def saves(state: State, settings: Settings, now_s: float) -> str:
@@ -77,8 +77,8 @@ def saves(state: State, settings: Settings, now_s: float) -> str:
         if program.service or not program.attempts:
             continue
         why = unsaved(program, settings.program(name), since_s)
-        age = "" if program.ckpt_at_s is None else f"{span(now_s - program.ckpt_at_s)} old"
-        step = "" if program.ckpt_step is None else f"step {program.ckpt_step:,}"
-        newest = ", ".join(each for each in (step, age, program.ckpt_path) if each) or "no known checkpoint"
+        age = "" if program.ckpt.at_s is None else f"{span(now_s - program.ckpt.at_s)} old"
+        step = "" if program.ckpt.step is None else f"step {program.ckpt.step:,}"
+        newest = ", ".join(each for each in (step, age, program.ckpt.path) if each) or "no known checkpoint"
         parts.append(f"{name} NOT saved ({why}; newest: {newest})" if why else f"{name} ({newest})")
     return ", ".join(parts) or "nothing"

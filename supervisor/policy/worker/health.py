@@ -17,6 +17,10 @@ hysteresis). Losses that are not finite are a [divergence](divergence.py), which
   the best by more than `fall_share` of the gain. Well: by less than half of that. Example, `fall_share` a half, first mean
   1, best 21, spread 5: a mean of 12 is neither, 10 is sick, 15 is neither, 17 is well again.
 
+A fourth one is no figure of the training and is only reported: **off the GPU**. An attempt has trained for three times
+`slow_for_s` and holds no GPU memory, although its GPU answers and earlier attempts with this configuration and level held
+some. It ends once the attempt holds GPU memory. Example: CUDA cannot be initialised after a restart, so torch uses the CPU.
+
 An episode begins at the first sick sample and ends at the first sample that is well. It is recorded once it has lasted
 long enough: by the time of samples with progress (exploding, collapsed) or by games played (falling).
 
@@ -54,6 +58,7 @@ EXPLODING: Final = "exploding"
 COLLAPSED: Final = "collapsed"
 FALLING: Final = "falling"
 NO_LOSS: Final = "no_loss"  # no finite one so far (`divergence.py`); it is only reported
+OFF_GPU: Final = "off_gpu"
 ILLNESSES: Final = (EXPLODING, COLLAPSED, FALLING)
 
 TELL: Final = "tell"
@@ -67,7 +72,7 @@ _AGAIN: Final = 2.0
 
 WORDS: Final = {
     EXPLODING: "its Q exploded", COLLAPSED: "its policy collapsed", FALLING: "its return fell",
-    NO_LOSS: "no loss was finite yet",
+    NO_LOSS: "no loss was finite yet", OFF_GPU: "it uses no GPU, as it did before",
 }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ from typing import Final
 
 from supervisor.formats import span
 from supervisor.keys import key
-from supervisor.records import Record
+from supervisor.records import Record, replace
 
 FAILED, ALWAYS, NEVER = "failed", "always", "never"
 RESTARTS: Final = (FAILED, ALWAYS, NEVER)  # a program's `restart`
@@ -68,6 +68,56 @@ class RestartSettings(Record):
     poison_deaths: int = key(3, "number of deaths in a row after resuming from one checkpoint that sets it aside")
 
 
+class DeadEnd(Record):
+    """The newest deaths of one kind in a row: the same cause and exit status, and none got beyond the step of the first."""
+
+    cause: str
+    status: int | None  # a negative one is a signal
+    step: int
+    count: int = 1
+
+
+class Deaths(Record):
+    """The deaths of a program that count, since it was last healthy. `at_s`: the newest ones.
+
+    `resumes`: the step at which each of these attempts had resumed. `openings`: how often the breaker has opened.
+    `lived_s`: how long its last attempt lived; None: it did not die by itself.
+    """
+
+    at_s: tuple[float, ...] = ()
+    resumes: tuple[int | None, ...] = ()
+    streak: int = 0
+    openings: int = 0
+    dead_end: DeadEnd | None = None
+    lived_s: float | None = None
+
+    def after(
+        self,
+        at_s: float,
+        *,
+        resumed: int | None,
+        lived_s: float | None,
+        saved: bool,
+        kind: tuple[str, int | None],
+        step: int,
+    ) -> Deaths:
+        """With one more death of this kind at this step. `saved`: its attempt has brought the training forward."""
+        before = Deaths(streak=self.streak, dead_end=self.dead_end) if saved else self
+        end = DeadEnd(*kind, step)
+        known = self.dead_end
+        if known is not None and (known.cause, known.status) == kind and step <= known.step:
+            end = replace(known, count=known.count + 1)
+        return Deaths(
+            (*before.at_s, at_s)[-MOST_DEATHS:], (*before.resumes, resumed)[-MOST_DEATHS:], before.streak + 1,
+            before.openings, end, lived_s,
+        )  # fmt: skip
+
+    @property
+    def is_dead_end(self) -> bool:
+        """Whether even a trial start of the slow retry died as the death before it, and no later one got further."""
+        return self.dead_end is not None and self.dead_end.count > 1 and self.openings > 1
+
+
 class RestartVerdict(Record):
     """Start again after `delay_s`; `slow` says that the breaker is open and this will be a single trial."""
 
@@ -77,20 +127,15 @@ class RestartVerdict(Record):
 
 
 def after_death(
-    settings: RestartSettings, *, now_s: float, deaths_s: tuple[float, ...], streak: int, openings: int,
-    saved: bool = False, lived_s: float = _STARTS_APART_S,
-) -> RestartVerdict:  # fmt: skip
-    """The verdict after a counted death.
-
-    `deaths_s` are the moments of counted deaths, this one included; `streak` counts them since the program was last
-    healthy, this one included (>= 1); `openings` is how often the breaker has opened in this streak. `saved`: the attempt
-    has written a new checkpoint, and lived for `lived_s`.
-    """
+    settings: RestartSettings, deaths: Deaths, *, now_s: float, saved: bool = False, lived_s: float = _STARTS_APART_S
+) -> RestartVerdict:
+    """The verdict after the last of these deaths. `saved`: its attempt wrote a new checkpoint; it lived for `lived_s`."""
+    streak, openings = deaths.streak, deaths.openings
     if saved and streak > 1:
         delay_s = max(settings.first_delay_s, after_clean_end(lived_s))
         when = f"in {span(delay_s)}" if delay_s else "at once"
         return RestartVerdict(delay_s, slow=False, why=f"it has saved since its start: restarts {when}")
-    recent = len(recent_deaths(settings, now_s, deaths_s))
+    recent = len(recent_deaths(settings, now_s, deaths.at_s))
     if openings or recent >= settings.window_deaths:
         doublings = min(openings, _MOST_DOUBLINGS)
         delay_s = min(settings.slow_retry_max_s, settings.slow_retry_s * 2.0**doublings)

@@ -11,8 +11,13 @@ directory is gone, or its disk hangs. So the daemon compares the age of the newe
 Worked example: interval 10 s, newest checkpoint at step 9,000 eleven minutes ago, now at step 60,000. The limit is 600 s,
 660 s have passed: overdue.
 
-A program that decides by itself when to save has no interval. It is compared with its own habit: the usual gap between
-its checkpoints takes the place of the interval. Before two gaps are known, two hours without a checkpoint are too long.
+A program that decides by itself when to save has no interval. It is compared with its own habit: the largest of these gaps
+between checkpoints takes the place of the interval: the usual one of those in its directory; the usual one of earlier
+attempts with this configuration and level; the longest of this attempt, because a save that comes late shows that this is
+its habit. If no gap is known, two hours without a checkpoint are too long.
+
+Worked example: it writes over one file every 5 min, and is restarted. The next attempt makes steps for 16 min and does not
+save: reported. It saves after 40 min: the trouble is over, and the next report of this attempt is due after two hours.
 
 Why not one missed interval: a rollout is finished before a save, an evaluation may take minutes, and slow disks are common.
 """
@@ -26,6 +31,7 @@ from supervisor.formats import span
 _INTERVALS: Final = 3.0
 _LEAST_S: Final = 600.0
 _UNKNOWN_S: Final = 7200.0
+_NEW: Final = 1.25
 
 
 def limit_s(interval_s: float) -> float:
@@ -42,6 +48,11 @@ def overdue(age_s: float, interval_s: float, steps: int | None, saved_step: int 
         return ""
     since = "since training began" if saved_step is None else f"since step {saved_step:,}"
     return f"no checkpoint for {span(age_s)} {since} (due every {span(interval_s)}), now at step {steps:,}"
+
+
+def is_new_gap(gap_s: float | None, known_s: float | None) -> bool:
+    """Whether the usual gap between two saves is recorded: if its limit differs by a quarter from that on record."""
+    return gap_s is not None and (known_s is None or not 1 / _NEW < limit_s(gap_s) / limit_s(known_s) < _NEW)
 
 
 def overdue_unasked(age_s: float, interval_s: float | None, *, steps: int | None, saved_step: int | None, note: str) -> str:

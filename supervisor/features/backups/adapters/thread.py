@@ -15,7 +15,7 @@ import structlog
 from supervisor.adapters import threads
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.copies.store import BackupError, BackupInfo, Interrupted, NothingToBackUp, PartlyRolledBack, Task
-from supervisor.adapters.process.own_checkpoints import Place, places_of
+from supervisor.adapters.process.own_checkpoints import Place, ShownBy, places_of
 from supervisor.features.backups.rules import ROLLBACK, Kept, superfluous
 from supervisor.features.backups.settings import BackupSettings
 from supervisor.model import commands
@@ -32,8 +32,10 @@ _KEPT_LABEL = "before rollback"
 class Backups:
     """Carries out the commands of `deciding/backups.py`. Any thread may read `progress`."""
 
-    def __init__(self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock) -> None:
-        self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
+    def __init__(
+        self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, shown: ShownBy = lambda *_: None
+    ) -> None:
+        self._paths, self._settings, self._inbox, self._clock, self._shown = paths, settings, inbox, clock, shown
         self._root = Path(paths.backups)
         self._pool = threads.begun(1, "backup")
         self._task, self._doing = Task(), ""
@@ -108,7 +110,7 @@ class Backups:
         return {name: Path(self._paths.run_dir(name)) for name in programs}
 
     def _places(self, programs: tuple[str, ...]) -> dict[str, Place]:
-        return places_of(self._settings(), self._paths, programs)
+        return places_of(self._settings(), self._paths, programs, self._shown)
 
     def _restore(self, command: commands.RestoreBackup) -> BackupRestored:
         info = backups.find(self._root, command.backup, command.programs)

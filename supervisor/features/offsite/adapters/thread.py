@@ -21,7 +21,7 @@ import structlog
 
 from supervisor.adapters import threads
 from supervisor.adapters.copies.store import BackupError, Interrupted, Task
-from supervisor.adapters.process.own_checkpoints import places_of
+from supervisor.adapters.process.own_checkpoints import ShownBy, places_of
 from supervisor.features.offsite.adapters import hardware, staging
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError, ResticInterrupted
@@ -57,10 +57,11 @@ class Offsite:
     def __init__(
         self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, version: str,
         box: Callable[[], str] = socket.gethostname, witnesses: Callable[[], dict[str, str]] = dict,
+        shown: ShownBy = lambda *_: None,
     ) -> None:  # fmt: skip
         """`box` returns this box's display name, `witnesses` the values that identify it (`policy/box/box_identity.py`)."""
         self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
-        self._version, self._box, self._witnesses = version, box, witnesses
+        self._version, self._box, self._witnesses, self._shown = version, box, witnesses, shown
         self._dir = Path(paths.offsite)
         self._pool = threads.begun(1, "offsite")
         self._guard = threading.Lock()
@@ -162,7 +163,7 @@ class Offsite:
             found = staging.collect(
                 self._paths, command.programs, about, wall_s=wall_s,
                 with_replay=self._settings().of(OffsiteSettings).with_replay, task=task,
-                places=places_of(self._settings(), self._paths, command.programs),
+                places=places_of(self._settings(), self._paths, command.programs, self._shown),
             )  # fmt: skip
             number = 1 + max((each.number for each in snapshots), default=0)
             steps = (f"step={name}:{'' if step is None else step}" for name, step in sorted(found.steps.items()))
