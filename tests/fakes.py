@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from supervisor.features.alerts.messages import AlertTried
 from supervisor.features.alerts.rules import Notice
 from supervisor.model.facts import Stamped
-from supervisor.model.inputs import AlertTried, Input, Sample
+from supervisor.model.inputs import Input, Sample
 from supervisor.model.memory import Memory
 from supervisor.model.recording import PROGRAMS, Drawn, Row, Sheet, Track, tracks_of
 from supervisor.model.settings import Settings

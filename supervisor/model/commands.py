@@ -5,7 +5,6 @@ from __future__ import annotations
 from supervisor.model.facts import HostRebooted
 from supervisor.model.inputs import Survivor
 from supervisor.model.settings import ProgramSpec
-from supervisor.policy.upkeep.alarm import Notice
 from supervisor.policy.worker.loss import Loss
 from supervisor.records import Record
 
@@ -153,67 +152,6 @@ class RollBack(Command):
     from_step: int
 
 
-class Backup(Command):
-    """Copy the newest whole checkpoint of each of these programs. Outcome: BackupMade. `spare`: backups not to remove."""
-
-    name: str
-    label: str
-    cause: str
-    programs: tuple[str, ...]
-    spare: tuple[str, ...] = ()
-
-
-class CheckBackup(Command):
-    """Verify the checkpoints of these programs in a backup (no names: all programs). Outcome: BackupChecked."""
-
-    backup: str
-    programs: tuple[str, ...]
-    kept_as: str
-
-
-class RestoreBackup(Command):
-    """Back up the present checkpoints of these programs, then restore those of `backup`. Outcome: BackupRestored.
-
-    None of the programs runs meanwhile. If the command is repeated after a crash, it finishes the interrupted work.
-    """
-
-    backup: str
-    programs: tuple[str, ...]
-    kept_as: str
-
-
-class OffsiteCopy(Command):
-    """Copy everything off the box, within `limit_s`. Outcome: OffsiteDone. `urgent`: ends the running task."""
-
-    cause: str
-    programs: tuple[str, ...]
-    limit_s: float
-    token: str  # of the lease on record; next: the lease's generation and the name of its repository
-    generation: int
-    place: str
-    urgent: bool = False
-    look_only: bool = False  # read the lease, copy nothing
-    copied: str = ""  # the newest copy on record: a newer copy in the repository was made by another box
-
-
-class OffsiteTakeOver(Command):
-    """Write a lease of this box into the repository. Outcome: OffsiteDone."""
-
-
-class OffsiteTend(Command):
-    """Remove old copies (`what` is forget), or verify the repository (check). Outcome: OffsiteDone."""
-
-    what: str
-    due_wall_s: float | None = None
-
-
-class StopBox(Command):
-    """Run the operator's command that stops this box, within `timeout_s`. Outcome: WhenDoneEnded."""
-
-    argv: tuple[str, ...]
-    timeout_s: float
-
-
 class AlertReboot(Command):
     """Append one line to reboot_alerts.log."""
 
@@ -230,19 +168,6 @@ class AlertClock(Command):
     number: int
     reboot_wall_s: float
     down_s: float | None
-
-
-class WriteAlert(Command):
-    """Write an alert to systemd's journal, where there is one. No outcome."""
-
-    notice: Notice
-
-
-class Deliver(Command):
-    """Send an alert to one target, in a thread of its own. Outcome: AlertTried."""
-
-    target: str
-    notice: Notice
 
 
 class Reply(Command):

@@ -27,34 +27,6 @@ class Input(Record):
     now_s: float
 
 
-class EndNotice(Record):
-    """One notice. The same `id` means the same event; `what` is the source's own term; `until_s` is journal time."""
-
-    id: str
-    source: str
-    kind: str
-    what: str
-    until_s: float | None = None  # None: the source gives no time
-
-
-class Claim(enum.Enum):
-    HELD = "held"  # this box holds it
-    WRITE = "write"  # no box holds it, or this box does as soon as its lease is written
-    LOST = "lost"  # another box has taken over
-    FOREIGN = "foreign"  # another box holds it, and this box never did
-
-
-class Lease(Record):
-    """Who holds a repository: `token` is the holder's own, `since_s` seconds since the epoch by the holder's clock."""
-
-    token: str
-    generation: int
-    box: str
-    since_s: float = 0.0
-    id: str = ""  # id of its restic snapshot
-    place: str = ""  # name of its repository: a lease of another repository proves nothing about this one
-
-
 class Halted(Record):
     """A process of an attempt's tree that does not run since `since_s`: stopped (T), or long in the kernel (D)."""
 
@@ -370,103 +342,6 @@ class SnapshotDue(Input):
     """Many facts were recorded since the newest snapshot. A new snapshot keeps the next start short."""
 
     facts: int
-
-
-class ReportDue(Input):
-    """The newest due time of the daily report that has passed, and the text of the report."""
-
-    due_wall_s: float
-    text: str
-
-
-class BackupDue(Input):
-    """The newest time of the backup calendar that has passed (`policy/upkeep/backups.py`)."""
-
-    due_wall_s: float
-
-
-class BackupMade(Input):
-    """The result of `commands.Backup`. With an `error` there is no backup."""
-
-    name: str
-    error: str = ""
-    steps: dict[str, int | None] = field(default_factory=dict)
-    size_bytes: int = 0
-    method: str = ""
-    removed: tuple[str, ...] = ()
-    missed: dict[str, str] = field(default_factory=dict)  # programs that could not be saved, and why
-
-
-class BackupChecked(Input):
-    """The result of `commands.CheckBackup`: the programs that can be restored from the backup, or why none can."""
-
-    kept_as: str
-    error: str = ""
-    programs: tuple[str, ...] = ()
-
-
-class BackupRestored(Input):
-    """The result of `commands.RestoreBackup`. With an `error`, `steps` has the programs that were restored before it."""
-
-    kept_as: str
-    error: str = ""
-    steps: dict[str, int | None] = field(default_factory=dict)
-    kept: bool = False  # there were checkpoints to back up before the restore
-
-
-class OffsiteDue(Input):
-    """The newest time of a calendar of [offsite] that has passed. `what` is forget or check."""
-
-    what: str
-    due_wall_s: float
-
-
-class LeaseFound(Input):
-    """This box's claim on the repository of copies (`policy/upkeep/offsite.py`); `lease` is the valid lease now."""
-
-    claim: Claim
-    lease: Lease
-
-
-class OffsiteDone(Input):
-    """The result of a command about copies: `what` is copy, look, take-over, forget or check. With an `error` it failed."""
-
-    what: str
-    cause: str = ""
-    error: str = ""
-    snapshot: str = ""
-    as_of_s: float = 0.0
-    as_of_wall_s: float = 0.0
-    steps: dict[str, int | None] = field(default_factory=dict)
-    size_bytes: int = 0
-    sent_bytes: int = 0
-    took_s: float = 0.0
-    missed: dict[str, str] = field(default_factory=dict)
-    due_wall_s: float | None = None
-    read_percent: int | None = None  # of the repository's data, by a check
-
-
-class EndNoticesRead(Input):
-    """All notices that this box ends, from all sources; posted when they change. `errors`: sources that cannot be read."""
-
-    found: tuple[EndNotice, ...] = ()
-    errors: dict[str, str] = field(default_factory=dict)  # by source
-
-
-class AlertTried(Input):
-    """The result of `commands.Deliver`. With an `error` the target has not accepted the alert; `unsure`: it may have it."""
-
-    target: str
-    id: str
-    error: str = ""
-    unsure: bool = False
-
-
-class WhenDoneEnded(Input):
-    """The end of the command that stops this box. With an `error` it has failed. `output` has its last lines."""
-
-    error: str = ""
-    output: str = ""
 
 
 class Verb(enum.StrEnum):

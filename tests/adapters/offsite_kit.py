@@ -15,10 +15,9 @@ from tools import PATIENCE
 from supervisor.adapters.journal.sqlite import open_or_salvage
 from supervisor.features.offsite.adapters.restic import Restic
 from supervisor.features.offsite.adapters.thread import Offsite
+from supervisor.features.offsite.messages import LeaseFound, OffsiteCopy, OffsiteDone
 from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model import facts
-from supervisor.model.commands import OffsiteCopy
-from supervisor.model.inputs import LeaseFound, OffsiteDone
 from supervisor.model.settings import Paths, Settings
 from supervisor.shell.inbox import Inbox
 

@@ -33,10 +33,10 @@ from supervisor.features.alerts import failure as alert_failure
 from supervisor.features.alerts.adapters import child
 from supervisor.features.alerts.adapters import delivery as alert_delivery
 from supervisor.features.alerts.adapters.delivery import AlertCourier, deliver, write_to_systemd_journal
+from supervisor.features.alerts.messages import AlertTried
 from supervisor.features.alerts.rules import KINDS, Notice
 from supervisor.features.alerts.settings import AlertSettings
 from supervisor.formats import span
-from supervisor.model.inputs import AlertTried
 from supervisor.model.settings import Paths
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Apprise's plugins

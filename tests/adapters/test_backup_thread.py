@@ -17,9 +17,15 @@ from supervisor.adapters.copies import store as backups
 from supervisor.adapters.process.checkpoints import survey
 from supervisor.adapters.state_files import StateFiles
 from supervisor.features.backups.adapters.thread import Backups
+from supervisor.features.backups.messages import (
+    Backup,
+    BackupChecked,
+    BackupMade,
+    BackupRestored,
+    CheckBackup,
+    RestoreBackup,
+)
 from supervisor.features.backups.settings import BackupSettings
-from supervisor.model.commands import Backup, CheckBackup, RestoreBackup
-from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored
 from supervisor.model.settings import Paths, Settings
 from supervisor.shell.inbox import Inbox
 

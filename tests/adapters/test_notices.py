@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 from supervisor.adapters.host.boot import BootFiles
 from supervisor.features.notices.adapters import detect
 from supervisor.features.notices.adapters.local import Command, File, NoticeWatch, Unreadable, notice
+from supervisor.features.notices.messages import EndNotice, EndNoticesRead
 from supervisor.features.notices.rules import END, RISK
 from supervisor.features.notices.settings import NoticeSettings
-from supervisor.model.inputs import EndNotice, EndNoticesRead
 from supervisor.model.settings import Paths, Settings
 from supervisor.shell.inbox import Inbox
 

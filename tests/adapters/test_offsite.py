@@ -25,8 +25,7 @@ from supervisor.adapters.process.own_checkpoints import places_of
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters import restic, restoring
 from supervisor.features.offsite.adapters.restic import Restic, ResticError
-from supervisor.model.commands import OffsiteTakeOver, OffsiteTend
-from supervisor.model.inputs import Claim
+from supervisor.features.offsite.messages import Claim, OffsiteTakeOver, OffsiteTend
 from supervisor.model.settings import Paths, Settings
 
 pytestmark = needs_restic

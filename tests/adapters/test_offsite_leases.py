@@ -12,8 +12,8 @@ from supervisor.features.offsite.adapters import hardware
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.lease import ThisBox
 from supervisor.features.offsite.adapters.restic import Restic, ResticSnapshot
+from supervisor.features.offsite.messages import Claim, Lease
 from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.model.inputs import Claim, Lease
 
 PLACE = OffsiteSettings(repository="/r").place
 HERE = ThisBox("ada", 5.0, {"product": "1"})

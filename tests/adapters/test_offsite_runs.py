@@ -24,8 +24,8 @@ from supervisor.features.offsite.adapters import restic as module
 from supervisor.features.offsite.adapters import restoring
 from supervisor.features.offsite.adapters.restic import Restic, ResticError, ResticInterrupted, ResticSnapshot, credentials
 from supervisor.features.offsite.adapters.restoring import NotRestored
+from supervisor.features.offsite.messages import Lease
 from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.model.inputs import Lease
 from workers.contract import STRIPPED_ENV
 
 INTERRUPTED = "restic was interrupted by a more urgent task, or because the daemon shuts down"

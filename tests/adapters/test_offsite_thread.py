@@ -25,9 +25,16 @@ from supervisor.adapters.copies.store import Interrupted, Task
 from supervisor.features.offsite.adapters import hardware, staging, thread
 from supervisor.features.offsite.adapters.restic import Restic, ResticError, ResticInterrupted, ResticSnapshot
 from supervisor.features.offsite.adapters.thread import Offsite
+from supervisor.features.offsite.messages import (
+    Claim,
+    Lease,
+    LeaseFound,
+    OffsiteCopy,
+    OffsiteDone,
+    OffsiteTakeOver,
+    OffsiteTend,
+)
 from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.model.commands import OffsiteCopy, OffsiteTakeOver, OffsiteTend
-from supervisor.model.inputs import Claim, Lease, LeaseFound, OffsiteDone
 from supervisor.model.settings import Paths, Settings
 from supervisor.shell.inbox import Inbox
 

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import replace
 
 import pytest
-from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings
+from core_kit import Core, facts, gpu, gpus, kinds, of, settings
 from fakes import FakeSources
 from hypothesis import given
 from hypothesis import settings as limits
@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from supervisor.deciding.alarms import damaged, unwritable
 from supervisor.features.alerts.decide import damage_text
+from supervisor.features.alerts.messages import AlertTried, Deliver, ReportDue, WriteAlert
 from supervisor.features.alerts.page import alerts
 from supervisor.features.alerts.record import AlertRecord
 from supervisor.features.alerts.rules import Notice
 from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold, fold_all
-from supervisor.model.inputs import AlertTried, ReportDue, Survival
+from supervisor.model.inputs import Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Level, Rung
@@ -41,7 +42,7 @@ def tried(core, target="command", error="", id_=None, unsure=False):
 
 
 def told(decision):
-    return [(command.notice.kind, command.notice.severity) for command in of(decision, commands.WriteAlert)]
+    return [(command.notice.kind, command.notice.severity) for command in of(decision, WriteAlert)]
 
 
 def full(core, name="Pong", at_ns=1, error="OSError: [Errno 28] No space left on device"):
@@ -58,10 +59,10 @@ def test_a_program_that_is_given_up_is_told_in_the_transaction_of_that_fact():
     (raised,) = of(decision, facts.AlertRaised)
     assert (raised.alert, raised.severity, raised.program, raised.targets) == ("fatal", "critical", "Pong", ("command",))
     assert raised.why.startswith("Pong: ")
-    (deliver,) = of(decision, commands.Deliver)
+    (deliver,) = of(decision, Deliver)
     assert (deliver.target, deliver.notice.id, deliver.notice.text) == ("command", raised.id, raised.why)
     assert told(decision) == [("fatal", "critical")]
-    assert [each.notice.wall_s for each in of(decision, commands.WriteAlert)] == [core.wall_offset_s + core.now_s]
+    assert [each.notice.wall_s for each in of(decision, WriteAlert)] == [core.wall_offset_s + core.now_s]
 
 
 def test_a_resume_that_finds_nothing_where_there_was_a_checkpoint_is_told():
@@ -224,8 +225,8 @@ def climbing():
 def test_a_daemon_that_was_killed_before_it_arrived_leaves_it_to_the_next():
     core = core_of().running("Pong")
     core.ended("Pong", code=0)
-    (first,) = of(core.last, commands.Deliver)
-    (again,) = of(core.later(5.0).begin(), commands.Deliver)
+    (first,) = of(core.last, Deliver)
+    (again,) = of(core.later(5.0).begin(), Deliver)
     assert again.notice == first.notice, "the same id: who gets it twice can tell"
     tried(core)
     assert core.state.alerts.owed("command")[0].kind == "daemon", "in their order"
@@ -236,10 +237,10 @@ def test_a_target_that_fails_is_tried_again_and_told_of_once():
     core.ended("Pong", code=0)
     assert kinds(tried(core, error="connection refused")) == ["AlertTargetFailing"]
     assert core.wake_at_s == core.now_s + 15.0
-    assert of(core.to_wake(), commands.Deliver)
+    assert of(core.to_wake(), Deliver)
     assert kinds(tried(core, error="connection refused")) == []
     assert core.wake_at_s == core.now_s + 30.0
-    assert of(core.to_wake(), commands.Deliver)
+    assert of(core.to_wake(), Deliver)
     assert kinds(tried(core)) == ["AlertDelivered"]
     assert core.state.alerts.failing == {}
     assert kinds(tried(core, id_="nobody's")) == [], "an answer that nobody waits for"
@@ -251,8 +252,8 @@ def test_an_alert_that_may_have_arrived_is_not_sent_again_and_the_next_one_says_
     core.ended("Pong", code=0)
     assert kinds(tried(core, error="no answer within 15s", unsure=True)) == ["AlertTargetFailing", "AlertsDropped"]
     assert not core.state.alerts.owed("command")
-    assert not of(core.later(900.0).woke(), commands.Deliver)
-    (next_one,) = of(core.ended("Enduro", code=0), commands.Deliver)
+    assert not of(core.later(900.0).woke(), Deliver)
+    (next_one,) = of(core.ended("Enduro", code=0), Deliver)
     assert next_one.notice.dropped == 1
 
 
@@ -260,10 +261,10 @@ def test_each_target_has_its_own_queue():
     rules = AlertSettings(urls=("ntfy://topic",), command=("page-me",))
     ntfy = rules.targets[0]
     core = core_of("Pong", "Enduro", rules=rules).running("Pong", "Enduro")
-    assert {command.target for command in of(core.ended("Pong", code=0), commands.Deliver)} == {ntfy, "command"}
+    assert {command.target for command in of(core.ended("Pong", code=0), Deliver)} == {ntfy, "command"}
     tried(core, ntfy, error="down")
     tried(core, "command")
-    assert [command.target for command in of(core.later(1.0).ended("Enduro", code=0), commands.Deliver)] == ["command"]
+    assert [command.target for command in of(core.later(1.0).ended("Enduro", code=0), Deliver)] == ["command"]
     assert [len(core.state.alerts.owed(target)) for target in (ntfy, "command")] == [2, 1]
 
 
@@ -273,7 +274,7 @@ def test_what_is_too_old_is_dropped_and_the_next_that_arrives_says_so():
     tried(core, error="down")
     assert "AlertsDropped" in kinds(core.later(3 * DAY).woke())
     assert core.state.alerts.queue == ()
-    (deliver,) = of(core.ended("Enduro", code=0), commands.Deliver)
+    (deliver,) = of(core.ended("Enduro", code=0), Deliver)
     assert deliver.notice.dropped == 1
     tried(core)
     assert core.state.alerts.dropped == {}
@@ -289,7 +290,7 @@ def test_the_daily_report_goes_out_once_for_each_of_its_times():
     assert kinds(report(-50.0)) == [], "of a time before the first daemon"
     decision = report(50.0)
     assert kinds(decision) == ["ReportMade", "AlertRaised"]
-    (delivered,) = of(decision, commands.Deliver)
+    (delivered,) = of(decision, Deliver)
     assert delivered.notice.text == "Since 08:00: all trained\nnext: \\x1b[31mred", "its lines stay lines"
     assert told(decision) == [("report", "info")]
     assert kinds(report(50.0)) == kinds(report(-50.0)) == []
@@ -337,7 +338,7 @@ def test_a_stopped_daemon_sends_nothing_more():
     core.ask("shutdown")
     decision = core.ended("Pong", code=0)
     assert decision.memory.ended
-    assert not of(decision, commands.Deliver)
+    assert not of(decision, Deliver)
 
 
 def test_facts_of_a_journal_that_has_lost_rows_do_no_harm():

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
+from supervisor.features.alerts.messages import WriteAlert
 from supervisor.model.inputs import Ended, Ending, EvidenceTaken, Report, Sampled, SpawnBroke, SpawnSucceeded, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.worker.checkpointing import CheckpointSettings
@@ -84,7 +85,7 @@ def test_a_program_that_is_never_restarted_has_exited_when_it_fails_and_needs_it
     core = Core(settings(spec("Pong", restart="never"))).running("Pong")
     decision = core.ended("Pong", code=7)
     assert kinds(decision)[:2] == ["Exited", "NotRestarted"]
-    assert [each.notice.kind for each in of(decision, commands.WriteAlert)] == ["fatal"]
+    assert [each.notice.kind for each in of(decision, WriteAlert)] == ["fatal"]
     core.later(1e6).woke()
     assert core.phase("Pong") is Phase.EXITED
     core.load(settings(spec("Pong", restart="never", digest="corrected")))
@@ -97,7 +98,7 @@ def test_a_command_that_is_gone_although_it_has_run_is_tried_again():
     core.later(60.0).reboot("boot-2")
     alerts = []
     for _ in range(8):
-        alerts += of(core.broke("Pong", error="no such file: '/data/venv/bin/python'", permanent=True), commands.WriteAlert)
+        alerts += of(core.broke("Pong", error="no such file: '/data/venv/bin/python'", permanent=True), WriteAlert)
         assert core.phase("Pong") is Phase.BACKOFF
         core.to_wake()
     assert [each.notice.kind for each in alerts] == ["breaker"], "once, and not for a mount that is only slow"
@@ -112,7 +113,7 @@ def test_a_command_that_is_gone_is_given_up_where_another_one_has_run():
     core.ended("Pong", code=0)
     decision = core.broke("Pong", error="no such file: '/data/venv/bin/pyhton'", permanent=True)
     assert core.phase("Pong") is Phase.FATAL
-    assert [each.notice.kind for each in of(decision, commands.WriteAlert)] == ["fatal"]
+    assert [each.notice.kind for each in of(decision, WriteAlert)] == ["fatal"]
 
 
 @pytest.mark.parametrize(("verb", "after"), [("stop", Phase.STOPPED), ("restart", Phase.STARTING)])

@@ -5,9 +5,19 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, reply, settings, spec
 
+from supervisor.features.alerts.messages import WriteAlert
+from supervisor.features.backups.messages import (
+    Backup,
+    BackupChecked,
+    BackupDue,
+    BackupMade,
+    BackupRestored,
+    CheckBackup,
+    RestoreBackup,
+)
 from supervisor.features.backups.record import BackupRecord
 from supervisor.features.backups.settings import BackupSettings
-from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
+from supervisor.model.inputs import Asked, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level
 from supervisor.policy.box.gate import GateSettings
@@ -40,8 +50,8 @@ def test_a_backup_is_on_record_before_it_is_begun_and_ends_once():
     assert (code, text) == (80, "started")
     assert name.endswith("-before-friday")
     assert kinds(asked) == ["OperatorAsked", "BackupIntended"]
-    assert of(asked, commands.Backup) == [commands.Backup(name, "Before Friday", "operator", ("Pong", "Qbert"))]
-    assert of(core.later(1).woke(), commands.Backup) == []
+    assert of(asked, Backup) == [Backup(name, "Before Friday", "operator", ("Pong", "Qbert"))]
+    assert of(core.later(1).woke(), Backup) == []
     made = core.give(BackupMade(core.now_s, name, "", {"Pong": 5}, 2_000_000, "link", ("old",)))
     (fact,) = of(made, facts.BackedUp)
     assert (
@@ -64,17 +74,17 @@ def test_a_program_that_could_not_be_saved_is_named_and_an_alert():
     assert fact.why == f"backup {name} lacks Qbert: 1 program, 2.0 MB (link); Qbert could not be saved: x is no name"
     assert fact.missed == {"Qbert": "x is no name"}
     assert [(end.name, end.ok, end.text) for end in core.state.backups.ends] == [(name, False, fact.why)]
-    assert [command.notice.kind for command in of(made, commands.WriteAlert)] == ["backup"]
+    assert [command.notice.kind for command in of(made, WriteAlert)] == ["backup"]
     name, _, _ = reply(ask(core.later(10_000.0), Verb.BACKUP))
     failed = core.give(BackupMade(core.now_s, name, "the disk is full"))
-    assert [command.notice.kind for command in of(failed, commands.WriteAlert)] == ["backup"]
+    assert [command.notice.kind for command in of(failed, WriteAlert)] == ["backup"]
 
 
 def test_another_daemon_begins_anew_what_the_one_before_did_not_finish():
     core = running()
     name, _, _ = reply(ask(core, Verb.BACKUP))
     again = core.later(5).begin()
-    assert [command.name for command in of(again, commands.Backup)] == [name]
+    assert [command.name for command in of(again, Backup)] == [name]
 
 
 def test_the_calendar_is_answered_once():
@@ -92,18 +102,18 @@ def test_before_another_level_there_is_a_backup():
     core = running()
     heavy = Level("heavy", 2, 256)
     changed = core.load(replace(core.settings, level=heavy))
-    assert [(each.cause, each.label) for each in of(changed, commands.Backup)] == [("level", "before heavy")]
+    assert [(each.cause, each.label) for each in of(changed, Backup)] == [("level", "before heavy")]
     assert kinds(changed).index("BackupIntended") < kinds(changed).index("LevelChosen")
     more_slots = core.load(replace(core.settings, level=replace(heavy, slots=3)))
-    assert of(more_slots, commands.Backup) == [], "the same level with another slot is no risk of its own"
+    assert of(more_slots, Backup) == [], "the same level with another slot is no risk of its own"
 
 
 def test_no_backup_before_a_level_where_none_is_wanted_or_nothing_ran():
     core = running(backup=BackupSettings(before_level=False))
-    assert of(core.load(replace(core.settings, level=Level("heavy"))), commands.Backup) == []
+    assert of(core.load(replace(core.settings, level=Level("heavy"))), Backup) == []
     fresh = Core(settings(spec("Pong", autostart=False)))
     fresh.begin()
-    assert of(fresh.load(replace(fresh.settings, level=Level("heavy"))), commands.Backup) == []
+    assert of(fresh.load(replace(fresh.settings, level=Level("heavy"))), Backup) == []
 
 
 # --- going back ----------------------------------------------------------------------------------------------------------
@@ -114,19 +124,19 @@ def test_a_rollback_verifies_first_then_stops_then_restores_then_goes_on():
     asked = ask(core, Verb.ROLLBACK, "Pong", text="b")
     _, _, kept_as = reply(asked)
     assert kinds(asked) == ["OperatorAsked", "RollbackIntended"]
-    assert of(asked, commands.CheckBackup) == [commands.CheckBackup("b", ("Pong",), kept_as)]
+    assert of(asked, CheckBackup) == [CheckBackup("b", ("Pong",), kept_as)]
     assert core.phase("Pong") is Phase.RUNNING, "nothing is touched before the backup is known to be whole"
 
     begun = core.later(1).give(BackupChecked(core.now_s, kept_as, "", ("Pong",)))
     assert kinds(begun)[0] == "RollbackBegun"
     assert (core.phase("Pong"), core.phase("Qbert")) == (Phase.STOPPING, Phase.RUNNING)
-    assert of(begun, commands.RestoreBackup) == []
+    assert of(begun, RestoreBackup) == []
 
     left = core.later(1).ended("Pong", code=75, steps=900, ckpt_step=900)
-    assert of(left, commands.RestoreBackup) == [commands.RestoreBackup("b", ("Pong",), kept_as)]
+    assert of(left, RestoreBackup) == [RestoreBackup("b", ("Pong",), kept_as)]
     assert of(left, commands.Spawn) == []
     assert core.phase("Pong") is Phase.QUEUED
-    assert of(core.later(1).woke(), commands.RestoreBackup) == []
+    assert of(core.later(1).woke(), RestoreBackup) == []
 
     done = core.later(1).give(BackupRestored(core.now_s, kept_as, "", {"Pong": 500}, kept=True))
     (fact,) = of(done, facts.RolledBackTo)
@@ -227,7 +237,7 @@ def test_nothing_is_begun_while_extralife_ends():
     assert reply(ask(core, Verb.BACKUP, text="x")) == ("x", 6, "extralife is shutting down")
     assert reply(ask(core, Verb.BACKUP))[0] == "backup"
     core.give(BackupDue(core.now_s, core.wall_offset_s + 99))
-    assert of(core.last, commands.Backup) == []
+    assert of(core.last, Backup) == []
 
 
 def test_news_of_a_rollback_that_is_not_is_passed_over():

@@ -5,6 +5,7 @@ from dataclasses import replace
 from core_kit import Core, facts, kinds, of, settings
 
 from supervisor.deciding.foundations import showing
+from supervisor.features.alerts.messages import Deliver, WriteAlert
 from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model import commands
 from supervisor.model.inputs import Asked, FoundationsLooked, Verb
@@ -77,7 +78,7 @@ def test_the_alert_of_a_restart_waits_for_the_next_daemon():
     core = Core(settings("Pong", alerts=AlertSettings(command=("true",)))).running("Pong")
     decision = looked(core, LOCK)
     assert [(fact.alert, fact.severity) for fact in of(decision, facts.AlertRaised)] == [("foundation", "warning")]
-    assert not of(decision, commands.Deliver)
+    assert not of(decision, Deliver)
 
 
 def test_trouble_is_an_alert_at_once_although_that_of_the_restart_was_sent_a_moment_ago():
@@ -135,9 +136,7 @@ def test_alerts_say_trouble_and_its_end():
     core = begun()
     told = []
     for findings in ((DEAD,), (), (GONE,), ()):
-        told += [
-            (each.notice.kind, each.notice.severity) for each in of(looked(core.later(1.0), *findings), commands.WriteAlert)
-        ]
+        told += [(each.notice.kind, each.notice.severity) for each in of(looked(core.later(1.0), *findings), WriteAlert)]
     assert told == [("foundation", "critical"), ("foundation", "info"), ("foundation", "warning")]
 
 

@@ -8,11 +8,12 @@ from core_kit import Core, facts, reply, settings, spec
 from fakes import FakeSources
 
 from supervisor import config
+from supervisor.features.backups.messages import BackupMade
 from supervisor.model import level_memory
 from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold, fold_all
-from supervisor.model.inputs import Asked, BackupMade, Sampled, Verb
+from supervisor.model.inputs import Asked, Sampled, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Level, Progress, Rung
 from supervisor.model.state import LastExit

@@ -3,8 +3,9 @@
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, of, settings, spec
 
+from supervisor.features.notices.messages import EndNotice, EndNoticesRead
 from supervisor.features.notices.rules import END
-from supervisor.model.inputs import Asked, EndNotice, EndNoticesRead, Halted, OwnCheckpoint, Verb
+from supervisor.model.inputs import Asked, Halted, OwnCheckpoint, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Xid

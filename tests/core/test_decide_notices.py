@@ -7,21 +7,14 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
+from supervisor.features.alerts.messages import WriteAlert
 from supervisor.features.backups.settings import BackupSettings
+from supervisor.features.notices.messages import EndNotice, EndNoticesRead
 from supervisor.features.notices.page import notices_view
 from supervisor.features.notices.rules import END, RISK
+from supervisor.features.offsite.messages import Claim, Lease, LeaseFound, OffsiteCopy, OffsiteDone
 from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.model.inputs import (
-    Claim,
-    EndNotice,
-    EndNoticesRead,
-    Lease,
-    LeaseFound,
-    OffsiteDone,
-    Survival,
-    Terminated,
-    Verb,
-)
+from supervisor.model.inputs import Survival, Terminated, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Progress
 from supervisor.policy.cluster.launcher import SLURM, LauncherSettings
@@ -69,7 +62,7 @@ def asked_to_save(decision):
 
 
 def copies(decision):
-    return [(each.cause, each.limit_s, each.urgent) for each in of(decision, commands.OffsiteCopy)]
+    return [(each.cause, each.limit_s, each.urgent) for each in of(decision, OffsiteCopy)]
 
 
 def done(core):
@@ -83,7 +76,7 @@ def test_two_minutes_are_used_to_the_last_second():
     assert fact.why == "aws announces that this box ends in 2m: spot terminate"
     assert fact.leave_at_s == core.now_s + 120.0 - 3.0 - 6.0 - 5.0, "the longest save, a copy, and five seconds"
     assert asked_to_save(told) == ["Pong", "Qbert"], "who loses most first"
-    assert [each.notice.kind for each in of(told, commands.WriteAlert)] == ["notice"]
+    assert [each.notice.kind for each in of(told, WriteAlert)] == ["notice"]
     assert copies(told) == []
     assert of(told, commands.AskToLeave) == []
     ends = of(told, commands.TellEnd)
@@ -244,9 +237,7 @@ def test_a_box_that_is_still_there_goes_on_and_the_same_notice_counts_no_more():
     assert sorted(each.spec.name for each in of(over, commands.Spawn)) == ["Pong", "Qbert"]
     assert kinds(read(core.later(1.0), notice)) == []
     assert kinds(read(core.later(1.0))) == ["EndCalledOff"]
-    assert [each.notice.kind for each in of(core.last, commands.WriteAlert)] == [], (
-        "of one that was over, nobody is told again"
-    )
+    assert [each.notice.kind for each in of(core.last, WriteAlert)] == [], "of one that was over, nobody is told again"
     assert kinds(read(core.later(1.0), aws(core)))[0] == "EndAnnounced"
 
 
@@ -341,7 +332,7 @@ def test_the_end_of_the_box_is_preempted_and_held_against_no_level(orderly):
     assert (fact.cause, fact.why) == ("preempted", "the host ended as aws had announced (spot terminate), down 1m (test)")
     assert core.state.reboots_by_cause == {"preempted": 1}
     assert core.state.levels[core.state.level].reboots == 0
-    assert [each.notice.severity for each in of(back, commands.WriteAlert) if each.notice.kind == "reboot"] == ["warning"]
+    assert [each.notice.severity for each in of(back, WriteAlert) if each.notice.kind == "reboot"] == ["warning"]
     assert core.state.notices.standing == {}
     assert kinds(read(core, replace(aws(core), until_s=None)))[0] == "EndAnnounced", "another one"
 

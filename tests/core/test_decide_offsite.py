@@ -7,24 +7,24 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, reply, settings
 
+from supervisor.features.alerts.messages import WriteAlert
 from supervisor.features.backups.settings import BackupSettings
+from supervisor.features.notices.messages import EndNotice, EndNoticesRead
 from supervisor.features.notices.rules import END
+from supervisor.features.offsite.messages import (
+    Claim,
+    Lease,
+    LeaseFound,
+    OffsiteCopy,
+    OffsiteDone,
+    OffsiteDue,
+    OffsiteTakeOver,
+    OffsiteTend,
+)
 from supervisor.features.offsite.page import offsite_view, trouble
 from supervisor.features.offsite.record import OffsiteRecord
 from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.model.inputs import (
-    Asked,
-    Claim,
-    EndNotice,
-    EndNoticesRead,
-    Lease,
-    LeaseFound,
-    OffsiteDone,
-    OffsiteDue,
-    Survival,
-    Terminated,
-    Verb,
-)
+from supervisor.model.inputs import Asked, Survival, Terminated, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Level
@@ -46,7 +46,7 @@ def done(core, what="copy", error="", **more):
 
 
 def copies(decision):
-    return [(each.cause, each.look_only) for each in of(decision, commands.OffsiteCopy)]
+    return [(each.cause, each.look_only) for each in of(decision, OffsiteCopy)]
 
 
 def running(rules=RULES, **more):
@@ -84,7 +84,7 @@ def test_a_first_look_then_a_first_copy_then_one_each_period():
 
 def test_without_a_repository_nothing_happens():
     core = Core(settings("Pong"))
-    assert of(core.begin(), commands.OffsiteCopy) == []
+    assert of(core.begin(), OffsiteCopy) == []
     core.later(5000.0).woke()
     assert kinds(core.give(OffsiteDue(core.now_s, "check", core.wall_offset_s + 5.0))) == []
     assert reply(ask(core, "now"))[1:] == (30, "no repository is configured: set [offsite] repository (docs/offsite.md)")
@@ -152,10 +152,10 @@ def test_a_program_that_could_not_be_copied_is_named():
     core.later(60.0).woke()
     ended = done(core, missed={"Qbert": "x is damaged"})
     assert of(ended, facts.OffsiteCopied)[0].why.endswith("; not copied: Qbert: x is damaged")
-    assert [each.notice.kind for each in of(ended, commands.WriteAlert)] == ["offsite"]
+    assert [each.notice.kind for each in of(ended, WriteAlert)] == ["offsite"]
     core.later(900.0).woke()
     again = done(core, missed={"Qbert": "y is damaged"})
-    assert of(again, commands.WriteAlert) == [], "the alert is not repeated with each copy"
+    assert of(again, WriteAlert) == [], "the alert is not repeated with each copy"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_copy_that_is_too_old_is_told_once_and_is_an_alert(first, error, why):
     told = core.later(since_s + 3600.0 - core.now_s).woke()
     (fact,) = of(told, facts.OffsiteLate)
     assert fact.why == why
-    assert [each.notice.kind for each in of(told, commands.WriteAlert)] == ["offsite"]
+    assert [each.notice.kind for each in of(told, WriteAlert)] == ["offsite"]
     assert of(core.later(600.0).woke(), facts.OffsiteLate) == []
     if not core.memory.copying.doing:
         core.later(900.0).woke()
@@ -208,17 +208,17 @@ def test_another_daemon_looks_first_and_copies_what_was_not_finished():
 def test_the_calendars_are_answered_once_and_their_ends_are_on_record():
     core = running()
     wall_s = core.wall_offset_s
-    assert of(core.give(OffsiteDue(core.now_s, "forget", wall_s - 10)), commands.OffsiteTend) == []
+    assert of(core.give(OffsiteDue(core.now_s, "forget", wall_s - 10)), OffsiteTend) == []
     due = core.give(OffsiteDue(core.now_s, "forget", wall_s + 0.5))
-    assert of(due, commands.OffsiteTend) == [commands.OffsiteTend("forget", wall_s + 0.5)]
+    assert of(due, OffsiteTend) == [OffsiteTend("forget", wall_s + 0.5)]
     core.give(OffsiteDue(core.now_s, "check", wall_s + 0.5))
     core.give(OffsiteDue(core.now_s, "check", wall_s + 0.5))
     ended = done(core, "forget", due_wall_s=wall_s + 0.5)
     assert of(ended, facts.OffsiteTended)[0].why == "old copies were removed from the repository"
-    assert of(ended, commands.OffsiteTend) == [commands.OffsiteTend("check", wall_s + 0.5)]
+    assert of(ended, OffsiteTend) == [OffsiteTend("check", wall_s + 0.5)]
     failed = done(core, "check", "restic check: pack is damaged", due_wall_s=wall_s + 0.5)
     assert of(failed, facts.OffsiteFailed)[0].why == "the check of the repository failed: restic check: pack is damaged"
-    assert [each.notice.kind for each in of(failed, commands.WriteAlert)] == ["offsite"]
+    assert [each.notice.kind for each in of(failed, WriteAlert)] == ["offsite"]
     assert kinds(core.give(OffsiteDue(core.now_s, "check", wall_s + 0.5))) == []
     ask(core, "check")
     mended = done(core, "check", read_percent=5)
@@ -234,9 +234,9 @@ def test_a_copy_that_somebody_waits_for_takes_the_place_of_a_check():
     core = copied(running())
     ask(core, "check")
     assert core.memory.copying.doing == "check"
-    (command,) = of(ask(core, "now"), commands.OffsiteCopy)
+    (command,) = of(ask(core, "now"), OffsiteCopy)
     assert (command.urgent, command.cause) == (True, "operator")
-    assert of(done(core, cause="operator"), commands.OffsiteTend) == [commands.OffsiteTend("check")], "and it is begun anew"
+    assert of(done(core, cause="operator"), OffsiteTend) == [OffsiteTend("check")], "and it is begun anew"
 
 
 # --- the lease -----------------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def fenced():
 def test_a_box_on_which_another_has_taken_over_stops_its_programs_and_starts_none():
     core = fenced()
     assert kinds(core.last)[0] == "OffsiteFenced"
-    assert [each.notice.kind for each in of(core.last, commands.WriteAlert)] == ["offsite"]
+    assert [each.notice.kind for each in of(core.last, WriteAlert)] == ["offsite"]
     assert sorted(each.program for each in of(core.last, commands.AskToLeave)) == ["Pong", "Qbert"]
     assert kinds(done(core, error="the repository belongs to box bob")) == [], "the fence says it all"
     for name in ("Pong", "Qbert"):
@@ -326,7 +326,7 @@ def test_take_over_brings_the_programs_back():
     for name in ("Pong", "Qbert"):
         core.ended(name, code=75)
     asked = ask(core, "take-over")
-    assert of(asked, commands.OffsiteTakeOver) == [commands.OffsiteTakeOver()]
+    assert of(asked, OffsiteTakeOver) == [OffsiteTakeOver()]
     held = core.give(LeaseFound(core.now_s, Claim.HELD, Lease("c", 3, "ada")))
     assert kinds(held)[0] == "OffsiteHeld"
     assert sorted(each.spec.name for each in of(held, commands.Spawn)) == ["Pong", "Qbert"]
@@ -358,7 +358,7 @@ def leave(core, *, by="the host's shutdown"):
 def test_an_orderly_reboot_waits_for_a_last_copy():
     core = copied(running())
     ending = leave(core.later(30.0))
-    (command,) = of(ending, commands.OffsiteCopy)
+    (command,) = of(ending, OffsiteCopy)
     assert (command.cause, command.limit_s, command.urgent) == ("reboot", 20.0, True)
     assert of(ending, commands.EndDaemon) == []
     assert of(core.later(5.0).woke(), commands.EndDaemon) == []
@@ -377,7 +377,7 @@ def test_after_sigterm_the_last_copy_ends_before_the_box():
     end = EndNotice("aws terminate", "aws", END, "spot terminate", core.now_s + 38.0)
     core.give(EndNoticesRead(core.now_s, (end,), {}))
     ending = leave(core.later(30.0), by="SIGTERM")
-    assert [(each.cause, each.limit_s) for each in of(ending, commands.OffsiteCopy)] == [("stop", 8.0)]
+    assert [(each.cause, each.limit_s) for each in of(ending, OffsiteCopy)] == [("stop", 8.0)]
     core.give(Terminated(core.now_s, "the host's shutdown", host=True))
     assert core.memory.last_copy == "reboot"
     core.give(Terminated(core.now_s, "SIGTERM"))
@@ -391,7 +391,7 @@ def test_other_ends_do_not_wait(case):
     if case == "fenced":
         core.give(LeaseFound(core.now_s, Claim.LOST, B2))
     ended = leave(core, by="shutdown" if case == "shutdown" else "the host's shutdown")
-    assert of(ended, commands.OffsiteCopy) == []
+    assert of(ended, OffsiteCopy) == []
     assert of(ended, commands.EndDaemon)
 
 

@@ -6,24 +6,15 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, reply, settings, spec
 
+from supervisor.features.alerts.messages import AlertTried, WriteAlert
 from supervisor.features.alerts.settings import AlertSettings
+from supervisor.features.offsite.messages import Claim, Lease, LeaseFound, OffsiteCopy, OffsiteDone
 from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.features.when_done.messages import StopBox, WhenDoneEnded
 from supervisor.features.when_done.page import costs_for_nothing, when_done_view
 from supervisor.features.when_done.settings import BUDGET, CAUSES, DONE, STUCK, WhenDoneSettings
 from supervisor.features.when_done.work import saves
-from supervisor.model.inputs import (
-    AlertTried,
-    Asked,
-    Claim,
-    FoundationsLooked,
-    Lease,
-    LeaseFound,
-    OffsiteDone,
-    Sampled,
-    Survival,
-    Verb,
-    WhenDoneEnded,
-)
+from supervisor.model.inputs import Asked, FoundationsLooked, Sampled, Survival, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Progress
@@ -79,7 +70,7 @@ def sessions(core, *names):
 
 
 def stops(decision):
-    return [each.argv for each in of(decision, commands.StopBox)]
+    return [each.argv for each in of(decision, StopBox)]
 
 
 def steps(core):
@@ -113,7 +104,7 @@ def test_the_last_done_is_followed_by_the_wait_the_copy_the_report_and_the_comma
     asked = core.later(1.0).ended("board", code=75)
     assert kinds(asked)[-1] == "OffsiteAsked"
     assert of(asked, commands.Spawn) == [], "also a service stays down"
-    (copy,) = of(asked, commands.OffsiteCopy)
+    (copy,) = of(asked, OffsiteCopy)
     assert copy.cause == DONE
     assert "it waits for the copy off the box" in line(core)
     report = copied(core.later(5.0))
@@ -178,7 +169,7 @@ def test_what_is_given_up_does_not_keep_the_box_and_is_named():
     core.ended("Qbert", code=78)
     fact = of(core.last, facts.WhenDoneStep)[0]
     assert (fact.cause, fact.why.partition(": ")[0]) == (STUCK, "nothing can go on (Pong FATAL, Qbert FATAL)")
-    assert ("done", "warning") in [(c.notice.kind, c.notice.severity) for c in of(core.last, commands.WriteAlert)]
+    assert ("done", "warning") in [(c.notice.kind, c.notice.severity) for c in of(core.last, WriteAlert)]
 
 
 # --- a cause is not ended by the steps towards the command -----------------------------------------------------------------
@@ -233,7 +224,7 @@ def test_after_a_start_the_end_waits_for_the_first_look_at_the_gpus():
     assert steps(core) == ["begin", "leave"]
     again = core.later(1.0).see(NO_GPU)
     assert steps(core) == ["begin", "leave"] * 2
-    assert of(again, commands.WriteAlert) == [], "it was reported before the restart"
+    assert of(again, WriteAlert) == [], "it was reported before the restart"
     core = running("Pong", rules=replace(RULES, after_s=0.0))
     core.look(Pong=None)
     core.settings = replace(core.settings, when_done=replace(RULES, when=(STUCK,), after_s=60.0))
@@ -396,10 +387,10 @@ def test_without_a_verified_copy_the_command_does_not_run_until_the_operator_say
         "this box is NOT stopped, as no copy off the box is verified: connection refused; it is tried again; "
         "`extralifectl when-done now` stops the box all the same"
     )
-    assert ("meter", "critical") in [(c.notice.kind, c.notice.severity) for c in of(failed, commands.WriteAlert)]
+    assert ("meter", "critical") in [(c.notice.kind, c.notice.severity) for c in of(failed, WriteAlert)]
     assert "NOT STOPPED, as no copy off the box is verified: connection refused" in line(core)
     again = core.later(60.0).woke()
-    assert [each.cause for each in of(again, commands.OffsiteCopy)] == [DONE], "tried again as other copies are"
+    assert [each.cause for each in of(again, OffsiteCopy)] == [DONE], "tried again as other copies are"
     assert of(copied(core, error="no route"), facts.WhenDoneStep) == [], "one alert is enough"
     assert ask(core, "now") == (80, "this box is stopped without further waiting")
     assert stops(core.last) == [("stop-me", "1")]
@@ -420,7 +411,7 @@ def test_now_skips_the_wait_but_the_copy_only_after_it_has_failed():
     core = done(running(offsite=OFFSITE))
     assert ask(core, "now")[0] == 80
     assert stops(core.last) == []
-    assert [each.cause for each in of(core.last, commands.OffsiteCopy)] == [DONE]
+    assert [each.cause for each in of(core.last, OffsiteCopy)] == [DONE]
     assert stops(copied(core)) == [("stop-me", "1")]
 
 
@@ -428,7 +419,7 @@ def test_a_copy_that_somebody_asked_for_comes_first_and_a_check_is_interrupted()
     core = running(offsite=OFFSITE)
     core.give(Asked(core.now_s, Verb.OFFSITE, 90, (), "", "alice", 1000, "check"))
     past_the_wait(core)
-    assert [each.urgent for each in of(core.last, commands.OffsiteCopy)] == [True]
+    assert [each.urgent for each in of(core.last, OffsiteCopy)] == [True]
     core = running(offsite=OFFSITE)
     core.give(Asked(core.now_s, Verb.OFFSITE, 90, (), "", "alice", 1000, "now"))
     past_the_wait(core)
@@ -443,7 +434,7 @@ def test_the_first_copy_does_not_wait_because_an_earlier_one_had_failed():
     core.give(OffsiteDone(core.now_s, "copy", "period", "no route"))
     done(core.later(1.0))
     ask(core, "now")
-    assert [each.cause for each in of(core.last, commands.OffsiteCopy)] == [DONE]
+    assert [each.cause for each in of(core.last, OffsiteCopy)] == [DONE]
     assert steps(core) == ["begin", "now", "leave"]
 
 
@@ -470,7 +461,7 @@ def test_a_command_that_fails_is_an_alert_and_runs_again_ever_more_rarely():
         failed = ran(core, "it ended with status 1: no such instance", "no such instance")
         (fact,) = of(failed, facts.WhenDoneStep)
         assert fact.why == "stop-me failed: it ended with status 1: no such instance"
-        assert [(c.notice.kind, c.notice.severity) for c in of(failed, commands.WriteAlert)] == alerts
+        assert [(c.notice.kind, c.notice.severity) for c in of(failed, WriteAlert)] == alerts
         assert core.wake_at_s == core.now_s + wait_s
         assert "stop-me failed (it ended with status 1: no such instance); this box is stopped in" in line(core)
         assert stops(core.to_wake()) == [("stop-me", "1")]
@@ -498,7 +489,7 @@ def test_new_work_during_the_command_waits_for_its_end():
     assert [each.spec.name for each in of(begun, commands.Spawn)] == ["Pong"]
     assert steps(core)[-2:] == ["ended", "call off"]
     assert core.state.when_done.failures == 0
-    assert of(ran(core), commands.StopBox) == [], "an end of a command that nobody knows changes nothing"
+    assert of(ran(core), StopBox) == [], "an end of a command that nobody knows changes nothing"
     assert core.state.when_done.succeeded_s is None
 
 
@@ -513,7 +504,7 @@ def test_after_a_restart_of_the_box_the_wait_begins_anew_and_the_command_comes_m
     began = core.later(3600.0).reboot("boot-2", down_s=3500.0)
     (fact,) = of(began, facts.WhenDoneStep)
     assert "; stop-me has run, and this box was started again: this box is stopped in 1m" in fact.why
-    assert ("done", "warning") in [(c.notice.kind, c.notice.severity) for c in of(began, commands.WriteAlert)]
+    assert ("done", "warning") in [(c.notice.kind, c.notice.severity) for c in of(began, WriteAlert)]
     assert core.state.when_done.off_s == 3500.0, "nobody paid for the time after the command"
     assert stops(core.later(5.0).woke()) == []
     core.reboot("boot-3", down_s=100.0)
@@ -598,7 +589,7 @@ def test_delay_after_cancel_or_now_begins_the_steps_anew():
     ask(core, "delay", 900.0)
     assert not core.state.when_done.keeps_down
     core.later(900.0).woke()
-    assert [each.cause for each in of(core.last, commands.OffsiteCopy)] == [DONE], "a copy is needed again"
+    assert [each.cause for each in of(core.last, OffsiteCopy)] == [DONE], "a copy is needed again"
 
 
 def test_after_the_success_of_the_command_cancel_is_honest_and_now_runs_it_again():

@@ -6,10 +6,10 @@ import pytest
 from core_kit import WALL_S, Core, settings
 from fakes import FakeSources
 
+from supervisor.features.backups.messages import BackupDue
 from supervisor.model import facts
 from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
-from supervisor.model.inputs import BackupDue
 from supervisor.reports.lanes import OFF, Span
 from supervisor.reports.pages import pages
 from supervisor.reports.timeline import merged

@@ -35,15 +35,14 @@ from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.api.listener import listen
 from supervisor.api.server import Server
 from supervisor.features.alerts.adapters.delivery import tested
+from supervisor.features.alerts.messages import AlertTried, Deliver
+from supervisor.features.backups.messages import Backup, BackupDue, BackupMade
 from supervisor.model import commands, facts
 from supervisor.model.codec import as_text, decode, encode
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold_all, replay
 from supervisor.model.inputs import (
-    AlertTried,
     Asked,
-    BackupDue,
-    BackupMade,
     ClockMoved,
     ConfigFaulty,
     ConfigLoaded,
@@ -249,11 +248,11 @@ class Host(World):
 
     def do(self, command: Any) -> None:
         match command:
-            case commands.Deliver(target=target, notice=notice):
+            case Deliver(target=target, notice=notice):
                 self.after(1.0, self.arrive, self.daemon, AlertTried(0.0, target, notice.id, self.target_error))
-            case commands.Backup(name=name) if self.backup_error:
+            case Backup(name=name) if self.backup_error:
                 self.post_later(BackupMade(0.0, name, self.backup_error))
-            case commands.Backup(name=name, programs=names, label=label, cause=cause):
+            case Backup(name=name, programs=names, label=label, cause=cause):
                 steps = {each: self.disks[each].newest() for each in names if self.disks[each].checkpoints}
                 self.backups[name] = steps
                 made = self.write_backup(name, steps, label, cause)

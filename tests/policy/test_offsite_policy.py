@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.features.offsite.messages import Claim, Lease
 from supervisor.features.offsite.rules import (
     Copies,
     Kept,
@@ -23,7 +24,6 @@ from supervisor.features.offsite.rules import (
     verified,
 )
 from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.model.inputs import Claim, Lease
 from supervisor.policy.upkeep.copies import LEVEL, NOTICE
 
 RULES = OffsiteSettings(repository="/srv/copies", every_s=900.0, late_s=3600.0)

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 from world import CALM, World, hold
 
+from supervisor.features.offsite.messages import Claim, Lease, LeaseFound, OffsiteDone, OffsiteTakeOver
 from supervisor.features.offsite.rules import judge, newest
 from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.model import commands
 from supervisor.model.fold import fold_all
-from supervisor.model.inputs import Claim, Lease, LeaseFound, OffsiteDone
 
 RULES = OffsiteSettings(repository="/srv/copies", every_s=300.0, timeout_s=600.0)
 LOOK_S, COPY_S = 1.0, 6.0
@@ -35,7 +34,7 @@ class Repository:
         self.leases, self.copies, self.begun = [], [], 0
 
     def does(self, world, command):
-        if isinstance(command, commands.OffsiteTakeOver):
+        if isinstance(command, OffsiteTakeOver):
             world.lease = self._written(world)
             world.after(LOOK_S, world.arrive, world.daemon, LeaseFound(0.0, Claim.HELD, world.lease))
             world.after(LOOK_S, world.arrive, world.daemon, OffsiteDone(0.0, "take-over"))

@@ -6,17 +6,18 @@ from core_kit import commands
 from invariants import hold
 from training import Worker
 
-from supervisor.features.backups.rules import ROLLBACK
-from supervisor.model.inputs import (
+from supervisor.features.alerts.messages import Deliver
+from supervisor.features.backups.messages import (
+    Backup,
     BackupChecked,
     BackupMade,
     BackupRestored,
-    CheckpointsFound,
-    Ended,
-    Ending,
-    EvidenceTaken,
-    SpawnSucceeded,
+    CheckBackup,
+    RestoreBackup,
 )
+from supervisor.features.backups.rules import ROLLBACK
+from supervisor.features.offsite.messages import OffsiteCopy, OffsiteTakeOver
+from supervisor.model.inputs import CheckpointsFound, Ended, Ending, EvidenceTaken, SpawnSucceeded
 
 DOWN_S = 300.0  # until somebody starts a daemon again that was told to end
 
@@ -64,20 +65,20 @@ class Deeds:
                 disk.poison.discard(step)
             case commands.RollBack(program=name, from_step=step):
                 self.disks[name].roll_back(step)
-            case commands.Backup(name=name, programs=names):
+            case Backup(name=name, programs=names):
                 steps = {each: self.disks[each].newest() for each in names if self.disks[each].checkpoints}
                 self.backups[name] = steps
                 removed = self.keep_backups(command)
                 self.post_later(BackupMade(0.0, name, "" if steps else "nothing there", steps, removed=removed))
-            case commands.Deliver(target=target, notice=notice) if self.upkeep:
+            case Deliver(target=target, notice=notice) if self.upkeep:
                 self.deliver(target, notice)
-            case commands.CheckBackup(backup=name, programs=names, kept_as=kept_as):
+            case CheckBackup(backup=name, programs=names, kept_as=kept_as):
                 steps = self.backups.get(name, {})
                 found = tuple(each for each in names or steps if each in steps)
                 self.post_later(BackupChecked(0.0, kept_as, "" if found else "no such backup", found))
-            case commands.RestoreBackup():
+            case RestoreBackup():
                 self.post_later(self.restore(command))
-            case commands.OffsiteCopy() | commands.OffsiteTakeOver() if self.repository is not None:
+            case OffsiteCopy() | OffsiteTakeOver() if self.repository is not None:
                 self.repository.does(self, command)
             case commands.Reply(request_id=request) | commands.ClearLogs(request_id=request):
                 self.answer(request)

@@ -16,11 +16,13 @@ from world import World
 
 from supervisor.features.alerts.settings import AlertSettings
 from supervisor.features.backups.settings import BackupSettings
+from supervisor.features.offsite.messages import Claim, Lease, LeaseFound, OffsiteCopy, OffsiteDone
 from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.features.when_done.messages import StopBox, WhenDoneEnded
 from supervisor.features.when_done.record import CANCEL, DELAY, NOW, Step
 from supervisor.features.when_done.rules import retry_s
 from supervisor.features.when_done.settings import BUDGET, CAUSES, DONE, STUCK, WhenDoneSettings
-from supervisor.model.inputs import Asked, Claim, Ending, Lease, LeaseFound, OffsiteDone, Verb, WhenDoneEnded
+from supervisor.model.inputs import Asked, Ending, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.upkeep.cost import CostSettings
@@ -131,9 +133,9 @@ class Meter(World):
 
     def do(self, command):
         match command:
-            case commands.StopBox():
+            case StopBox():
                 self.stop_box()
-            case commands.OffsiteCopy():
+            case OffsiteCopy():
                 self.copy(command)
             case commands.AskToLeave(token=token) if self.core.state.when_done.keeps_down:
                 self.asked.add(token)

@@ -21,41 +21,33 @@ from core_kit import settings as configured
 from fakes import FakeSources
 
 from supervisor.deciding.decide import _HANDLERS
+from supervisor.features.alerts.messages import AlertTried, ReportDue
 from supervisor.features.alerts.settings import AlertSettings
+from supervisor.features.backups.messages import BackupChecked, BackupDue, BackupMade, BackupRestored
+from supervisor.features.notices.messages import EndNotice, EndNoticesRead
 from supervisor.features.notices.rules import END, RISK
+from supervisor.features.offsite.messages import Claim, Lease, LeaseFound, OffsiteDone, OffsiteDue
 from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.features.when_done.messages import WhenDoneEnded
 from supervisor.features.when_done.settings import WhenDoneSettings
 from supervisor.model.facts import JournalStalled
 from supervisor.model.fold import fold_all
 from supervisor.model.inputs import (
-    AlertTried,
     Asked,
-    BackupChecked,
-    BackupDue,
-    BackupMade,
-    BackupRestored,
     Began,
     BootEvidence,
     CheckpointsFound,
-    Claim,
     ClockMoved,
     ConfigFaulty,
     ConfigLoaded,
     Ended,
     Ending,
-    EndNotice,
-    EndNoticesRead,
     EvidenceTaken,
     FoundationsLooked,
     JobSight,
     JobsSeen,
-    Lease,
-    LeaseFound,
-    OffsiteDone,
-    OffsiteDue,
     OwnCheckpoint,
     Report,
-    ReportDue,
     Sample,
     Sampled,
     SnapshotDue,
@@ -66,7 +58,6 @@ from supervisor.model.inputs import (
     Survivor,
     Terminated,
     Verb,
-    WhenDoneEnded,
     Woke,
 )
 from supervisor.model.lifecycle import HAS_PROCESS

@@ -10,9 +10,11 @@ from dataclasses import replace
 from invariants import hold
 
 from supervisor.adapters.journal.archive import SNAPSHOT_FACTS
+from supervisor.features.alerts.messages import AlertTried, ReportDue
+from supervisor.features.backups.messages import BackupDue
 from supervisor.features.backups.rules import Kept, superfluous
 from supervisor.model.fold import fold
-from supervisor.model.inputs import AlertTried, BackupDue, ReportDue, SnapshotDue, Verb
+from supervisor.model.inputs import SnapshotDue, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
 from supervisor.policy.upkeep.calendars import last_due

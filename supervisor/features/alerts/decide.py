@@ -2,10 +2,10 @@
 
 An alert is a fact in the same transaction as the fact that raised it, so neither is recorded without the other. The alert
 stays queued for a target until another fact records that the target accepted it. So a killed daemon, a reboot or a day
-without a network loses no alert. Threads deliver it (`commands.Deliver`), at least once; a receiver recognizes a repeated
+without a network loses no alert. Threads deliver it (`Deliver`), at least once; a receiver recognizes a repeated
 alert by its id.
 
-Without a target in the config there are no such facts: alerts then go only to systemd's journal (`commands.WriteAlert`).
+Without a target in the config there are no such facts: alerts then go only to systemd's journal (`WriteAlert`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Final
 from supervisor.deciding.context import AlertRow, DecisionContext, Feature
 from supervisor.deciding.own_checkpoints import starts_over
 from supervisor.features.alerts import rules as rule
+from supervisor.features.alerts.messages import AlertTried, Deliver, ReportDue, WriteAlert
 from supervisor.features.alerts.record import AlertRecord, Delivering, DeliveryState, Queued
 from supervisor.features.alerts.settings import AlertSettings
 from supervisor.formats import span
 from supervisor.model import commands, facts
-from supervisor.model.inputs import AlertTried, ReportDue
 from supervisor.model.state import Slowness, State
 from supervisor.policy.box.prechecks import is_full
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
@@ -65,7 +65,7 @@ def pursue(context: DecisionContext) -> None:
     found = [replace(alert, text=_shown(alert)) for alert in raised]
     for number, alert in enumerate(found):
         message = Notice(_id(context, -1 - number), alert.kind, alert.severity, alert.text, context.wall_s, alert.program)
-        context.command(commands.WriteAlert(message))
+        context.command(WriteAlert(message))
     if context.settings.of(AlertSettings).targets:
         for alert in found:
             _raise_or_hold(context, alert)
@@ -353,7 +353,7 @@ def _send(context: DecisionContext) -> None:
         if now.retry_at_s is not None and now.retry_at_s > context.now_s:
             context.wake(now.retry_at_s)
             continue
-        context.command(commands.Deliver(target, notice(owed[0], record.dropped.get(target, 0))))
+        context.command(Deliver(target, notice(owed[0], record.dropped.get(target, 0))))
         _remember(context, target, replace(now, sending=owed[0].id, retry_at_s=None))
 
 

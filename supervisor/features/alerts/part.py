@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from supervisor.adapters.parts import Part, World
 from supervisor.features.alerts.adapters.delivery import AlertCourier, tested
+from supervisor.features.alerts.messages import Deliver, ReportDue, WriteAlert
 from supervisor.features.alerts.settings import AlertSettings
-from supervisor.model import commands
-from supervisor.model.inputs import ReportDue
 from supervisor.policy.upkeep.alarm import Notice
 from supervisor.ports import CalendarWork
 
@@ -28,8 +27,8 @@ def part(world: World) -> Part:
 
     return Part(
         {
-            commands.Deliver: lambda command: courier.deliver(command.target, command.notice),
-            commands.WriteAlert: lambda command: courier.tell(command.notice),
+            Deliver: lambda command: courier.deliver(command.target, command.notice),
+            WriteAlert: lambda command: courier.tell(command.notice),
         },
         stop=courier.stop,
         acts={"alerts/test": lambda: tested(world.settings().of(AlertSettings), world.clock.wall_s())},

@@ -17,11 +17,20 @@ from typing import Final
 from supervisor.deciding.attempts import send_away
 from supervisor.deciding.context import AlertRow, DecisionContext, Feature
 from supervisor.features.backups import rules as rule
+from supervisor.features.backups.messages import (
+    Backup,
+    BackupChecked,
+    BackupDue,
+    BackupMade,
+    BackupRestored,
+    CheckBackup,
+    RestoreBackup,
+)
 from supervisor.features.backups.record import BackupRecord, Begun, Rollback
 from supervisor.features.backups.settings import BackupSettings
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
-from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
+from supervisor.model.inputs import Asked, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Held
 from supervisor.policy.upkeep.alarm import WARNING
@@ -165,17 +174,17 @@ def pursue(context: DecisionContext) -> None:
     rollback = context.state.of(BackupRecord).rollback
     spare = () if rollback is None else (rollback.backup,)
     for each in context.state.of(BackupRecord).making:
-        _once(context, each.name, commands.Backup(each.name, each.label, each.cause, each.programs, spare))
+        _once(context, each.name, Backup(each.name, each.label, each.cause, each.programs, spare))
     if rollback is None:
         return
     if not rollback.begun:
-        check = commands.CheckBackup(rollback.backup, rollback.programs, rollback.kept_as)
+        check = CheckBackup(rollback.backup, rollback.programs, rollback.kept_as)
         _once(context, f"check {rollback.kept_as}", check)
         return
     why = f"waits for the rollback to backup {rollback.backup}"
     send_away(context, "rollback", why, by=rollback.by, names=rollback.programs)
     if context.state.live.keys().isdisjoint(rollback.programs):
-        _once(context, rollback.kept_as, commands.RestoreBackup(rollback.backup, rollback.programs, rollback.kept_as))
+        _once(context, rollback.kept_as, RestoreBackup(rollback.backup, rollback.programs, rollback.kept_as))
 
 
 def _once(context: DecisionContext, key: str, command: commands.Command) -> None:

@@ -6,15 +6,14 @@ from collections.abc import Iterable
 
 from supervisor.adapters.parts import Part, World
 from supervisor.features.backups.adapters.thread import Backups
+from supervisor.features.backups.messages import Backup, BackupDue, CheckBackup, RestoreBackup
 from supervisor.features.backups.settings import BackupSettings
-from supervisor.model import commands
-from supervisor.model.inputs import BackupDue
 from supervisor.ports import CalendarWork
 
 
 def part(world: World) -> Part:
     made = Backups(world.paths, world.settings, world.inbox, world.clock, world.shown)
-    kinds = (commands.Backup, commands.CheckBackup, commands.RestoreBackup)
+    kinds = (Backup, CheckBackup, RestoreBackup)
 
     def calendar() -> Iterable[CalendarWork]:
         yield CalendarWork("backup", world.settings().of(BackupSettings).calendar, BackupDue)

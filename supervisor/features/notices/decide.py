@@ -12,11 +12,11 @@ from supervisor.deciding.attempts import send_away, set_control
 from supervisor.deciding.context import AlertRow, BoxEnd, Copies, DecisionContext, Feature
 from supervisor.deciding.requests import savings
 from supervisor.features.notices import rules as rule
+from supervisor.features.notices.messages import EndNotice, EndNoticesRead
 from supervisor.features.notices.record import Announced, Leaving, NoticeRecord, Rescue
 from supervisor.features.notices.rules import Plan
 from supervisor.formats import span
 from supervisor.model import commands, facts
-from supervisor.model.inputs import EndNotice, EndNoticesRead
 from supervisor.model.memory import Held
 from supervisor.policy.upkeep import copies
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING

@@ -6,9 +6,9 @@ from dataclasses import field
 from typing import ClassVar, Final
 
 from supervisor.features.notices import rules as rule
+from supervisor.features.notices.messages import EndNotice
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
-from supervisor.model.inputs import EndNotice
 from supervisor.records import Record, replace
 
 

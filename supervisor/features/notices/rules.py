@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from supervisor.model.inputs import EndNotice
+from supervisor.features.notices.messages import EndNotice
 from supervisor.policy.upkeep.leaving import Saving, fitting
 from supervisor.records import Record
 

@@ -14,12 +14,21 @@ from typing import Any, Final
 from supervisor.deciding.attempts import send_away
 from supervisor.deciding.context import AlertRow, BoxEnd, Copies, DecisionContext, Feature
 from supervisor.features.offsite import rules as rule
+from supervisor.features.offsite.messages import (
+    Claim,
+    LeaseFound,
+    OffsiteCopy,
+    OffsiteDone,
+    OffsiteDue,
+    OffsiteTakeOver,
+    OffsiteTend,
+)
 from supervisor.features.offsite.record import Copying, OffsiteRecord
 from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
-from supervisor.model.inputs import Asked, Claim, LeaseFound, OffsiteDone, OffsiteDue, Verb
+from supervisor.model.inputs import Asked, Verb
 from supervisor.model.memory import Held
 from supervisor.policy.upkeep import copies as cause_of
 from supervisor.policy.upkeep.alarm import CRITICAL, WARNING
@@ -162,9 +171,9 @@ def _begin(context: DecisionContext, copies: rule.Copies) -> None:
         _keep(context, asked=tuple(rest))
         what, _, due = asked.partition(" ")
         if what == TAKE_OVER:
-            _start_work(context, what, commands.OffsiteTakeOver())
+            _start_work(context, what, OffsiteTakeOver())
         else:
-            _start_work(context, what, commands.OffsiteTend(what, float(due) if due else None))
+            _start_work(context, what, OffsiteTend(what, float(due) if due else None))
     elif _looks(context):
         _keep(context, looked=context.settings.of(OffsiteSettings).place, looked_s=context.now_s)
         _start_work(
@@ -236,14 +245,14 @@ def _copy_before_the_end(context: DecisionContext) -> None:
 
 
 def _start_work(context: DecisionContext, what: str, command: commands.Command) -> None:
-    cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
+    cause = command.cause if isinstance(command, OffsiteCopy) else ""
     _keep(context, doing=what, cause=cause)
     context.command(command)
 
 
-def _copy(context: DecisionContext, cause: str, limit_s: float, *, urgent: bool = False) -> commands.OffsiteCopy:
+def _copy(context: DecisionContext, cause: str, limit_s: float, *, urgent: bool = False) -> OffsiteCopy:
     record = context.state.of(OffsiteRecord)
-    return commands.OffsiteCopy(
+    return OffsiteCopy(
         cause, tuple(sorted(context.state.programs)), limit_s, record.token, record.generation, record.place, urgent,
         copied="" if record.copied is None else record.copied.snapshot,
     )  # fmt: skip

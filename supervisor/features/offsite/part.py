@@ -10,10 +10,9 @@ from supervisor.adapters.host.box_identity import witnesses
 from supervisor.adapters.parts import Part, World
 from supervisor.features.offsite.adapters.restoring import log_origin
 from supervisor.features.offsite.adapters.thread import Offsite
+from supervisor.features.offsite.messages import OffsiteCopy, OffsiteDue, OffsiteTakeOver, OffsiteTend
 from supervisor.features.offsite.rules import keys_of_copies
 from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.model import commands
-from supervisor.model.inputs import OffsiteDue
 from supervisor.ports import CalendarWork
 
 
@@ -22,7 +21,7 @@ def part(world: World) -> Part:
         world.paths, world.settings, world.inbox, world.clock, world.version, world.box_name,
         lambda: witnesses(BootFiles.of(world.environ)), world.shown,
     )  # fmt: skip
-    kinds = (commands.OffsiteCopy, commands.OffsiteTakeOver, commands.OffsiteTend)
+    kinds = (OffsiteCopy, OffsiteTakeOver, OffsiteTend)
 
     def due(what: str) -> Callable[[float, float], OffsiteDue]:
         return lambda now_s, due_wall_s: OffsiteDue(now_s, what, due_wall_s)

@@ -57,8 +57,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from supervisor.features.offsite.messages import Claim, Lease
 from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.model.inputs import Claim, Lease
 from supervisor.policy.upkeep.copies import (
     URGENT,
 )

@@ -21,10 +21,10 @@ from supervisor.features.offsite.adapters.restic import Restic, ResticError, Res
 from supervisor.features.offsite.adapters.restoring import Restored
 from supervisor.features.offsite.config import masked
 from supervisor.features.offsite.lines import line
+from supervisor.features.offsite.messages import Claim
 from supervisor.features.offsite.rules import verified
 from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model.codes import SUCCESS
-from supervisor.model.inputs import Claim
 
 _LOOK_S = 0.2
 _FLAGS = ("--json", "--no-wait", "--take-over", "--yes")

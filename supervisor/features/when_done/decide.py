@@ -13,6 +13,7 @@ from supervisor.deciding.context import AlertRow, DecisionContext, Feature
 from supervisor.deciding.gating import gpu_is_back, knows_gpus
 from supervisor.features.when_done import record as words
 from supervisor.features.when_done import rules as rule
+from supervisor.features.when_done.messages import StopBox, WhenDoneEnded
 from supervisor.features.when_done.record import EndRecord, Step
 from supervisor.features.when_done.rules import Outlook, Seen
 from supervisor.features.when_done.settings import BUDGET, DONE, WhenDoneSettings
@@ -20,7 +21,7 @@ from supervisor.features.when_done.work import limit, outlooks, reason, saves, u
 from supervisor.formats import span, usd
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
-from supervisor.model.inputs import Asked, Verb, WhenDoneEnded
+from supervisor.model.inputs import Asked, Verb
 from supervisor.model.memory import Held
 from supervisor.policy.upkeep import copies, cost
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING
@@ -95,7 +96,7 @@ def pursue(context: DecisionContext) -> None:
             break
         context.record(_fact(context, step, seen))
         if step is Step.RUN:
-            context.command(commands.StopBox(rules.command, rules.timeout_s))
+            context.command(StopBox(rules.command, rules.timeout_s))
     if until_s is not None:
         context.wake(until_s)
     if context.state.of(EndRecord).keeps_down:

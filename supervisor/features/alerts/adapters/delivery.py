@@ -32,10 +32,10 @@ from supervisor.adapters import hooks
 from supervisor.adapters.host import clock, sd_journal
 from supervisor.adapters.threads import Lasting
 from supervisor.features.alerts.adapters import child
+from supervisor.features.alerts.messages import AlertTried
 from supervisor.features.alerts.rules import KINDS, action, body, title, wanted
 from supervisor.features.alerts.settings import COMMAND, AlertSettings, target_name
 from supervisor.formats import span
-from supervisor.model.inputs import AlertTried
 from supervisor.policy.upkeep.alarm import Notice
 from supervisor.ports import Clock, Inbox
 from supervisor.records import Record

@@ -16,16 +16,23 @@ from supervisor.adapters import threads
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.copies.store import BackupError, BackupInfo, Interrupted, NothingToBackUp, PartlyRolledBack, Task
 from supervisor.adapters.process.own_checkpoints import Place, ShownBy, places_of
+from supervisor.features.backups.messages import (
+    Backup,
+    BackupChecked,
+    BackupMade,
+    BackupRestored,
+    CheckBackup,
+    RestoreBackup,
+)
 from supervisor.features.backups.rules import ROLLBACK, Kept, superfluous
 from supervisor.features.backups.settings import BackupSettings
-from supervisor.model import commands
-from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored, Input
+from supervisor.model.inputs import Input
 from supervisor.model.settings import Paths, Settings
 from supervisor.ports import Clock, Inbox
 
 log = structlog.get_logger()
 
-BackupCommand = commands.Backup | commands.CheckBackup | commands.RestoreBackup
+BackupCommand = Backup | CheckBackup | RestoreBackup
 _KEPT_LABEL = "before rollback"
 
 
@@ -59,7 +66,7 @@ class Backups:
     def _do(self, command: BackupCommand) -> None:
         over = self._task.over
         self._task = Task(over)
-        self._doing = command.name if isinstance(command, commands.Backup) else command.backup
+        self._doing = command.name if isinstance(command, Backup) else command.backup
         try:
             outcome = self._outcome(command)
         except Interrupted:
@@ -74,14 +81,14 @@ class Backups:
         done: dict[str, int | None] = {}
         try:
             match command:
-                case commands.Backup(programs=programs):
+                case Backup(programs=programs):
                     info = backups.make(
                         self._root, command.name, self._run_dirs(programs), label=command.label, cause=command.cause,
                         wall_s=self._clock.wall_s(), task=self._task, places=self._places(programs),
                     )  # fmt: skip
                     gone = self._prune((command.name, *command.spare))
                     return BackupMade(now_s(), info.name, "", info.steps, info.size_bytes, info.method, gone, info.missed)
-                case commands.CheckBackup(programs=programs):
+                case CheckBackup(programs=programs):
                     info = backups.find(self._root, command.backup, programs)
                     programs = programs or tuple(saved.program for saved in info.programs)
                     self._task.total_bytes = sum(saved.size_bytes for saved in info.programs if saved.program in programs)
@@ -99,11 +106,11 @@ class Backups:
             log.exception("backup_failed", command=type(command).__name__)
             message = f"it stopped at a bug ({type(error).__name__}); see the daemon's log"
         match command:
-            case commands.Backup(name=name):
+            case Backup(name=name):
                 return BackupMade(now_s(), name, message)
-            case commands.CheckBackup(kept_as=kept_as):
+            case CheckBackup(kept_as=kept_as):
                 return BackupChecked(now_s(), kept_as, message)
-            case commands.RestoreBackup(kept_as=kept_as):
+            case RestoreBackup(kept_as=kept_as):
                 return BackupRestored(now_s(), kept_as, message, done)
 
     def _run_dirs(self, programs: tuple[str, ...]) -> dict[str, Path]:
@@ -112,7 +119,7 @@ class Backups:
     def _places(self, programs: tuple[str, ...]) -> dict[str, Place]:
         return places_of(self._settings(), self._paths, programs, self._shown)
 
-    def _restore(self, command: commands.RestoreBackup) -> BackupRestored:
+    def _restore(self, command: RestoreBackup) -> BackupRestored:
         info = backups.find(self._root, command.backup, command.programs)
         run_dirs, kept = self._run_dirs(command.programs), True
         places = self._places(command.programs)

@@ -32,11 +32,11 @@ import structlog
 from supervisor import wall_clock
 from supervisor.adapters import hooks
 from supervisor.adapters.threads import Lasting
+from supervisor.features.notices.messages import EndNotice, EndNoticesRead
 from supervisor.features.notices.rules import COMMAND, END, FILE, RISK, is_same
 from supervisor.features.notices.settings import NoticeSettings
 from supervisor.files import open_regular
 from supervisor.formats import span
-from supervisor.model.inputs import EndNotice, EndNoticesRead
 from supervisor.model.settings import Settings
 from supervisor.ports import Clock, Inbox
 from supervisor.printable import printable

@@ -18,8 +18,8 @@ from typing import Any, Final
 from supervisor import files
 from supervisor.adapters import durable
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticSnapshot
+from supervisor.features.offsite.messages import Claim, Lease
 from supervisor.features.offsite.rules import judge, judge_moved, newest
-from supervisor.model.inputs import Claim, Lease
 from supervisor.policy.box.box_identity import Witnesses, compare
 from supervisor.records import Record
 

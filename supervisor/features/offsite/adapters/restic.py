@@ -39,10 +39,10 @@ from supervisor import files
 from supervisor.adapters import leftovers, procfs
 from supervisor.config.secrets import lines_in
 from supervisor.features.offsite.config import masked, unfit
+from supervisor.features.offsite.messages import Lease
 from supervisor.features.offsite.rules import Kept, Lock, indispensable, is_abandoned
 from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.formats import span
-from supervisor.model.inputs import Lease
 from supervisor.printable import printable
 from supervisor.records import Record
 from workers import contract

@@ -32,7 +32,7 @@ from supervisor.adapters.journal import schema
 from supervisor.features.offsite.adapters import hardware, staging
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError, ResticSnapshot
-from supervisor.model.inputs import Claim, Lease
+from supervisor.features.offsite.messages import Claim, Lease
 from supervisor.records import Record
 from workers.contract import REPLAY_DIR, checked_name
 

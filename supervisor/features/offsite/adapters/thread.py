@@ -25,16 +25,23 @@ from supervisor.adapters.process.own_checkpoints import ShownBy, places_of
 from supervisor.features.offsite.adapters import hardware, staging
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError, ResticInterrupted
+from supervisor.features.offsite.messages import (
+    Claim,
+    Lease,
+    LeaseFound,
+    OffsiteCopy,
+    OffsiteDone,
+    OffsiteTakeOver,
+    OffsiteTend,
+)
 from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.model import commands
-from supervisor.model.inputs import Claim, Lease, LeaseFound, OffsiteDone
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.copies import DONE
 from supervisor.ports import Clock, Inbox
 
 log = structlog.get_logger()
 
-OffsiteCommand = commands.OffsiteCopy | commands.OffsiteTakeOver | commands.OffsiteTend
+OffsiteCommand = OffsiteCopy | OffsiteTakeOver | OffsiteTend
 _NICE: Final = 10
 
 
@@ -70,7 +77,7 @@ class Offsite:
 
     def perform(self, command: OffsiteCommand) -> None:
         """Queue a command. An urgent command also ends the running task."""
-        urgent = isinstance(command, commands.OffsiteCopy) and command.urgent
+        urgent = isinstance(command, OffsiteCopy) and command.urgent
         with self._guard:
             if urgent and self._work is not None:
                 self._work.interrupt()
@@ -111,16 +118,16 @@ class Offsite:
         restic = Restic(
             self._settings().of(OffsiteSettings), self._dir / "cache", interrupt_fd=work.interrupt_fd, at_terminal=False
         )
-        cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
-        due_wall_s = command.due_wall_s if isinstance(command, commands.OffsiteTend) else None
+        cause = command.cause if isinstance(command, OffsiteCopy) else ""
+        due_wall_s = command.due_wall_s if isinstance(command, OffsiteTend) else None
         try:
             match command:
-                case commands.OffsiteCopy():
+                case OffsiteCopy():
                     restic.deadline_s = began_s + command.limit_s
                     return self._copy(command, restic, work.task)
-                case commands.OffsiteTakeOver():
+                case OffsiteTakeOver():
                     self._post_lease(*leases.take_over(restic, self._dir, self._here()))
-                case commands.OffsiteTend(what="forget"):
+                case OffsiteTend(what="forget"):
                     restic.forget(spec.name for spec in self._settings().programs)
                 case _:
                     read_percent = restic.check()
@@ -144,7 +151,7 @@ class Offsite:
         self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease))
         return claim
 
-    def _copy(self, command: commands.OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
+    def _copy(self, command: OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
         began_s, now_s, wall_s = time.monotonic(), self._clock.now_s(), self._clock.wall_s()
         operation = _operation_of(command)
         known = Lease(command.token, command.generation, self._box(), place=command.place) if command.token else None
@@ -191,9 +198,9 @@ def foreign(lease: Lease) -> str:
 
 def _operation_of(command: OffsiteCommand) -> str:
     match command:
-        case commands.OffsiteCopy(look_only=look_only):
+        case OffsiteCopy(look_only=look_only):
             return "look" if look_only else "copy"
-        case commands.OffsiteTakeOver():
+        case OffsiteTakeOver():
             return "take-over"
         case _:
             return command.what
