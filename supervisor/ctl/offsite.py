@@ -7,16 +7,19 @@ import pwd
 import socket
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from supervisor.adapters.offsite import hardware, restoring
 from supervisor.adapters.offsite import lease as leases
+from supervisor.adapters.offsite.next_box import PAUSE, RESUME
 from supervisor.adapters.offsite.restic import Restic, ResticError, ResticSnapshot
 from supervisor.adapters.offsite.restoring import Restored
 from supervisor.config import moved
+from supervisor.config.alerts import alone
 from supervisor.config.offsite import masked
-from supervisor.ctl import text
+from supervisor.ctl import next_box, text
 from supervisor.ctl.locate import settings, state_dir
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_options
@@ -24,14 +27,17 @@ from supervisor.model.codes import SUCCESS
 from supervisor.policy.upkeep.offsite import Claim, OffsiteSettings, verified
 
 _LOOK_S = 0.2
-_FLAGS = ("--json", "--no-wait", "--take-over", "--yes")
+_OF_NO_BOX = {"keep", "pause", "resume", "list"}
+_FLAGS = ("--json", "--no-wait", "--take-over", "--yes", "--once")
 _VALUED = tuple(
-    f"--{each}" for each in "to snapshot config-to runtime-dir repository password-file env-file sftp-command".split()
-)
+    f"--{each}" for each in (
+        *"to snapshot config-to runtime-dir repository password-file env-file sftp-command".split(), *next_box.VALUED,
+    )
+)  # fmt: skip
 
 
 def offsite(session: Session, args: list[str]) -> int:
-    """`offsite [status|now|list|check|init|restore --to DIR|take-over] [--json] [--no-wait]`.
+    """`offsite [status|now|list|check|init|restore --to DIR|take-over|start|keep|pause|resume] [--json] [--no-wait]`.
 
     Copies off the box. `init` creates the repository, `now` makes a copy, `list` shows all, `check` verifies the repository.
     `restore --to DIR [--snapshot ID]` makes DIR a state directory. With --take-over the box that held the trainings stops
@@ -39,8 +45,17 @@ def offsite(session: Session, args: list[str]) -> int:
     --config-to FILE [--runtime-dir DIR] writes its configuration for this box. `take-over` brings the trainings to this box.
     Without a configuration: `--repository REPO --password-file FILE [--env-file FILE] [--sftp-command COMMAND]`. All but
     `now` work without the daemon.
+
+    `keep [--a-day N] [--usd-per-hour X] [--ask COMMAND] [--after S] [--once] [--log FILE] -- COMMAND`, on another machine, runs
+    COMMAND, which rents a box, whenever the box that holds the trainings is presumed dead. `pause` and `resume` hold that.
+    `start --to DIR [--if-alive wait|end|take-over]`, on the new box, waits until it may take over, then restores.
     """
-    words, options = parse_options(args, *_FLAGS, valued=_VALUED)
+    at = args.index("--") if "--" in args else len(args)
+    words, options = parse_options(args[:at], *_FLAGS, valued=_VALUED)
+    if session.options.config_file is None and words and words[0] in _OF_NO_BOX:
+        options = _from_environment() | options
+    if words == ["keep"]:
+        return _keep(session, options, args[at + 1 :])
     if len(words) > 1:
         raise Failed(f"Error: offsite takes one word, not {' '.join(words)!r}", USAGE)
     do = words[0] if words else "status"
@@ -272,6 +287,27 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
     to.write_text(written, encoding="utf-8")
 
 
+def _start(session: Session, options: dict[str, str]) -> int:
+    if "--to" not in options:
+        raise Failed("Error: start needs --to DIR, the state directory to make", USAGE)
+    restic, rules = _opened(session, options, owner=None)
+    ready = partial(_confirm_takeover, session, rules=rules, options={**options, "--yes": ""})
+    return _run_restic(lambda: next_box.start(session, restic, options, ready))  # type: ignore[no-any-return]
+
+
+def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:
+    restic, _ = _opened(session, options, owner=None)
+    alerts = None
+    if session.options.config_file is not None:
+        alerts = alone(session.options.config_file, os.environ)
+    return _run_restic(lambda: next_box.keep(session, restic, options, command, alerts))  # type: ignore[no-any-return]
+
+
+def _pause(session: Session, options: dict[str, str], word: str) -> int:
+    restic, _ = _opened(session, options)
+    return _run_restic(lambda: next_box.pause(session, restic, word))  # type: ignore[no-any-return]
+
+
 def restored_lines(made: Restored, *, taken: bool) -> list[str]:
     """Lines on the restored copy, its age, and the next steps."""
     steps = ", ".join(
@@ -302,6 +338,13 @@ def _opened(session: Session, options: dict[str, str], owner: str | None = "") -
     if not os.access(cache.parent if cache.parent.exists() else cache.parent.parent, os.W_OK):
         cache = Path(tempfile.gettempdir()) / f"extralife-offsite-{os.getuid()}"
     return Restic(rules, cache), rules
+
+
+def _from_environment() -> dict[str, str]:
+    """The repository of a template, for a machine that has no configuration."""
+    names = ("repository", "password-file", "env-file", "sftp-command")
+    given = {each: os.environ.get(f"EXTRALIFE_OFFSITE_{each.upper().replace('-', '_')}") for each in names}
+    return {f"--{each}": value for each, value in given.items() if value}
 
 
 def _rules(session: Session, options: dict[str, str]) -> OffsiteSettings:
@@ -357,5 +400,6 @@ def _run_restic(call: Any) -> Any:
 _DO = {
     "status": _status, "now": lambda session, options: _asked(session, options, "now"),
     "list": _list, "check": _check, "init": _init, "restore": _restore,
-    "take-over": _take_over,
+    "take-over": _take_over, "start": _start, "pause": lambda session, options: _pause(session, options, PAUSE),
+    "resume": lambda session, options: _pause(session, options, RESUME),
 }  # fmt: skip

@@ -9,6 +9,7 @@ fence is a fact: the programs stay stopped over reboots, even while the box cann
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from supervisor.deciding.attempts import send_away
@@ -18,9 +19,12 @@ from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue, Verb
 from supervisor.model.memory import Held
+from supervisor.model.work import outlooks
+from supervisor.policy.upkeep import next_box
 from supervisor.policy.upkeep import offsite as rule
 from supervisor.policy.upkeep.calendars import is_due
 from supervisor.policy.upkeep.notices import KILL_S
+from supervisor.policy.upkeep.when_done import Outlook
 from supervisor.records import replace
 
 NOW, CHECK, FORGET, TAKE_OVER, COPY, LOOK = "now", "check", "forget", "take-over", "copy", "look"
@@ -121,7 +125,7 @@ def _copied(item: OffsiteDone) -> facts.OffsiteCopied:
     why = f"copied off the box as {item.snapshot}: {count}, {size}, in {span(item.took_s)}{missed}"
     return facts.OffsiteCopied(
         why, item.cause, item.snapshot, item.as_of_s, item.as_of_wall_s, item.steps, item.size_bytes, item.sent_bytes,
-        item.took_s, item.missed, verified=item.cause == rule.DONE and not item.missed,
+        item.took_s, item.missed, verified=item.cause == rule.DONE and not item.missed, then=item.then,
     )  # fmt: skip
 
 
@@ -215,7 +219,9 @@ def _copy_before_the_end(context: DecisionContext) -> None:
     left_s = min(ends_s) - context.now_s if ends_s else None
     limit_s = rule.last_copy_s(context.settings.offsite, left_s)
     waits = cause and context.memory.offsite_until_s is None and not context.state.live
-    if waits and limit_s > 0 and context.state.offsite.fence is None and _copies(context).trained:
+    copies = _copies(context)
+    needed = copies.trained or copies.promised_s is not None
+    if waits and limit_s > 0 and context.state.offsite.fence is None and needed:
         context.memory = replace(context.memory, offsite_until_s=context.now_s + limit_s)
         _start_work(context, COPY, _copy(context, cause, limit_s, urgent=True))
     if holds_end(context) and context.memory.offsite_until_s is not None:
@@ -232,8 +238,21 @@ def _copy(context: DecisionContext, cause: str, limit_s: float, *, urgent: bool 
     record = context.state.offsite
     return commands.OffsiteCopy(
         cause, tuple(sorted(context.state.programs)), limit_s, record.token, record.generation, record.place, urgent,
-        copied="" if record.copied is None else record.copied.snapshot,
+        copied="" if record.copied is None else record.copied.snapshot, then=_then(context, cause),
     )  # fmt: skip
+
+
+def _then(context: DecisionContext, cause: str) -> str:
+    """What a copy made now says of the next one (`policy/upkeep/next_box.py`)."""
+    work = outlooks(context.state, context.settings)
+    ends = context.state.notices.end() is not None and not context.state.live
+    if cause == rule.DONE or (work and all(each is Outlook.DONE for each in work.values())):
+        return next_box.DONE
+    if context.memory.last_copy == rule.OPERATOR or not {Outlook.OPEN, Outlook.OVER}.intersection(work.values()):
+        return next_box.IDLE
+    if context.memory.last_copy == rule.STOP or ends:
+        return next_box.LEFT
+    return f"{math.ceil(context.settings.offsite.every_s)}"
 
 
 def _copies(context: DecisionContext) -> rule.Copies:
@@ -243,7 +262,14 @@ def _copies(context: DecisionContext) -> rule.Copies:
         each.attempts > 0 if newest_s is None else each.attempt is not None or each.since_s >= newest_s
         for each in context.state.programs.values()
     )
-    return rule.Copies(context.state.daemon_since_s, newest_s, record.asked, trained, record.failures, record.failed_s)
+    said, promised_s = "" if record.copied is None else record.copied.then, None
+    if said.isdecimal():
+        promised_s = float(said)
+    elif said and _then(context, "").isdecimal():
+        promised_s = 0.0
+    return rule.Copies(
+        context.state.daemon_since_s, newest_s, record.asked, trained, record.failures, record.failed_s, promised_s
+    )  # fmt: skip
 
 
 def _report_late(context: DecisionContext, copies: rule.Copies) -> None:

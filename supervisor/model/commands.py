@@ -194,6 +194,7 @@ class OffsiteCopy(Command):
     urgent: bool = False
     look_only: bool = False  # read the lease, copy nothing
     copied: str = ""  # the newest copy on record: a newer copy in the repository was made by another box
+    then: str = ""  # what the copy says of the next one
 
 
 class OffsiteTakeOver(Command):

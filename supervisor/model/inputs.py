@@ -418,6 +418,7 @@ class OffsiteDone(Input):
     missed: dict[str, str] = field(default_factory=dict)
     due_wall_s: float | None = None
     read_percent: int | None = None  # of the repository's data, by a check
+    then: str = ""  # of a copy: as requested
 
 
 class EndNoticesRead(Input):

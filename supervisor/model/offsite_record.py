@@ -23,6 +23,7 @@ class Copied(Record):
     sent_bytes: int
     took_s: float
     missed: dict[str, str]
+    then: str = ""  # what it says of the next one
 
 
 class Tended(Record):
@@ -108,7 +109,7 @@ def wanting(record: OffsiteRecord, cause: str, at_s: float) -> OffsiteRecord:
 def _copied(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteCopied) -> OffsiteRecord:
     copied = Copied(
         fact.snapshot, fact.cause, fact.as_of_s, fact.as_of_wall_s, fact.steps, fact.size_bytes, fact.sent_bytes,
-        fact.took_s, fact.missed,
+        fact.took_s, fact.missed, fact.then,
     )  # fmt: skip
     record = replace(record, copied=copied, late=False)
     if fact.cause == rule.DONE and not fact.verified:
