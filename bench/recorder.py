@@ -58,7 +58,7 @@ from supervisor.policy.box.readings import Spread  # noqa: E402
 from supervisor.policy.upkeep.resolution import TIERS, Held, Tier, bucket_of  # noqa: E402
 from supervisor.reports.curves import MOST_SERIES  # noqa: E402
 from supervisor.reports.ledger import Ledger  # noqa: E402
-from supervisor.reports.pages import PAGES  # noqa: E402
+from supervisor.reports.pages import pages  # noqa: E402
 from supervisor.reports.report_view import first_and_newest  # noqa: E402
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
@@ -238,7 +238,7 @@ def answer(question: Question, window_s: float) -> Any:
     query = {**question.query, "since": f"{window_s}s"} if question.by_window else question.query
     if question.page == "report":  # only the part that reads the recorder
         return first_and_newest(question.sources, END_S - window_s, END_S)  # type: ignore[arg-type]
-    return PAGES[question.page].of(question.sources, query)  # type: ignore[arg-type]
+    return pages()[question.page].of(question.sources, query)  # type: ignore[arg-type]
 
 
 def longest(question: Question, rounds: int) -> Answer:

@@ -15,7 +15,7 @@ LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)(?:\s+\"([^\"]*)\")
 RULES = (
     "deploy/health.py", "deploy/container/", "supervisor/policy/", "supervisor/deciding/", "supervisor/model/",
     "supervisor/reports/", "supervisor/adapters/", "supervisor/shell/", "supervisor/shim.py", "supervisor/trust.py",
-    "supervisor/as_user.py", "workers/",
+    "supervisor/as_user.py", "supervisor/features/", "workers/",
 )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ from supervisor.model.inputs import Verb
 from supervisor.model.names import expand, plain
 from supervisor.policy.upkeep.when_done import ACTIONS, DELAY
 from supervisor.reports import exposition
-from supervisor.reports.pages import PAGES, BadQuery
+from supervisor.reports.pages import BadQuery, pages
 from supervisor.reports.status_view import troubles
 
 log = structlog.get_logger()
@@ -142,12 +142,13 @@ class Api:
             ("/api/v1/level", self.pin), ("/RPC2", self._rpc.post), ("/RPC2/", self._rpc.post),
         ]  # fmt: skip
         routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
-        routes += [Route(f"/api/v1/{name}", _guarded(self._page(name)), methods=["GET"], middleware=_GZIP) for name in PAGES]
+        of_pages = {f"/api/v1/{name}": _guarded(self._page(name)) for name in pages()}
+        routes += [Route(path, handler, methods=["GET"], middleware=_GZIP) for path, handler in of_pages.items()]
         routes += [Route("/api/v1/stream", _guarded(self._stream.answer), methods=["GET"], middleware=_GZIP_STREAM)]
         post += [(f"/api/v1/{name}", self._act(act)) for name, act in self._backend.acts.items()]
         routes += [Route(path, _guarded(handler), methods=["POST"]) for path, handler in post]
-        pages = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
-        return read_body_first(passwords.wrap(same_site(pages, host_names)))
+        app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+        return read_body_first(passwords.wrap(same_site(app, host_names)))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +192,7 @@ class Api:
     def _page(self, name: str) -> Handler:
         async def page(request: Request) -> Response:
             query = request.query_params
-            if PAGES[name].instant:
+            if pages()[name].instant:
                 made = self._backend.page(name, query)
                 found = self._encoded_pages.of(name, made, lambda: encoded(made))
                 return Response(found, media_type="application/json")
@@ -219,7 +220,7 @@ class Api:
 
     def _thread(self, name: str, query: Mapping[str, str]) -> _Threads:
         """Short windows have one thread: several would only keep the interpreter from one that replaces a worker."""
-        since = PAGES[name].arguments(query).get("since")
+        since = pages()[name].arguments(query).get("since")
         if _LONG in query or since is None:
             return self._wait if _LONG in query else self._read
         ago_s = inf if since.ago_s is None else since.ago_s

@@ -38,7 +38,7 @@ class Backend(Protocol):
     acts: Mapping[str, Callable[[], Json]]  # what features do at a request, by its page: `alerts/test`
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
-        """A page of `reports.pages.PAGES`. Raises BadQuery, and any error from reading its sources.
+        """A page of `reports.pages.pages`. Raises BadQuery, and any error from reading its sources.
 
         During one loop turn, an instant page without a query is always the same object: callers must not modify it.
         """

@@ -10,7 +10,7 @@ from dataclasses import field
 from importlib.util import find_spec
 from typing import Any, Final
 
-from supervisor import membership, places
+from supervisor import discovery, membership, places
 from supervisor.as_user import other
 from supervisor.config import added, directories, foreign_names, ladder, launcher, source
 from supervisor.config.cores import usable_cores
@@ -38,10 +38,10 @@ from supervisor.users import UnknownUser
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
 _LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")
-# Sections with a module of their name here. Its `complete` returns the section, checked as a whole.
+# Sections with a module of their name here, or `config` in a feature's folder. Its `complete` returns the checked section.
 _MODULES: Final = {
     name: importlib.import_module(f"{__package__}.{name}") for name in SECTIONS if find_spec(f"{__package__}.{name}")
-}
+} | {each.SECTION: each for each in discovery.modules("config")}
 _SYSTEMD: Final = {"state_dir": "STATE_DIRECTORY", "runtime_dir": "RUNTIME_DIRECTORY"}  # systemd.exec(5)
 
 Overrides = dict[tuple[str, str], tuple[object, Origin]]  # (section, key) -> a value of the environment or a flag

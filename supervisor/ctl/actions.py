@@ -80,7 +80,10 @@ def _actions() -> dict[str, tuple[str, str]]:
     They are read from the sources: `--help` would take seconds to import all actions.
     """
     own = Path(__file__)
-    sources = ((path.stem, path.read_text(encoding="utf-8")) for path in own.parent.glob("*.py") if path != own)
+    of_features = own.parents[1].glob("features/*/verbs.py")
+    paths = [*(each for each in own.parent.glob("*.py") if each != own), *of_features]
+    modules = (".".join(path.with_suffix("").parts[len(own.parts) - 3 :]) for path in paths)
+    sources = zip(modules, (path.read_text(encoding="utf-8") for path in paths), strict=True)
     # A name that Python or its linters reserve has an underscore at its end.
     return {
         name.rstrip("_").replace("_", "-"): (module, text)
@@ -94,7 +97,7 @@ def _action(name: str) -> Callable[[Session, list[str]], int] | None:
     if not module:
         return {"help": _help, "--version": _own_version}.get(name)
     # Only the action's own module. A name that Python or its linters reserve has an underscore at its end.
-    found, name = importlib.import_module(f"supervisor.ctl.{module}"), name.replace("-", "_")
+    found, name = importlib.import_module(module), name.replace("-", "_")
     return getattr(found, name, None) or getattr(found, f"{name}_")  # type: ignore[no-any-return]
 
 

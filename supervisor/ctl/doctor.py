@@ -11,6 +11,7 @@ import pkgutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from supervisor import discovery
 from supervisor.ctl import checks, text
 from supervisor.ctl.checks import Finding, Installation, NoSettings, unknown_finding
 from supervisor.ctl.outcome import GENERIC, OK, Failed
@@ -57,7 +58,8 @@ def examine(session: Session, skip: str = "") -> list[Finding]:
 def _checks() -> list[Callable[[Installation], Iterable[Finding]]]:
     """The checks of all modules `checks*.py`: their public functions from an installation to its findings."""
     names = [each.name for each in pkgutil.iter_modules([str(Path(__file__).parent)]) if each.name.startswith("checks")]
-    found = [each for name in names for each in vars(importlib.import_module(f"supervisor.ctl.{name}")).items()]
+    modules = [*(importlib.import_module(f"supervisor.ctl.{name}") for name in names), *discovery.modules("checks")]
+    found = [each for module in modules for each in vars(module).items()]
     return [made for name, made in found if getattr(made, "__annotations__", None) == _CHECK and not name.startswith("_")]
 
 

@@ -28,7 +28,7 @@ from supervisor.model.state import Attempt, State
 from supervisor.reports.exposition import TEXT, encoded
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.metrics_view import metrics_view
-from supervisor.reports.pages import PAGES, BadQuery
+from supervisor.reports.pages import BadQuery, pages
 from supervisor.wall_clock import is_set
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class DeadDaemon(StateFiles):
     def page(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
         """A page of `reports.pages`. Raises DaemonRefused as the daemon would, and Failed if the journal is unreadable."""
         try:
-            return PAGES[name].of(self, query)
+            return pages()[name].of(self, query)
         except BadQuery as bad:
             raise DaemonRefused(422, str(bad)) from bad
         except OSError as error:  # a damaged recording or disk, not a bug

@@ -396,6 +396,6 @@ def _waits_for_targets(context: DecisionContext, kind: str) -> bool | None:
 
 
 FEATURE = Feature(
-    section="alerts", record="alerts", kinds=frozenset({*_BY_FACT, *_OF_GPUS}),
+    turn=100, section="alerts", record="alerts", kinds=frozenset({*_BY_FACT, *_OF_GPUS}),
     inputs={AlertTried: on_tried, ReportDue: on_report}, conclude=pursue, waits_for_targets=_waits_for_targets,
 )  # fmt: skip

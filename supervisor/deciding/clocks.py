@@ -45,4 +45,4 @@ def _down_s(context: DecisionContext, reboot: Reboot) -> float | None:
     return down_s if down_s >= 0 else None
 
 
-FEATURE = Feature(inputs={ClockMoved: on_moved})
+FEATURE = Feature(turn=30, inputs={ClockMoved: on_moved})

@@ -156,6 +156,6 @@ def _end_without_jobs(context: DecisionContext, why: str) -> None:
 
 
 FEATURE = Feature(
-    section="launcher", record="cluster", inputs={JobsSeen: on_jobs}, order=_order, verdict=_verdict, ended=_ended,
+    turn=90, section="launcher", record="cluster", inputs={JobsSeen: on_jobs}, order=_order, verdict=_verdict, ended=_ended,
     follows=_follows, terminated=_terminated, pursue=_pursue,
 )  # fmt: skip

@@ -161,12 +161,13 @@ def kill_due_s(stop: Stop) -> float:
 
 
 class Feature(Record):
-    """What a feature adds to the decisions: a row of `features.py`. No other module of the decisions names it.
+    """What a feature adds to the decisions: `FEATURE` of its module. No other module of the decisions names it.
 
     While its section of the settings, its record in the state and its part of the memory are as by default, and no fact of
     its kinds is recorded, nothing calls the hooks of every turn.
     """
 
+    turn: int  # its place in a turn: kernel and features use 10, 20, 30 ... in docs/architecture.md
     section: str = ""
     record: str = ""
     memory: str = ""

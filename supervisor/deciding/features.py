@@ -1,14 +1,24 @@
-"""The features, in the order of a turn: what each adds to the decisions is the row `FEATURE` of its own module."""
+"""What features add to the decisions, in the order of a turn: `FEATURE` of the kernel's own modules and of theirs."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Final
 
+from supervisor import discovery
+from supervisor.deciding import (
+    alerts,
+    clocks,
+    cluster,
+    foundations,
+    notices,
+    offsite,
+    own_checkpoints,
+    supervision,
+    when_done,
+)
 from supervisor.deciding.context import Feature
 
-NAMES: Final = (
-    "foundations", "supervision", "clocks", "own_checkpoints", "backups", "notices", "when_done", "offsite", "cluster",
-    "alerts",
-)  # fmt: skip
-FEATURES: Final[tuple[Feature, ...]] = tuple(import_module(f"supervisor.deciding.{name}").FEATURE for name in NAMES)
+_OWN: Final = (foundations, supervision, clocks, own_checkpoints, notices, when_done, offsite, cluster, alerts)
+FEATURES: Final[tuple[Feature, ...]] = tuple(
+    sorted((each.FEATURE for each in (*_OWN, *discovery.modules("decide"))), key=lambda feature: feature.turn)
+)

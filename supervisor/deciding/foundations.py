@@ -69,5 +69,6 @@ def _held(context: DecisionContext) -> Held | None:
 
 
 FEATURE = Feature(
-    memory="foundations", inputs={FoundationsLooked: lambda context, item: on_looked(context, item.findings)}, held=_held
-)
+    turn=10, memory="foundations", held=_held,
+    inputs={FoundationsLooked: lambda context, item: on_looked(context, item.findings)},
+)  # fmt: skip

@@ -221,4 +221,4 @@ def _held(context: DecisionContext) -> Held | None:
     return Held("notice", "the end of this box was announced") if context.state.notices.keeps_down(context.now_s) else None
 
 
-FEATURE = Feature(section="notice", record="notices", inputs={EndNoticesRead: on_read}, pursue=pursue, held=_held)
+FEATURE = Feature(turn=60, section="notice", record="notices", inputs={EndNoticesRead: on_read}, pursue=pursue, held=_held)

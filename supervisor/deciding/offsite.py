@@ -320,6 +320,6 @@ def _await_lease(context: DecisionContext, rebooted: bool) -> None:
 
 
 FEATURE = Feature(
-    section="offsite", record="offsite", inputs={LeaseFound: on_lease, OffsiteDone: on_done, OffsiteDue: on_due},
+    turn=80, section="offsite", record="offsite", inputs={LeaseFound: on_lease, OffsiteDone: on_done, OffsiteDue: on_due},
     requests={Verb.OFFSITE: on_asked}, began=_await_lease, held=_held, refuses=_refuses, pursue=pursue, holds_end=holds_end,
 )  # fmt: skip

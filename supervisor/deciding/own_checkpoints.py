@@ -163,4 +163,4 @@ def _is_newer(program: Program, own: OwnCheckpoint) -> bool:
     return own.saved_at_s > program.ckpt_at_s + 1.0  # each look converts a file's time anew, so it may differ slightly
 
 
-FEATURE = Feature(inputs={CheckpointsFound: on_found})
+FEATURE = Feature(turn=40, inputs={CheckpointsFound: on_found})

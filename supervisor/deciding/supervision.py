@@ -34,4 +34,4 @@ def on_looked(context: DecisionContext, item: SupervisionLooked) -> None:
         end(context, by=facts.ITSELF, keep_workers=True, why=why)
 
 
-FEATURE = Feature(inputs={SupervisionLooked: on_looked})
+FEATURE = Feature(turn=20, inputs={SupervisionLooked: on_looked})

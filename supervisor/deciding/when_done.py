@@ -196,7 +196,7 @@ def _report(context: DecisionContext, because: str) -> str:
 
 
 FEATURE = Feature(
-    section="when_done", record="when_done", inputs={WhenDoneEnded: on_ended}, requests={Verb.WHEN_DONE: on_asked},
+    turn=70, section="when_done", record="when_done", inputs={WhenDoneEnded: on_ended}, requests={Verb.WHEN_DONE: on_asked},
     configured=on_config, refuses=refuses_starts, pursue=pursue,
     held=lambda context: Held("when_done", _LEAVES) if context.state.when_done.keeps_down else None,
 )  # fmt: skip

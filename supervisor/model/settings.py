@@ -10,6 +10,7 @@ import typing
 from dataclasses import field, is_dataclass
 from typing import Final
 
+from supervisor.discovery import Extended, extended
 from supervisor.keys import REQUIRED, key, script_key
 from supervisor.policy.box.gate import GateSettings
 from supervisor.policy.box.lost_gpu import CPU, WHEN_NO_GPU
@@ -17,7 +18,6 @@ from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
 from supervisor.policy.level.load import CLIMB, LoadSettings
 from supervisor.policy.upkeep.alerting import AlertSettings
-from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.upkeep.notices import NoticeSettings
 from supervisor.policy.upkeep.offsite import OffsiteSettings
@@ -400,7 +400,10 @@ class JournalSettings(Record):
     max_mb: int = key(256, "size beyond which more facts move, until the journal has half of it", high=1_000_000)
 
 
-class Settings(Record):
+@extended("settings", "SECTIONS")
+class Settings(Extended, Record):
+    """All settings: those of the kernel here, and the sections of features (`settings.of(BackupSettings)`)."""
+
     paths: Paths
     programs: tuple[ProgramSpec, ...] = ()
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
@@ -416,7 +419,6 @@ class Settings(Record):
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     load: LoadSettings = field(default_factory=LoadSettings)
-    backup: BackupSettings = field(default_factory=BackupSettings)
     offsite: OffsiteSettings = field(default_factory=OffsiteSettings)
     notice: NoticeSettings = field(default_factory=NoticeSettings)
     cost: CostSettings = field(default_factory=CostSettings)

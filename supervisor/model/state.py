@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from supervisor.discovery import Extended, extended
 from supervisor.model.alert_record import AlertRecord
-from supervisor.model.backup_record import BackupRecord
 from supervisor.model.cluster_record import ClusterRecord
 from supervisor.model.counts import Counts
 from supervisor.model.lifecycle import Phase
@@ -317,9 +317,10 @@ class ConfigFault(Record):
     by: str
 
 
+@extended("record", "RECORDS")
 @dataclass(frozen=True)
-class State:
-    """The whole state: the fold of all facts in the journal."""
+class State(Extended):
+    """The whole state: the fold of all facts in the journal, with the records of features (`state.of(BackupRecord)`)."""
 
     at_s: float = 0.0
     wall_s: float = 0.0
@@ -349,7 +350,6 @@ class State:
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
     damage: Damage | None = None
     config: ConfigFault | None = None  # as long as the configuration is refused
-    backups: BackupRecord = field(default_factory=BackupRecord)
     alerts: AlertRecord = field(default_factory=AlertRecord)
     offsite: OffsiteRecord = field(default_factory=OffsiteRecord)
     notices: NoticeRecord = field(default_factory=NoticeRecord)

@@ -1,4 +1,4 @@
-"""The read-only pages, each registered once: the API, `supervisorctl` and its fallback without a daemon loop over `PAGES`.
+"""The read-only pages, each registered once: the API, `supervisorctl` and its fallback without a daemon use `pages`.
 
 A page is a pure function of its sources (`reports/sources.py`) and of its query. How to add one: docs/architecture.md.
 `supervisorctl` imports this module at each call, so the module of a page is imported when the page is made.
@@ -6,9 +6,12 @@ A page is a pure function of its sources (`reports/sources.py`) and of its query
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from supervisor import discovery
 
 if TYPE_CHECKING:
     from supervisor.model.recording import Sheet
@@ -38,8 +41,8 @@ class Page:
 
     def of(self, sources: Sources, query: Mapping[str, str]) -> Json:
         """The page, as JSON values. Raises BadQuery and the errors of its sources."""
-        module, _, name = self.function.partition(".")
-        make: Callable[..., Json] = getattr(import_module(f"supervisor.reports.{module}"), name)
+        module, _, name = self.function.rpartition(".")
+        make: Callable[..., Json] = getattr(import_module(module if "." in module else f"supervisor.reports.{module}"), name)
         return make(sources, **self.arguments(query))
 
     def arguments(self, query: Mapping[str, str]) -> dict[str, Any]:
@@ -47,7 +50,7 @@ class Page:
         return {key: parse(key, query.get(key)) for key, parse in self._query.items()}
 
 
-def _text(_: str, text: str | None) -> str | None:
+def word(_: str, text: str | None) -> str | None:
     return text
 
 
@@ -136,10 +139,9 @@ def _until(key: str, text: str | None) -> Since:
         raise BadQuery(f"{key} must be now, seconds as 3600s or a time as @1790000000, not {text[:40]!r}") from None
 
 
-PAGES: Final = {
+_OWN: Final = {
     "accounts": Page("accounts_view.accounts", since=_since, until=_until),
     "alerts": Page("alerts_view.alerts", instant=True),
-    "backups": Page("backups_view.backups", check=_text),
     "config": Page("status_view.config"),
     "cost": Page("cost_view.cost", since=_since, until=_until),
     "curves": Page(
@@ -167,3 +169,9 @@ PAGES: Final = {
     "status": Page("status_view.status_view", instant=True),
     "timeline": Page("timeline.timeline", since=_since, until=_until),
 }  # fmt: skip
+
+
+@functools.cache
+def pages() -> dict[str, Page]:
+    """Every page by its name, those of the features (`PAGES` of their module `pages`) included."""
+    return dict(sorted((_OWN | dict(discovery.entries("pages", "PAGES"))).items()))

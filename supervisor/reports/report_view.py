@@ -25,6 +25,7 @@ from supervisor.policy.worker.stall import NOT_HEALED
 from supervisor.reports import climb_view
 from supervisor.reports.accounts import AccountSheet, Summary
 from supervisor.reports.accounts_view import summary_of
+from supervisor.reports.added import added
 from supervisor.reports.cost_view import Games, at_level, cost_view, games_of, kept_in
 from supervisor.reports.incidents import Incident
 from supervisor.reports.incidents_view import incidents_view
@@ -174,13 +175,12 @@ def _of_box(daemon: Json, sources: Sources, unsaved: bool) -> list[str]:
     gpus = (
         [f"the GPUs cannot be read: {error}"] if (error := daemon["gpu"]["error"]) and state.gpus.most and not waits else []
     )
-    backup = [f"the newest backup: {end.text}" for end in state.backups.ends[-1:] if not end.ok]
     missed = ((daemon["offsite"] or {}).get("copied") or {}).get("missed") or {}
     gaps = [f"the newest copy off the box lacks {name}: {why}" for name, why in missed.items()]
     targets = state.alerts.failing if sources.settings is None else sources.settings.alerts.targets
     failing = {target: each for target in targets if (each := state.alerts.failing.get(target))}
     deaf = [f"alerts do not reach {target}: {each.error}" for target, each in failing.items()]
-    return [*full, *gpus, *backup, *gaps, *deaf]
+    return [*full, *gpus, *(each for feature in added() for each in feature.needs_you(sources, daemon)), *gaps, *deaf]
 
 
 def _ailing(program: Program) -> str:

@@ -35,7 +35,7 @@ from supervisor.reports import view
 from supervisor.reports.exposition import Family
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.metrics_view import metrics_view
-from supervisor.reports.pages import PAGES
+from supervisor.reports.pages import pages
 from supervisor.reports.recorded import readings
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
@@ -107,7 +107,7 @@ class DaemonBackend:
         return readings(found.state, found.memory, now_s=self.clock.now_s(), wall_s=self.clock.wall_s())
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
-        sources, page = Running(self._newest(), self), PAGES[name]
+        sources, page = Running(self._newest(), self), pages()[name]
         if not page.instant:
             return page.of(sources, query)
         made = sources.published.made

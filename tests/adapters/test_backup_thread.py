@@ -13,14 +13,14 @@ from structlog.testing import capture_logs
 from test_own_checkpoints import plain, spec
 from tools import PATIENCE
 
-from supervisor.adapters.backups.thread import Backups
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.process.checkpoints import survey
 from supervisor.adapters.state_files import StateFiles
+from supervisor.features.backups.adapters.thread import Backups
+from supervisor.features.backups.settings import BackupSettings
 from supervisor.model.commands import Backup, CheckBackup, RestoreBackup
 from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.shell.inbox import Inbox
 
 NOW_S, WALL_S = 77.0, 1_800_000_000.0

@@ -21,7 +21,7 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.model.state import Attempt, Program, State
-from supervisor.reports.pages import PAGES
+from supervisor.reports.pages import pages
 from supervisor.shell.backend import DaemonBackend, Published, Running
 
 VIEW = {"name": "a", "phase": "RUNNING", "pid": 7, "uptime_s": 5.0, "steps": 9, "steps_per_s": 3.0, "why": "trains"}
@@ -131,7 +131,7 @@ def test_a_live_daemon_looks_itself_while_it_cannot_record_an_end(attempt: Attem
     daemon = cast("DaemonBackend", SimpleNamespace(version="1", cgroups=dict, http=lambda: None, summaries=None))
 
     def phase() -> str:
-        (view,) = PAGES["status"].of(Running(published, daemon), {})["programs"]
+        (view,) = pages()["status"].of(Running(published, daemon), {})["programs"]
         return str(view["phase"])
 
     assert phase() == "RUNNING"

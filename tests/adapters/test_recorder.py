@@ -30,7 +30,7 @@ from supervisor.model.recording import FIGURES_OF_ITS_OWN, GPUS, HOST, PROGRAMS,
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS
 from supervisor.reports.ledger import Ledger
-from supervisor.reports.pages import PAGES
+from supervisor.reports.pages import pages
 
 ROOT = Path(__file__).resolve().parents[2]
 TEN_S, MINUTE, TEN_MIN, HOUR, SIX_HOURS, DAY = TIERS
@@ -135,7 +135,7 @@ class Weeks:
             )  # fmt: skip
 
     def curves(self, **asked: str) -> dict[str, Any]:
-        (pong,) = (page := PAGES["curves"].of(self, {"series": "mean_return", "points": "1000", **asked}))["subjects"]  # type: ignore[arg-type]
+        (pong,) = (page := pages()["curves"].of(self, {"series": "mean_return", "points": "1000", **asked}))["subjects"]  # type: ignore[arg-type]
         return {**pong, "period_s": page["period_s"]}
 
     def closed(self, figures: Callable[[Ledger, float], Any]) -> Any:

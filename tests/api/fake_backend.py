@@ -22,7 +22,7 @@ from supervisor.model.state import Program, State
 from supervisor.policy.upkeep.resolution import Tier
 from supervisor.reports.exposition import Family
 from supervisor.reports.metrics_view import metrics_view
-from supervisor.reports.pages import PAGES, Since
+from supervisor.reports.pages import Since, pages
 from supervisor.reports.results_view import NewestResult
 from supervisor.reports.status_view import status_view
 from supervisor.reports.view import program_view
@@ -188,7 +188,7 @@ class FakeBackend:
     def page(self, name: str, query: Any) -> Json:
         """What the test has said of it, or what the page makes of the journal and the rows."""
         said = getattr(self, f"page_{name}", None)
-        made: Json = PAGES[name].of(self.sources(), query) if said is None else said(**PAGES[name].arguments(query))
+        made: Json = pages()[name].of(self.sources(), query) if said is None else said(**pages()[name].arguments(query))
         return made
 
     def sources(self) -> FakeSources:
@@ -260,7 +260,7 @@ class FakeBackend:
 
     @staticmethod
     def window(since: str) -> Since:
-        made: Since = PAGES["report"].arguments({"since": since})["since"]
+        made: Since = pages()["report"].arguments({"since": since})["since"]
         return made
 
     def page_report(self, since: Since, until: Since) -> Json:

@@ -18,7 +18,7 @@ from supervisor.api import app as apps
 from supervisor.api import assets
 from supervisor.api.app import Api
 from supervisor.api.inputs import RequestRefused
-from supervisor.reports.pages import PAGES, BadQuery
+from supervisor.reports.pages import BadQuery, pages
 
 BOTH = {"level", "offsite"}  # read and posted
 
@@ -57,8 +57,8 @@ def test_a_page_is_read_and_not_posted(api: Path, backend: FakeBackend, target: 
 
 
 def test_every_page_of_the_reports_has_its_address(api: Path, backend: FakeBackend) -> None:
-    posted = {name: call(api, f"/api/v1/{name}", {})[0] for name in PAGES}
-    assert posted == {name: 400 if name in BOTH else 405 for name in PAGES}
+    posted = {name: call(api, f"/api/v1/{name}", {})[0] for name in pages()}
+    assert posted == {name: 400 if name in BOTH else 405 for name in pages()}
     assert call(api, "/api/v1/level") == (200, backend.ladder)
     assert call(api, "/api/v1/nothing") == call(api, "/nothing", {}) == (404, {"error": "no such page"})
 

@@ -9,6 +9,7 @@ import pytest
 from config_kit import Place, plain_id
 
 from supervisor import config
+from supervisor.config.tables import TOP
 from supervisor.config.validation import Origin, Source, Validation, label
 from supervisor.model.settings import Progress
 
@@ -35,7 +36,7 @@ MISTAKES = {
     PONG + "[progam.Qbert]\n": "FILE, line 2: progam is not a section; did you mean program?",
     PONG + '["a\\u001b\\nb"]\n': (
         'FILE, line 2: "a\\u001b\\nb" is not a section; '
-        "the sections are daemon, level, restart, stall, checkpoint, divergence, health, gate, prechecks, journal, recorder, http, load, backup, offsite, notice, cost, when_done, cgroups, launcher, alerts, levels, training, program"
+        f"the sections are {', '.join(TOP)}"
     ),
     "level = 3\n" + PONG: "FILE, line 1: level must be a section, [level], not 3",
     "program = 3\n": "FILE, line 1: program must be a section, [program], not 3",

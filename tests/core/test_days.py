@@ -12,7 +12,7 @@ from supervisor.reports.accounts import slots_in, summary
 from supervisor.reports.cost_view import Games
 from supervisor.reports.days import days_view
 from supervisor.reports.ledger import fold_accounts
-from supervisor.reports.pages import PAGES
+from supervisor.reports.pages import pages
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MIDNIGHT_S = WALL_S // DAY_S * DAY_S  # UTC
@@ -112,6 +112,6 @@ def test_losses_of_unknown_size_and_reboots_are_counted():
 
 def test_the_page_takes_the_boxs_zone():
     sources = FakeSources(now_s=10.0)
-    found = PAGES["days"].of(sources, {})
+    found = pages()["days"].of(sources, {})
     assert (found["zone"], found["utc_offset_s"], found["usd_per_hour"]) == ("XLT", 7200.0, None)
     assert [each["date"] for each in found["days"]] == ["2027-01-15"]

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, reply, settings, spec
 
-from supervisor.model.backup_record import BackupRecord
+from supervisor.features.backups.record import BackupRecord
+from supervisor.features.backups.settings import BackupSettings
 from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level
 from supervisor.policy.box.gate import GateSettings
-from supervisor.policy.upkeep.backups import BackupSettings
 
 
 def ask(core, verb, *names, text=""):

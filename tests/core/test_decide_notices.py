@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
+from supervisor.features.backups.settings import BackupSettings
 from supervisor.model.inputs import EndNoticesRead, LeaseFound, OffsiteDone, Survival, Terminated, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Progress
 from supervisor.policy.cluster.launcher import SLURM, LauncherSettings
-from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.notices import END, RISK, EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
 from supervisor.reports.notices_view import notices_view

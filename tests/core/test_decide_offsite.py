@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, reply, settings
 
+from supervisor.features.backups.settings import BackupSettings
 from supervisor.model.inputs import Asked, EndNoticesRead, LeaseFound, OffsiteDone, OffsiteDue, Survival, Terminated, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.offsite_record import OffsiteRecord
 from supervisor.model.settings import Level
-from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.notices import END, EndNotice
 from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
 from supervisor.reports.offsite_view import offsite_view, trouble

@@ -11,7 +11,7 @@ from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
 from supervisor.records import replace
 from supervisor.reports.incidents import incidents
-from supervisor.reports.pages import PAGES, BadQuery
+from supervisor.reports.pages import BadQuery, pages
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe\x00"
 
@@ -26,7 +26,7 @@ def journal(*told, step_s=10.0):
 
 
 def page(rows, **query):
-    return PAGES["incidents"].of(FakeSources(journal=rows, now_s=rows[-1].at_s, wall_s=rows[-1].wall_s), query)
+    return pages()["incidents"].of(FakeSources(journal=rows, now_s=rows[-1].at_s, wall_s=rows[-1].wall_s), query)
 
 
 def told(rows):
@@ -238,7 +238,7 @@ def test_a_long_story_is_cut_in_the_middle():
 @pytest.mark.parametrize("text", ["all", "boot", "", "x", "-1s", "@nan", "1e400s"])
 def test_an_end_that_makes_no_sense(text):
     with pytest.raises(BadQuery, match=r"^until must be now, seconds as 3600s or a time as @1790000000, not "):
-        PAGES["incidents"].arguments({"until": text})
+        pages()["incidents"].arguments({"until": text})
 
 
 def test_a_window_that_ends_before_it_begins():

@@ -9,16 +9,16 @@ import pytest
 from core_kit import WALL_S, Core, settings
 from fakes import FakeSources
 
+from supervisor.features.backups.page import backups_view
+from supervisor.features.backups.record import BackupEnd, BackupRecord, Making, Rollback
 from supervisor.model import facts
-from supervisor.model.backup_record import BackupEnd, BackupRecord, Making, Rollback
 from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
 from supervisor.model.recording import Drawn, Row, as_places
 from supervisor.model.state import State
 from supervisor.policy.upkeep.resolution import Held
-from supervisor.reports.backups_view import backups_view
 from supervisor.reports.curves import from_files
-from supervisor.reports.pages import PAGES, BadQuery, Since
+from supervisor.reports.pages import BadQuery, Since, pages
 
 
 class Sources(FakeSources):
@@ -43,27 +43,27 @@ def core():
 
 
 @pytest.mark.parametrize("dead", [False, True])
-@pytest.mark.parametrize("name", sorted(PAGES))
+@pytest.mark.parametrize("name", sorted(pages()))
 def test_every_page_is_json_of_both_sources(core, name, dead):
-    assert json.loads(json.dumps(PAGES[name].of(Sources(core, dead=dead), {})))
+    assert json.loads(json.dumps(pages()[name].of(Sources(core, dead=dead), {})))
 
 
-@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.instant])
+@pytest.mark.parametrize("name", [name for name, page in pages().items() if page.instant])
 def test_an_instant_page_reads_no_disk(core, name):
     sources = Sources(core)
-    PAGES[name].of(sources, {})
+    pages()[name].of(sources, {})
     assert not {*sources.used} & {"closed", "facts", "results", "backups", "check_backup", "config"}
 
 
 def test_the_price_and_the_newest_readings_are_in_the_bill(core):
-    assert PAGES["cost"].of(Sources(core), {})["left"][0]["name"] == "Pong"
-    assert PAGES["cost"].of(Sources(core, dead=True), {})["left"][0]["why"] == "the configuration cannot be read"
+    assert pages()["cost"].of(Sources(core), {})["left"][0]["name"] == "Pong"
+    assert pages()["cost"].of(Sources(core, dead=True), {})["left"][0]["why"] == "the configuration cannot be read"
 
 
 def test_a_dead_daemon_makes_no_backup(core):
     making = Making("b2", "", "operator", ("Pong",))
     core.state = replace(core.state, backups=BackupRecord(making=(making,)))
-    assert PAGES["backups"].of(Sources(core, dead=True), {})["making"] == []
+    assert pages()["backups"].of(Sources(core, dead=True), {})["making"] == []
 
 
 def test_backups():
@@ -80,13 +80,13 @@ def test_backups():
 
 
 def test_one_backup_is_checked_alone(core):
-    found = PAGES["backups"].of(Sources(core), {"check": "zzz"})
+    found = pages()["backups"].of(Sources(core), {"check": "zzz"})
     assert found == {"name": "zzz", "error": "there is no backup 'zzz'"}
 
 
 def test_facts_by_position_program_and_kind(core):
     def seqs(**query):
-        return [row["seq"] for row in PAGES["facts"].of(Sources(core), query)["facts"]]
+        return [row["seq"] for row in pages()["facts"].of(Sources(core), query)["facts"]]
 
     every = [item.seq for item in core.journal]
     kinds = {item.seq: type(item.fact).__name__ for item in core.journal}
@@ -108,7 +108,7 @@ def test_a_fact_is_a_row_with_its_stamp_and_its_own_fields():
         Stamped(9, 7.0, WALL_S + 7.0, "boot", facts.ClockStepped("moved by hand", -2.0)),
     ]
     sources = FakeSources(replace(State(), clock_steps={"old": WALL_S}), journal=journal)
-    finished, rebooted, stepped = PAGES["facts"].of(sources, {})["facts"]
+    finished, rebooted, stepped = pages()["facts"].of(sources, {})["facts"]
     assert finished == {
         "seq": 7, "at_s": 5.0, "wall_s": WALL_S + 5.0, "boot_id": "boot", "kind": "Finished", "program": "Pong",
         "why": "25 of 25 episodes", "fields": {"doubtful": False},
@@ -120,9 +120,9 @@ def test_a_fact_is_a_row_with_its_stamp_and_its_own_fields():
     )
     assert stepped["fields"] == {"step_s": -2.0}
     for program, seqs in (("Pong", [7, 8]), ("Qbert", [8]), ("Breakout", [])):
-        assert [row["seq"] for row in PAGES["facts"].of(sources, {"program": program})["facts"]] == seqs
-    assert [row["seq"] for row in PAGES["facts"].of(sources, {"limit": "1"})["facts"]] == [7]
-    assert [row["seq"] for row in PAGES["facts"].of(sources, {"limit": "0"})["facts"]] == []
+        assert [row["seq"] for row in pages()["facts"].of(sources, {"program": program})["facts"]] == seqs
+    assert [row["seq"] for row in pages()["facts"].of(sources, {"limit": "1"})["facts"]] == [7]
+    assert [row["seq"] for row in pages()["facts"].of(sources, {"limit": "0"})["facts"]] == []
 
 
 @pytest.mark.parametrize(
@@ -133,15 +133,15 @@ def test_a_fact_is_a_row_with_its_stamp_and_its_own_fields():
     ],
 )  # fmt: skip
 def test_since(text, since):
-    assert PAGES["accounts"].arguments({"since": text, "else": "ignored"}) == {"since": since, "until": Since(ago_s=0.0)}
-    assert PAGES["cost"].arguments({})["since"] == Since()
+    assert pages()["accounts"].arguments({"since": text, "else": "ignored"}) == {"since": since, "until": Since(ago_s=0.0)}
+    assert pages()["cost"].arguments({})["since"] == Since()
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "3600", "@3600s", "-1s", "nans", "@inf", "all "])
 def test_a_since_that_makes_no_sense(text):
     said = f"since must be all, boot, seconds as 3600s or a time as @1790000000, not {text!r}"
     with pytest.raises(BadQuery, match=f"^{re.escape(said)}$"):
-        PAGES["accounts"].arguments({"since": text})
+        pages()["accounts"].arguments({"since": text})
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ def test_a_since_that_makes_no_sense(text):
 )  # fmt: skip
 def test_a_number_that_makes_no_sense(key, text, bounds):
     with pytest.raises(BadQuery, match=f"^{key} must be a whole number from {bounds}, not '{text[:40]}'$"):
-        PAGES["facts"].arguments({key: text})
-    assert PAGES["facts"].arguments({key: "3"})[key] == 3
+        pages()["facts"].arguments({key: text})
+    assert pages()["facts"].arguments({key: "3"})[key] == 3
 
 
 # --- what was recorded ---------------------------------------------------------------------------------------------------
@@ -163,12 +163,12 @@ def test_a_number_that_makes_no_sense(key, text, bounds):
 
 def test_curves_are_continued_from_an_earlier_answer(core):
     core.now_s = 35.0
-    whole = PAGES["curves"].of(Sources(core), {"series": "env_steps", "since": "all"})
+    whole = pages()["curves"].of(Sources(core), {"series": "env_steps", "since": "all"})
     assert "from_s" not in whole
-    later = PAGES["curves"].of(Sources(core), {"series": "env_steps", "since": "all", "after": str(whole["until_s"])})
+    later = pages()["curves"].of(Sources(core), {"series": "env_steps", "since": "all", "after": str(whole["until_s"])})
     assert (later["period_s"], later["from_s"]) == (10.0, 10.0), "a reading may be late by some seconds"
     core.now_s = 45.0
-    later = PAGES["curves"].of(Sources(core), {"series": "env_steps", "since": "all", "after": "41.0"})
+    later = pages()["curves"].of(Sources(core), {"series": "env_steps", "since": "all", "after": "41.0"})
     assert (later["from_s"], later["subjects"][0]["at_s"]) == (20.0, [20.0, 20.0, 30.0])
 
 
@@ -188,13 +188,13 @@ class Own(Sources):
 def test_figures_of_a_scripts_own_names_are_series_of_programs(core):
     core.look(Pong={"steps": 2000, "lr": 0.1})
     core.now_s += 100.0
-    found = PAGES["curves"].of(Own(core), {"series": "env_steps,kl,success_rate,lr"})
+    found = pages()["curves"].of(Own(core), {"series": "env_steps,kl,success_rate,lr"})
     assert found["subjects"][0]["series"] == {
         "env_steps": {"newest": [10.0, 20.0, 20.0, 30.0]}, "kl": {"mean": [0.5, None, 0.25, None]},
         "success_rate": {"mean": [None, None, 1.0, None]}, "lr": {"mean": [None] * 4},
     }  # fmt: skip
     with pytest.raises(BadQuery, match=r"^programs have no series 'kll'; there are: .*, kl, lr, success_rate$"):
-        PAGES["curves"].of(Own(core), {"series": "kll"})
+        pages()["curves"].of(Own(core), {"series": "kll"})
 
 
 class Full(Own):
@@ -216,12 +216,12 @@ def test_an_answer_has_a_bound_of_numbers(core, series, enough, period_s):
     """Four rows a point. Of a program 9 and one for each series, or three; with figures of a script's own names 14 and the columns they are in."""
     core.now_s += 1000.0
     sources = Full(core)
-    found = PAGES["curves"].of(sources, {"series": series, "points": "2000"})
+    found = pages()["curves"].of(sources, {"series": series, "points": "2000"})
     assert (sources.enough, found["period_s"]) == (enough, period_s)
 
 
 def test_figures_of_a_scripts_own_names_are_a_table_of_one_a_row(core):
-    found = PAGES["recorded"].of(Own(core), {"sheet": "figures"})
+    found = pages()["recorded"].of(Own(core), {"sheet": "figures"})
     assert found["columns"] == ["at_s", "wall_s", "readings", "program", "token", "figure", "env_steps", "value"]
     assert [row[5:] for row in found["rows"]] == [
         ["kl", 10.0, 0.5], ["kl", 20.0, 0.25], ["success_rate", 20.0, 1.0], ["kl", 40.0, 9.0],
@@ -232,17 +232,17 @@ def test_a_page_of_a_table_has_a_bound_of_cells(core):
     sources = Sources(core)
     words = ("RUNNING", "training", "light")
     sources.recorded = lambda *_: [Row(at_s // 4 * 10.0, 0.0, ("Pong", str(at_s)), words, {}) for at_s in range(2000)]
-    found = PAGES["recorded"].of(sources, {"limit": "10000"})
+    found = pages()["recorded"].of(sources, {"limit": "10000"})
     fit = 25_000 // len(found["columns"])
     assert len(found["rows"]) == -(-fit // 4) * 4 < 500, "the last moment is whole"
-    assert len(PAGES["recorded"].of(sources, {"limit": "5"})["rows"]) == 8
+    assert len(pages()["recorded"].of(sources, {"limit": "5"})["rows"]) == 8
 
 
 def test_curves_reach_back_as_far_as_anything_is_kept(core):
     core.now_s += 4 * 365 * 86400.0
-    found = PAGES["curves"].of(Sources(core), {"sheet": "host"})
+    found = pages()["curves"].of(Sources(core), {"sheet": "host"})
     assert found["until_s"] - found["since_s"] == 1095 * 86400.0
-    earlier = PAGES["curves"].of(Sources(core), {"until": f"{1100 * 86400}s"})
+    earlier = pages()["curves"].of(Sources(core), {"until": f"{1100 * 86400}s"})
     assert earlier["since_s"] == earlier["until_s"], "nothing is kept of it"
     assert {*found["units"]} == {"available_bytes", "memory_full", "io_full"}
     assert found["subjects"] == []
@@ -274,7 +274,7 @@ def test_what_came_before_the_recorder_is_read_from_event_files(core):
     core.now_s = 14_400.0
     sources = Drew(core)
     sources.wall_s = WALL_S + core.now_s
-    found = PAGES["curves"].of(sources, {"series": "loss", "points": "120", "subjects": "Pong,Nobody"})
+    found = pages()["curves"].of(sources, {"series": "loss", "points": "120", "subjects": "Pong,Nobody"})
     (pong,) = found["subjects"]
     assert sources.drawn_for == ("Pong", ["loss"])
     assert (pong["from_files"], len(pong["at_s"])) == (60, 61), "as many points as were asked for, in the first half"
@@ -290,14 +290,14 @@ def test_what_came_before_the_recorder_is_read_from_event_files(core):
     first = min(point.wall_s for point in sources.drawn("Pong", [], 0.0, inf))
     assert from_files(sources.drawn("Pong", [], 0.0, inf), "Pong", lambda at_s: at_s, first, 1e9) == [], "all are later"
     sources.recorded_from_s = 60.0
-    assert PAGES["curves"].of(sources, {"series": "loss"})["subjects"][0]["from_files"] == 0, "nothing is missing"
+    assert pages()["curves"].of(sources, {"series": "loss"})["subjects"][0]["from_files"] == 0, "nothing is missing"
 
 
 def told(sources, limit, **asked):
     """The rows of event files, in as many answers as it takes."""
     rows, after = [], {}
     while True:
-        page = PAGES["recorded"].of(sources, {"drawn": "Pong", "limit": str(limit), **asked, **after})
+        page = pages()["recorded"].of(sources, {"drawn": "Pong", "limit": str(limit), **asked, **after})
         if not page["rows"]:
             return [dict(zip(page["columns"], row, strict=True)) for row in rows]
         rows += page["rows"]
@@ -336,12 +336,12 @@ def test_event_files_are_exported_as_far_back_as_nothing_was_recorded(core, limi
 )
 def test_curves_that_make_no_sense(core, query, said):
     with pytest.raises(BadQuery, match=f"^{re.escape(said)}{'' if said.endswith(' ') else '$'}"):
-        PAGES["curves"].of(Sources(core), query)
+        pages()["curves"].of(Sources(core), query)
 
 
 def test_a_table_ends_with_a_whole_moment(core):
     def steps(**query):
-        found = PAGES["recorded"].of(Sources(core), query)
+        found = pages()["recorded"].of(Sources(core), query)
         return [row[found["columns"].index("env_steps")] for row in found["rows"]]
 
     assert steps() == [10.0, 20.0, 20.0, 30.0]
@@ -361,4 +361,4 @@ def test_a_table_ends_with_a_whole_moment(core):
 )
 def test_a_moment_or_a_period_that_makes_no_sense(core, key, text, said):
     with pytest.raises(BadQuery, match=f"^{key} must be {said}$"):
-        PAGES["recorded"].of(Sources(core), {key: text})
+        pages()["recorded"].of(Sources(core), {key: text})

@@ -7,9 +7,9 @@ from core_kit import WALL_S, Core, settings, spec
 from fakes import FakeSources
 
 from supervisor.api.night import headline
+from supervisor.features.backups.record import BackupEnd, BackupRecord
 from supervisor.model import facts
 from supervisor.model.alert_record import AlertRecord, Failing
-from supervisor.model.backup_record import BackupEnd, BackupRecord
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import CheckpointsFound, ConfigFaulty, OwnCheckpoint
 from supervisor.model.lifecycle import Phase

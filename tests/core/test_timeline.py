@@ -11,13 +11,13 @@ from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import BackupDue
 from supervisor.reports.lanes import OFF, Span
-from supervisor.reports.pages import PAGES
+from supervisor.reports.pages import pages
 from supervisor.reports.timeline import merged
 
 
 def page(rows, **query):
     now_s = query.pop("now_s", rows[-1].at_s)
-    found = PAGES["timeline"].of(
+    found = pages()["timeline"].of(
         FakeSources(journal=rows, now_s=now_s, wall_s=rows[-1].wall_s + now_s - rows[-1].at_s), query
     )
     assert json.loads(json.dumps(found)) == found

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from supervisor.policy.upkeep.backups import CALENDAR, LEVEL, OPERATOR, Kept, name_of, superfluous
+from supervisor.features.backups.rules import CALENDAR, LEVEL, OPERATOR, Kept, name_of, superfluous
 from supervisor.policy.upkeep.calendars import CALENDARS, is_due, last_due
 
 NOW_S, YEAR_S = 1_800_000_000.0, 365 * 86_400.0

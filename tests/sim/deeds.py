@@ -6,6 +6,7 @@ from core_kit import commands
 from invariants import hold
 from training import Worker
 
+from supervisor.features.backups.rules import ROLLBACK
 from supervisor.model.inputs import (
     BackupChecked,
     BackupMade,
@@ -16,7 +17,6 @@ from supervisor.model.inputs import (
     EvidenceTaken,
     SpawnSucceeded,
 )
-from supervisor.policy.upkeep.backups import ROLLBACK
 
 DOWN_S = 300.0  # until somebody starts a daemon again that was told to end
 

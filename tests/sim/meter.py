@@ -14,11 +14,11 @@ from invariants import hold
 from misfortunes import CALM, Chance, Odds
 from world import World
 
+from supervisor.features.backups.settings import BackupSettings
 from supervisor.model.inputs import Asked, Ending, LeaseFound, OffsiteDone, Verb, WhenDoneEnded
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.upkeep.alerting import AlertSettings
-from supervisor.policy.upkeep.backups import BackupSettings
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
 from supervisor.policy.upkeep.when_done import (

@@ -28,7 +28,7 @@ from supervisor.model.fold import fold_all
 from supervisor.model.inputs import SnapshotDue
 from supervisor.model.memory import Memory
 from supervisor.reports import digest
-from supervisor.reports.pages import PAGES, BadQuery
+from supervisor.reports.pages import BadQuery, pages
 
 NIGHTS = [("rough", 3, 2 * HOUR_S), ("reboots", 1, 2 * HOUR_S), ("mixed", 7, DAY_S)]
 PAGES_OF_WINDOWS = ("accounts", "cost", "days", "incidents", "report", "timeline")
@@ -93,7 +93,7 @@ def windows(world, end, chance, count=4):
 
 def answer(sources, page, query):
     try:
-        return json.loads(json.dumps(PAGES[page].of(sources, query)))
+        return json.loads(json.dumps(pages()[page].of(sources, query)))
     except BadQuery as bad:
         return str(bad)
 
@@ -214,7 +214,7 @@ def test_while_the_whole_is_made_a_window_of_12_hours_is_answered_and_equals_tha
     for page in PAGES_OF_WINDOWS:
         for query in ({}, {"since": "@5"}, {"since": f"{end.at_s:.0f}s"}):
             with pytest.raises(OSError, match="still being read"):
-                PAGES[page].of(newest, query)
+                pages()[page].of(newest, query)
     summary._care()
     compare(summary, days, journal, random.Random(8), 0)
 

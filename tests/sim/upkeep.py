@@ -10,11 +10,11 @@ from dataclasses import replace
 from invariants import hold
 
 from supervisor.adapters.journal.archive import SNAPSHOT_FACTS
+from supervisor.features.backups.rules import Kept, superfluous
 from supervisor.model.fold import fold
 from supervisor.model.inputs import AlertTried, BackupDue, ReportDue, SnapshotDue, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
-from supervisor.policy.upkeep.backups import Kept, superfluous
 from supervisor.policy.upkeep.calendars import last_due
 
 DAY_S = 86400.0

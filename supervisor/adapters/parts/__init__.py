@@ -1,19 +1,21 @@
-"""What each feature adds to a running daemon beside its decisions: one file a feature, with a function `part`."""
+"""What a feature adds to a running daemon beside its decisions: the function `part` of its module `part`."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
+from supervisor import discovery
 from supervisor.adapters.process.controls import Controls
 from supervisor.model.commands import Command
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.alarm import Notice
 from supervisor.ports import CalendarWork, Clock, Inbox, Launcher, Probes
 from supervisor.records import Record
+
+_OWN: Final = ("alerts", "notices", "offsite", "when_done")
 
 
 class ProgramAdapters(Record):
@@ -50,6 +52,5 @@ class Part(Record):
 
 
 def parts(world: World) -> list[Part]:
-    """The parts of all features that have a file here."""
-    names = [each.name for each in pkgutil.iter_modules(__path__)]
-    return [importlib.import_module(f"{__name__}.{name}").part(world) for name in names]
+    own = [import_module(f"{__package__}.{name}") for name in _OWN]
+    return [each.part(world) for each in (*own, *discovery.modules("part"))]

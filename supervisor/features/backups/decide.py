@@ -16,13 +16,14 @@ from typing import Final
 
 from supervisor.deciding.attempts import send_away
 from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.features.backups import rules as rule
+from supervisor.features.backups.record import BackupRecord, Rollback
+from supervisor.features.backups.settings import BackupSettings
 from supervisor.model import commands, facts
-from supervisor.model.backup_record import Rollback
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Held
-from supervisor.policy.upkeep import backups as rule
 from supervisor.policy.upkeep.calendars import is_due
 from supervisor.records import replace
 
@@ -36,11 +37,11 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
     elif item.verb is Verb.BACKUP:
         names = item.names or tuple(sorted(context.state.programs))
         result = (begin(context, rule.OPERATOR, item.text, names, why=f"{item.by} requested it"), SUCCESS, "started")
-    elif context.state.backups.rollback is not None:
-        under_way = context.state.backups.rollback.backup
+    elif (rollback := context.state.of(BackupRecord).rollback) is not None:
+        under_way = rollback.backup
         result = (item.text, FAILED, f"a rollback to {under_way} is under way; wait for its end")
     else:
-        kept_as = rule.name_of(context.wall_s, "before rollback", context.state.backups.names)
+        kept_as = rule.name_of(context.wall_s, "before rollback", context.state.of(BackupRecord).names)
         who = ", ".join(item.names) or "every program in it"
         why = f"{item.by} requested a rollback of {who} to backup {item.text}; extralife verifies it first"
         context.record(facts.RollbackIntended(why, item.text, item.names, kept_as, item.by))
@@ -50,7 +51,7 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
 
 def on_due(context: DecisionContext, item: BackupDue) -> None:
     """A time of the calendar has passed: make its backup unless there is one already."""
-    known = context.state.backups.due_wall_s
+    known = context.state.of(BackupRecord).due_wall_s
     began_wall_s = context.state.daemon_since_wall_s
     due = is_due(item.due_wall_s, newest_due_wall_s=known, began_wall_s=began_wall_s, now_wall_s=context.wall_s)
     if due and context.state.programs:
@@ -67,9 +68,9 @@ def before_level(context: DecisionContext, level: str, trial: bool) -> str | Non
     Nothing waits for the backup: the copied checkpoints are complete, and those of the new level come later.
     """
     names = tuple(sorted(name for name, program in context.state.programs.items() if program.attempts))
-    label, record = f"before {level}", context.state.backups
+    label, record = f"before {level}", context.state.of(BackupRecord)
     known = trial and (label in record.tried or any(each.label == label for each in record.making))
-    if not context.settings.backup.before_level or not names or known:
+    if not context.settings.of(BackupSettings).before_level or not names or known:
         return None
     why = f"{level} is tried for the first time" if trial else f"the level becomes {level}"
     return begin(context, rule.LEVEL, label, names, why=why)
@@ -79,7 +80,8 @@ def begin(
     context: DecisionContext, cause: str, label: str, programs: tuple[str, ...], *, why: str, due_wall_s: float | None = None
 ) -> str:
     """Record the intent of a backup. Returns its name."""
-    name = rule.name_of(context.wall_s, label or ("" if cause == rule.OPERATOR else cause), context.state.backups.names)
+    taken = context.state.of(BackupRecord).names
+    name = rule.name_of(context.wall_s, label or ("" if cause == rule.OPERATOR else cause), taken)
     context.record(facts.BackupIntended(f"backup {name}: {why}", name, label, cause, programs, due_wall_s))
     return name
 
@@ -88,7 +90,7 @@ def begin(
 
 
 def on_made(context: DecisionContext, item: BackupMade) -> None:
-    making = next((each for each in context.state.backups.making if each.name == item.name), None)
+    making = next((each for each in context.state.of(BackupRecord).making if each.name == item.name), None)
     if making is None:
         return
     _forget(context, item.name)
@@ -149,7 +151,7 @@ def on_restored(context: DecisionContext, item: BackupRestored) -> None:
 
 def _present(context: DecisionContext, kept_as: str) -> Rollback | None:
     """The rollback under way, if it has this name."""
-    rollback = context.state.backups.rollback
+    rollback = context.state.of(BackupRecord).rollback
     return rollback if rollback is not None and rollback.kept_as == kept_as else None
 
 
@@ -160,9 +162,9 @@ def pursue(context: DecisionContext) -> None:
     """At the end of every turn: give each command that the state requires and this daemon has not given yet."""
     if context.state.stopping or context.memory.ended:
         return
-    rollback = context.state.backups.rollback
+    rollback = context.state.of(BackupRecord).rollback
     spare = () if rollback is None else (rollback.backup,)
-    for each in context.state.backups.making:
+    for each in context.state.of(BackupRecord).making:
         _once(context, each.name, commands.Backup(each.name, each.label, each.cause, each.programs, spare))
     if rollback is None:
         return
@@ -188,15 +190,15 @@ def _forget(context: DecisionContext, key: str) -> None:
 
 def _held(context: DecisionContext) -> Held | None:
     """The checkpoints of programs are being replaced."""
-    rollback = context.state.backups.rollback
+    rollback = context.state.of(BackupRecord).rollback
     if rollback is None or not rollback.begun:
         return None
     return Held("backups", f"waits for the rollback to backup {rollback.backup}", rollback.programs)
 
 
 FEATURE = Feature(
-    section="backup", record="backups", pursue=pursue, held=_held, before_level=before_level,
-    brings_work=lambda context: context.state.backups.rollback is not None,  # its programs train again afterwards
+    turn=50, section="backup", record="backups", pursue=pursue, held=_held, before_level=before_level,
+    brings_work=lambda context: context.state.of(BackupRecord).rollback is not None,  # its programs train again afterwards
     requests={Verb.BACKUP: on_asked, Verb.ROLLBACK: on_asked},
     inputs={BackupChecked: on_checked, BackupDue: on_due, BackupMade: on_made, BackupRestored: on_restored},
 )  # fmt: skip

@@ -16,10 +16,11 @@ from supervisor.adapters import threads
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.copies.store import BackupError, BackupInfo, Interrupted, NothingToBackUp, PartlyRolledBack, Task
 from supervisor.adapters.process.own_checkpoints import Place, places_of
+from supervisor.features.backups.rules import ROLLBACK, Kept, superfluous
+from supervisor.features.backups.settings import BackupSettings
 from supervisor.model import commands
 from supervisor.model.inputs import BackupChecked, BackupMade, BackupRestored, Input
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.backups import ROLLBACK, Kept, superfluous
 from supervisor.ports import Clock, Inbox
 
 log = structlog.get_logger()
@@ -133,7 +134,7 @@ class Backups:
         """Remove surplus backups. If a disk refuses, that is logged, and no backup fails because of it."""
         known = [Kept(info.name, info.cause, info.created_wall_s) for info in backups.survey(self._root) if not info.error]
         removed = []
-        for name in superfluous(known, self._settings().backup.keep, spare):
+        for name in superfluous(known, self._settings().of(BackupSettings).keep, spare):
             try:
                 backups.remove(self._root, name)
             except OSError as error:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from supervisor.adapters.backups.thread import Backups
 from supervisor.adapters.parts import Part, World
+from supervisor.features.backups.adapters.thread import Backups
+from supervisor.features.backups.settings import BackupSettings
 from supervisor.model import commands
 from supervisor.model.inputs import BackupDue
 from supervisor.ports import CalendarWork
@@ -16,6 +17,6 @@ def part(world: World) -> Part:
     kinds = (commands.Backup, commands.CheckBackup, commands.RestoreBackup)
 
     def calendar() -> Iterable[CalendarWork]:
-        yield CalendarWork("backup", world.settings().backup.calendar, BackupDue)
+        yield CalendarWork("backup", world.settings().of(BackupSettings).calendar, BackupDue)
 
     return Part(dict.fromkeys(kinds, made.perform), stop=made.stop, shows={"backups": made.progress}, calendar=calendar)

@@ -15,27 +15,12 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from supervisor.keys import key
-from supervisor.policy.upkeep.calendars import A_CALENDAR, CALENDARS
 from supervisor.records import Record
 
 OPERATOR, CALENDAR, LEVEL, ROLLBACK = "operator", "calendar", "level", "rollback"
 _AUTOMATIC: Final = frozenset({CALENDAR, LEVEL, ROLLBACK})
 _SLUG: Final = re.compile(r"[^a-z0-9]+")
 _MOST_LABEL: Final = 40
-
-
-class BackupSettings(Record):
-    """When automatic backups are made, and how many of each kind are kept."""
-
-    calendar: str = key(
-        "daily 03:30", "when an automatic backup is made, local time: `off`, `hourly`, `daily HH:MM`, `weekly DAY HH:MM`",
-        form=A_CALENDAR, pattern=CALENDARS,
-    )  # fmt: skip
-    keep: int = key(
-        7, "number of automatic backups of each kind that are kept; those of `supervisorctl backup` stay", high=10_000
-    )
-    before_level: bool = key(True, "whether a backup is made before a level's first trial and before a change of [level]")
 
 
 class Kept(Record):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from supervisor.model.backup_record import BackupRecord
+from supervisor.features.backups.record import BackupRecord
+from supervisor.reports.added import Added
 from supervisor.reports.sources import Json, Sources
 
 
@@ -10,7 +11,7 @@ def backups(sources: Sources, check: str | None) -> Json:
     """All backups. With `check`, the name of one backup: what is wrong with that one."""
     if check is not None:
         return {"name": check, "error": sources.check_backup(check)}
-    record = sources.state.backups if sources.alive else BackupRecord()  # a dead daemon makes none
+    record = sources.state.of(BackupRecord) if sources.alive else BackupRecord()  # a dead daemon makes none
     return backups_view(sources.backups(), record, sources.backup_progress())
 
 
@@ -26,3 +27,10 @@ def backups_view(backups: list[Json], record: BackupRecord, progress: Json | Non
         "progress": progress,
         "ends": [{"name": end.name, "ok": end.ok, "text": end.text} for end in record.ends],
     }  # fmt: skip
+
+
+def _needs_you(sources: Sources, _: Json) -> list[str]:
+    return [f"the newest backup: {end.text}" for end in sources.state.of(BackupRecord).ends[-1:] if not end.ok]
+
+
+ADDED = Added(needs_you=_needs_you)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from supervisor.features.backups import rules as rule
 from supervisor.model import facts
-from supervisor.policy.upkeep import backups as rule
 from supervisor.records import Record, replace
 
 _ENDS_KEPT: Final = 20
@@ -91,3 +91,6 @@ class BackupRecord(Record):
 
 def _ended(record: BackupRecord, name: str, *, ok: bool, text: str) -> BackupRecord:
     return replace(record, ends=(*record.ends, BackupEnd(name, ok, text))[-_ENDS_KEPT:])
+
+
+RECORDS: Final = {"backups": BackupRecord}

@@ -1,0 +1,1 @@
+"""Backups: verified copies of checkpoints on this box, and the return to one of them."""

@@ -1,0 +1,1 @@
+"""What backups do in the world."""

@@ -1,0 +1,25 @@
+"""What features add to the pages of others: the row `ADDED` of their module `page`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any
+
+from supervisor import discovery
+from supervisor.records import Record
+from supervisor.reports.sources import Json, Sources
+
+
+class Added(Record):
+    """Each function gets the sources; those with a second argument get the daemon's part of the page `status` too."""
+
+    status: Mapping[str, Callable[[Sources], Any]] = field(default_factory=dict)  # by key of the daemon's part
+    troubles: Callable[[Json], list[str]] = lambda _: []  # sentences about present problems of extralife itself
+    needs_you: Callable[[Sources, Json], list[str]] = lambda *_: []  # problems that only a person can end
+
+
+@functools.cache
+def added() -> tuple[Added, ...]:
+    return tuple(each.ADDED for each in discovery.modules("page"))
