@@ -7,19 +7,16 @@ import pwd
 import socket
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from supervisor.adapters.offsite import hardware, restoring
 from supervisor.adapters.offsite import lease as leases
-from supervisor.adapters.offsite.next_box import PAUSE, RESUME
 from supervisor.adapters.offsite.restic import Restic, ResticError, ResticSnapshot
 from supervisor.adapters.offsite.restoring import Restored
 from supervisor.config import moved
-from supervisor.config.alerts import alone
 from supervisor.config.offsite import masked
-from supervisor.ctl import next_box, text
+from supervisor.ctl import text
 from supervisor.ctl.locate import settings, state_dir
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_options
@@ -27,17 +24,14 @@ from supervisor.model.codes import SUCCESS
 from supervisor.policy.upkeep.offsite import Claim, OffsiteSettings, verified
 
 _LOOK_S = 0.2
-_OF_NO_BOX = {"keep", "pause", "resume", "list"}
-_FLAGS = ("--json", "--no-wait", "--take-over", "--yes", "--once")
-_VALUED = tuple(
-    f"--{each}" for each in (
-        *"to snapshot config-to runtime-dir repository password-file env-file sftp-command".split(), *next_box.VALUED,
-    )
-)  # fmt: skip
+_FLAGS = ("--json", "--no-wait", "--take-over", "--yes")
+OPTIONS = tuple(
+    f"--{each}" for each in "to snapshot config-to runtime-dir repository password-file env-file sftp-command".split()
+)
 
 
 def offsite(session: Session, args: list[str]) -> int:
-    """`offsite [status|now|list|check|init|restore --to DIR|take-over|start|keep|pause|resume] [--json] [--no-wait]`.
+    """`offsite [status|now|list|check|init|restore --to DIR|take-over] [--json] [--no-wait]`.
 
     Copies off the box. `init` creates the repository, `now` makes a copy, `list` shows all, `check` verifies the repository.
     `restore --to DIR [--snapshot ID]` makes DIR a state directory. With --take-over the box that held the trainings stops
@@ -45,17 +39,8 @@ def offsite(session: Session, args: list[str]) -> int:
     --config-to FILE [--runtime-dir DIR] writes its configuration for this box. `take-over` brings the trainings to this box.
     Without a configuration: `--repository REPO --password-file FILE [--env-file FILE] [--sftp-command COMMAND]`. All but
     `now` work without the daemon.
-
-    `keep [--a-day N] [--usd-per-hour X] [--ask COMMAND] [--after S] [--once] [--log FILE] -- COMMAND`, on another machine, runs
-    COMMAND, which rents a box, whenever the box that holds the trainings is presumed dead. `pause` and `resume` hold that.
-    `start --to DIR [--if-alive wait|end|take-over]`, on the new box, waits until it may take over, then restores.
     """
-    at = args.index("--") if "--" in args else len(args)
-    words, options = parse_options(args[:at], *_FLAGS, valued=_VALUED)
-    if session.options.config_file is None and words and words[0] in _OF_NO_BOX:
-        options = _from_environment() | options
-    if words == ["keep"]:
-        return _keep(session, options, args[at + 1 :])
+    words, options = parse_options(args, *_FLAGS, valued=OPTIONS)
     if len(words) > 1:
         raise Failed(f"Error: offsite takes one word, not {' '.join(words)!r}", USAGE)
     do = words[0] if words else "status"
@@ -156,8 +141,8 @@ def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[st
 
 
 def _list(session: Session, options: dict[str, str]) -> int:
-    restic, _ = _opened(session, options)
-    found = _run_restic(restic.snapshots)
+    restic, _ = opened(session, options)
+    found = run_restic(restic.snapshots)
     session.show({"copies": list(map(_as_json, found))}, lambda found: _copies(found["copies"]), options)
     return OK
 
@@ -185,13 +170,13 @@ def _check(session: Session, options: dict[str, str]) -> int:
             return _asked(session, options, "check")
     except Unreachable as gone:
         session.require_dead(gone)
-    restic, _ = _opened(session, options)
-    return _print_outcome(session, options, f"the repository has {verified(_run_restic(restic.check))}")
+    restic, _ = opened(session, options)
+    return _print_outcome(session, options, f"the repository has {verified(run_restic(restic.check))}")
 
 
 def _init(session: Session, options: dict[str, str]) -> int:
-    restic, rules = _opened(session, options)
-    _run_restic(restic.init)
+    restic, rules = opened(session, options)
+    run_restic(restic.init)
     made = f"made the repository {masked(rules.repository)}; without its password nobody can read it"
     return _print_outcome(session, options, made)
 
@@ -201,9 +186,9 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
         return _asked(session, options, "take-over")
     except Unreachable as gone:
         session.require_dead(gone)
-    restic, _ = _opened(session, options)
+    restic, _ = opened(session, options)
     state_dir = _state_dir(session)
-    claim, lease = _run_restic(
+    claim, lease = run_restic(
         lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.ThisBox(socket.gethostname(), text.wall_s()))
     )  # fmt: skip
     if claim is not Claim.HELD:
@@ -216,34 +201,34 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
 def _restore(session: Session, options: dict[str, str]) -> int:
     if "--to" not in options:
         raise Failed("Error: restore needs --to DIR, the state directory to make", USAGE)
-    restic, rules = _opened(session, options, owner=None)
+    restic, rules = opened(session, options, owner=None)
 
     def say(said: str) -> None:
         if "--json" not in options:
             session.say(text.printable(said))
 
     try:
-        snapshots = _run_restic(restic.snapshots)
+        snapshots = run_restic(restic.snapshots)
         snapshot = restoring.choose(snapshots, options.get("--snapshot", "latest"))
-        made = _run_restic(
+        made = run_restic(
             lambda: restoring.restore(
                 restic, snapshot, Path(options["--to"]).absolute(), take_over="--take-over" in options,
                 box=socket.gethostname(),
                 wall_s=text.wall_s(), say=say,
-                ready=lambda config, about: _confirm_takeover(session, config, about, rules, options), known=snapshots,
+                ready=lambda config, about: confirm_takeover(session, config, about, rules, options), known=snapshots,
             )
         )  # fmt: skip
     except restoring.NotRestored as error:
         raise Failed(f"offsite restore: ERROR ({text.printable(str(error))})") from error
     lines = restored_lines(made, taken="--take-over" in options)
-    if "--json" in options:  # without --json, `_confirm_takeover` has printed them before the takeover
+    if "--json" in options:  # without --json, `confirm_takeover` has printed them before the takeover
         lines[1:1] = _shortcomings(made.about)
     if "--config-to" in options:
         lines.append(f"its configuration for this box is {options['--config-to']}")
     return _print_outcome(session, options, *lines)
 
 
-def _confirm_takeover(
+def confirm_takeover(
     session: Session, config: Path | None, about: dict[str, Any], rules: OffsiteSettings, options: dict[str, str]
 ) -> None:  # fmt: skip
     """Before the lease and the journal are written: print what this box lacks, and ask the user. Raises Failed."""
@@ -287,27 +272,6 @@ def _write_config(config: Path | None, rules: OffsiteSettings, options: dict[str
     to.write_text(written, encoding="utf-8")
 
 
-def _start(session: Session, options: dict[str, str]) -> int:
-    if "--to" not in options:
-        raise Failed("Error: start needs --to DIR, the state directory to make", USAGE)
-    restic, rules = _opened(session, options, owner=None)
-    ready = partial(_confirm_takeover, session, rules=rules, options={**options, "--yes": ""})
-    return _run_restic(lambda: next_box.start(session, restic, options, ready))  # type: ignore[no-any-return]
-
-
-def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:
-    restic, _ = _opened(session, options, owner=None)
-    alerts = None
-    if session.options.config_file is not None:
-        alerts = alone(session.options.config_file, os.environ)
-    return _run_restic(lambda: next_box.keep(session, restic, options, command, alerts))  # type: ignore[no-any-return]
-
-
-def _pause(session: Session, options: dict[str, str], word: str) -> int:
-    restic, _ = _opened(session, options)
-    return _run_restic(lambda: next_box.pause(session, restic, word))  # type: ignore[no-any-return]
-
-
 def restored_lines(made: Restored, *, taken: bool) -> list[str]:
     """Lines on the restored copy, its age, and the next steps."""
     steps = ", ".join(
@@ -325,7 +289,7 @@ def restored_lines(made: Restored, *, taken: bool) -> list[str]:
             "no program starts on it before `supervisorctl offsite take-over`"]  # fmt: skip
 
 
-def _opened(session: Session, options: dict[str, str], owner: str | None = "") -> tuple[Restic, OffsiteSettings]:
+def opened(session: Session, options: dict[str, str], owner: str | None = "") -> tuple[Restic, OffsiteSettings]:
     """The repository, from the options or the configuration. Raises Failed.
 
     As root, this process first becomes the state directory's owner. The daemon could not read files that root writes into a
@@ -338,13 +302,6 @@ def _opened(session: Session, options: dict[str, str], owner: str | None = "") -
     if not os.access(cache.parent if cache.parent.exists() else cache.parent.parent, os.W_OK):
         cache = Path(tempfile.gettempdir()) / f"extralife-offsite-{os.getuid()}"
     return Restic(rules, cache), rules
-
-
-def _from_environment() -> dict[str, str]:
-    """The repository of a template, for a machine that has no configuration."""
-    names = ("repository", "password-file", "env-file", "sftp-command")
-    given = {each: os.environ.get(f"EXTRALIFE_OFFSITE_{each.upper().replace('-', '_')}") for each in names}
-    return {f"--{each}": value for each, value in given.items() if value}
 
 
 def _rules(session: Session, options: dict[str, str]) -> OffsiteSettings:
@@ -388,7 +345,7 @@ def _become_owner(state_dir: str) -> None:
     os.environ.pop("XDG_CACHE_HOME", None)
 
 
-def _run_restic(call: Any) -> Any:
+def run_restic(call: Any) -> Any:
     try:
         return call()
     except ResticError as error:
@@ -400,6 +357,5 @@ def _run_restic(call: Any) -> Any:
 _DO = {
     "status": _status, "now": lambda session, options: _asked(session, options, "now"),
     "list": _list, "check": _check, "init": _init, "restore": _restore,
-    "take-over": _take_over, "start": _start, "pause": lambda session, options: _pause(session, options, PAUSE),
-    "resume": lambda session, options: _pause(session, options, RESUME),
+    "take-over": _take_over,
 }  # fmt: skip

@@ -20,7 +20,6 @@ from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, LeaseFound, OffsiteDone, OffsiteDue, Verb
 from supervisor.model.memory import Held
 from supervisor.model.work import outlooks
-from supervisor.policy.upkeep import next_box
 from supervisor.policy.upkeep import offsite as rule
 from supervisor.policy.upkeep.calendars import is_due
 from supervisor.policy.upkeep.notices import KILL_S
@@ -243,15 +242,15 @@ def _copy(context: DecisionContext, cause: str, limit_s: float, *, urgent: bool 
 
 
 def _then(context: DecisionContext, cause: str) -> str:
-    """What a copy made now says of the next one (`policy/upkeep/next_box.py`)."""
+    """What a copy made now says of the next one: seconds until it, or why none follows."""
     work = outlooks(context.state, context.settings)
     ends = context.state.notices.end() is not None and not context.state.live
     if cause == rule.DONE or (work and all(each is Outlook.DONE for each in work.values())):
-        return next_box.DONE
+        return rule.DONE
     if context.memory.last_copy == rule.OPERATOR or not {Outlook.OPEN, Outlook.OVER}.intersection(work.values()):
-        return next_box.IDLE
+        return rule.IDLE
     if context.memory.last_copy == rule.STOP or ends:
-        return next_box.LEFT
+        return rule.LEFT
     return f"{math.ceil(context.settings.offsite.every_s)}"
 
 

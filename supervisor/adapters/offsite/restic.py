@@ -49,7 +49,7 @@ from workers import contract
 
 COPY_TAG: Final = "extralife"
 LEASE_TAG: Final = "extralife-lease"
-MARK_TAG: Final = "extralife-mark"  # a word on the next box (`next_box.py`)
+MARK_TAG: Final = "extralife-mark"  # a word on the next box (`features/next_box`)
 _LEASES_KEPT: Final = 5
 _MARKS_KEPT: Final = 5
 _LEAVE_S: Final = 3.0
@@ -152,7 +152,7 @@ class Restic:
         self._run("init")
 
     def snapshots(self, *more: str) -> list[ResticSnapshot]:
-        """Copies and leases, the oldest first; also those with one of the tags `more`. Needs no lock: works beside a prune."""
+        """Copies and leases, the oldest first; `more`: other tags. Needs no lock, so it works while another box prunes."""
         tags = [word for tag in (COPY_TAG, LEASE_TAG, *more) for word in ("--tag", tag)]
         output = self._run("snapshots", "--json", "--no-lock", *tags)
         with _parsing("snapshots"):
@@ -183,7 +183,7 @@ class Restic:
         return _summary(output), _unread(output, directory)
 
     def write_lease(self, lease: Lease) -> None:
-        """Write a lease, which promises a copy as each copy does (`policy/upkeep/next_box.py`)."""
+        """Write a lease. It promises a copy, as a copy does."""
         then = f"then={math.ceil(self._rules.every_s)}"
         values = (f"token={lease.token}", f"generation={lease.generation}", then, *hardware.instance_tags())
         text = json.dumps({"token": lease.token, "generation": lease.generation, "box": lease.box})

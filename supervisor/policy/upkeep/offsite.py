@@ -5,7 +5,9 @@ The rule of when. Without a `repository`, or while another box holds it, the box
 1. A reason is answered at once: another level, a rollback, the operator, a notice of the end, the end of the work.
 2. If a program has trained since the newest copy began: `every_s` after that moment. The first copy comes 60 s after the
    daemon's start. A box on which no program trains makes no copies: the newest one has everything. But a copy that promised
-   the next one (`next_box.py`) is followed by it in time, and one that said that none comes is replaced once that is untrue.
+   the next one is followed by it in time, and one that said that none follows is replaced once that is untrue. A copy
+   promises the next one if a program is to train. Else it says why none follows: the work is over, no program is to train,
+   or every program has left because this box ends.
 3. After a failure, neither comes before 60, 120, 240 ... seconds, at most `every_s`. Only the operator, a reboot and a
    notice of the end do not wait so long: their copy is tried again after two seconds. A copy that the operator asked for
    is tried once.
@@ -67,6 +69,7 @@ from supervisor.records import Record
 LEVEL, ROLLBACK, OPERATOR, PERIOD = "level", "rollback", "operator", "period"
 REBOOT, NOTICE, START, STOP = "reboot", "notice", "start", "stop"
 DONE: Final = "done"  # this box is about to be stopped for good, so the repository is verified after the copy
+IDLE, LEFT = "idle", "left"  # with DONE: what a copy says if no other one follows
 URGENT: Final = frozenset({OPERATOR, REBOOT, NOTICE, STOP})  # these do not wait after a failure
 PREEMPTING: Final = URGENT | {DONE}  # these interrupt a check or a removal of old copies
 _FIRST_S: Final = 60.0

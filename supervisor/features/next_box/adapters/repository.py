@@ -11,7 +11,7 @@ from typing import Final
 
 from supervisor.adapters.offsite import hardware
 from supervisor.adapters.offsite.restic import COPY_TAG, MARK_TAG, Restic, ResticSnapshot
-from supervisor.policy.upkeep.next_box import Sight
+from supervisor.features.next_box.rules import Sight
 
 PRESUMED, PAUSE, RESUME = "presumed", "pause", "resume"
 _NONE: Final = "-"
@@ -44,10 +44,13 @@ def mark(restic: Restic, word: str) -> None:
     copy, lease, marks = _newest(snapshots)
     number = 1 + max((each.number for each in marks), default=0)
     of = (f"of={_named(copy, lease)}",) if word == PRESUMED else ()
-    restic.note("mark.json", f"{word}\n", host=socket.gethostname(), tags=(MARK_TAG, f"mark={word}", f"number={number}", *of))
+    tags = (MARK_TAG, f"mark={word}", f"number={number}", *of)
+    restic.note("mark", f"{word}\n", host=socket.gethostname(), tags=tags)
 
 
-def _newest(snapshots: list[ResticSnapshot]) -> tuple[ResticSnapshot | None, ResticSnapshot | None, list[ResticSnapshot]]:
+def _newest(
+    snapshots: list[ResticSnapshot],
+) -> tuple[ResticSnapshot | None, ResticSnapshot | None, list[ResticSnapshot]]:
     """The newest copy, the lease that counts, and the marks, the oldest first."""
     copies = [each for each in snapshots if COPY_TAG in each.tags]
     leases = [(each.generation, each.wall_s, each.id, each) for each in snapshots if each.lease is not None]

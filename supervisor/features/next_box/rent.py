@@ -1,17 +1,17 @@
 """When the next box is rented.
 
-The rule. A machine that is always on looks at the repository. If the box that holds it is presumed dead (`next_box.py`), the
+The rule. A machine that is always on looks at the repository. If the box that holds it is presumed dead (`rules.py`), the
 machine runs the operator's command, which rents a box from the template. That box takes over by itself. Then:
 
-1. Only one box is awaited. The command runs again if the same box is still presumed dead after 20, 40, 80 ... minutes, at most
-   four hours. If the command itself failed, it runs again after 1, 2, 4 ... minutes, at most four hours.
+1. Only one box is awaited. The command runs again if the same box is still presumed dead after 20, 40, 80 ... minutes, at
+   most four hours. If the command itself failed, it runs again after 1, 2, 4 ... minutes, at most four hours.
 2. The command succeeds at most `a_day` times in 24 hours, and fails at most ten times as often.
 3. If it reports a price above `usd_per_hour`, it does not run again.
 4. If another machine presumed the same box dead first, that machine rents. This one does so 20 minutes later, if need be.
 5. It never runs while the operator has paused it, after the work is over, or while it is unknown whether the box is dead.
 
-Worked example, a_day = 4: box A is presumed dead at 2:00, and the command succeeds. The new box never takes over, because its
-image is broken. The command runs again at 2:20, 3:00 and 4:20, then not before 2:00 of the next day.
+Worked example, a_day = 4: box A is presumed dead at 2:00, and the command succeeds. The new box never takes over, because
+its image is broken. The command runs again at 2:20, 3:00 and 4:20, then not before 2:00 of the next day.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from supervisor.features.next_box.rules import Judgement, Verdict
 from supervisor.formats import span, usd
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING
-from supervisor.policy.upkeep.next_box import Judgement, Verdict
 from supervisor.records import Record
 
 RENTED, FAILED, LEFT_TO = "succeeded", "failed", "left to another machine"
@@ -76,7 +76,7 @@ def next_step(rules: RentRules, tries: Sequence[Try], found: Judgement, of: str,
         first_s = _FAILED_S if newest.what == FAILED else _ARRIVES_S
         left_s = newest.wall_s + min(first_s * 2.0 ** min(row - 1, 20), _LONGEST_S) - wall_s
         if left_s > 0.0:
-            why = f"{found.why}; {_THEN[newest.what]}, next try in {span(min(left_s, _LONGEST_S))}"
+            why = f"{found.why}; {_THEN[newest.what]}, next try in {span(left_s)}"
             return Step("wait", f"{newest.what} {row}", why)
     return Step("rent", "rent", found.why)
 

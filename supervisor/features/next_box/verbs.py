@@ -1,4 +1,4 @@
-"""`offsite start`, `keep`, `pause` and `resume`: the next box takes over by itself, and a machine that is always on rents it."""
+"""`next-box`: the next box takes over by itself, and a machine that is always on rents it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import os
 import re
 import shlex
 import socket
+import sys
 import time
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,19 +25,24 @@ from supervisor.adapters.alerts.delivery import deliver_to_all
 from supervisor.adapters.host.boot import BootFiles
 from supervisor.adapters.host.clock import boot_s
 from supervisor.adapters.offsite import lease as leases
-from supervisor.adapters.offsite import next_box, restoring
+from supervisor.adapters.offsite import restoring
 from supervisor.adapters.offsite.restic import Restic, ResticError
+from supervisor.config import moved
+from supervisor.config.alerts import alone
 from supervisor.ctl import text
+from supervisor.ctl.offsite import OPTIONS, confirm_takeover, opened, restored_lines
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
-from supervisor.ctl.session import Session, parse_int
-from supervisor.policy.upkeep import rent
+from supervisor.ctl.session import Session, parse_int, parse_options
+from supervisor.features.next_box import rent
+from supervisor.features.next_box.adapters import repository
+from supervisor.features.next_box.rules import Judgement, Sight, Verdict, Watch, judge, watched
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.alerting import AlertSettings
-from supervisor.policy.upkeep.next_box import Judgement, Sight, Verdict, Watch, judge, watched
 from supervisor.policy.upkeep.offsite import Claim
 from supervisor.records import replace
 
-VALUED: Final = ("ask", "after", "every", "a-day", "usd-per-hour", "log", "if-alive")
+_VALUED: Final = (*OPTIONS, *(f"--{each}" for each in "ask after every a-day usd-per-hour log if-alive".split()))
+_TEMPLATE: Final = ("repository", "password-file", "env-file", "sftp-command")
 AWAY: Final = "away"  # the repository does not answer
 _BUSY: Final = 75  # exit status of `start --if-alive end`: another box trains
 _START_S, _KEEP_S = 20, 60
@@ -50,31 +58,88 @@ _PRICE: Final = re.compile(r"^usd_per_hour=(\d{1,6}(?:\.\d{1,6})?)$", re.MULTILI
 Say = Callable[[str], object]
 
 
-def pause(session: Session, restic: Restic, word: str) -> int:
-    """`offsite pause`: no machine rents the next box, and no box takes over by itself, until `offsite resume`."""
-    next_box.mark(restic, word)
-    session.say("the next box is paused: `supervisorctl offsite resume` ends that" if word == next_box.PAUSE else
-                "the next box is rented again once it is needed")  # fmt: skip
+def next_box(session: Session, args: list[str]) -> int:
+    """`next-box start|keep|pause|resume|overlay [--repository REPO --password-file FILE] [--after S] [--every S]`.
+
+    `keep [--a-day N] [--usd-per-hour X] [--ask COMMAND] [--log FILE] [--once] -- COMMAND` runs on a machine that is always
+    on. It runs COMMAND, which rents a box, whenever the box that holds the copies is presumed dead. `--ask` is a command
+    whose exit status is 0 if the box $EXTRALIFE_BOX is there, 1 if it is gone. `pause` and `resume`: nothing is rented, no
+    box takes over.
+
+    `start --to DIR [--config-to FILE] [--if-alive wait|end|take-over]` runs on the new box, before its daemon. It restores
+    the newest copy and takes over once the other box is presumed dead. `overlay -- FILE` writes the repository into a
+    configuration that names none. Without these options, EXTRALIFE_OFFSITE_REPOSITORY, _PASSWORD_FILE, _ENV_FILE and
+    _SFTP_COMMAND, or the configuration, name it.
+    """
+    at = args.index("--") if "--" in args else len(args)
+    words, options = parse_options(args[:at], "--once", "--yes", valued=_VALUED)
+    if len(words) != 1 or words[0] not in _DO:
+        raise Failed(f"Error: next-box needs one of {', '.join(_DO)}", USAGE)
+    if session.options.config_file is None:
+        names = {each: f"EXTRALIFE_OFFSITE_{each.upper().replace('-', '_')}" for each in _TEMPLATE}
+        options = {f"--{each}": value for each, name in names.items() if (value := os.environ.get(name))} | options
+    try:
+        return _DO[words[0]](session, options, args[at + 1 :])
+    except ResticError as error:
+        raise Failed(text.printable(str(error))) from error
+    except OSError as error:
+        raise Failed(f"{error.filename or 'a file'}: {error.strerror or error}") from error
+
+
+def _say(session: Session, line: str) -> None:
+    """At once: a container's log shows it while this box waits."""
+    session.say(line)
+    sys.stdout.flush()
+
+
+def _mark(session: Session, options: dict[str, str], word: str) -> int:
+    restic, _ = opened(session, options, owner=None)
+    repository.mark(restic, word)
+    paused = "no box is rented, and none takes over, until `supervisorctl next-box resume`"
+    session.say(paused if word == repository.PAUSE else "the next box is rented once it is needed")
+    return OK
+
+
+def _overlay(session: Session, options: dict[str, str], files: list[str]) -> int:
+    """Write the repository into a configuration that names none, so that one template is enough."""
+    _, rules = opened(session, options, owner=None)
+    for name in files:
+        path = Path(name)
+        written = path.read_text("utf-8")
+        if tomllib.loads(written).get("offsite", {}).get("repository"):
+            continue
+        keys = ("repository", "password_file", "env_file", "sftp_command")
+        wanted = {("offsite", key): str(value) for key in keys if (value := getattr(rules, key))}
+        try:
+            durable.replace(path, moved.moved(written, wanted).encode(), aside=path.with_name(f"{path.name}.new"))
+        except moved.NotMoved as error:
+            raise Failed(f"{path}: {text.printable(str(error))}") from error
     return OK
 
 
 # --- on the new box -----------------------------------------------------------------------------------------------------
 
 
-def start(session: Session, restic: Restic, options: dict[str, str], ready: Callable[..., object]) -> int:
+def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
     """Continue the trainings in the repository, begin them if it is empty, or wait while their box lives.
 
-    `ready` is called before the take-over (`restoring.restore`). Exit status 0: the daemon may start. 75: another box trains,
-    and `--if-alive end` was given. 1: nothing is to train, or it cannot be read, with the reason.
+    Exit status 0: the daemon may start. 75: another box trains, and `--if-alive end` was given. 1: nothing is to train.
     """
+    if "--to" not in options:
+        raise Failed("Error: start needs --to DIR, the state directory to make", USAGE)
     target = Path(options["--to"]).absolute()
     if (target / "journal.sqlite").exists():
-        session.say(f"{target} has trainings of its own: the repository is not read")
+        _say(session, f"{target} has trainings of its own: the repository is not read")
         return OK
+    restic, rules = opened(session, options, owner=None)
+    ready = partial(confirm_takeover, session, rules=rules, options={**options, "--yes": ""})
     alive, every_s, after_s = _choice(options), _seconds(options, "every", _START_S), _after(options)
-    watch, said = Watch(), ""
+    watch, said, mine = Watch(), "", leases.read(target / "offsite")
     while True:
         sight, error = _looked(restic, create=True)
+        if sight is not None and mine is not None:  # an earlier start was interrupted
+            holder = leases.in_repository(restic)
+            sight = replace(sight, same=sight.same or (holder is not None and holder.token == mine.token))
         watch = watched(watch, sight, boot_s())
         if sight is None:
             found = Judgement(Verdict.UNKNOWN, f"the repository does not answer: {error}")
@@ -84,7 +149,7 @@ def start(session: Session, restic: Restic, options: dict[str, str], ready: Call
                 return done
         ends = found.verdict is Verdict.ENDED or (alive == "end" and sight is not None)
         if found.why != said:
-            session.say(text.printable(f"{found.why}{'' if ends else '. This box waits as the next one'}"))
+            _say(session, text.printable(f"{found.why}{'' if ends else '. This box waits as the next one'}"))
             said = found.why
         if ends:
             return _BUSY if found.verdict is Verdict.LIVES else GENERIC
@@ -98,9 +163,9 @@ def _taken(
     if found.verdict not in {Verdict.NOTHING, Verdict.DEAD}:
         return None
     here = leases.ThisBox(socket.gethostname(), text.wall_s())
-    restic.deadline_s = time.monotonic() + _RESTORE_S
+    restic.deadline_s = boot_s() + _RESTORE_S
     snapshots = restic.snapshots()
-    session.say(text.printable(found.why))
+    _say(session, text.printable(found.why))
     try:
         if all(each.lease is not None for each in snapshots):  # no copy: a box that died before its first one, or none
             if found.verdict is Verdict.NOTHING:
@@ -110,51 +175,45 @@ def _taken(
             else:
                 claim, lease = leases.take_over(restic, target / "offsite", here)
             if claim not in {Claim.HELD, Claim.WRITE}:
-                session.say(text.printable(f"box {lease.box} was faster"))
+                _say(session, text.printable(f"box {lease.box} was faster"))
                 return None
-            session.say("no copy is there yet: the trainings begin here, and the copies with them")
+            _say(session, "no copy is there yet: the trainings begin here, and the copies with them")
             return OK
 
         def still(config: Path | None, about: dict[str, Any]) -> None:
             ready(config, about)
-            if next_box.look(restic).named != sight.named:
+            if repository.look(restic).named != sight.named:
                 raise restoring.Overtaken("the repository has changed meanwhile")
 
         made = restoring.restore(
             restic, restoring.choose(snapshots), target, take_over=True, box=here.box, wall_s=here.wall_s,
-            say=lambda said: session.say(text.printable(said)), ready=still, known=snapshots,
+            say=lambda said: _say(session, text.printable(said)), ready=still, known=snapshots,
         )  # fmt: skip
     except restoring.Overtaken as lost:
-        session.say(text.printable(str(lost)))
+        _say(session, text.printable(str(lost)))
         return None
     except restoring.NotRestored as error:
-        raise Failed(f"offsite start: ERROR ({text.printable(str(error))})") from error
+        raise Failed(f"next-box start: ERROR ({text.printable(str(error))})") from error
     except ResticError as error:
-        session.say(text.printable(f"the take-over failed, and is tried again: {error}"))
+        _say(session, text.printable(f"the take-over failed, and is tried again: {error}"))
         return None
-    for line in restoring_lines(made):
-        session.say(line)
+    for line in restored_lines(made, taken=True):
+        _say(session, line)
     return OK
-
-
-def restoring_lines(made: restoring.Restored) -> list[str]:
-    from supervisor.ctl.offsite import restored_lines
-
-    return restored_lines(made, taken=True)
 
 
 def _looked(restic: Restic, *, create: bool = False, there: bool | None = None) -> tuple[Sight | None, str]:
     """What the repository says; None and the reason if it does not answer. Raises Failed if it never will."""
-    restic.deadline_s = time.monotonic() + _LOOK_S
+    restic.deadline_s = boot_s() + _LOOK_S
     try:
-        return next_box.look(restic, there), ""
+        return repository.look(restic, there), ""
     except ResticError as error:
         if _NEVER.search(str(error)):
             raise Failed(text.printable(str(error))) from error
         if create and _NONE_YET.search(str(error)):
             with contextlib.suppress(ResticError):  # another box makes it, or it cannot be reached
                 restic.init()
-                return next_box.look(restic), ""
+                return repository.look(restic), ""
         return None, str(error)
 
 
@@ -195,7 +254,8 @@ class Keeper:
             there = self._is_there(ask, sight.box)
             sight = replace(sight, there=there)
         watch = watched(watch, sight, boot_s())
-        durable.replace(self._watch_file, json.dumps([self._boot, dataclasses.asdict(watch)]).encode())
+        kept = json.dumps([self._boot, dataclasses.asdict(watch)]).encode()
+        durable.replace(self._watch_file, kept, aside=self._watch_file.with_suffix(".new"))
         if sight is None:
             step = rent.Step("wait", AWAY, f"the repository does not answer: {error}")
         else:
@@ -209,8 +269,8 @@ class Keeper:
     def _rent(self, sight: Sight, why: str) -> None:
         """Presume the box dead before all, look once more, and rent."""
         try:
-            next_box.mark(self._restic, next_box.PRESUMED)
-            again = next_box.look(self._restic)
+            repository.mark(self._restic, repository.PRESUMED)
+            again = repository.look(self._restic)
         except ResticError as error:
             self._note(rent.Step("wait", AWAY, f"the repository does not answer: {error}"))
             return
@@ -268,7 +328,7 @@ class Keeper:
 
     def _note(self, step: rent.Step) -> None:
         """Write what it sees to the log, if it has changed."""
-        newest = next((each for each in reversed([*self._entries()]) if "key" in each), {})
+        newest: dict[str, Any] = next((each for each in reversed([*self._entries()]) if "key" in each), {})
         if newest.get("key") != step.key:
             self._write({"what": "sees", "key": step.key, "why": step.why})
             if step.severity:
@@ -295,10 +355,12 @@ class Keeper:
                 self._say(text.printable(f"{each.target} did not get the alert: {each.error}"))
 
 
-def keep(session: Session, restic: Restic, options: dict[str, str], command: list[str], alerts: AlertSettings | None) -> int:
+def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:
     """Rent the next box whenever the present one is presumed dead, until the work is over."""
     if not command:
-        raise Failed("Error: keep needs the command that rents a box: offsite keep [OPTIONS] -- COMMAND", USAGE)
+        raise Failed("Error: keep needs the command that rents a box: next-box keep [OPTIONS] -- COMMAND", USAGE)
+    restic, _ = opened(session, options, owner=None)
+    alerts = None if session.options.config_file is None else alone(session.options.config_file, os.environ)
     log = Path(options["--log"]) if "--log" in options else _log_of(restic.place)
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     dollars = options.get("--usd-per-hour")
@@ -310,12 +372,12 @@ def keep(session: Session, restic: Restic, options: dict[str, str], command: lis
     except ValueError as error:
         raise Failed(f"Error: --ask: {error}", USAGE) from None
     every_s, after_s = _seconds(options, "every", _KEEP_S), _after(options)
-    keeper = Keeper(restic, log, rules, command, lambda line: session.say(f"{time.strftime('%F %T')} {line}"), alerts)
+    keeper = Keeper(restic, log, rules, command, lambda line: _say(session, f"{time.strftime('%F %T')} {line}"), alerts)
     with log.with_suffix(".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Failed(f"another `offsite keep` uses {log}: name another --log, or end that one") from None
+            raise Failed(f"another `next-box keep` uses {log}: name another --log, or end that one") from None
         while (step := keeper.turn(ask, after_s)).do != "end" and "--once" not in options:
             text.pause(every_s)
     return GENERIC if step.key == AWAY else OK
@@ -325,3 +387,9 @@ def _log_of(place: str) -> Path:
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
     return Path(home) / "extralife" / f"next-box-{place}.jsonl"
 
+
+_DO: Final[dict[str, Callable[[Session, dict[str, str], list[str]], int]]] = {
+    "start": _start, "keep": _keep, "overlay": _overlay,
+    "pause": lambda session, options, _: _mark(session, options, repository.PAUSE),
+    "resume": lambda session, options, _: _mark(session, options, repository.RESUME),
+}  # fmt: skip

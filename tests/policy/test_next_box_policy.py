@@ -1,4 +1,4 @@
-"""When the box that holds the copies is presumed dead."""
+"""When the box that holds the copies is presumed dead, and when the next one is rented."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from supervisor.policy.upkeep.next_box import DONE, IDLE, LEFT, Sight, Verdict, Watch, judge, longest_gap_s, watched
-from supervisor.policy.upkeep.offsite import OffsiteSettings, retry_s
+from supervisor.features.next_box.rent import FAILED, LEFT_TO, RENTED, RentRules, Try, next_step
+from supervisor.features.next_box.rules import Judgement, Sight, Verdict, Watch, judge, longest_gap_s, watched
+from supervisor.policy.upkeep.offsite import DONE, IDLE, LEFT, OffsiteSettings, retry_s
 
 SIGHT = Sight("copy 7", "ada", "900")
 
@@ -82,6 +83,74 @@ def test_how_rare_looks_may_be():
     assert [longest_gap_s(replace(SIGHT, then=then)) for then in ("60", "300", "900", "")] == [90, 330, 450, 330]
 
 
+# --- the rent -------------------------------------------------------------------------------------------------------------
+
+DEAD = Judgement(Verdict.DEAD, "box ada has been silent for 32m")
+HOUR_S, AT_S = 3600.0, 1_800_000_000.0
+
+
+def rents(tries, minutes, rules=RentRules(), of="7/1"):  # noqa: B008
+    return next_step(rules, tries, DEAD, of, AT_S + 60 * minutes)
+
+
+def played(rules=RentRules(), what=RENTED, hours=24, usd=None):  # noqa: B008
+    """The minutes at which the command runs, if no box ever takes over."""
+    tries = []
+    for minute in range(60 * hours):
+        if rents(tries, minute, rules).do == "rent":
+            tries.append(Try(what, "7/1", AT_S + 60 * minute, usd))
+    return [int(each.wall_s - AT_S) // 60 for each in tries]
+
+
+def test_a_box_that_never_takes_over_is_rented_again_ever_more_rarely_and_not_above_the_limit():
+    assert played() == [0, 20, 60, 140]
+    assert played(RentRules(a_day=9)) == [0, 20, 60, 140, 300, 540, 780, 1020, 1260]
+    limit = rents([Try(RENTED, "7/1", AT_S)], 60, RentRules(a_day=1))
+    assert (limit.do, limit.severity) == ("wait", "critical")
+    assert rents([Try(RENTED, "7/1", AT_S)], 24 * 60, RentRules(a_day=1)).do == "rent"
+
+
+def test_a_command_that_fails_is_tried_again_within_limits():
+    assert played(what=FAILED)[:9] == [0, 1, 3, 7, 15, 31, 63, 127, 255]
+    assert len(played(RentRules(a_day=1), FAILED, hours=48)) <= 20
+
+
+def test_a_limit_that_is_set_to_zero_rents_nothing():
+    assert played(RentRules(a_day=0)) == []
+
+
+def test_another_box_that_dies_is_replaced_at_once():
+    tries = [Try(RENTED, "7/1", AT_S)]
+    assert rents(tries, 1).do == "wait"
+    assert rents(tries, 1, of="9/2").do == "rent"
+
+
+def test_a_box_that_costs_more_than_allowed_is_the_last_one():
+    rules = RentRules(usd_per_hour=2.0)
+    assert played(rules, usd=2.5) == [0]
+    assert played(rules, usd=2.0) == played(rules, usd=None) == [0, 20, 60, 140]
+    assert rents([Try(RENTED, "7/1", AT_S, 2.5)], 60, rules).severity == "critical"
+
+
+def test_another_machine_that_was_first_rents():
+    tries = [Try(LEFT_TO, "7/1", AT_S)]
+    assert [rents(tries, minute).do for minute in (1, 19, 20)] == ["wait", "wait", "rent"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "do", "severity"),
+    [
+        (Verdict.ENDED, "end", "info"),
+        (Verdict.PAUSED, "wait", "info"),
+        (Verdict.UNKNOWN, "wait", "warning"),
+        (Verdict.LIVES, "wait", ""),
+    ],
+)
+def test_without_a_dead_box_nothing_is_rented(verdict, do, severity):
+    step = next_step(RentRules(), [], Judgement(verdict, "why"), "7/1", AT_S)
+    assert (step.do, step.key, step.why, step.severity) == (do, verdict.value, "why", severity)
+
+
 # --- nights ------------------------------------------------------------------------------------------------------------
 
 NIGHT_S, RULES = 36_000.0, OffsiteSettings(repository="/r")
@@ -140,7 +209,10 @@ class Night:
         at_s, failures = begins_s + 30, 0
         while at_s < min(dies_s, NIGHT_S):
             took_s = slow_s * luck.uniform(0.5, 1.5)
-            fails_s = min((max(start, at_s) for start, end in self.outages + self.cuts if start < at_s + took_s and at_s < end), default=None)
+            fails_s = min(
+                (max(start, at_s) for start, end in self.outages + self.cuts if start < at_s + took_s and at_s < end),
+                default=None,
+            )
             for lock in range(int(((at_s + took_s if fails_s is None else fails_s) - at_s) // 300) + (fails_s != at_s)):
                 self._sign(at_s + 300 * lock, dies_s, f"lock {at_s + 300 * lock + clock_s:.3f}")
             if fails_s is not None:
@@ -183,7 +255,11 @@ def test_nights_with_deaths_wrong_clocks_and_late_copies_declare_no_live_box_dea
 
 @pytest.mark.parametrize("nights", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_boxes_whose_own_link_is_cut_for_hours_cost_less_than_one_per_cent_twice(nights):
-    played = [Night(random.Random(seed), cut_s=(0.0, 7200.0) if seed % 20 == 0 else (0.0, 600.0)).play() for seed in range(nights)]
+    played = [
+        Night(random.Random(seed), cut_s=(0.0, 7200.0) if seed % 20 == 0 else (0.0, 600.0)).play() for seed in range(nights)
+    ]
     doubles_s = sum(night.doubles_s for night in played)
     assert 0 < doubles_s < 0.01 * NIGHT_S * nights
-    print(f"{nights} nights: {sum(n.live_dead for n in played)} live boxes, {doubles_s / NIGHT_S / nights:.3%} of the time twice")
+    print(
+        f"{nights} nights: {sum(n.live_dead for n in played)} live boxes, {doubles_s / NIGHT_S / nights:.3%} of the time twice"
+    )
