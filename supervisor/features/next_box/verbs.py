@@ -148,9 +148,9 @@ def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
             if (done := _taken(session, restic, target, sight, found, ready)) is not None:
                 return done
         ends = found.verdict is Verdict.ENDED or (alive == "end" and sight is not None)
-        if found.why != said:
+        if (word := error or found.verdict.value) != said:
             _say(session, text.printable(f"{found.why}{'' if ends else '. This box waits as the next one'}"))
-            said = found.why
+            said = word
         if ends:
             return _BUSY if found.verdict is Verdict.LIVES else GENERIC
         text.pause(every_s)
