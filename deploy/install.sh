@@ -143,7 +143,7 @@ write_config() {
     fi
     # Without this section, a box of AWS, Google or Azure would end unannounced. The path holds after upgrades.
     "$dry_run" || ! grep -q '^\[notice\]' "$CONFIG" || return 0
-    "$dry_run" || program=$("$1/.venv/bin/python" -m supervisor.adapters.notices.detect)
+    "$dry_run" || program=$("$1/.venv/bin/python" -m supervisor.features.notices.adapters.detect)
     [[ -z ${program-} ]] || act "let $(basename "$program") announce the end of this box, in $CONFIG" write_file "$CONFIG" \
         "$(printf '%s\n\n[notice]\ncommand = "%s"\nevery_s = 5.0' "$(<"$CONFIG")" "$prefix/current/deploy/notices/$(basename "$program")")"
 }

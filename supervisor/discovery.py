@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, ClassVar, Final, Self, TypeVar
 
+from supervisor.records import replace
+
 T = TypeVar("T")
 
 _FEATURES: Final = "supervisor.features"
@@ -46,10 +48,14 @@ class Extended:
         value: T = getattr(self, self.FIELDS[kind])
         return value
 
+    def parts(self) -> list[Any]:
+        """The values of all features."""
+        return [getattr(self, name) for name in self.FIELDS.values()]
+
     def having(self, *values: object) -> Self:
         """A copy with these values of features."""
         changes: Any = {self.FIELDS[type(value)]: value for value in values}
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]  # `extended` takes only dataclasses
+        return replace(self, **changes)  # type: ignore[type-var]  # `extended` takes only dataclasses
 
 
 def extended(module: str, table: str) -> Callable[[type[T]], type[T]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from supervisor.features.alerts.rules import Notice
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import AlertTried, Input, Sample
 from supervisor.model.memory import Memory
@@ -14,7 +15,6 @@ from supervisor.model.recording import PROGRAMS, Drawn, Row, Sheet, Track, track
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
-from supervisor.policy.upkeep.alerting import Notice
 from supervisor.policy.upkeep.resolution import TIERS, Held, Tier
 from supervisor.ports import Inbox
 from supervisor.reports.incidents import Incident, incidents

@@ -11,7 +11,7 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from math import inf
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from supervisor import discovery
 from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
 from supervisor.api.assets import Assets
@@ -33,6 +34,7 @@ from supervisor.api.encoding import EncodedPages, answer, encoded
 from supervisor.api.inputs import MOST_PIN_S, RequestRefused, body_of, is_span, signal_name
 from supervisor.api.peer import caller
 from supervisor.api.port import ASK_WAIT_S, Backend, Json, Result, StatusPage
+from supervisor.api.posts import Post
 from supervisor.api.rest import read_body_first
 from supervisor.api.rpc.http import Rpc
 from supervisor.api.same_site import same_site
@@ -41,7 +43,6 @@ from supervisor.formats import span
 from supervisor.model.codes import BAD_NAME, BAD_SIGNAL, CANT_REREAD, SUCCESS
 from supervisor.model.inputs import Verb
 from supervisor.model.names import expand, plain
-from supervisor.policy.upkeep.when_done import ACTIONS, DELAY
 from supervisor.reports import exposition
 from supervisor.reports.pages import BadQuery, pages
 from supervisor.reports.status_view import troubles
@@ -65,8 +66,6 @@ _ASKERS: Final = 16
 # Those with routes of their own.
 _OWN_ROUTES: Final = (Verb.BACKUP, Verb.ROLLBACK, Verb.OFFSITE, Verb.PIN, Verb.UNPIN, Verb.WHEN_DONE)
 _VERBS: Final = {verb.value: verb for verb in Verb if verb not in _OWN_ROUTES}
-
-_OFFSITE: Final = ("now", "check", "forget", "take-over")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -136,15 +135,15 @@ class Api:
             ("/mainlogtail", self._rpc.main_log_tail),
         ]
         post: list[tuple[str, Handler]] = [
-            ("/api/v1/ask", self.ask), ("/api/v1/backup", self.backup), ("/api/v1/rollback", self.rollback),
-            ("/api/v1/offsite", self.offsite), ("/api/v1/when-done", self.when_done), ("/api/v1/reread", self.reread),
-            ("/api/v1/update", self.update), ("/api/v1/remove", self.remove), ("/api/v1/stdin", self.send_stdin),
-            ("/api/v1/level", self.pin), ("/RPC2", self._rpc.post), ("/RPC2/", self._rpc.post),
+            ("/api/v1/ask", self.ask), ("/api/v1/reread", self.reread), ("/api/v1/update", self.update),
+            ("/api/v1/remove", self.remove), ("/api/v1/stdin", self.send_stdin), ("/api/v1/level", self.pin),
+            ("/RPC2", self._rpc.post), ("/RPC2/", self._rpc.post),
         ]  # fmt: skip
         routes = [Route(path, _guarded(handler), methods=["GET"]) for path, handler in get]
         of_pages = {f"/api/v1/{name}": _guarded(self._page(name)) for name in pages()}
         routes += [Route(path, handler, methods=["GET"], middleware=_GZIP) for path, handler in of_pages.items()]
         routes += [Route("/api/v1/stream", _guarded(self._stream.answer), methods=["GET"], middleware=_GZIP_STREAM)]
+        post += [(f"/api/v1/{name}", self._post(each)) for name, each in discovery.entries("posts", "POSTS")]
         post += [(f"/api/v1/{name}", self._act(act)) for name, act in self._backend.acts.items()]
         routes += [Route(path, _guarded(handler), methods=["POST"]) for path, handler in post]
         app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
@@ -291,42 +290,22 @@ class Api:
         results = bad | {result[0]: result for result in done}
         return _results([results[name] for name in wanted if name in results])
 
-    async def backup(self, request: Request) -> Response:
-        """{"names", "label"}; no names: every program. Answered once the backup has begun: {"name", "code", "text"}."""
-        body = await _body(request, "names", "label")
-        return await self._backups(request, Verb.BACKUP, body["label"], body["names"])
+    def _post(self, post: Post) -> Handler:
+        async def handler(request: Request) -> Response:
+            body = await _body(request, *post.keys)
+            text, for_s = post.read(body)
+            more = () if for_s is None else (for_s,)
+            programs = StatusPage(self._backend).programs
+            known = [view["name"] for view in programs]
+            names = body.get("names") or ()
+            wanted = [] if "all" in names else expand(names, programs)
+            for name in wanted:
+                if name not in known:
+                    raise RequestRefused(404, f"no such program: {name!r}")
+            by, uid = caller(request.scope)
+            return _result(await self._wait(self._backend.request, post.verb, text, wanted, by, uid, ASK_WAIT_S, *more))
 
-    async def rollback(self, request: Request) -> Response:
-        """{"backup", "names"}; no names: all programs in it. The text names the backup of the present state."""
-        body = await _body(request, "names", "backup")
-        if not body["backup"]:
-            raise RequestRefused(400, "backup must be the name of a backup")
-        return await self._backups(request, Verb.ROLLBACK, body["backup"], body["names"])
-
-    async def offsite(self, request: Request) -> Response:
-        """{"do": "now", "check", "forget", "take-over"} -> {"name", "code", "text"} at its start; see page `offsite`."""
-        body = await _body(request, "do")
-        return await self._backups(request, Verb.OFFSITE, _action(body, _OFFSITE))
-
-    async def when_done(self, request: Request) -> Response:
-        """{"do": "cancel", "now"} or {"do": "delay", "for_s"} -> {"name", "code", "text"}; see `status`."""
-        body = await _body(request, "do", "for_s")
-        do, for_s = _action(body, ACTIONS), body["for_s"]
-        if is_span(for_s) != (do == DELAY):
-            raise RequestRefused(400, "delay, and nothing else, needs for_s, a number of seconds")
-        return await self._backups(request, Verb.WHEN_DONE, do, [], *([for_s] if do == DELAY else []))
-
-    async def _backups(
-        self, request: Request, verb: Verb, text: str, names: Sequence[str] = (), *more: object
-    ) -> Response:  # fmt: skip
-        programs = StatusPage(self._backend).programs
-        known = [view["name"] for view in programs]
-        wanted = [] if "all" in names else expand(names, programs)
-        for name in wanted:
-            if name not in known:
-                raise RequestRefused(404, f"no such program: {name!r}")
-        by, uid = caller(request.scope)
-        return _result(await self._wait(self._backend.request, verb, text, wanted, by, uid, ASK_WAIT_S, *more))
+        return handler
 
     async def reread(self, request: Request) -> Response:
         await _body(request)
@@ -477,12 +456,6 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a number")
-
-
-def _action(body: dict[str, Any], known: Sequence[str]) -> str:
-    if (do := str(body["do"])) not in known:
-        raise RequestRefused(400, f"do must be one of {', '.join(known)}")
-    return do
 
 
 def _whole(request: Request, key: str, default: int, *, least: int, most: int) -> int:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Container, Sequence
 from typing import Any
 
+from supervisor import discovery
 from supervisor.ctl import cluster, text
 from supervisor.ctl.outcome import DaemonRefused, Failed, Unreachable
 from supervisor.ctl.session import Session
@@ -113,12 +114,7 @@ def _notes(status: dict[str, Any]) -> list[str]:
     unmet = (daemon.get("cgroups") or {}).get("unmet")
     lines += [text.printable(unmet)] if unmet else []
     lines += _box(daemon.get("box"), now_s)
-    lines += _notices(daemon.get("notices") or {"standing": [], "errors": {}})
-    lines += [text.printable(each) for each in daemon.get("for_nothing") or ()]
-    if daemon.get("offsite") is not None:
-        from supervisor.ctl.offsite import line
-
-        lines.append(line(daemon["offsite"]))
+    lines += [line for feature in discovery.modules("lines") for line in feature.lines(daemon)]
     lines += cluster.lines(daemon.get("cluster"))
     above = "\n".join(lines)
     for held in daemon.get("held") or ():
@@ -219,21 +215,6 @@ def _box(box: dict[str, Any] | None, now_s: float) -> list[str]:
     names = text.printable(box["hostname"] or text.UNKNOWN), text.printable(box["former"][-1]["hostname"] or text.UNKNOWN)
     ago = text.duration(now_s - box["since_wall_s"])
     return [f"the box changed {ago} ago: {names[0]} (before: {names[1]}), with a new record of levels and reboots"]
-
-
-def _notices(found: dict[str, Any]) -> list[str]:
-    """Notices that this box ends, and the errors of sources that cannot be read."""
-    lines = []
-    for each in found["standing"]:
-        told = f"{text.printable(each['source'])} announced: {text.printable(each['what'])}"
-        if each["kind"] == "risk":
-            lines.append(f"this box MAY END; {told}; all is saved and copied, and training goes on")
-            continue
-        when = "" if each["left_s"] is None else f" in {text.duration(each['left_s'])}"
-        leaves = "" if each["leaves_s"] is None else f"; the programs leave in {text.duration(each['leaves_s'])}"
-        lines.append(f"THIS BOX ENDS{when}; {told}{leaves}")
-    errors = found["errors"].items()
-    return [*lines, *(f"notices of {text.printable(name)} cannot be read: {text.printable(why)}" for name, why in errors)]
 
 
 def _lately_damaged(journal: dict[str, Any] | None, now_s: float) -> bool:

@@ -33,6 +33,22 @@ class Decision(Record):
     wake_at_s: float | None
 
 
+class Copies(Record):
+    """The copies off the box, for features that need one. None in its place: none are made.
+
+    `asked`: the cause of the copy that is awaited, empty for none; `error`: of the newest try, if that failed; `fenced`: why
+    this box makes none now; the rest is about the newest copy, None while there is none: when its files were collected
+    (journal time), for how long it was made, and its name.
+    """
+
+    asked: str = ""
+    error: str = ""
+    fenced: str = ""
+    at_s: float | None = None
+    took_s: float | None = None
+    snapshot: str = ""
+
+
 class DecisionContext:
     """Collects the facts and commands. Each fact is folded at once, so a later rule sees the effect of an earlier one.
 
@@ -56,16 +72,34 @@ class DecisionContext:
     def requests(self) -> dict[Verb, Callable[[DecisionContext, Asked], None]]:
         return {verb: answer for each in self._features for verb, answer in each.requests.items()}
 
+    @property
+    def alerts(self) -> tuple[AlertRow, ...]:
+        """The facts of features that raise an alert."""
+        return tuple(row for each in self._features for row in each.alerts)
+
     def hooks(self, name: str) -> list[Callable[..., Any]]:
         """What features do at this point (a field of `Feature`), in their order."""
         rows = [each for each in self._features if getattr(each, name) is not None]
         return [getattr(each, name) for each in rows if name in _SELDOM or each.takes_part(self)]
+
+    def first(self, name: str, *args: object) -> Any:
+        """The first answer of a feature at this point that is not None; None: no feature has one."""
+        return next((answer for ask in self.hooks(name) if (answer := ask(self, *args)) is not None), None)
+
+    @property
+    def copies(self) -> Copies | None:
+        found: Copies | None = self.first("copies")
+        return found
 
     def record(self, fact: Fact) -> None:
         if not fact.why.isprintable():  # it may quote a worker's output, which is printed on terminals
             fact = replace(fact, why=printable(fact.why))
         self.state = fold(self.state, Stamped(0, self.now_s, self.wall_s, self.boot_id, fact))
         self.facts.append(fact)
+
+    def remember(self, *parts: object) -> None:
+        """Keep these parts of the memory, each in place of the one of its class."""
+        self.memory = self.memory.having(*parts)
 
     def command(self, command: Command) -> None:
         self.commands.append(command)
@@ -160,6 +194,24 @@ def kill_due_s(stop: Stop) -> float:
     return ending.kill_due_s(asked_at_s=stop.asked_at_s, grace_s=stop.grace_s, killed_at_s=stop.killed_at_s)
 
 
+class BoxEnd(Record):
+    """An announced end of this box: by whom, in the source's own words, and when (journal time; None: not said)."""
+
+    source: str
+    what: str
+    until_s: float | None = None
+
+
+class AlertRow(Record):
+    """An alert that a kind of fact raises. `when`: only these facts; `text`: in place of the fact's reason."""
+
+    of: type[Fact]
+    kind: str
+    severity: str | Callable[[Any], str]
+    when: Callable[[DecisionContext, Any], object] = lambda _, __: True
+    text: Callable[[DecisionContext, Any], str] = lambda _, fact: fact.why
+
+
 class Feature(Record):
     """What a feature adds to the decisions: `FEATURE` of its module. No other module of the decisions names it.
 
@@ -184,8 +236,12 @@ class Feature(Record):
     brings_work: Callable[[DecisionContext], bool] | None = None  # programs will train again
     waits_for_targets: Callable[[DecisionContext, str], bool | None] | None = None  # whether an alert of this kind does
     holds_end: Callable[[DecisionContext], bool] | None = None  # whether the daemon's end waits for it
+    copies: Callable[[DecisionContext], Copies | None] | None = None  # the copies off the box that it makes
+    box_ends: Callable[[DecisionContext], BoxEnd | None] | None = None  # the announced end of this box
+    alerts: tuple[AlertRow, ...] = ()  # the facts that raise an alert
     # Also called while it takes no part:
     began: Callable[[DecisionContext, bool], None] | None = None  # a daemon's first turn; whether the box has rebooted
+    announced: Callable[[DecisionContext, float], BoxEnd | None] | None = None  # the end after this last sign of life
     configured: Callable[[DecisionContext], None] | None = None  # other settings are in use
     before_level: Callable[[DecisionContext, str, bool], object] | None = None  # the level, and whether it is a trial
     refuses: Callable[[DecisionContext], str] | None = None  # why a request to start a program is refused
@@ -199,7 +255,7 @@ class Feature(Record):
         return any(type(fact) in self.kinds for fact in context.facts)
 
 
-_SELDOM = frozenset({"began", "configured", "before_level", "refuses", "terminated"})
+_SELDOM = frozenset({"began", "announced", "configured", "before_level", "refuses", "terminated"})
 
 
 _DEFAULTS: dict[tuple[type, str], Any] = {

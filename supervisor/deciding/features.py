@@ -5,20 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor import discovery
-from supervisor.deciding import (
-    alerts,
-    clocks,
-    cluster,
-    foundations,
-    notices,
-    offsite,
-    own_checkpoints,
-    supervision,
-    when_done,
-)
+from supervisor.deciding import clocks, cluster, foundations, own_checkpoints, supervision
 from supervisor.deciding.context import Feature
 
-_OWN: Final = (foundations, supervision, clocks, own_checkpoints, notices, when_done, offsite, cluster, alerts)
+_OWN: Final = (foundations, supervision, clocks, own_checkpoints, cluster)
 FEATURES: Final[tuple[Feature, ...]] = tuple(
     sorted((each.FEATURE for each in (*_OWN, *discovery.modules("decide"))), key=lambda feature: feature.turn)
 )

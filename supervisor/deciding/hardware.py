@@ -120,7 +120,7 @@ def _note_gpus(context: DecisionContext) -> None:
 
 def _pids(context: DecisionContext, program: Program) -> frozenset[int | None]:
     """The processes of its tree; None stands for a worker whose pid is not known."""
-    attempt, watch = program.attempt, context.memory.of(program)
+    attempt, watch = program.attempt, context.memory.observed(program)
     return frozenset((None if attempt is None else attempt.pid, *(() if watch is None else watch.sample.pids)))
 
 
@@ -128,7 +128,7 @@ def held_gpu_bytes(context: DecisionContext, program: Program, spec: ProgramSpec
     """GPU memory that the process tree holds now, from the driver's list, else from its own report; None: unknown."""
     index = gpu_of(context, spec)
     gpu = None if context.memory.gpus is None or index is None else context.memory.gpus.of(index)
-    pids, watch = _pids(context, program), context.memory.of(program)
+    pids, watch = _pids(context, program), context.memory.observed(program)
     held = [size_bytes for pid, size_bytes in (() if gpu is None else gpu.processes or ()) if pid in pids]
     if held:
         known = [size_bytes for size_bytes in held if size_bytes is not None]

@@ -6,7 +6,7 @@ Every request is safe in every phase and is answered with Supervisor's fault cod
 
 from __future__ import annotations
 
-from supervisor.deciding import levels, notices
+from supervisor.deciding import levels
 from supervisor.deciding.attempts import fill_slots, stop
 from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.reconcile import reconcile
@@ -17,8 +17,8 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Pending
 from supervisor.model.settings import SECTIONS, ProgramSpec, Settings
 from supervisor.model.state import Program
-from supervisor.policy.upkeep import offsite as rule
-from supervisor.policy.upkeep.notices import KILL_S, leave_later
+from supervisor.policy.upkeep import copies
+from supervisor.policy.upkeep.leaving import KILL_S, SAVES_S, Saving, leave_later
 from supervisor.policy.worker.finish import LEAVE_SIGNALS
 from supervisor.records import replace
 
@@ -45,7 +45,7 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
     if item.verb in {Verb.SHUTDOWN, Verb.RELOAD}:
         context.command(commands.Reply(item.request_id, ()))
         if item.verb is Verb.SHUTDOWN:
-            context.memory = replace(context.memory, last_copy=context.memory.last_copy or rule.OPERATOR)
+            context.memory = replace(context.memory, last_copy=context.memory.last_copy or copies.OPERATOR)
         end(context, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} requested {item.verb.value}")
         return
     if context.state.stopping:
@@ -159,7 +159,7 @@ def on_terminated(context: DecisionContext, item: Terminated) -> None:
     """SIGTERM: systemd stops the service, or the host shuts down. All workers save and exit, in parallel."""
     if any(handled(context, item) for handled in context.hooks("terminated")):
         return
-    cause = rule.REBOOT if item.host or context.memory.last_copy == rule.REBOOT else rule.STOP
+    cause = copies.REBOOT if item.host or context.memory.last_copy == copies.REBOOT else copies.STOP
     context.memory = replace(context.memory, last_copy=cause)
     if context.settings.daemon.stop_within_s and context.memory.ends_at_s is None:
         context.memory = replace(context.memory, ends_at_s=context.now_s + context.settings.daemon.stop_within_s)
@@ -189,7 +189,7 @@ def _ask_to_leave(context: DecisionContext, by: str, why: str) -> None:
         if left_s > half_s:
             if any(each is not None and each.reason == "shutdown" for each in stops.values()):
                 return
-            for name in leave_later(notices.savings(context), ends_in_s=left_s):
+            for name in leave_later(savings(context), ends_in_s=left_s):
                 del stops[name]
                 context.wake(ends_at_s - half_s)
         grace_s = max(0.0, left_s - KILL_S)
@@ -217,6 +217,22 @@ def stopped(context: DecisionContext, why: str) -> None:
     context.record(facts.DaemonStopped(why))
     context.memory = replace(context.memory, ended=True)
     context.command(commands.EndDaemon(reexec=False))
+
+
+def savings(context: DecisionContext) -> list[Saving]:
+    """The programs that save on request (those with beats), with the time since the last save and the duration of one."""
+    found = []
+    for name, program in context.state.live.items():
+        attempt, watch = program.attempt, context.memory.observed(program)
+        if attempt is None or attempt.stop is not None or program.phase is not Phase.RUNNING or watch is None:
+            continue
+        sample = watch.sample
+        if not context.beats(name, sample):
+            continue
+        saved_s = sample.ckpt_at_s if sample.ckpt_at_s is not None else attempt.intended_at_s
+        known = [each for each in (sample.ckpt_stall_s, sample.ckpt_write_s) if each is not None]
+        found.append(Saving(name, max(0.0, context.now_s - saved_s), sum(known) if known else SAVES_S))
+    return found
 
 
 # --- the config ------------------------------------------------------------------------------------------------------------

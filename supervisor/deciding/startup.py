@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from supervisor.deciding import clocks, levels
 from supervisor.deciding.attempts import fill_slots, finish, had_finished, set_control, stop
-from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.context import BoxEnd, DecisionContext
 from supervisor.deciding.reconcile import reconcile
 from supervisor.formats import span
 from supervisor.model import commands, facts
@@ -133,7 +133,7 @@ def _rebooted(context: DecisionContext, boot: BootEvidence, identity: box_identi
     what = "the container was started again" if container else "the host rebooted"
     why = f"{what}, {cause}{ending}, down {down} ({boot.evidence})"
     last_s = context.state.at_s if boot.last_sign_s is None else boot.last_sign_s
-    notice = context.state.notices.explanation(last_s)
+    notice: BoxEnd | None = context.first("announced", last_s)
     if notice is not None:
         cause = "preempted"
         why = f"the host ended as {notice.source} had announced ({notice.what}){ending}, down {down} ({boot.evidence})"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from math import inf
 from typing import Any, Final, TypeVar
 
 from supervisor import wall_clock
-from supervisor.model import codec, facts, program_fold, when_done_record
+from supervisor.model import codec, facts, program_fold
 from supervisor.model.counts import advanced
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import IllegalTransition
-from supervisor.model.offsite_record import wanting
 from supervisor.model.state import (
     Box,
     Climb,
@@ -29,7 +27,6 @@ from supervisor.model.state import (
 from supervisor.policy.box.box_identity import MACHINE
 from supervisor.policy.box.foundations import MOST_RESTARTS
 from supervisor.policy.box.lost_gpu import BY_WORKER
-from supervisor.policy.upkeep import offsite
 from supervisor.policy.worker.loss import furthest
 from supervisor.records import replace
 
@@ -78,8 +75,6 @@ def fold(state: State, stamped: Stamped) -> State:
     state = replace(state, at_s=stamped.at_s, wall_s=stamped.wall_s, boot_id=stamped.boot_id, boots=boots, **records)
     if isinstance(fact, facts.Exited) and fact.oom_kills is not None:
         state = replace(state, oom_kills=fact.oom_kills)
-    if isinstance(fact, when_done_record.RecordedFact) and not _restarted_itself(state, fact):
-        state = replace(state, when_done=when_done_record.recorded(state.when_done, stamped, fact))
     if isinstance(fact, facts.ProgramFact):
         return program_fold.with_program(state, stamped, fact)
     return _box(state, stamped, fact)
@@ -130,12 +125,6 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
             return _vetoed(state, stamped, fact)
         case _:
             return _host(state, stamped, fact)
-
-
-def _restarted_itself(state: State, fact: facts.Fact) -> bool:
-    """Whether this is the start of a daemon whose predecessor restarted itself: only its process is another."""
-    newest_s = state.restarts_s[-1] if state.restarts_s else -inf
-    return isinstance(fact, facts.DaemonStarted) and newest_s >= (state.daemon_since_s or 0.0)
 
 
 def _host(state: State, stamped: Stamped, fact: facts.Fact) -> State:
@@ -196,8 +185,7 @@ def _level_chosen(state: State, stamped: Stamped, fact: facts.LevelChosen) -> St
         climb, before=state.level, level_since_s=stamped.at_s, changed_at_s=stamped.at_s,
         changed_wall_s=stamped.wall_s,
     )  # fmt: skip
-    copies = wanting(state.offsite, offsite.LEVEL, stamped.at_s) if state.level else state.offsite
-    return replace(state, level=fact.level, slots=fact.slots, levels=levels, climb=climb, offsite=copies)
+    return replace(state, level=fact.level, slots=fact.slots, levels=levels, climb=climb)
 
 
 def _climbed(

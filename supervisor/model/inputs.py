@@ -16,8 +16,6 @@ from supervisor.policy.box.foundations import Finding
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.box.supervision import Failing
 from supervisor.policy.cluster.job_end import JobEnd
-from supervisor.policy.upkeep.notices import EndNotice
-from supervisor.policy.upkeep.offsite import Claim, Lease
 from supervisor.policy.worker.divergence import Losses
 from supervisor.policy.worker.figures import Fall, Figures
 from supervisor.policy.worker.no_room import Disk
@@ -27,6 +25,34 @@ from supervisor.records import Record, replace
 
 class Input(Record):
     now_s: float
+
+
+class EndNotice(Record):
+    """One notice. The same `id` means the same event; `what` is the source's own term; `until_s` is journal time."""
+
+    id: str
+    source: str
+    kind: str
+    what: str
+    until_s: float | None = None  # None: the source gives no time
+
+
+class Claim(enum.Enum):
+    HELD = "held"  # this box holds it
+    WRITE = "write"  # no box holds it, or this box does as soon as its lease is written
+    LOST = "lost"  # another box has taken over
+    FOREIGN = "foreign"  # another box holds it, and this box never did
+
+
+class Lease(Record):
+    """Who holds a repository: `token` is the holder's own, `since_s` seconds since the epoch by the holder's clock."""
+
+    token: str
+    generation: int
+    box: str
+    since_s: float = 0.0
+    id: str = ""  # id of its restic snapshot
+    place: str = ""  # name of its repository: a lease of another repository proves nothing about this one
 
 
 class Halted(Record):

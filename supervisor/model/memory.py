@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from supervisor.discovery import Extended, extended
 from supervisor.model.inputs import JobSight, Sample
 from supervisor.model.settings import Settings
 from supervisor.model.state import Program
@@ -142,34 +143,22 @@ class Standing(Record):
 
 
 class Held(Record):
-    """Why these programs (None: all) do not start, for whom (a feature), and until when at most."""
+    """Why these programs (None: all) do not start, for whom (a feature), and until when at most.
+
+    `for_good`: only the operator can end it.
+    """
 
     by: str
     why: str
     programs: tuple[str, ...] | None = None
     until_s: float | None = None
+    for_good: bool = False
 
 
-class DeliveryState(Record):
-    """The delivery to one target of alerts: an alert is being sent, or the next try is at `retry_at_s`."""
-
-    sending: str = ""  # id of the alert that is being sent
-    failures: int = 0
-    retry_at_s: float | None = None
-
-
-class Rescue(Record):
-    """The saves and the copy that were started because of a notice that this box ends (`deciding/notices.py`)."""
-
-    since_s: float
-    saving: tuple[tuple[str, str], ...] = ()  # (program, token) of the attempts that were asked to save
-    then: tuple[str, ...] = ()  # programs to ask when those have saved
-    copy_by_s: float | None = None  # None: a copy was requested already, or none is wanted
-
-
+@extended("record", "MEMORY")
 @dataclass(frozen=True)
-class Memory:
-    """Volatile; replaced as a whole, never changed in place."""
+class Memory(Extended):
+    """Volatile; replaced as a whole, never changed in place. Features have parts of their own (`memory.of(Delivering)`)."""
 
     boot_at_s: float | None = None
     looked_at_s: float | None = None
@@ -193,36 +182,20 @@ class Memory:
     trouble: Trouble | None = None  # set by the loop when a commit failed
     foundations: dict[str, Standing] = field(default_factory=dict)  # by name of the file or directory
     foundations_at_s: dict[str, float] = field(default_factory=dict)  # when each was last recorded
-    backups_begun: frozenset[str] = frozenset()  # names of the backups that the backup thread has been given
-    reaching: dict[str, DeliveryState] = field(default_factory=dict)  # by target of alerts
     gone: frozenset[str] = frozenset()  # tokens of live attempts that had no process at the last look
-    offsite: str = ""  # the present task of the thread for copies off the box; empty: none
-    offsite_looked: str = ""  # the repository (`OffsiteSettings.place`) whose lease this daemon has requested ...
-    offsite_looked_s: float = 0.0  # ... and when
-    offsite_asked: tuple[str, ...] = ()  # tasks that the operator or the calendar requested and that have not begun yet
-    offsite_first_look_s: float | None = None  # no program starts before the lease is read, or before this moment
-    offsite_until_s: float | None = None  # the end waits until then for a last copy
-    offsite_cause: str = ""  # cause of the copy that is being made
-    rescues: dict[str, Rescue] = field(default_factory=dict)  # by the id of a notice
-    end_sent: dict[str, float | None] = field(default_factory=dict)  # by token: the time of the box's end that it was sent
     saves_asked: dict[str, int] = field(default_factory=dict)  # by token: how often it was asked to save at once
-    notice_errors: dict[str, str] = field(default_factory=dict)  # sources of notices that cannot be read
     jobs: dict[str, JobSight] = field(default_factory=dict)  # by program, at the newest look at the cluster's queue
     last_copy: str = ""  # why the end waits for a last copy off the box: the host's shutdown, SIGTERM, the operator
     ends_at_s: float | None = None  # after SIGTERM: when the box ends, by `[daemon] stop_within_s`
     held: tuple[Held, ...] = ()  # why programs do not start now
+    end_waits_until_s: float | None = None  # the end waits until then for a last copy off the box
     ended: bool = False  # EndDaemon was issued
-
-    def lease_awaited_until_s(self, now_s: float) -> float | None:
-        """Until when starts wait for the lease, because another box may have taken over; None: they do not wait."""
-        until_s = self.offsite_first_look_s
-        return until_s if until_s is not None and now_s < until_s else None
 
     def watch(self, name: str, token: str) -> Observation | None:
         found = self.watches.get(name)
         return found if found is not None and found.token == token else None
 
-    def of(self, program: Program) -> Observation | None:
+    def observed(self, program: Program) -> Observation | None:
         """The observation of its present attempt."""
         return None if program.attempt is None else self.watch(program.name, program.attempt.token)
 

@@ -17,12 +17,8 @@ from supervisor.policy.box.lost_gpu import CPU, WHEN_NO_GPU
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
 from supervisor.policy.level.load import CLIMB, LoadSettings
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.cost import CostSettings
-from supervisor.policy.upkeep.notices import NoticeSettings
-from supervisor.policy.upkeep.offsite import OffsiteSettings
 from supervisor.policy.upkeep.resolution import RecorderSettings
-from supervisor.policy.upkeep.when_done import WhenDoneSettings
 from supervisor.policy.worker.checkpointing import CheckpointSettings
 from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.policy.worker.divergence import DivergenceSettings
@@ -364,7 +360,7 @@ class DaemonSettings(Record):
     stop_within_s: float = key(
         0.0,
         "time that the box gives from SIGTERM to SIGKILL (`docker stop -t`, `terminationGracePeriodSeconds`); 0: not known "
-        "([the rule](../supervisor/policy/upkeep/notices.py))",
+        "([the rule](../supervisor/features/notices/rules.py))",
         low=0, high=86_400,
     )  # fmt: skip
     log_level: str = key("info", "least severity that is logged", choices=("debug", "info", "warning", "error", "critical"))
@@ -419,13 +415,9 @@ class Settings(Extended, Record):
     recorder: RecorderSettings = field(default_factory=RecorderSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     load: LoadSettings = field(default_factory=LoadSettings)
-    offsite: OffsiteSettings = field(default_factory=OffsiteSettings)
-    notice: NoticeSettings = field(default_factory=NoticeSettings)
     cost: CostSettings = field(default_factory=CostSettings)
-    when_done: WhenDoneSettings = field(default_factory=WhenDoneSettings)
     cgroups: CgroupSettings = field(default_factory=CgroupSettings)
     launcher: LauncherSettings = field(default_factory=LauncherSettings)
-    alerts: AlertSettings = field(default_factory=AlertSettings)
     ladder: tuple[Rung, ...] = ()  # lowest first; empty: `level` is the only level
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
 

@@ -10,14 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from supervisor.discovery import Extended, extended
-from supervisor.model.alert_record import AlertRecord
 from supervisor.model.cluster_record import ClusterRecord
 from supervisor.model.counts import Counts
 from supervisor.model.lifecycle import Phase
-from supervisor.model.notice_record import NoticeRecord
-from supervisor.model.offsite_record import OffsiteRecord
 from supervisor.policy.box.reboot_pattern import Struck, pattern
-from supervisor.policy.upkeep.when_done import EndRecord
 from supervisor.policy.worker.intervention import Intervention
 from supervisor.policy.worker.suspects import Suspicion
 from supervisor.records import Record
@@ -350,11 +346,7 @@ class State(Extended):
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
     damage: Damage | None = None
     config: ConfigFault | None = None  # as long as the configuration is refused
-    alerts: AlertRecord = field(default_factory=AlertRecord)
-    offsite: OffsiteRecord = field(default_factory=OffsiteRecord)
-    notices: NoticeRecord = field(default_factory=NoticeRecord)
     cluster: ClusterRecord = field(default_factory=ClusterRecord)
-    when_done: EndRecord = field(default_factory=EndRecord)
     gaps: int = 0  # how often a damaged journal lost facts: with one or more, all counts are "at least"
 
     def cap(self, levels: Sequence[str]) -> tuple[int, str] | None:

@@ -11,12 +11,15 @@ from supervisor import discovery
 from supervisor.records import Record
 from supervisor.reports.sources import Json, Sources
 
+Gauge = tuple[str, str, float | None]  # a metric: name, meaning, value
+
 
 class Added(Record):
     """Each function gets the sources; those with a second argument get the daemon's part of the page `status` too."""
 
     status: Mapping[str, Callable[[Sources], Any]] = field(default_factory=dict)  # by key of the daemon's part
     troubles: Callable[[Json], list[str]] = lambda _: []  # sentences about present problems of extralife itself
+    gauges: Callable[[Sources], list[Gauge]] = lambda _: []
     needs_you: Callable[[Sources, Json], list[str]] = lambda *_: []  # problems that only a person can end
 
 

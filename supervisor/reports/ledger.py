@@ -542,8 +542,7 @@ class Ledger:
         """Begin all timelines with the state of a snapshot: earlier facts are no longer in the journal."""
         self.levels.append((stamped.at_s, state.level, state.slots))
         self.clocks.append((stamped.at_s, stamped.wall_s))
-        standing = state.notices.standing.items()
-        self.leave_at_s = {id_: each.leave_at_s for id_, each in standing if each.leave_at_s is not None}
+        self.leave_at_s = {id_: at_s for part in state.parts() for id_, at_s in getattr(part, "leaves_s", {}).items()}
         for name, program in state.programs.items():
             begins = Account.HOST_DOWN if program.waits_for_gpu else _BEGINS[program.phase]
             timeline = self._begin_timeline(name, stamped.at_s, begins, service=program.service)

@@ -18,12 +18,11 @@ from supervisor.model.state import Attempt, Program
 from supervisor.policy.box.readings import Gpu, Host
 from supervisor.records import Record
 from supervisor.reports import climb_view
+from supervisor.reports.added import added
 from supervisor.reports.exposition import PREFIX, Family, Labels
-from supervisor.reports.offsite_view import offsite_view
 from supervisor.reports.sources import Json, Sources
 from supervisor.reports.status_view import box_view, troubles_view
 from supervisor.reports.view import eta_s
-from supervisor.reports.when_done_view import when_done_view
 from workers.contract import FIGURES
 
 _ONE: Final[Labels] = ()
@@ -37,7 +36,7 @@ def metrics_view(sources: Sources) -> list[Family]:
     return [
         *_daemon(sources),
         *_record(sources),
-        *_offsite(sources),
+        *(_gauge(*each) for feature in added() for each in feature.gauges(sources)),
         *_host(sources),
         *_gpus(sources),
         *_levels(sources),
@@ -91,21 +90,6 @@ def _record(sources: Sources) -> Iterator[Family]:
     for record in (getattr(state, name) for name in sorted(RECORDS) if hasattr(RECORDS[name], "metrics")):
         for name, help_, value, is_count in record.metrics():
             yield _gauge(name, help_, value, kind="counter" if is_count else "gauge")
-
-
-def _offsite(sources: Sources) -> Iterator[Family]:
-    """Metrics of copies off the box; without a repository they have no samples."""
-    found = offsite_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s) or {}
-    copied, failures = found.get("copied") or {}, found.get("failures")
-    late = float(found["late"]) if found else None
-    fenced = float(found["fence"] is not None) if found else None
-    yield _gauge("offsite_copy_age_seconds", "since the files of the newest copy off the box", found.get("age_s"))
-    yield _gauge("offsite_copy_size_bytes", "of the newest copy off the box", copied.get("size_bytes"))
-    yield _gauge("offsite_copy_late", "1 while the newest copy off the box is older than [offsite] late_s", late)
-    yield _gauge("offsite_failures", "attempts to copy off the box that have failed since the newest copy", failures)
-    yield _gauge("offsite_fenced", "1 while another box has taken over: no program runs here", fenced)
-    end = when_done_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s, wall_s=sources.wall_s) or {}
-    yield _gauge("when_done_seconds", "until this box is stopped, because its work is over", end.get("left_s"))
 
 
 # --- the box ---------------------------------------------------------------------------------------------------------------
@@ -234,7 +218,7 @@ def _programs(sources: Sources) -> Iterator[Family]:
     readings = [
         ((name,), _ProgramReading(program, None if watch is None else watch.sample, sources.now_s, sources.alive))
         for name, program in sorted(sources.state.programs.items())
-        for watch in [memory.of(program)]
+        for watch in [memory.observed(program)]
     ]
     tables: tuple[tuple[Literal["gauge", "counter"], Rows], ...]
     tables = ("gauge", _GAUGES), ("counter", _COUNTERS), ("gauge", _FIGURES)

@@ -141,7 +141,6 @@ def _until(key: str, text: str | None) -> Since:
 
 _OWN: Final = {
     "accounts": Page("accounts_view.accounts", since=_since, until=_until),
-    "alerts": Page("alerts_view.alerts", instant=True),
     "config": Page("status_view.config"),
     "cost": Page("cost_view.cost", since=_since, until=_until),
     "curves": Page(
@@ -159,7 +158,6 @@ _OWN: Final = {
     ),
     "level": Page("climb_view.level", instant=True),
     "nodes": Page("cluster_view.nodes", instant=True),
-    "offsite": Page("offsite_view.offsite", instant=True),
     "recorded": Page(
         "curves.recorded", sheet=_sheet, period_s=_period, since=_since, after=_moment,
         limit=_whole(5000, 1, _MOST_FACTS), drawn=_program,

@@ -175,12 +175,7 @@ def _of_box(daemon: Json, sources: Sources, unsaved: bool) -> list[str]:
     gpus = (
         [f"the GPUs cannot be read: {error}"] if (error := daemon["gpu"]["error"]) and state.gpus.most and not waits else []
     )
-    missed = ((daemon["offsite"] or {}).get("copied") or {}).get("missed") or {}
-    gaps = [f"the newest copy off the box lacks {name}: {why}" for name, why in missed.items()]
-    targets = state.alerts.failing if sources.settings is None else sources.settings.alerts.targets
-    failing = {target: each for target in targets if (each := state.alerts.failing.get(target))}
-    deaf = [f"alerts do not reach {target}: {each.error}" for target, each in failing.items()]
-    return [*full, *gpus, *(each for feature in added() for each in feature.needs_you(sources, daemon)), *gaps, *deaf]
+    return [*full, *gpus, *(each for feature in added() for each in feature.needs_you(sources, daemon))]
 
 
 def _ailing(program: Program) -> str:

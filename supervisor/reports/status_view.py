@@ -11,12 +11,10 @@ from supervisor.model.state import State
 from supervisor.policy.box.foundations import Answer
 from supervisor.policy.box.readings import Gpus
 from supervisor.reports import climb_view
+from supervisor.reports.added import added
 from supervisor.reports.cluster_view import cluster_view, job_view
-from supervisor.reports.notices_view import notices_view
-from supervisor.reports.offsite_view import offsite_view, trouble
 from supervisor.reports.sources import Json, Sources
 from supervisor.reports.view import program_views
-from supervisor.reports.when_done_view import costs_for_nothing, when_done_view
 
 _DAY_S = 86400.0
 
@@ -46,17 +44,21 @@ def troubles(daemon: Json) -> list[str]:
     """The present problems of extralife itself, one sentence each; empty: none."""
     error = daemon["journal"]["error"]
     journal = [f"the journal cannot be written: {error}"] if error else []
-    offsite = trouble(daemon["offsite"])
     port = daemon["http"]
     closed = [f"the TCP port {port['listen']} of [http] is not open: {port['error']}"] if port and port["error"] else []
     cluster = (daemon.get("cluster") or {"error": ""})["error"]
     away = [f"the cluster does not answer: {cluster}"] if cluster else []
-    return [*journal, *(each["why"] for each in daemon["foundations"]), *([offsite] if offsite else []), *closed, *away]
+    return [
+        *journal,
+        *(each["why"] for each in daemon["foundations"]),
+        *(each for feature in added() for each in feature.troubles(daemon)),
+        *closed,
+        *away,
+    ]
 
 
 def _daemon(sources: Sources, state: State, settings: Settings | None, memory: Memory) -> Json:
     """The header. `state` is running, stopping, reloading or dead."""
-    end = when_done_view(state, settings, memory, now_s=sources.now_s, wall_s=sources.wall_s)
     now_s, alive = sources.now_s, sources.alive
     since_s = state.daemon_since_s if alive else None
     return {
@@ -78,10 +80,7 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         "gpu": gpu_view(memory.gpus, state),
         "cgroups": _cgroups(settings, sources.cgroups()),
         "vetoes": vetoes_view(state, settings),
-        "offsite": offsite_view(state, settings, memory, now_s=now_s),
-        "notices": notices_view(state, memory, now_s=now_s),
-        "when_done": end,
-        "for_nothing": costs_for_nothing(state, settings, end, wall_s=sources.wall_s),
+        **{key: of(sources) for feature in added() for key, of in feature.status.items()},
         "http": sources.http(),
         **({"cluster": cluster_view(state, now_s=now_s)} if settings is not None and settings.remote else {}),
         "release": sources.release,

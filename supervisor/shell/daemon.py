@@ -40,8 +40,6 @@ from supervisor.adapters.host.host import LocalHost
 from supervisor.adapters.host.logind import HostWatch
 from supervisor.adapters.host.systemd import Notifier, passed_fds
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
-from supervisor.adapters.notices import detect
-from supervisor.adapters.offsite.restoring import log_origin
 from supervisor.adapters.parts import ProgramAdapters, World
 from supervisor.adapters.parts import parts as make_parts
 from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans, starts
@@ -53,7 +51,6 @@ from supervisor.adapters.process.own_checkpoints import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
 from supervisor.adapters.recorder.thread import Recorder
-from supervisor.adapters.when_done import cannot_start, logged_in
 from supervisor.api.listener import Listener, listen, refuse_if_alive, take_over
 from supervisor.api.night import daily_report
 from supervisor.as_user import note_logs
@@ -64,7 +61,6 @@ from supervisor.model.settings import Settings
 from supervisor.model.state import State
 from supervisor.policy.box import reboot_cause
 from supervisor.policy.worker import confinement
-from supervisor.policy.worker.inherited import keys_of_copies
 from supervisor.policy.worker.loss import furthest
 from supervisor.records import Record
 from supervisor.shell import exit_codes, foundations, logs
@@ -263,9 +259,12 @@ class Daemon:
             tokens = [program.attempt.token for program in state.live.values() if program.attempt is not None]
             return SupervisionLooked(0.0, threads.failing(), launcher.gone(tokens))
 
-        def sessions() -> tuple[str, ...] | None:
-            return logged_in() if loop.settings.when_done.hold_while_logged_in else None
-
+        world = World(
+            paths, lambda: loop.settings, inbox, system_clock, self._start.version,
+            lambda: (loop.state.box.hostname if loop.state.box is not None else "") or socket.gethostname(),
+            os.environ, lambda: daily_report(backend),
+        )  # fmt: skip
+        parts = make_parts(world)
         if settings.remote:
             from supervisor.adapters.slurm.programs import program_adapters
 
@@ -276,7 +275,7 @@ class Daemon:
             local = self._local = LocalLauncher(
                 paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last,
                 lambda name, *end: own.last(loop.settings.program(name), *end),
-                lambda: keys_of_copies(loop.settings.offsite.repository, loop.settings.offsite.env_file),
+                lambda: frozenset(key for part in parts for key in part.secrets()),
             )  # fmt: skip
             looks = LocalProbes(paths, system_clock, notify_sockets, groups, newest_own, figures)
             adapters = ProgramAdapters(
@@ -290,20 +289,11 @@ class Daemon:
         gpu = NvmlGpu(
             doing=probes.doing, awaited=lambda: any(each.gpu_lost for each in loop.state.programs.values())
         )  # fmt: skip
-        host = LocalHost(
-            paths.state_dir, logged_in=sessions, cannot_stop=lambda: cannot_start(loop.settings.when_done.command)
-        )  # fmt: skip
+        host = LocalHost(paths.state_dir, looks={name: look for part in parts for name, look in part.looks.items()})
         sampler = Sampler(
             probes, system_clock, inbox, settings.daemon.sample_period_s, wake,
             clock_moved=self._clock_moved, gpu=gpu, host=host,
         )  # fmt: skip
-        world = World(
-            paths, lambda: loop.settings, inbox, system_clock, self._start.version,
-            lambda: (loop.state.box.hostname if loop.state.box is not None else "") or socket.gethostname(),
-            os.environ, lambda: daily_report(backend),
-        )  # fmt: skip
-        parts = make_parts(world)
-        log_origin(Path(paths.state_dir))
         backend = DaemonBackend(
             inbox, replies, system_clock, self._loaded, self._reload, self._start.version,
             {name: show for part in parts for name, show in part.shows.items()},
@@ -331,8 +321,6 @@ class Daemon:
         recorder = Recorder(
             Path(paths.recording), backend.readings, lambda: loop.settings.recorder.max_mb, system_clock
         )  # fmt: skip
-        if not settings.notice.command and not settings.remote and (found := detect.command(BootFiles.of(os.environ))):
-            log.warning("no_notice_command", why=f'this box ends without notice; set [notice] command = "{found}"')
         self.boot, self.clock, self.inbox, self.replies, self.notify_sockets = (
             this_boot, system_clock, inbox, replies, notify_sockets,
         )  # fmt: skip
@@ -348,7 +336,7 @@ class Daemon:
         self._settings = loop.settings
         backend.publish(loop)
         if self._notifier.has_service_manager:
-            self._service.after_turn(loop.state, loop.clock.now_s(), loop.memory.offsite_until_s)
+            self._service.after_turn(loop.state, loop.clock.now_s(), loop.memory.end_waits_until_s)
 
     @staticmethod
     def _mark(

@@ -243,11 +243,9 @@ class Loop:
         A disk whose last MB is freed and filled again fails every minute. An alarm that was held is sent if the trouble
         lasts until then.
         """
-        again_s = self.settings.alerts.same_within_s
-        if not self.alarm_due or (self.alarmed_at_s is not None and now_s - self.alarmed_at_s < again_s):
-            return
-        self.alarm_due, self.alarmed_at_s = False, now_s
-        self.performer.alarm(unwritable(error, now_s, wall_s))
+        ago_s = None if self.alarmed_at_s is None else now_s - self.alarmed_at_s
+        if self.alarm_due and self.performer.alarm(unwritable(error, now_s, wall_s), ago_s):
+            self.alarm_due, self.alarmed_at_s = False, now_s
 
     def _leave_without_record(self, now_s: float) -> None:
         """An end is requested or under way while the journal cannot be written: exit as if killed.

@@ -76,13 +76,15 @@ class Performer:
         elif isinstance(item, ConfigLoaded):
             self.replies.answer(item.request_id, (("", FAILED, text),))
 
-    def alarm(self, notice: Notice) -> None:
-        """Send an alert although nothing can be recorded."""
+    def alarm(self, notice: Notice, ago_s: float | None = None) -> bool:
+        """Send an alert although nothing can be recorded; false: the last one, so long ago, was too recent."""
+        due = True
         for part in self.parts:
             try:
-                part.alarm(notice)
+                due = part.alarm(notice, ago_s) and due
             except Exception:
                 log.exception("alarm_failed", alert=notice.kind)
+        return due
 
     def _one(self, command: Command) -> None:  # noqa: C901, PLR0912  one line a command
         match command:

@@ -13,13 +13,13 @@ from fakes import OneClock
 from tools import PATIENCE
 
 from supervisor.adapters.journal.sqlite import open_or_salvage
-from supervisor.adapters.offsite.restic import Restic
-from supervisor.adapters.offsite.thread import Offsite
+from supervisor.features.offsite.adapters.restic import Restic
+from supervisor.features.offsite.adapters.thread import Offsite
+from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model import facts
 from supervisor.model.commands import OffsiteCopy
 from supervisor.model.inputs import LeaseFound, OffsiteDone
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.offsite import OffsiteSettings
 from supervisor.shell.inbox import Inbox
 
 PASSWORD = "correct horse"

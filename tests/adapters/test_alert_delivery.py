@@ -27,16 +27,17 @@ from structlog.testing import capture_logs
 from tools import PATIENCE
 
 from supervisor.adapters import last_config, leftovers, procfs
-from supervisor.adapters.alerts import child
-from supervisor.adapters.alerts import delivery as alert_delivery
-from supervisor.adapters.alerts import failure as alert_failure
-from supervisor.adapters.alerts.delivery import AlertCourier, deliver, write_to_systemd_journal
 from supervisor.adapters.hooks import Unsure
 from supervisor.config.whole_input import ConfigInput
+from supervisor.features.alerts import failure as alert_failure
+from supervisor.features.alerts.adapters import child
+from supervisor.features.alerts.adapters import delivery as alert_delivery
+from supervisor.features.alerts.adapters.delivery import AlertCourier, deliver, write_to_systemd_journal
+from supervisor.features.alerts.rules import KINDS, Notice
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.formats import span
 from supervisor.model.inputs import AlertTried
 from supervisor.model.settings import Paths
-from supervisor.policy.upkeep.alerting import KINDS, AlertSettings, Notice
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Apprise's plugins
 NOTICE = Notice("00ff00ff00ff00ff", "fatal", "critical", "Pong: no such game", 1_800_000_000.0, "Pong", more=2)

@@ -33,12 +33,12 @@ from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.copies.store import Task
 from supervisor.adapters.figures import reading
 from supervisor.adapters.main_log import MainLog
-from supervisor.adapters.offsite import staging
 from supervisor.adapters.process import endings, evidence, growth, health_checks, logs, own_checkpoints, processes, trees
 from supervisor.adapters.process.own_checkpoints import OwnCheckpoints, Place, place_of
 from supervisor.adapters.threads import Thread
 from supervisor.api import logfiles
 from supervisor.as_user import acting_as, as_daemon
+from supervisor.features.offsite.adapters import staging
 from supervisor.model.inputs import CheckpointsFound, Ended, Ending, SpawnBroke, SpawnSucceeded
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 from supervisor.policy.worker.figures import Figures

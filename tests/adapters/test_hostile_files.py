@@ -20,11 +20,11 @@ from leaks import open_files
 from supervisor import files
 from supervisor.adapters import last_config, state_files
 from supervisor.adapters import lease as leases
-from supervisor.adapters.notices.local import File, Unreadable
 from supervisor.adapters.process import checkpoints, endings, logs
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.api import logfiles
+from supervisor.features.notices.adapters.local import File, Unreadable
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import Paths, Progress
 from workers import contract, daemon_side

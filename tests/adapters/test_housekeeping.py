@@ -18,11 +18,11 @@ from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.parts import World
 from supervisor.adapters.parts import parts as parts_of
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.features.backups.settings import BackupSettings
+from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model.inputs import BackupDue, OffsiteDue, ReportDue
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
-from supervisor.policy.upkeep.alerting import AlertSettings
-from supervisor.policy.upkeep.offsite import OffsiteSettings
 from supervisor.shell.inbox import Inbox
 
 

@@ -43,8 +43,10 @@ class RecordingPerformer:
     def refuse(self, item, text):
         self.refused.append(text)
 
-    def alarm(self, notice):
-        self.alarms.append(notice)
+    def alarm(self, notice, ago_s=None):
+        if due := ago_s is None or ago_s >= 3600.0:
+            self.alarms.append(notice)
+        return due
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import pytest
 from fakes import FakeClock
 from notices_kit import WALL_S, Metadata
 
-from supervisor.adapters.notices.local import Command, Unreadable
-from supervisor.policy.upkeep.notices import END, RISK, EndNotice
+from supervisor.features.notices.adapters.local import Command, Unreadable
+from supervisor.features.notices.rules import END, RISK
+from supervisor.model.inputs import EndNotice
 
 PROGRAMS = Path(__file__).parents[2] / "deploy" / "notices"
 AT = "2027-01-15T08:01:00Z"  # a minute after WALL_S

@@ -15,11 +15,12 @@ from notices_kit import WALL_S
 from structlog.testing import capture_logs
 
 from supervisor.adapters.host.boot import BootFiles
-from supervisor.adapters.notices import detect
-from supervisor.adapters.notices.local import Command, File, NoticeWatch, Unreadable, notice
-from supervisor.model.inputs import EndNoticesRead
+from supervisor.features.notices.adapters import detect
+from supervisor.features.notices.adapters.local import Command, File, NoticeWatch, Unreadable, notice
+from supervisor.features.notices.rules import END, RISK
+from supervisor.features.notices.settings import NoticeSettings
+from supervisor.model.inputs import EndNotice, EndNoticesRead
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.notices import END, RISK, EndNotice, NoticeSettings
 from supervisor.shell.inbox import Inbox
 
 

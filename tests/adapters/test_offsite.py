@@ -20,14 +20,14 @@ from tools import PATIENCE
 
 from supervisor.adapters import leftovers
 from supervisor.adapters.copies import store as backups
-from supervisor.adapters.offsite import lease as leases
-from supervisor.adapters.offsite import restic, restoring
-from supervisor.adapters.offsite.restic import Restic, ResticError
 from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.own_checkpoints import places_of
+from supervisor.features.offsite.adapters import lease as leases
+from supervisor.features.offsite.adapters import restic, restoring
+from supervisor.features.offsite.adapters.restic import Restic, ResticError
 from supervisor.model.commands import OffsiteTakeOver, OffsiteTend
+from supervisor.model.inputs import Claim
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.offsite import Claim
 
 pytestmark = needs_restic
 
@@ -411,7 +411,7 @@ def test_a_copy_killed_at_any_moment_leaves_a_repository_that_takes_the_next_one
         if pid == 0:
             try:
                 from supervisor.adapters.copies.store import Task
-                from supervisor.adapters.offsite import staging
+                from supervisor.features.offsite.adapters import staging
 
                 leftovers.end()
                 found = staging.collect(box.paths, ("Pong", "Qbert"), {}, wall_s=WALL_S, with_replay=False, task=Task())

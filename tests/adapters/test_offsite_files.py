@@ -19,10 +19,10 @@ from test_own_checkpoints import plain, spec
 
 from supervisor.adapters.copies.put_back import put_back
 from supervisor.adapters.copies.store import Interrupted, Task
-from supervisor.adapters.offsite import hardware, restoring, staging
-from supervisor.adapters.offsite.restic import ResticSnapshot
-from supervisor.adapters.offsite.restoring import NotRestored, Restored
 from supervisor.adapters.process.own_checkpoints import Place, place_of
+from supervisor.features.offsite.adapters import hardware, restoring, staging
+from supervisor.features.offsite.adapters.restic import ResticSnapshot
+from supervisor.features.offsite.adapters.restoring import NotRestored, Restored
 from supervisor.model.settings import Paths
 
 WALL_S = 1_800_000_000.5

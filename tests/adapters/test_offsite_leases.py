@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters.offsite import hardware
-from supervisor.adapters.offsite import lease as leases
-from supervisor.adapters.offsite.lease import ThisBox
-from supervisor.adapters.offsite.restic import Restic, ResticSnapshot
-from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
+from supervisor.features.offsite.adapters import hardware
+from supervisor.features.offsite.adapters import lease as leases
+from supervisor.features.offsite.adapters.lease import ThisBox
+from supervisor.features.offsite.adapters.restic import Restic, ResticSnapshot
+from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.model.inputs import Claim, Lease
 
 PLACE = OffsiteSettings(repository="/r").place
 HERE = ThisBox("ada", 5.0, {"product": "1"})

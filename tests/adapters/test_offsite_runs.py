@@ -20,11 +20,12 @@ from attempts_kit import eventually, gone
 from leaks import open_files
 from tools import PATIENCE
 
-from supervisor.adapters.offsite import restic as module
-from supervisor.adapters.offsite import restoring
-from supervisor.adapters.offsite.restic import Restic, ResticError, ResticInterrupted, ResticSnapshot, credentials
-from supervisor.adapters.offsite.restoring import NotRestored
-from supervisor.policy.upkeep.offsite import Lease, OffsiteSettings
+from supervisor.features.offsite.adapters import restic as module
+from supervisor.features.offsite.adapters import restoring
+from supervisor.features.offsite.adapters.restic import Restic, ResticError, ResticInterrupted, ResticSnapshot, credentials
+from supervisor.features.offsite.adapters.restoring import NotRestored
+from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.model.inputs import Lease
 from workers.contract import STRIPPED_ENV
 
 INTERRUPTED = "restic was interrupted by a more urgent task, or because the daemon shuts down"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from offsite_kit import WALL_S, Box, needs_restic, new_repository
 
-from supervisor.adapters.offsite import restoring
+from supervisor.features.offsite.adapters import restoring
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin") or ""
 SFTP = "/usr/lib/openssh/sftp-server"

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from supervisor.adapters.alerts import failure
 from supervisor.adapters.host import known_mount
 from supervisor.adapters.process import starts
+from supervisor.features.alerts import failure
 
 ROOT = Path(__file__).resolve().parents[2]
 

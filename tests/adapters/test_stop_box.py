@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.adapters import procfs
-from supervisor.adapters.when_done import ENV, logged_in, stop_box
+from supervisor.features.when_done.adapters.stopping import ENV, logged_in, stop_box
 
 SH = shutil.which("sh") or "sh"
 
@@ -66,7 +66,7 @@ def test_what_it_leaves_in_the_background_goes_on_and_is_waited_for_in_place_of_
 def test_it_outlives_the_daemon_also_if_it_prints_and_the_next_daemon_finds_it(tmp_path: Path, go: Path) -> None:
     os.mkfifo(tmp_path / "begun")
     script = f"echo begun > {tmp_path}/begun; cat {go}; echo printed; echo still there >> {tmp_path}/log"
-    call = f"from supervisor.adapters.when_done import stop_box; stop_box({as_sh(script)!r}, 60.0, {str(tmp_path)!r})"
+    call = f"from supervisor.features.when_done.adapters.stopping import stop_box; stop_box({as_sh(script)!r}, 60.0, {str(tmp_path)!r})"
     with subprocess.Popen([sys.executable, "-c", call]) as daemon:
         (tmp_path / "begun").read_text()
         daemon.kill()

@@ -6,8 +6,9 @@ import os
 import pytest
 
 from supervisor import config
-from supervisor.config.alerts import alone
-from supervisor.policy.upkeep.alerting import KINDS, AlertSettings
+from supervisor.features.alerts.config import alone
+from supervisor.features.alerts.rules import KINDS
+from supervisor.features.alerts.settings import AlertSettings
 
 PROGRAM = "[program.Pong]\n"
 SECRET = "json://me:hunter2@host/s3cret"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from config_kit import Place
 
-from supervisor.policy.upkeep.notices import NoticeSettings
+from supervisor.features.notices.settings import NoticeSettings
 
 HEAD = "[program.Pong]\n[notice]\n"
 

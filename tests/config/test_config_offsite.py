@@ -8,7 +8,7 @@ import pytest
 from config_kit import Place
 
 from supervisor import config
-from supervisor.policy.upkeep.offsite import OffsiteSettings
+from supervisor.features.offsite.settings import OffsiteSettings
 
 PROGRAM = "[program.Pong]\n"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from supervisor.features.when_done.settings import WhenDoneSettings
 from supervisor.policy.upkeep.cost import CostSettings
-from supervisor.policy.upkeep.when_done import WhenDoneSettings
 
 PROGRAM = "[program.Pong]\n"
 

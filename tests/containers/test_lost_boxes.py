@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from containerbox import COUNTER, PACKAGES, ROOT, Box, podman, until
+from containerbox import COUNTER, ROOT, Box, until
 from tools import PATIENCE
 
 pytestmark = pytest.mark.skipif(shutil.which("restic") is None, reason="restic is not installed: apt-get install restic")
@@ -75,7 +73,9 @@ class Provider:
             self.keeper = subprocess.Popen(argv, cwd=ROOT, env=env, stdout=out, stderr=subprocess.STDOUT)
 
     def said(self) -> str:
-        return (self.directory / "keeper.log").read_text() + (self.boxes[-1].said() if self.boxes and self.boxes[-1].names else "")
+        return (self.directory / "keeper.log").read_text() + (
+            self.boxes[-1].said() if self.boxes and self.boxes[-1].names else ""
+        )
 
     def entries(self, what: str) -> list[dict]:
         lines = (self.directory / "log.jsonl").read_text().splitlines() if (self.directory / "log.jsonl").exists() else []
@@ -89,7 +89,12 @@ class Provider:
 
     def copied(self, box: Box) -> int:
         """The step in the newest copy that the box has made, once it has made one."""
-        page = until(lambda: (found := _json(box.ctl("offsite", "--json", check=False))).get("copied") and found, 120, "a copy", box.said)
+        page = until(
+            lambda: (found := _json(box.ctl("offsite", "--json", check=False))).get("copied") and found,
+            120,
+            "a copy",
+            box.said,
+        )
         return page["copied"]["steps"].get("one") or 0
 
     def close(self) -> None:

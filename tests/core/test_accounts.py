@@ -8,12 +8,12 @@ from core_kit import Core, settings, spec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.features.notices.rules import END, RISK
 from supervisor.model import facts
 from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
-from supervisor.model.inputs import EndNoticesRead
+from supervisor.model.inputs import EndNotice, EndNoticesRead
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.policy.upkeep.notices import END, RISK, EndNotice
 from supervisor.reports import accounts
 from supervisor.reports.accounts_view import accounts_view, since_s
 from supervisor.reports.ledger import Ledger, ProgramTimeline, Slice, fold_accounts

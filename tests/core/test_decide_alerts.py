@@ -11,8 +11,11 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from supervisor.deciding.alarms import damaged, unwritable
-from supervisor.deciding.alerts import damage_text
-from supervisor.model.alert_record import AlertRecord
+from supervisor.features.alerts.decide import damage_text
+from supervisor.features.alerts.page import alerts
+from supervisor.features.alerts.record import AlertRecord
+from supervisor.features.alerts.rules import Notice
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold, fold_all
 from supervisor.model.inputs import AlertTried, ReportDue, Survival
@@ -23,8 +26,6 @@ from supervisor.model.state import State
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.box.readings import Gpus, Host, Xid
 from supervisor.policy.level.load import LoadSettings
-from supervisor.policy.upkeep.alerting import AlertSettings, Notice
-from supervisor.reports.alerts_view import alerts
 
 RULES = AlertSettings(command=("page-me",))
 DAY = 86_400.0
@@ -35,7 +36,7 @@ def core_of(*programs, rules=RULES, **more):
 
 
 def tried(core, target="command", error="", id_=None, unsure=False):
-    sending = core.memory.reaching[target].sending if id_ is None else id_
+    sending = core.memory.delivering.reaching[target].sending if id_ is None else id_
     return core.give(AlertTried(core.now_s, target, sending, error, unsure=unsure))
 
 
@@ -363,8 +364,12 @@ def test_whatever_happens_nothing_is_lost_that_was_not_told(story, most):
             number += 1
             core.look(Pong={"ckpt_count": number, "ckpt_step": 100 * number, "ckpt_at_s": core.now_s})
             full(core, at_ns=number)
-        elif deed in {"take", "fail"} and core.memory.reaching.get("command") and core.memory.reaching["command"].sending:
-            delivered += [core.memory.reaching["command"].sending] if deed == "take" else []
+        elif (
+            deed in {"take", "fail"}
+            and core.memory.delivering.reaching.get("command")
+            and core.memory.delivering.reaching["command"].sending
+        ):
+            delivered += [core.memory.delivering.reaching["command"].sending] if deed == "take" else []
             tried(core, error="" if deed == "take" else "down")
         elif deed == "kill":
             core.begin(core.survivor("Pong", Survival.ALIVE))

@@ -5,10 +5,10 @@ from dataclasses import replace
 from core_kit import Core, facts, kinds, of, settings
 
 from supervisor.deciding.foundations import showing
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model import commands
 from supervisor.model.inputs import Asked, FoundationsLooked, Verb
 from supervisor.policy.box.foundations import JOURNAL, Finding, Look
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.reports.status_view import troubles_view
 
 GONE = Finding("control socket", "/r/s", Look.MISSING, restorable=True)

@@ -2,9 +2,9 @@
 
 from core_kit import Core, commands, facts, of, settings, spec
 
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.worker.service_health import Checked, HealthCheck
 from supervisor.reports.view import program_view
 

@@ -3,12 +3,12 @@
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, of, settings, spec
 
-from supervisor.model.inputs import Asked, EndNoticesRead, Halted, OwnCheckpoint, Verb
+from supervisor.features.notices.rules import END
+from supervisor.model.inputs import Asked, EndNotice, EndNoticesRead, Halted, OwnCheckpoint, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Xid
 from supervisor.policy.level.load import LoadSettings
-from supervisor.policy.upkeep.notices import END, EndNotice
 from supervisor.policy.worker.divergence import DivergenceSettings, Losses
 from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.restart import RestartSettings

@@ -6,17 +6,17 @@ import pytest
 from adding_up import account_errors
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
 
+from supervisor.features.alerts.settings import AlertSettings
+from supervisor.features.when_done.rules import Outlook
+from supervisor.features.when_done.work import outlooks
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, Rung
-from supervisor.model.work import outlooks
 from supervisor.policy.box.gate import MB, GateSettings
 from supervisor.policy.box.lost_gpu import RETRY_S
 from supervisor.policy.box.readings import Gpus
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.policy.upkeep.alerting import AlertSettings
-from supervisor.policy.upkeep.when_done import Outlook
 from supervisor.reports import accounts
 from supervisor.reports.incidents import incidents
 from supervisor.reports.ledger import fold_accounts
@@ -73,10 +73,10 @@ def test_the_hours_are_lost_by_the_box_and_the_incident_says_why():
 
 def test_a_box_whose_work_waits_for_a_lost_gpu_is_stuck():
     core = on_gpu("Pong")
-    assert outlooks(core.state, core.settings) == {"Pong": Outlook.OPEN}
+    assert outlooks(core.state, core.memory) == {"Pong": Outlook.OPEN}
     core.reboot("boot-2")
     core.later(1.0).see(NO_LIBRARY)
-    assert outlooks(core.state, core.settings) == {"Pong": Outlook.OVER}
+    assert outlooks(core.state, core.memory) == {"Pong": Outlook.OVER}
 
 
 def test_another_loss_is_told_and_another_word_for_the_same_one_is_not():

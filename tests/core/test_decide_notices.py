@@ -8,13 +8,23 @@ import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
 from supervisor.features.backups.settings import BackupSettings
-from supervisor.model.inputs import EndNoticesRead, LeaseFound, OffsiteDone, Survival, Terminated, Verb
+from supervisor.features.notices.page import notices_view
+from supervisor.features.notices.rules import END, RISK
+from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.model.inputs import (
+    Claim,
+    EndNotice,
+    EndNoticesRead,
+    Lease,
+    LeaseFound,
+    OffsiteDone,
+    Survival,
+    Terminated,
+    Verb,
+)
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Progress
 from supervisor.policy.cluster.launcher import SLURM, LauncherSettings
-from supervisor.policy.upkeep.notices import END, RISK, EndNotice
-from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
-from supervisor.reports.notices_view import notices_view
 
 OFFSITE = OffsiteSettings(repository="/srv/copies", every_s=900.0, timeout_s=600.0)
 BACKUP = BackupSettings(calendar="off", before_level=False)
@@ -149,7 +159,7 @@ def test_with_little_room_the_others_save_after_those_that_lose_most(left_meanwh
 def test_a_copy_that_was_under_way_makes_room_but_not_one_of_the_notice_itself():
     core = running()
     core.later(600.0).woke()
-    assert (core.memory.offsite, core.memory.offsite_cause) == ("copy", "period")
+    assert (core.memory.copying.doing, core.memory.copying.cause) == ("copy", "period")
     read(core, aws(core))
     begun = core.later(1.0).look(**saved(core, Pong=core.now_s, Qbert=core.now_s))
     assert [(cause, urgent) for cause, _, urgent in copies(begun)] == [("notice", True)]
@@ -195,7 +205,7 @@ def test_the_file_goes_with_the_notice():
     assert of(core.later(1.0).woke(), commands.TellEnd) == [], "told once"
     over = read(core.later(1.0))
     assert [(each.program, each.why) for each in of(over, commands.TellEnd)] == [("Pong", ""), ("Qbert", "")]
-    assert core.memory.end_sent == {}
+    assert core.memory.leaving.end_sent == {}
 
 
 def test_a_source_that_cannot_be_read_withdraws_nothing():

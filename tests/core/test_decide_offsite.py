@@ -8,14 +8,26 @@ import pytest
 from core_kit import Core, commands, facts, kinds, of, reply, settings
 
 from supervisor.features.backups.settings import BackupSettings
-from supervisor.model.inputs import Asked, EndNoticesRead, LeaseFound, OffsiteDone, OffsiteDue, Survival, Terminated, Verb
+from supervisor.features.notices.rules import END
+from supervisor.features.offsite.page import offsite_view, trouble
+from supervisor.features.offsite.record import OffsiteRecord
+from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.model.inputs import (
+    Asked,
+    Claim,
+    EndNotice,
+    EndNoticesRead,
+    Lease,
+    LeaseFound,
+    OffsiteDone,
+    OffsiteDue,
+    Survival,
+    Terminated,
+    Verb,
+)
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
-from supervisor.model.offsite_record import OffsiteRecord
 from supervisor.model.settings import Level
-from supervisor.policy.upkeep.notices import END, EndNotice
-from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
-from supervisor.reports.offsite_view import offsite_view, trouble
 
 RULES = OffsiteSettings(repository="/srv/copies", every_s=900.0, late_s=3600.0, timeout_s=600.0, reboot_s=20.0)
 A1, B2 = Lease("a", 1, "ada"), Lease("b", 2, "bob", since_s=5.0)
@@ -165,7 +177,7 @@ def test_a_copy_that_is_too_old_is_told_once_and_is_an_alert(first, error, why):
     assert fact.why == why
     assert [each.notice.kind for each in of(told, commands.WriteAlert)] == ["offsite"]
     assert of(core.later(600.0).woke(), facts.OffsiteLate) == []
-    if not core.memory.offsite:
+    if not core.memory.copying.doing:
         core.later(900.0).woke()
     done(core)
     assert not core.state.offsite.late
@@ -221,7 +233,7 @@ def test_the_calendars_are_answered_once_and_their_ends_are_on_record():
 def test_a_copy_that_somebody_waits_for_takes_the_place_of_a_check():
     core = copied(running())
     ask(core, "check")
-    assert core.memory.offsite == "check"
+    assert core.memory.copying.doing == "check"
     (command,) = of(ask(core, "now"), commands.OffsiteCopy)
     assert (command.urgent, command.cause) == (True, "operator")
     assert of(done(core, cause="operator"), commands.OffsiteTend) == [commands.OffsiteTend("check")], "and it is begun anew"

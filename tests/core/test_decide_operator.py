@@ -8,13 +8,13 @@ from core_kit import Core, commands, facts, kinds, of, settings, spec
 
 from supervisor import config
 from supervisor.deciding.context import DecisionContext
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.codes import SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold
 from supervisor.model.inputs import Began, BootEvidence, ConfigFaulty, ConfigLoaded, Survival
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
 from supervisor.model.settings import SECTIONS
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.worker.stall import StallSettings
 from supervisor.reports.view import program_views
 

@@ -3,10 +3,10 @@
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.worker.figures import Sources
 from supervisor.reports.ledger import fold_accounts
 from supervisor.reports.view import program_view

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, facts, settings, spec
 
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.settings import Level, Progress
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.worker.figures import Sources
 from supervisor.reports.view import program_view
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, Phase, commands, facts, of, settings, signals, spec
 
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import OwnCheckpoint, Report, Survival
 from supervisor.model.settings import Level, Progress
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.worker.divergence import Losses
 
 

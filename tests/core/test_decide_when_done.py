@@ -6,10 +6,17 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, reply, settings, spec
 
+from supervisor.features.alerts.settings import AlertSettings
+from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.features.when_done.page import costs_for_nothing, when_done_view
+from supervisor.features.when_done.settings import BUDGET, CAUSES, DONE, STUCK, WhenDoneSettings
+from supervisor.features.when_done.work import saves
 from supervisor.model.inputs import (
     AlertTried,
     Asked,
+    Claim,
     FoundationsLooked,
+    Lease,
     LeaseFound,
     OffsiteDone,
     Sampled,
@@ -20,16 +27,11 @@ from supervisor.model.inputs import (
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Progress
-from supervisor.model.work import saves
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.policy.box.lost_gpu import RETRY_S
 from supervisor.policy.box.readings import Gpus, Host
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.cost import CostSettings
-from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
-from supervisor.policy.upkeep.when_done import BUDGET, CAUSES, DONE, STUCK, WhenDoneSettings
 from supervisor.policy.worker.restart import RestartSettings
-from supervisor.reports.when_done_view import costs_for_nothing, when_done_view
 
 RULES = WhenDoneSettings(("stop-me", "1"), CAUSES, after_s=600.0, timeout_s=300.0)
 OFFSITE = OffsiteSettings(repository="/srv/copies", every_s=1e6, forget="off", check="off", late_s=1e6)
@@ -149,7 +151,7 @@ def test_the_command_waits_until_the_report_is_accepted_but_not_for_ever():
         (alert,) = core.told(facts.AlertRaised)
         assert (alert.alert, alert.severity) == ("done", "info")
         if accepted:
-            sending = core.memory.reaching["command"].sending
+            sending = core.memory.delivering.reaching["command"].sending
             assert stops(core.later(3.0).give(AlertTried(core.now_s, "command", sending))) == [("stop-me", "1")]
         else:
             assert core.wake_at_s == core.now_s + 30.0
@@ -209,7 +211,7 @@ def test_a_box_without_its_gpu_is_stopped_although_everyone_is_asked_to_leave(of
     core.ended("board", code=0)
     if offsite:
         copied(core)
-    core.give(AlertTried(core.now_s, "command", core.memory.reaching["command"].sending))
+    core.give(AlertTried(core.now_s, "command", core.memory.delivering.reaching["command"].sending))
     core.later(30.0).woke()
     assert steps(core) == ["begin", "leave", "report", "run"]
     assert core.phase("Qbert") is Phase.GATED
@@ -638,7 +640,7 @@ def test_a_command_that_cannot_be_started_is_named_long_before_the_end():
     core.give(Sampled(core.now_s, host=Host(cannot_stop="/no/such is not found, or not executable")))
     said = "[when_done] CANNOT STOP THIS BOX: /no/such is not found, or not executable; no end is near (stop-me waits for: "
     assert line(core).startswith(said)
-    [shown] = costs_for_nothing(core.state, core.settings, {"cause": "", "line": line(core)}, wall_s=core.now_s)
+    [shown] = costs_for_nothing(core.state, core.settings, core.memory, {"cause": "", "line": line(core)}, wall_s=core.now_s)
     assert shown.startswith(said)
 
 
@@ -657,7 +659,9 @@ def test_somebody_who_is_logged_in_holds_it_if_that_is_configured():
 
 def needs(core, cost, line=""):
     wall_s = core.wall_offset_s + core.now_s
-    return costs_for_nothing(core.state, replace(core.settings, cost=cost), {"cause": line, "line": line}, wall_s=wall_s)
+    return costs_for_nothing(
+        core.state, replace(core.settings, cost=cost), core.memory, {"cause": line, "line": line}, wall_s=wall_s
+    )
 
 
 def test_a_box_without_work_says_since_when_it_costs_money(monkeypatch):

@@ -11,8 +11,8 @@ from fakes import FakeSources
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
+from supervisor.features.alerts.record import AlertRecord, Failing
 from supervisor.features.backups.record import BackupEnd, BackupRecord
-from supervisor.model.alert_record import AlertRecord, Failing
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.state import LevelRecord

@@ -7,20 +7,20 @@ from core_kit import WALL_S, Core, settings, spec
 from fakes import FakeSources
 
 from supervisor.api.night import headline
+from supervisor.features.alerts.record import AlertRecord, Failing
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.features.backups.record import BackupEnd, BackupRecord
+from supervisor.features.offsite.record import Copied
+from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model import facts
-from supervisor.model.alert_record import AlertRecord, Failing
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import CheckpointsFound, ConfigFaulty, OwnCheckpoint
 from supervisor.model.lifecycle import Phase
-from supervisor.model.offsite_record import Copied
 from supervisor.model.recording import Row
 from supervisor.model.settings import Progress
 from supervisor.model.state import Slowness, Veto
 from supervisor.policy.box.readings import Gpus, Spread
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.cost import CostSettings
-from supervisor.policy.upkeep.offsite import OffsiteSettings
 from supervisor.policy.worker.health import NO_LOSS
 from supervisor.policy.worker.intervention import SLOW, STILL, Intervention
 from supervisor.reports.accounts import summary

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from patients import levels, make, told
 
-from supervisor.ctl import checks_alerts
+from supervisor.features.alerts import checks as checks_alerts
 
 SECRET = "hunter2-and-more"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.ctl import checks_notices
 from supervisor.ctl.checks import Installation
 from supervisor.ctl.status_page import _notices
+from supervisor.features.notices import checks as checks_notices
+from supervisor.features.notices.settings import NoticeSettings
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.notices import NoticeSettings
 
 
 def look(rules):

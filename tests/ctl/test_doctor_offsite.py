@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from cheap_restic import make_cheap
 
-from supervisor.adapters.offsite.restic import Restic
-from supervisor.ctl import checks_offsite
 from supervisor.ctl.checks import Installation
+from supervisor.features.offsite import checks as checks_offsite
+from supervisor.features.offsite.adapters.restic import Restic
+from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.upkeep.offsite import OffsiteSettings
 
 
 def look(tmp_path, rules):

@@ -17,9 +17,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters"))
 from offsite_kit import Box, needs_restic, new_repository
 
-from supervisor.adapters.offsite import lease as leases
-from supervisor.adapters.offsite.restic import COPY_TAG, LEASE_TAG, MARK_TAG, Restic
-from supervisor.policy.upkeep.offsite import OffsiteSettings
+from supervisor.features.offsite.adapters import lease as leases
+from supervisor.features.offsite.adapters.restic import COPY_TAG, LEASE_TAG, MARK_TAG, Restic
+from supervisor.features.offsite.settings import OffsiteSettings
 
 pytestmark = needs_restic
 ROOT = Path(__file__).resolve().parents[2]

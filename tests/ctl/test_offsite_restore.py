@@ -15,8 +15,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters"))
 from offsite_kit import Box, needs_restic, new_repository
 
-from supervisor.adapters.offsite import hardware
-from supervisor.adapters.offsite import lease as leases
+from supervisor.features.offsite.adapters import hardware
+from supervisor.features.offsite.adapters import lease as leases
 
 pytestmark = needs_restic
 ROOT = Path(__file__).resolve().parents[2]

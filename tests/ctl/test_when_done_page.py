@@ -10,7 +10,7 @@ from fake_backend import FakeBackend
 from patients import make
 from running import ctl
 
-from supervisor.ctl import checks_when_done
+from supervisor.features.when_done import checks as checks_when_done
 from supervisor.model.codes import FAILED
 from supervisor.model.inputs import Verb
 

@@ -29,12 +29,12 @@ from world import CALM, Ending, Verb, World
 
 from supervisor import config
 from supervisor.adapters import state_files
-from supervisor.adapters.alerts.delivery import tested
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.host import boot
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.api.listener import listen
 from supervisor.api.server import Server
+from supervisor.features.alerts.adapters.delivery import tested
 from supervisor.model import commands, facts
 from supervisor.model.codec import as_text, decode, encode
 from supervisor.model.facts import Stamped

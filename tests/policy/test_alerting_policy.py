@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.upkeep import alerting
-from supervisor.policy.upkeep.alerting import KINDS, MOST_OWED, AlertSettings, Gone, Notice
+from supervisor.features.alerts import rules as alerting
+from supervisor.features.alerts.rules import KINDS, MOST_OWED, Gone, Notice
+from supervisor.features.alerts.settings import AlertSettings, target_name
 
 HOUR = 3600.0
 DOCS = Path(__file__).parents[2] / "docs/alerts.md"
@@ -101,7 +102,7 @@ def test_targets_have_names_that_give_nothing_away():
     assert len(set(rules.targets)) == 4
     assert AlertSettings(urls=("ntfy://topic",) * 2).targets == rules.targets[2:3]
     assert "secret" not in repr(rules)
-    assert re.fullmatch("json-[0-9a-f]{6}", alerting.target_name("json://\udcff")), "no text is refused"
+    assert re.fullmatch("json-[0-9a-f]{6}", target_name("json://\udcff")), "no text is refused"
     assert AlertSettings().targets == ()
     assert AlertSettings(keep_days=2).keep_s == 2 * 86_400.0
 

@@ -1,6 +1,7 @@
 import pytest
 
-from supervisor.policy.worker.inherited import is_inherited, keys_of_copies
+from supervisor.features.offsite.rules import keys_of_copies
+from supervisor.policy.worker.inherited import is_inherited
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ import pytest
 
 from supervisor.features.next_box.rent import FAILED, LEFT_TO, RENTED, RentRules, Try, next_step
 from supervisor.features.next_box.rules import Judgement, Sight, Verdict, Watch, judge, longest_gap_s, watched
-from supervisor.policy.upkeep.offsite import DONE, IDLE, LEFT, OffsiteSettings, retry_s
+from supervisor.features.offsite.rules import retry_s
+from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.policy.upkeep.copies import DONE, IDLE, LEFT
 
 SIGHT = Sight("copy 7", "ada", "900")
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from supervisor.policy.upkeep.notices import END, RISK, EndNotice, Plan, Saving, explains, is_over, is_same, over_at_s, plan
+from supervisor.features.notices.rules import END, RISK, Plan, explains, is_over, is_same, over_at_s, plan
+from supervisor.model.inputs import EndNotice
+from supervisor.policy.upkeep.leaving import Saving
 
 PONG, QBERT = Saving("Pong", unsaved_s=300.0, save_s=3.0), Saving("Qbert", unsaved_s=30.0, save_s=1.0)
 

@@ -6,15 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from supervisor.policy.upkeep.offsite import (
-    LEVEL,
-    NOTICE,
-    Claim,
+from supervisor.features.offsite.rules import (
     Copies,
     Kept,
-    Lease,
     Lock,
-    OffsiteSettings,
     due_s,
     first_look_until_s,
     indispensable,
@@ -27,6 +22,9 @@ from supervisor.policy.upkeep.offsite import (
     retry_s,
     verified,
 )
+from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.model.inputs import Claim, Lease
+from supervisor.policy.upkeep.copies import LEVEL, NOTICE
 
 RULES = OffsiteSettings(repository="/srv/copies", every_s=900.0, late_s=3600.0)
 H2 = 7200.0

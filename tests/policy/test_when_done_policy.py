@@ -4,22 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from supervisor.features.when_done.record import EndRecord, Step
+from supervisor.features.when_done.rules import Outlook, Seen, causes_of, holds_on, next_step, retry_s
+from supervisor.features.when_done.settings import BUDGET, CAUSES, DONE, STUCK, WhenDoneSettings
 from supervisor.policy.upkeep.cost import CostSettings, limit_reached
-from supervisor.policy.upkeep.when_done import (
-    BUDGET,
-    CAUSES,
-    DONE,
-    STUCK,
-    EndRecord,
-    Outlook,
-    Seen,
-    Step,
-    WhenDoneSettings,
-    causes_of,
-    holds_on,
-    next_step,
-    retry_s,
-)
 
 RULES = WhenDoneSettings(("stop-me",), CAUSES)
 

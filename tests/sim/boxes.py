@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from ladder import climbing
 from world import CALM, Chance, Odds, Phase, Verb, World, check_at_length
 
-from supervisor.policy.upkeep.alerting import AlertSettings
+from supervisor.features.alerts.settings import AlertSettings
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

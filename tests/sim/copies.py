@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 from world import CALM, World, hold
 
+from supervisor.features.offsite.rules import judge, newest
+from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model import commands
 from supervisor.model.fold import fold_all
-from supervisor.model.inputs import LeaseFound, OffsiteDone
-from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings, judge, newest
+from supervisor.model.inputs import Claim, Lease, LeaseFound, OffsiteDone
 
 RULES = OffsiteSettings(repository="/srv/copies", every_s=300.0, timeout_s=600.0)
 LOOK_S, COPY_S = 1.0, 6.0

@@ -151,7 +151,7 @@ def a_free_slot_is_used(_, step):
     kept_down = step.state.offsite.keeps_down(on=step.decision.settings.offsite.on)
     if kept_down or step.state.notices.keeps_down(step.now_s) or step.state.when_done.keeps_down:
         return None
-    if step.decision.memory.lease_awaited_until_s(step.now_s) is not None:
+    if (step.decision.memory.copying.first_look_s or 0.0) > step.now_s:
         return None
     programs, slots = step.state.programs.values(), step.decision.settings.level.slots
     held = {program.name for program in programs if step.state.backups.holds(program.name)}

@@ -14,25 +14,16 @@ from invariants import hold
 from misfortunes import CALM, Chance, Odds
 from world import World
 
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.features.backups.settings import BackupSettings
-from supervisor.model.inputs import Asked, Ending, LeaseFound, OffsiteDone, Verb, WhenDoneEnded
+from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.features.when_done.record import CANCEL, DELAY, NOW, Step
+from supervisor.features.when_done.rules import retry_s
+from supervisor.features.when_done.settings import BUDGET, CAUSES, DONE, STUCK, WhenDoneSettings
+from supervisor.model.inputs import Asked, Claim, Ending, Lease, LeaseFound, OffsiteDone, Verb, WhenDoneEnded
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.box.readings import Gpus, Host
-from supervisor.policy.upkeep.alerting import AlertSettings
 from supervisor.policy.upkeep.cost import CostSettings
-from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
-from supervisor.policy.upkeep.when_done import (
-    BUDGET,
-    CANCEL,
-    CAUSES,
-    DELAY,
-    DONE,
-    NOW,
-    STUCK,
-    Step,
-    WhenDoneSettings,
-    retry_s,
-)
 
 LENGTH_S, CALM_S = 6 * HOUR_S, 10 * HOUR_S
 PRICE = 1.2

@@ -21,6 +21,10 @@ from core_kit import settings as configured
 from fakes import FakeSources
 
 from supervisor.deciding.decide import _HANDLERS
+from supervisor.features.alerts.settings import AlertSettings
+from supervisor.features.notices.rules import END, RISK
+from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.features.when_done.settings import WhenDoneSettings
 from supervisor.model.facts import JournalStalled
 from supervisor.model.fold import fold_all
 from supervisor.model.inputs import (
@@ -33,16 +37,19 @@ from supervisor.model.inputs import (
     Began,
     BootEvidence,
     CheckpointsFound,
+    Claim,
     ClockMoved,
     ConfigFaulty,
     ConfigLoaded,
     Ended,
     Ending,
+    EndNotice,
     EndNoticesRead,
     EvidenceTaken,
     FoundationsLooked,
     JobSight,
     JobsSeen,
+    Lease,
     LeaseFound,
     OffsiteDone,
     OffsiteDue,
@@ -66,10 +73,6 @@ from supervisor.model.lifecycle import HAS_PROCESS
 from supervisor.model.memory import Memory, Trouble
 from supervisor.policy.box.foundations import Finding, Look
 from supervisor.policy.box.supervision import Failing
-from supervisor.policy.upkeep.alerting import AlertSettings
-from supervisor.policy.upkeep.notices import END, RISK, EndNotice
-from supervisor.policy.upkeep.offsite import Claim, Lease, OffsiteSettings
-from supervisor.policy.upkeep.when_done import WhenDoneSettings
 from supervisor.reports.status_view import status_view
 from supervisor.reports.view import program_views
 
@@ -247,7 +250,7 @@ class AnyInputs(RuleBasedStateMachine):
 
     @rule(whose=st.sampled_from(["command", "odd"]), real=st.booleans(), error=st.sampled_from(["", "no answer"]))
     def news_of_alerts(self, whose, real, error):
-        reaching = self.core.memory.reaching.get(whose)
+        reaching = self.core.memory.delivering.reaching.get(whose)
         self.give(AlertTried(self.now_s, whose, reaching.sending if real and reaching is not None else "odd", error))
 
     @rule(due_s=st.floats(-1e6, 1e6), text=st.text(max_size=20))

@@ -5,9 +5,9 @@ from copies import LEAVES_S, RULES, box, come_back, regained, run_together, vani
 from test_stories import worker
 from world import Verb
 
+from supervisor.features.notices.rules import END
 from supervisor.model import facts
-from supervisor.model.inputs import EndNoticesRead
-from supervisor.policy.upkeep.notices import END, EndNotice
+from supervisor.model.inputs import EndNotice, EndNoticesRead
 
 MOST_DOUBLE_S = RULES.every_s + LEAVES_S
 

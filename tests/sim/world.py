@@ -278,8 +278,9 @@ class World(Misfortunes, Looks, Upkeep, Deeds):
         if isinstance(item, Asked):
             self.answer(item.request_id)
 
-    def alarm(self, notice):
-        """`Performer.alarm`: somebody is told that the journal cannot be written."""
+    def alarm(self, notice, ago_s=None):
+        """`Performer.alarm`: the journal cannot be written."""
+        return True
 
     def perform(self, decision):
         """`Performer.perform`: the facts are committed, the commands are to be done."""

@@ -10,9 +10,10 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from supervisor.adapters.threads import Repeated
 from supervisor.config.cores import usable_cores
@@ -28,12 +29,11 @@ _KB: Final = 1024
 class LocalHost(Repeated):
     def __init__(
         self, state_dir: str, *, period_s: float = _PERIOD_S, root: Path = Path("/"),
-        logged_in: Callable[[], tuple[str, ...] | None] = lambda: None, cannot_stop: Callable[[], str] = str,
+        looks: Mapping[str, Callable[[], Any]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """`logged_in` returns the open sessions; None: they are not of interest. `cannot_stop`: see `Host`."""
+        """`looks` read more fields of `Host`, by their names."""
         super().__init__("host")
-        self._state_dir, self._period_s, self._root, self._logged_in = state_dir, period_s, root, logged_in
-        self._cannot_stop = cannot_stop
+        self._state_dir, self._period_s, self._root, self._looks = state_dir, period_s, root, looks
         self._newest: tuple[float, Host] | None = None
         self._ticks: list[int] = []
 
@@ -66,7 +66,7 @@ class LocalHost(Repeated):
         return Host(
             whole, left, memory.get("SwapTotal"), memory.get("SwapFree"),
             pressures["memory"].get("memory full"), pressures["io"].get("io full"), usable_cores(self._root),
-            disk_free_bytes, self._logged_in(), _busy(before, self._ticks), self._cannot_stop(),
+            disk_free_bytes, cpu_busy=_busy(before, self._ticks), **{name: look() for name, look in self._looks.items()},
         )  # fmt: skip
 
     def _turn(self) -> None:

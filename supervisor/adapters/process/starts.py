@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from supervisor import files
+from supervisor import discovery, files
 from supervisor.adapters import durable
 from supervisor.adapters.host import known_mount
 from supervisor.adapters.host import reboot_log as alerts
@@ -121,6 +121,5 @@ def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s
 
 
 def _tell(text: str, config: str | None, environ: Mapping[str, str]) -> None:
-    from supervisor.adapters.alerts import failure as alert_failure
-
-    alert_failure.tell(text, config, environ, pauses_s=(0.0, 1.0))
+    for feature in discovery.modules("failure"):
+        feature.tell(text, config, environ, pauses_s=(0.0, 1.0))

@@ -13,7 +13,6 @@ from supervisor.api.rpc.wire import Fault
 from supervisor.model import codes
 from supervisor.model.inputs import Verb
 from supervisor.model.names import group_of
-from supervisor.policy.upkeep.when_done import ACTIONS, DELAY
 
 TABLE: Final[Table] = {}
 
@@ -188,31 +187,19 @@ async def pin_level(call: Call, level: str, seconds: int = 0) -> str:
     call.changing()
     if seconds != 0 and not is_span(seconds):
         raise Fault(codes.INCORRECT_PARAMETERS, f"seconds must be 0 to {MOST_PIN_S:.0f}")
-    return await _request(call, Verb.PIN, "", [level], float(seconds))
+    return await request(call, Verb.PIN, "", [level], float(seconds))
 
 
 @method(TABLE, "extralife.unpinLevel", result="what was done")
 async def unpin_level(call: Call) -> str:
     """End the pin; the climbing rule continues from that level."""
     call.changing()
-    return await _request(call, Verb.UNPIN, "", [])
+    return await request(call, Verb.UNPIN, "", [])
 
 
-@method(
-    TABLE, "extralife.whenDone",
-    action="cancel, delay or now", seconds="of a delay; otherwise 0 (or left out)", result="what was done",
-)  # fmt: skip
-async def when_done(call: Call, action: str, seconds: int = 0) -> str:
-    """Cancel, delay or hasten the command that stops the box once its work is over ([when_done])."""
-    call.changing()
-    if action not in ACTIONS or (action == DELAY) != is_span(seconds):
-        raise Fault(codes.INCORRECT_PARAMETERS, f"action must be one of {', '.join(ACTIONS)}, and only delay has seconds")
-    return await _request(call, Verb.WHEN_DONE, action, [], float(seconds))
-
-
-async def _request(call: Call, verb: Verb, text: str, names: list[str], for_s: float = 0.0) -> str:
-    request, by, uid = call.backend.request, call.by, call.uid
-    _, code, text = await call.wait(request, verb, text, names, by, uid, ASK_WAIT_S, for_s or None)
+async def request(call: Call, verb: Verb, text: str, names: list[str], for_s: float = 0.0) -> str:
+    ask, by, uid = call.backend.request, call.by, call.uid
+    _, code, text = await call.wait(ask, verb, text, names, by, uid, ASK_WAIT_S, for_s or None)
     if code != codes.SUCCESS:
         raise Fault(code, text)
     return str(text)

@@ -15,6 +15,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from supervisor import discovery
 from supervisor.api import logfiles
 from supervisor.api.inputs import RequestRefused, body_of
 from supervisor.api.lasting import LongLivedAnswers
@@ -27,6 +28,7 @@ from supervisor.model import codes
 
 log = structlog.get_logger()
 
+discovery.modules("rpc")  # they add to the table of the daemon's methods
 TABLE: Final[Table] = {**daemon.TABLE, **programs.TABLE, **logs.TABLE, **SYSTEM}
 
 MOST_FOLLOWERS: Final = 64

@@ -15,17 +15,17 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.deciding.attempts import send_away
-from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.deciding.context import AlertRow, DecisionContext, Feature
 from supervisor.features.backups import rules as rule
-from supervisor.features.backups.record import BackupRecord, Rollback
+from supervisor.features.backups.record import BackupRecord, Begun, Rollback
 from supervisor.features.backups.settings import BackupSettings
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, BackupChecked, BackupDue, BackupMade, BackupRestored, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Held
+from supervisor.policy.upkeep.alarm import WARNING
 from supervisor.policy.upkeep.calendars import is_due
-from supervisor.records import replace
 
 _CHARS_KEPT = 500
 
@@ -179,13 +179,14 @@ def pursue(context: DecisionContext) -> None:
 
 
 def _once(context: DecisionContext, key: str, command: commands.Command) -> None:
-    if key not in context.memory.backups_begun:
-        context.memory = replace(context.memory, backups_begun=context.memory.backups_begun | {key})
+    begun = context.memory.of(Begun).names
+    if key not in begun:
+        context.remember(Begun(begun | {key}))
         context.command(command)
 
 
 def _forget(context: DecisionContext, key: str) -> None:
-    context.memory = replace(context.memory, backups_begun=context.memory.backups_begun - {key, f"check {key}"})
+    context.remember(Begun(context.memory.of(Begun).names - {key, f"check {key}"}))
 
 
 def _held(context: DecisionContext) -> Held | None:
@@ -199,6 +200,10 @@ def _held(context: DecisionContext) -> Held | None:
 FEATURE = Feature(
     turn=50, section="backup", record="backups", pursue=pursue, held=_held, before_level=before_level,
     brings_work=lambda context: context.state.of(BackupRecord).rollback is not None,  # its programs train again afterwards
+    alerts=(
+        AlertRow(facts.BackupFailed, "backup", WARNING),
+        AlertRow(facts.BackedUp, "backup", WARNING, lambda _, fact: fact.missed),
+    ),
     requests={Verb.BACKUP: on_asked, Verb.ROLLBACK: on_asked},
     inputs={BackupChecked: on_checked, BackupDue: on_due, BackupMade: on_made, BackupRestored: on_restored},
 )  # fmt: skip

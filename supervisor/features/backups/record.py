@@ -93,4 +93,9 @@ def _ended(record: BackupRecord, name: str, *, ok: bool, text: str) -> BackupRec
     return replace(record, ends=(*record.ends, BackupEnd(name, ok, text))[-_ENDS_KEPT:])
 
 
+class Begun(Record):
+    names: frozenset[str] = frozenset()  # of the backups that the backup thread has been given
+
+
 RECORDS: Final = {"backups": BackupRecord}
+MEMORY: Final = {"backups_begun": Begun}

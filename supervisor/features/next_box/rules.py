@@ -35,7 +35,7 @@ import enum
 from typing import Final
 
 from supervisor.formats import span
-from supervisor.policy.upkeep.offsite import DONE, IDLE, LEFT
+from supervisor.policy.upkeep.copies import DONE, IDLE, LEFT
 from supervisor.records import Record
 
 _LATE_S: Final = 120.0

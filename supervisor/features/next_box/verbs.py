@@ -21,24 +21,24 @@ from typing import Any, Final
 
 from supervisor import files
 from supervisor.adapters import durable, hooks
-from supervisor.adapters.alerts.delivery import deliver_to_all
 from supervisor.adapters.host.boot import BootFiles
 from supervisor.adapters.host.clock import boot_s
-from supervisor.adapters.offsite import lease as leases
-from supervisor.adapters.offsite import restoring
-from supervisor.adapters.offsite.restic import Restic, ResticError
 from supervisor.config import moved
-from supervisor.config.alerts import alone
 from supervisor.ctl import text
-from supervisor.ctl.offsite import OPTIONS, confirm_takeover, opened, restored_lines
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_int, parse_options
+from supervisor.features.alerts.adapters.delivery import deliver_to_all
+from supervisor.features.alerts.config import alone
+from supervisor.features.alerts.settings import AlertSettings
 from supervisor.features.next_box import rent
 from supervisor.features.next_box.adapters import repository
 from supervisor.features.next_box.rules import Judgement, Sight, Verdict, Watch, judge, watched
+from supervisor.features.offsite.adapters import lease as leases
+from supervisor.features.offsite.adapters import restoring
+from supervisor.features.offsite.adapters.restic import Restic, ResticError
+from supervisor.features.offsite.verbs import OPTIONS, confirm_takeover, opened, restored_lines
+from supervisor.model.inputs import Claim
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
-from supervisor.policy.upkeep.alerting import AlertSettings
-from supervisor.policy.upkeep.offsite import Claim
 from supervisor.records import replace
 
 _VALUED: Final = (*OPTIONS, *(f"--{each}" for each in "ask after every a-day usd-per-hour log if-alive".split()))

@@ -20,22 +20,10 @@ from typing import Final
 
 _LOCATE: Final = frozenset({"EXTRALIFE_CONFIG", "EXTRALIFE_STATE_DIR", "EXTRALIFE_RUNTIME_DIR"})
 _METER: Final = frozenset({"CONTAINER_API_KEY", "VAST_API_KEY", "RUNPOD_API_KEY", "LAMBDA_API_KEY", "TNR_API_TOKEN"})
-_COPIES: Final = {
-    "s3": frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}),
-    "b2": frozenset({"B2_ACCOUNT_ID", "B2_ACCOUNT_KEY"}),
-    "azure": frozenset({"AZURE_ACCOUNT_NAME", "AZURE_ACCOUNT_KEY", "AZURE_ACCOUNT_SAS"}),
-    "gs": frozenset({"GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_ACCESS_TOKEN"}),
-    "swift": frozenset({"OS_PASSWORD", "OS_AUTH_TOKEN", "OS_APPLICATION_CREDENTIAL_SECRET", "ST_KEY"}),
-}
 
 
-def is_inherited(variable: str, keys_of_copies: frozenset[str] = frozenset()) -> bool:
-    """Whether a program gets this variable of the daemon. `keys_of_copies`: see `keys_of_copies`."""
+def is_inherited(variable: str, keys: frozenset[str] = frozenset()) -> bool:
+    """Whether a program gets this variable of the daemon. `keys`: those that features keep for themselves."""
     if variable.startswith(("EXTRALIFE_", "RESTIC_")):
         return variable in _LOCATE
-    return variable not in _METER | keys_of_copies
-
-
-def keys_of_copies(repository: str, env_file: str) -> frozenset[str]:
-    """The variables from which restic takes the keys of this repository. Example: `s3:h/b` -> AWS_ACCESS_KEY_ID ..."""
-    return frozenset() if env_file else _COPIES.get(repository.partition(":")[0], frozenset())
+    return variable not in _METER | keys

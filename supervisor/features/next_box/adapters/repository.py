@@ -9,9 +9,9 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-from supervisor.adapters.offsite import hardware
-from supervisor.adapters.offsite.restic import COPY_TAG, MARK_TAG, Restic, ResticSnapshot
 from supervisor.features.next_box.rules import Sight
+from supervisor.features.offsite.adapters import hardware
+from supervisor.features.offsite.adapters.restic import COPY_TAG, MARK_TAG, Restic, ResticSnapshot
 
 PRESUMED, PAUSE, RESUME = "presumed", "pause", "resume"
 _NONE: Final = "-"

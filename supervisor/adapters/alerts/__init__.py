@@ -1,1 +1,0 @@
-"""Alerts: the log of reboots, and delivery to other services."""

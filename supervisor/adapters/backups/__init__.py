@@ -1,1 +1,0 @@
-"""Backups on disk, and the thread that makes them."""

@@ -1,1 +1,0 @@
-"""Notices that this box will end: a command, a file."""

@@ -1,1 +1,0 @@
-"""Copies of all trainings in a restic repository, off the box."""

@@ -1,0 +1,55 @@
+"""What a feature adds to a running daemon beside its decisions: the function `part` of its module `part`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from typing import Any
+
+from supervisor import discovery
+from supervisor.adapters.process.controls import Controls
+from supervisor.model.commands import Command
+from supervisor.model.settings import Paths, Settings
+from supervisor.policy.upkeep.alarm import Notice
+from supervisor.ports import CalendarWork, Clock, Inbox, Launcher, Probes
+from supervisor.records import Record
+
+
+class ProgramAdapters(Record):
+    """The adapters that start and watch programs: as processes of this machine, or as jobs of a cluster."""
+
+    paths: Paths
+    launcher: Launcher
+    probes: Probes
+    controls: Controls
+    take_evidence: Callable[[str, str], None]
+
+
+class World(Record):
+    """What a part may use of the daemon. The functions return the present values."""
+
+    paths: Paths
+    settings: Callable[[], Settings]
+    inbox: Inbox
+    clock: Clock
+    version: str
+    box_name: Callable[[], str]
+    environ: Mapping[str, str]
+    report: Callable[[], str]  # the daily report
+
+
+class Part(Record):
+    performs: Mapping[type[Command], Callable[[Any], None]] = field(default_factory=dict)
+    start: Callable[[], None] = lambda: None
+    stop: Callable[[], None] = lambda: None
+    shows: Mapping[str, Callable[[], Any]] = field(default_factory=dict)  # its present values, by the name of its page
+    acts: Mapping[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)  # by the API's page that requests it
+    calendar: Callable[[], Iterable[CalendarWork]] = tuple
+    looks: Mapping[str, Callable[[], Any]] = field(default_factory=dict)  # readings of the host, by field of `readings.Host`
+    secrets: Callable[[], Iterable[str]] = tuple  # variables of the daemon's environment that no program inherits
+    # Sends an alert although nothing can be recorded; false: it is too soon after the last one, which was so long ago.
+    alarm: Callable[[Notice, float | None], bool] = lambda *_: True
+
+
+def parts(world: World) -> list[Part]:
+    return [each.part(world) for each in discovery.modules("part")]

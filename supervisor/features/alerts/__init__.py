@@ -1,0 +1,1 @@
+"""Alerts: messages to people about what has happened, and the daily report."""

@@ -1,0 +1,1 @@
+"""Notices: what announces that this box will end, and what is saved before it does."""

@@ -1,0 +1,199 @@
+"""The thread that makes copies off the box: one task after the other, in parallel with the rest of the daemon.
+
+It has a low priority of its own, and so has restic (`restic.py`). It posts outcomes as inputs. An urgent task (the operator,
+a reboot, a notice of the end) ends the running task, which starts again later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from supervisor.adapters import threads
+from supervisor.adapters.copies.store import BackupError, Interrupted, Task
+from supervisor.adapters.process.own_checkpoints import places_of
+from supervisor.features.offsite.adapters import hardware, staging
+from supervisor.features.offsite.adapters import lease as leases
+from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError, ResticInterrupted
+from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.model import commands
+from supervisor.model.inputs import Claim, Lease, LeaseFound, OffsiteDone
+from supervisor.model.settings import Paths, Settings
+from supervisor.policy.upkeep.copies import DONE
+from supervisor.ports import Clock, Inbox
+
+log = structlog.get_logger()
+
+OffsiteCommand = commands.OffsiteCopy | commands.OffsiteTakeOver | commands.OffsiteTend
+_NICE: Final = 10
+
+
+@dataclass(slots=True)
+class _Work:
+    """The running task; `interrupt` ends it."""
+
+    task: Task = field(default_factory=Task)
+    interrupt_fd: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+
+    def interrupt(self) -> None:
+        self.task.over.set()
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self.interrupt_fd, 1)
+
+
+class Offsite:
+    """Carries out the commands of `deciding/offsite.py`."""
+
+    def __init__(
+        self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, version: str,
+        box: Callable[[], str] = socket.gethostname, witnesses: Callable[[], dict[str, str]] = dict,
+    ) -> None:  # fmt: skip
+        """`box` returns this box's display name, `witnesses` the values that identify it (`policy/box/box_identity.py`)."""
+        self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
+        self._version, self._box, self._witnesses = version, box, witnesses
+        self._dir = Path(paths.offsite)
+        self._pool = threads.begun(1, "offsite")
+        self._guard = threading.Lock()
+        self._work: _Work | None = None
+        self._over = False
+
+    def perform(self, command: OffsiteCommand) -> None:
+        """Queue a command. An urgent command also ends the running task."""
+        urgent = isinstance(command, commands.OffsiteCopy) and command.urgent
+        with self._guard:
+            if urgent and self._work is not None:
+                self._work.interrupt()
+        self._pool.submit(self._do, command)
+
+    def stop(self) -> None:
+        """End the running task. The next daemon starts it again."""
+        with self._guard:
+            self._over = True
+            if self._work is not None:
+                self._work.interrupt()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _do(self, command: OffsiteCommand) -> None:
+        work = _Work()
+        with self._guard:
+            if self._over:
+                os.close(work.interrupt_fd)
+                return
+            self._work = work
+        try:
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            done = self._outcome(command, work)
+        finally:
+            with self._guard:
+                self._work = None
+                os.close(work.interrupt_fd)
+        if done is not None:
+            self._inbox.post(done)
+
+    def _outcome(self, command: OffsiteCommand, work: _Work) -> OffsiteDone | None:
+        """Perform a command. Every failure becomes an outcome.
+
+        None: the task was ended for a more urgent one, or because the daemon shuts down. Nothing is recorded then.
+        """
+        began_s, operation, read_percent = time.monotonic(), _operation_of(command), None
+        restic = Restic(
+            self._settings().of(OffsiteSettings), self._dir / "cache", interrupt_fd=work.interrupt_fd, at_terminal=False
+        )
+        cause = command.cause if isinstance(command, commands.OffsiteCopy) else ""
+        due_wall_s = command.due_wall_s if isinstance(command, commands.OffsiteTend) else None
+        try:
+            match command:
+                case commands.OffsiteCopy():
+                    restic.deadline_s = began_s + command.limit_s
+                    return self._copy(command, restic, work.task)
+                case commands.OffsiteTakeOver():
+                    self._post_lease(*leases.take_over(restic, self._dir, self._here()))
+                case commands.OffsiteTend(what="forget"):
+                    restic.forget(spec.name for spec in self._settings().programs)
+                case _:
+                    read_percent = restic.check()
+            return OffsiteDone(self._clock.now_s(), operation, due_wall_s=due_wall_s, read_percent=read_percent)
+        except (Interrupted, ResticInterrupted):
+            return None
+        except (ResticError, BackupError) as error:
+            message = str(error)
+        except (OSError, sqlite3.Error) as error:
+            message = f"the files could not be collected: {error}"
+        except Exception as error:
+            log.exception("offsite_failed", command=type(command).__name__)
+            message = f"it stopped at a bug ({type(error).__name__}); see the daemon's log"
+        log.warning("offsite_failed", what=operation, error=message)
+        return OffsiteDone(self._clock.now_s(), operation, cause, message, due_wall_s=due_wall_s)
+
+    def _here(self, copied: str = "") -> leases.ThisBox:
+        return leases.ThisBox(self._box(), self._clock.wall_s(), self._witnesses(), copied)
+
+    def _post_lease(self, claim: Claim, lease: Lease) -> Claim:
+        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease))
+        return claim
+
+    def _copy(self, command: commands.OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
+        began_s, now_s, wall_s = time.monotonic(), self._clock.now_s(), self._clock.wall_s()
+        operation = _operation_of(command)
+        known = Lease(command.token, command.generation, self._box(), place=command.place) if command.token else None
+        snapshots = restic.snapshots()
+        claim, lease = leases.claim(restic, self._dir, known, self._here(command.copied), snapshots)
+        self._post_lease(claim, lease)
+        if claim is not Claim.HELD or command.look_only:
+            message = "" if claim is Claim.HELD else foreign(lease)
+            return OffsiteDone(self._clock.now_s(), operation, command.cause, message)
+        about = {
+            "box": self._box(), "generation": lease.generation, "token": lease.token, "extralife": self._version,
+            "state_dir": self._paths.state_dir, "config_file": self._paths.config_file, "cause": command.cause,
+            "hardware": hardware.here(),
+        }  # fmt: skip
+        try:
+            found = staging.collect(
+                self._paths, command.programs, about, wall_s=wall_s,
+                with_replay=self._settings().of(OffsiteSettings).with_replay, task=task,
+                places=places_of(self._settings(), self._paths, command.programs),
+            )  # fmt: skip
+            number = 1 + max((each.number for each in snapshots), default=0)
+            steps = (f"step={name}:{'' if step is None else step}" for name, step in sorted(found.steps.items()))
+            then = (f"then={command.then}", *hardware.instance_tags())
+            tags = (COPY_TAG, f"generation={lease.generation}", f"number={number}", f"cause={command.cause}", *then, *steps)
+            summary, unread = restic.copy(found.directory, host=self._box(), tags=tags)
+            missed = {**found.missed, **staging.lacking(unread)}
+            if command.cause == DONE:
+                restic.check(0)
+        finally:
+            staging.clear(self._paths)
+        return OffsiteDone(
+            self._clock.now_s(), operation, command.cause, "", str(summary["snapshot_id"])[:8], now_s, wall_s, found.steps,
+            int(summary.get("total_bytes_processed", 0)), int(summary.get("data_added", 0)), time.monotonic() - began_s,
+            missed, then=command.then,
+        )  # fmt: skip
+
+
+def foreign(lease: Lease) -> str:
+    """The message that says why nothing is copied into another box's repository."""
+    return (
+        f"the repository belongs to box {lease.box}, and this box never held it; name another repository, or "
+        f"`supervisorctl offsite take-over`"
+    )
+
+
+def _operation_of(command: OffsiteCommand) -> str:
+    match command:
+        case commands.OffsiteCopy(look_only=look_only):
+            return "look" if look_only else "copy"
+        case commands.OffsiteTakeOver():
+            return "take-over"
+        case _:
+            return command.what

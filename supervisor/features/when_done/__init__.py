@@ -1,0 +1,1 @@
+"""The end of the work: everything is saved and copied, then a command stops this box."""
