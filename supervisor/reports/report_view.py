@@ -73,7 +73,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "usd_per_hour": bill["usd_per_hour"],
         "levels": would_have(closed, games, climb_view.level(sources)["levels"], end_s - begun_s),
         "next": _next(bill, status["daemon"]["level"]["line"]),
-        "needs": [*_needs(status, sources), *status["daemon"]["for_nothing"]],
+        "needs": _needs(status, sources),
     }
 
 
@@ -145,8 +145,9 @@ def _needs(status: Json, sources: Sources) -> list[str]:
     reasons = dict.fromkeys(program.why for program in lost)
     without = [f"{', '.join(each.name for each in lost if each.why == why)}: {why}" for why in reasons]
     stands = [f"{view['name']}: {view['why']}" for view in status["programs"] if _stands(programs[view["name"]].attempt)]
+    features = [each for feature in added() for each in feature.needs_you(sources, status["daemon"])]
     box = _of_box(status["daemon"], sources, any(view["trouble"] == "unsaved" for view in status["programs"]))
-    return [*refused, *troubles(status["daemon"]), *box, *without, *given_up, *ended, *slow, *ailing, *anew, *stands]
+    return [*refused, *troubles(status["daemon"]), *box, *without, *given_up, *ended, *slow, *ailing, *anew, *stands, *features]
 
 
 def _window_deaths(settings: Settings | None) -> int:
@@ -175,7 +176,7 @@ def _of_box(daemon: Json, sources: Sources, unsaved: bool) -> list[str]:
     gpus = (
         [f"the GPUs cannot be read: {error}"] if (error := daemon["gpu"]["error"]) and state.gpus.most and not waits else []
     )
-    return [*full, *gpus, *(each for feature in added() for each in feature.needs_you(sources, daemon))]
+    return [*full, *gpus]
 
 
 def _ailing(program: Program) -> str:

@@ -340,9 +340,8 @@ def _seen_by_others(context: DecisionContext) -> Copies | None:
     if not context.settings.of(OffsiteSettings).on:
         return None
     error, fence = record.error if record.failures else "", "" if record.fence is None else fenced(context)
-    if record.copied is None:
-        return Copies(record.asked, error, fence)
-    return Copies(record.asked, error, fence, record.copied.at_s, record.copied.took_s, record.copied.snapshot)
+    newest = record.copied
+    return Copies(record.asked, error, fence, *(() if newest is None else (newest.at_s, newest.took_s, newest.snapshot)))
 
 
 def _new_gaps(context: DecisionContext, fact: facts.OffsiteCopied) -> object:

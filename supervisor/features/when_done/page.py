@@ -92,4 +92,9 @@ def _gauges(sources: Sources) -> list[Gauge]:
     return [("when_done_seconds", "until this box is stopped, because its work is over", left_s)]
 
 
-ADDED = Added(status={"when_done": _status, "for_nothing": _for_nothing}, gauges=_gauges)
+def _needs_you(_: Sources, daemon: Json) -> list[str]:
+    needs: list[str] = daemon["for_nothing"]
+    return needs
+
+
+ADDED = Added(status={"when_done": _status, "for_nothing": _for_nothing}, gauges=_gauges, needs_you=_needs_you)

@@ -1,0 +1,143 @@
+"""`rm -r` of a feature's folder removes it: nothing else names it, and a journal full of its facts is no obstacle."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import lzma
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from box import ROOT, TRAINER, Box, until
+from tools import PATIENCE
+
+from supervisor import discovery
+from supervisor.adapters.journal.sqlite import Journal
+from supervisor.model import codec, facts
+
+EVERY = "every feature"
+OLD_NIGHT = ROOT / "tests" / "outside" / "old_night.jsonl.xz"
+# Of the features that the old night's journal knows nothing of.
+MORE = (
+    facts.OffsiteHeld("this box holds it", "token", 1, "place"),
+    facts.OffsiteAsked("the operator", "operator"),
+    facts.OffsiteCopied("copied", "operator", "5f3a", 40.0, 1.8e9, {"Pong": 100}, 10, 10, 1.0, {}),
+    facts.EndAnnounced("this box ends", "n1", "command", True, "spot", None, None),
+    facts.EndCalledOff("not any more", "n1", "command"),
+    facts.WhenDoneStep("all is done", "begin", "done"),
+    facts.WhenDoneStep("not any more", "call off"),
+    facts.ReportMade("the daily report", "1\n2", 1.8e9),
+)
+
+
+@pytest.fixture(params=[EVERY, *(pytest.param(each, marks=pytest.mark.slow) for each in discovery.names())])
+def without(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of the sources without a feature, or without all of them."""
+    copy = tmp_path / "copy"
+    for name in ("supervisor", "workers", "client", ".mypy_cache"):
+        if (ROOT / name).exists():
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy2(ROOT / "pyproject.toml", copy)
+    for name in discovery.names() if request.param == EVERY else [request.param]:
+        shutil.rmtree(copy / "supervisor" / "features" / name)
+    return copy
+
+
+class Copied:
+    """The daemon and the client of a copy of the sources, on the state of a box."""
+
+    def __init__(self, sources: Path, box: Box) -> None:
+        self.sources, self.box = sources, box
+        self.env = {**os.environ, "PYTHONPATH": str(sources), "EXTRALIFE_BOOT_FILES": str(box.boot_files), **box.home}
+        self.daemon: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.box.log.open("ab") as log:
+            self.daemon = subprocess.Popen(
+                [sys.executable, "-m", "supervisor", "-c", str(self.box.config_file)], cwd=self.sources, env=self.env,
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+
+    def ctl(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "supervisor.ctl", "-c", str(self.box.config_file), *words], cwd=self.sources,
+            env=self.env | {"COLUMNS": "200"}, capture_output=True, text=True, timeout=30 * PATIENCE, check=False,
+        )  # fmt: skip
+
+    def pid(self) -> int | None:
+        """The pid of the running program's worker."""
+        done = self.ctl("status", "--json")
+        rows = json.loads(done.stdout)["programs"] if done.returncode in {0, 3} and done.stdout else []
+        return next((row["pid"] for row in rows if row["name"] == "steady" and row["phase"] == "RUNNING"), None)
+
+    def kill(self) -> None:
+        if self.daemon is not None:
+            self.daemon.kill()
+            self.daemon.wait()
+
+
+@pytest.fixture
+def copied(without: Path, box: Box) -> Iterator[Copied]:
+    made = Copied(without, box)
+    yield made
+    made.kill()
+
+
+@pytest.mark.timeout(900)
+def test_the_sources_without_it_are_right(without: Path) -> None:
+    for tool in ("mypy", "lint-imports"):
+        command = [f"{Path(sys.executable).parent}/{tool}"]
+        done = subprocess.run(command, cwd=without, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def test_a_journal_full_of_its_facts_is_gone_on_with(copied: Copied, box: Box) -> None:
+    box.state.mkdir()
+    journal = Journal(box.state / "journal.sqlite")
+    rows = [json.loads(line) for line in lzma.decompress(OLD_NIGHT.read_bytes()).splitlines()]
+    for row in rows:
+        fact = codec.decode(row["kind"], row["version"], json.dumps(row["body"]))
+        journal.append([fact], at_s=row["at_s"], wall_s=row["wall_s"], boot_id=row["boot_id"])
+    last = rows[-1]
+    journal.append(MORE, at_s=last["at_s"] + 1.0, wall_s=last["wall_s"] + 1.0, boot_id=last["boot_id"])
+    journal.close()
+    command = json.dumps([sys.executable, str(TRAINER), "none"])
+    box.config(f'[program.steady]\ncommand = {command}\nprogress = "beat"\n')
+    copied.start()
+    pid = until(copied.pid, 60, "it to train", lambda: box.log.read_text()[-3000:])
+    copied.kill()
+    copied.start()
+    assert until(copied.pid, 60, "the next daemon to adopt it", lambda: box.log.read_text()[-3000:]) == pid
+    for words in (("status",), ("report",), ("history", "-n", "2000"), ("explain", "steady"), ("level",), ("cost",)):
+        done = copied.ctl(*words)
+        assert (done.returncode, done.stderr) == (0, ""), f"{words}: {done.stdout[-500:]}{done.stderr}"
+        if words[0] == "history":
+            assert "rolled back to" in done.stdout
+            assert "not any more" in done.stdout
+    for name in discovery.names():
+        gone = not (copied.sources / "supervisor" / "features" / name).exists()
+        verbs = Path(ROOT, "supervisor", "features", name, "verbs.py")
+        if gone and verbs.exists() and f"def {name}(" in verbs.read_text():
+            assert "Unknown syntax" in copied.ctl(name.replace("_", "-")).stdout
+    copied.daemon.send_signal(signal.SIGTERM)
+    copied.daemon.wait(30 * PATIENCE)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        pytest.fail("it still runs")
+
+
+def test_a_section_of_a_removed_feature_is_refused_with_the_sections_that_exist(copied: Copied, box: Box) -> None:
+    box.config('[program.steady]\ncommand = "sleep 60"\n', extra="[backup]\nkeep = 3\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "supervisor", "-c", str(box.config_file), "--check"], cwd=copied.sources, env=copied.env,
+        capture_output=True, text=True, timeout=60 * PATIENCE, check=False,
+    )  # fmt: skip
+    exists = (copied.sources / "supervisor" / "features" / "backups").exists()
+    assert (done.returncode == 0) == exists, done.stdout + done.stderr
+    assert exists or "backup is not a section; the sections are daemon, level" in done.stdout + done.stderr
