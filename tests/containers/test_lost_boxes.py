@@ -16,7 +16,7 @@ from tools import PATIENCE
 
 pytestmark = pytest.mark.skipif(shutil.which("restic") is None, reason="restic is not installed: apt-get install restic")
 CONFIG = f"{COUNTER}[offsite]\nevery_s = 5\n"
-AFTER_S = 20 * int(PATIENCE)  # this machine is busy: its containers copy late
+AFTER_S = 30 * max(1, int(PATIENCE) // 3)  # this machine is busy: its containers copy late
 MOST = 60  # boxes of a test
 
 
@@ -62,7 +62,7 @@ class Provider:
 
     def keep(self, *more: str) -> None:
         argv = [
-            sys.executable, "-m", "supervisor.ctl", "next-box", "keep", "--every", "2", "--after", str(AFTER_S), "--a-day", str(MOST),
+            sys.executable, "-m", "supervisor.ctl", "next-box", "keep", "--every", "2", "--after", str(AFTER_S), "--a-day", str(MOST), "--arrives", str(2 * AFTER_S),
             "--log", str(self.directory / "log.jsonl"), *more, "--", str(self.command),
         ]  # fmt: skip
         env = {
@@ -148,3 +148,86 @@ def test_a_template_without_a_password_trains_nothing(provider):
     assert box.ended() == 1
     assert "not the repository's password" in box.said()
     assert not (box.home / "state").exists()
+
+
+# --- lost boxes ---------------------------------------------------------------------------------------------------------
+
+
+class Night:
+    """One box after the other is lost. Each moment loses the present one in its own way, and leaves the next one training."""
+
+    MOMENTS = (
+        "while it trains", "in a copy", "the command fails", "in a check", "the next one in its restore", "the old one comes back",
+        "two are rented", "the provider lies", "the repository is away", "it saves and leaves",
+    )  # fmt: skip
+
+    def __init__(self, provider: Provider, luck: random.Random) -> None:
+        self.provider, self.luck = provider, luck
+        self.box = provider.start(provider.box(CONFIG))
+        self.box.trains(120)
+        self.floor = provider.copied(self.box)
+        provider.keep()
+
+    def lose(self, moment: str) -> None:
+        provider, box, rents = self.provider, self.box, len(self.provider.entries("succeeded"))
+        self.floor = max(self.floor, provider.copied(box))
+        match moment:
+            case "in a copy" | "in a check":
+                if moment == "in a check":
+                    box.ctl("offsite", "check", "--no-wait", check=False)
+                until(lambda: box.exec("pgrep", "-x", "restic", check=False).returncode == 0, 60, "restic", box.said)
+            case "the command fails":
+                (provider.directory / "fails").touch()
+            case "the repository is away":
+                (provider.directory / "copies/repo").rename(provider.directory / "copies/away")
+                time.sleep(AFTER_S * 1.5)
+                (provider.directory / "copies/away").rename(provider.directory / "copies/repo")
+                time.sleep(AFTER_S * 0.5)
+                assert len(provider.entries("succeeded")) == rents, "silence of the repository is no silence of a box"
+            case _:
+                time.sleep(self.luck.uniform(0, 4))
+        if moment == "it saves and leaves":
+            box.stop(60)
+            self.floor = max(self.floor, box.acknowledged())
+        else:
+            box.kill()
+        if moment == "the command fails":
+            until(lambda: provider.entries("failed"), 300, "a failure", provider.said)
+            (provider.directory / "fails").unlink()
+        if moment == "the provider lies":
+            (order,) = until(lambda: [*(provider.directory / "orders").iterdir()], 300, "a rent", provider.said)
+            order.unlink()
+        if moment == "the next one in its restore":
+            (next_,) = until(provider.delivers, 300, "a rent", provider.said)
+            until(lambda: "reading copy" in next_.said(), 120, "the restore", next_.said)
+            time.sleep(self.luck.uniform(0, 3))
+            next_.kill()
+        self.box = provider.next()
+        if moment == "the old one comes back":
+            box.start()
+            until(lambda: "HAS TAKEN OVER" in box.ctl("status", check=False), 120, "the fence", box.said)
+            assert not box.program().get("pid")
+            box.kill()
+        if moment == "two are rented":
+            other = provider.start(provider.box(), "--env", "EXTRALIFE_NEXT_BOX=end")
+            assert other.ended() == 75
+        assert began(self.box)[-1] >= self.floor, moment
+        trains = [each for each in provider.boxes if each.program().get("phase") == "RUNNING"]
+        assert trains == [self.box], moment
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_lost_boxes_in_a_row_are_replaced_without_a_hand(provider):
+    """EXTRALIFE_LOST_BOXES=10 loses so many."""
+    seed, count = random.randrange(2**32), int(os.environ.get("EXTRALIFE_LOST_BOXES", "3"))
+    print("seed", seed)
+    night = Night(provider, random.Random(seed))
+    moments = [*Night.MOMENTS] * (1 + count // len(Night.MOMENTS))
+    for moment in moments[:count] if count >= len(Night.MOMENTS) else night.luck.sample(moments, count):
+        began_s = time.monotonic()
+        night.lose(moment)
+        print(f"{moment}: {time.monotonic() - began_s:.0f} s")
+    rents = provider.entries("succeeded")
+    assert len(rents) <= count + 2, "one for each lost box, and for each that never took over"
+    assert "s3cr3t" not in (provider.directory / "log.jsonl").read_text() + provider.said()

@@ -22,6 +22,7 @@ from supervisor.adapters.journal.sqlite import Journal
 from supervisor.model import codec, facts
 
 EVERY = "every feature"
+GO_WITH = {"offsite": ["next_box"], "alerts": ["next_box"]}  # it continues from copies off the box, and says so by an alert
 OLD_NIGHT = ROOT / "tests" / "outside" / "old_night.jsonl.xz"
 # Of the features that the old night's journal knows nothing of.
 MORE = (
@@ -44,7 +45,7 @@ def without(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         if (ROOT / name).exists():
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(ROOT / "pyproject.toml", copy)
-    for name in discovery.names() if request.param == EVERY else [request.param]:
+    for name in discovery.names() if request.param == EVERY else [request.param, *GO_WITH.get(request.param, [])]:
         shutil.rmtree(copy / "supervisor" / "features" / name)
     return copy
 

@@ -3,8 +3,8 @@
 The rule. A machine that is always on looks at the repository. If the box that holds it is presumed dead (`rules.py`), the
 machine runs the operator's command, which rents a box from the template. That box takes over by itself. Then:
 
-1. Only one box is awaited. The command runs again if the same box is still presumed dead after 20, 40, 80 ... minutes, at
-   most four hours. If the command itself failed, it runs again after 1, 2, 4 ... minutes, at most four hours.
+1. Only one box is awaited. The command runs again if the same box is still presumed dead after 20, 40, 80 ... minutes (from
+   `arrives_s`), at most four hours. If the command itself failed, it runs again after 1, 2, 4 ... minutes, at most four hours.
 2. The command succeeds at most `a_day` times in 24 hours, and fails at most ten times as often.
 3. If it reports a price above `usd_per_hour`, it does not run again.
 4. If another machine presumed the same box dead first, that machine rents. This one does so 20 minutes later, if need be.
@@ -26,7 +26,6 @@ from supervisor.records import Record
 
 RENTED, FAILED, LEFT_TO = "succeeded", "failed", "left to another machine"
 _DAY_S: Final = 86_400.0
-_ARRIVES_S: Final = 1200.0
 _FAILED_S: Final = 60.0
 _LONGEST_S: Final = 4 * 3600.0
 _FAILURES: Final = 10
@@ -35,6 +34,7 @@ _FAILURES: Final = 10
 class RentRules(Record):
     a_day: int = 4
     usd_per_hour: float | None = None
+    arrives_s: float = 1200.0  # from the command until the new box has taken over
 
 
 class Try(Record):
@@ -73,7 +73,7 @@ def next_step(rules: RentRules, tries: Sequence[Try], found: Judgement, of: str,
     if same:
         newest = same[-1]
         row = sum(1 for each in same if each.what == newest.what)
-        first_s = _FAILED_S if newest.what == FAILED else _ARRIVES_S
+        first_s = _FAILED_S if newest.what == FAILED else rules.arrives_s
         left_s = newest.wall_s + min(first_s * 2.0 ** min(row - 1, 20), _LONGEST_S) - wall_s
         if left_s > 0.0:
             why = f"{found.why}; {_THEN[newest.what]}, next try in {span(left_s)}"

@@ -41,7 +41,7 @@ from supervisor.model.inputs import Claim
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.records import replace
 
-_VALUED: Final = (*OPTIONS, *(f"--{each}" for each in "ask after every a-day usd-per-hour log if-alive".split()))
+_VALUED: Final = (*OPTIONS, *(f"--{each}" for each in "ask after every arrives a-day usd-per-hour log if-alive".split()))
 _TEMPLATE: Final = ("repository", "password-file", "env-file", "sftp-command")
 AWAY: Final = "away"  # the repository does not answer
 _BUSY: Final = 75  # exit status of `start --if-alive end`: another box trains
@@ -61,7 +61,7 @@ Say = Callable[[str], object]
 def next_box(session: Session, args: list[str]) -> int:
     """`next-box start|keep|pause|resume|overlay [--repository REPO --password-file FILE] [--after S] [--every S]`.
 
-    `keep [--a-day N] [--usd-per-hour X] [--ask COMMAND] [--log FILE] [--once] -- COMMAND` runs on a machine that is always
+    `keep [--a-day N] [--usd-per-hour X] [--arrives S] [--ask COMMAND] [--log FILE] [--once] -- COMMAND` runs on a machine that is always
     on. It runs COMMAND, which rents a box, whenever the box that holds the copies is presumed dead. `--ask` is a command
     whose exit status is 0 if the box $EXTRALIFE_BOX is there, 1 if it is gone. `pause` and `resume`: nothing is rented, no
     box takes over.
@@ -144,7 +144,9 @@ def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
         if sight is None:
             found = Judgement(Verdict.UNKNOWN, f"the repository does not answer: {error}")
         else:
-            found = judge(watch, sight, 0.0 if alive == "take-over" else after_s)
+            found = judge(watch, sight, after_s)
+            if alive == "take-over" and found.verdict in {Verdict.LIVES, Verdict.UNKNOWN, Verdict.RESTS}:
+                found = Judgement(Verdict.DEAD, f"box {sight.box} is followed by this box, as its template says")
             if (done := _taken(session, restic, target, sight, found, ready)) is not None:
                 return done
         ends = found.verdict is Verdict.ENDED or (alive == "end" and sight is not None)
@@ -366,7 +368,9 @@ def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:
     dollars = options.get("--usd-per-hour")
     if dollars is not None and not re.fullmatch(r"\d+(\.\d+)?", dollars):
         raise Failed(f"Error: --usd-per-hour must be a number of dollars, not {dollars!r:.40}", USAGE)
-    rules = rent.RentRules(_seconds(options, "a-day", rent.RentRules().a_day), None if dollars is None else float(dollars))
+    rules = rent.RentRules(
+        _seconds(options, "a-day", 4), None if dollars is None else float(dollars), _seconds(options, "arrives", 1200)
+    )  # fmt: skip
     try:
         ask = shlex.split(options.get("--ask", ""))
     except ValueError as error:
