@@ -4,7 +4,8 @@ The rule. A machine that is always on looks at the repository. If the box that h
 machine runs the operator's command, which rents a box from the template. That box takes over by itself. Then:
 
 1. Only one box is awaited. The command runs again if the same box is still presumed dead after 20, 40, 80 ... minutes (from
-   `arrives_s`), at most four hours. If the command itself failed, it runs again after 1, 2, 4 ... minutes, at most four hours.
+   `arrives_s`), at most four hours. If the command itself failed, it runs again after 1, 2, 4 ... minutes, at most four
+   hours.
 2. The command succeeds at most `a_day` times in 24 hours, and fails at most ten times as often.
 3. If it reports a price above `usd_per_hour`, it does not run again.
 4. If another machine presumed the same box dead first, that machine rents. This one does so 20 minutes later, if need be.

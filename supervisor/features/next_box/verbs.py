@@ -61,10 +61,10 @@ Say = Callable[[str], object]
 def next_box(session: Session, args: list[str]) -> int:
     """`next-box start|keep|pause|resume|overlay [--repository REPO --password-file FILE] [--after S] [--every S]`.
 
-    `keep [--a-day N] [--usd-per-hour X] [--arrives S] [--ask COMMAND] [--log FILE] [--once] -- COMMAND` runs on a machine that is always
-    on. It runs COMMAND, which rents a box, whenever the box that holds the copies is presumed dead. `--ask` is a command
-    whose exit status is 0 if the box $EXTRALIFE_BOX is there, 1 if it is gone. `pause` and `resume`: nothing is rented, no
-    box takes over.
+    `keep [--a-day N] [--usd-per-hour X] [--arrives S] [--ask COMMAND] [--log FILE] [--once] -- COMMAND` runs on a machine
+    that is always on. It runs COMMAND, which rents a box, whenever the box that holds the copies is presumed dead. `--ask`
+    is a command whose exit status is 0 if the box $EXTRALIFE_BOX is there, 1 if it is gone. `pause` and `resume`: nothing
+    is rented, no box takes over.
 
     `start --to DIR [--config-to FILE] [--if-alive wait|end|take-over]` runs on the new box, before its daemon. It restores
     the newest copy and takes over once the other box is presumed dead. `overlay -- FILE` writes the repository into a
