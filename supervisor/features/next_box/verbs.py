@@ -65,7 +65,6 @@ def next_box(session: Session, args: list[str]) -> int:
     that is always on. It runs COMMAND, which rents a box, whenever the box that holds the copies is presumed dead. `--ask`
     is a command whose exit status is 0 if the box $EXTRALIFE_BOX is there, 1 if it is gone. `pause` and `resume`: nothing
     is rented, no box takes over.
-
     `start --to DIR [--config-to FILE] [--if-alive wait|end|take-over]` runs on the new box, before its daemon. It restores
     the newest copy and takes over once the other box is presumed dead. `overlay -- FILE` writes the repository into a
     configuration that names none. Without these options, EXTRALIFE_OFFSITE_REPOSITORY, _PASSWORD_FILE, _ENV_FILE and
@@ -377,7 +376,7 @@ def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:
         raise Failed(f"Error: --ask: {error}", USAGE) from None
     every_s, after_s = _seconds(options, "every", _KEEP_S), _after(options)
     keeper = Keeper(restic, log, rules, command, lambda line: _say(session, f"{time.strftime('%F %T')} {line}"), alerts)
-    with log.with_suffix(".lock").open("w") as lock:
+    with log.with_suffix(".lock").open("wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
