@@ -11,6 +11,8 @@
 #                   box has fewer cores, less memory or fewer GPUs
 #   --ssh-key FILE --known-hosts FILE   for an sftp: repository: the service's private key and the server's host keys;
 #                   install.sh copies both into /etc/extralife
+# With EXTRALIFE_OFFSITE_REPOSITORY and EXTRALIFE_OFFSITE_PASSWORD_FILE (_ENV_FILE) in the environment of a first installation,
+# as in user data: it waits while another box trains (EXTRALIFE_NEXT_BOX), then continues, or begins if nothing is copied yet.
 # Without a network: --packages, or a directory of wheels with PIP_NO_INDEX=1 PIP_FIND_LINKS=DIR. PYTHON=/path/to/python3
 # chooses the interpreter. Repeated runs do only the missing steps. A running service switches to the new version in place;
 # its workers train on.
@@ -24,7 +26,7 @@ umask 022
 # shellcheck source=deploy/release.sh
 source deploy/release.sh
 start=true first_config='' upgraded=false repository='' password_file='' env_file='' yes=()
-ssh_key='' known_hosts=''
+ssh_key='' known_hosts='' of_template=false
 readonly DEFAULT_CONFIG=deploy/examples/box.toml
 
 usage() {
@@ -59,6 +61,10 @@ parse() {
     check_prefix
     check_packages
     [[ -z $first_config || -r $first_config ]] || die "--config: $first_config cannot be read"
+    if [[ -z $repository && -n ${EXTRALIFE_OFFSITE_REPOSITORY:-} && ! -e $CONFIG ]]; then
+        of_template=true repository=$EXTRALIFE_OFFSITE_REPOSITORY
+        password_file=${password_file:-${EXTRALIFE_OFFSITE_PASSWORD_FILE:-}} env_file=${env_file:-${EXTRALIFE_OFFSITE_ENV_FILE:-}}
+    fi
     [[ -z $repository ]] || check_offsite
 }
 
@@ -88,8 +94,14 @@ restore_offsite() {
             act "write /etc/extralife/known_hosts" install -m 644 "$known_hosts" /etc/extralife/known_hosts
             options+=(--sftp-command "$(sftp_command)")
         fi
-        act "restore the newest copy to $STATE" runuser -u "$ACCOUNT" -- "$release/.venv/bin/extralifectl" offsite restore \
-            --to "$STATE" --runtime-dir "$RUNTIME" --config-to "$made" --take-over "${yes[@]}" "${options[@]}"
+        local do=(offsite restore --take-over "${yes[@]}")
+        ! "$of_template" || do=(next-box start --if-alive "${EXTRALIFE_NEXT_BOX:-wait}")
+        act "restore the newest copy to $STATE" runuser -u "$ACCOUNT" -- "$release/.venv/bin/extralifectl" "${do[@]}" \
+            --to "$STATE" --runtime-dir "$RUNTIME" --config-to "$made" "${options[@]}"
+        if "$of_template" && ! "$dry_run" && [[ ! -e $STATE/journal.sqlite ]]; then # nothing is copied yet
+            install -m 644 "$DEFAULT_CONFIG" "$made"
+            "$release/.venv/bin/extralifectl" next-box overlay "${options[@]}" -- "$made"
+        fi
     else
         say "a copy was restored to $STATE before: the repository is not read again"
     fi

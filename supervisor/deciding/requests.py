@@ -44,6 +44,8 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
         return
     if item.verb in {Verb.SHUTDOWN, Verb.RELOAD}:
         context.command(commands.Reply(item.request_id, ()))
+        if item.verb is Verb.SHUTDOWN:
+            context.memory = replace(context.memory, last_copy=context.memory.last_copy or copies.OPERATOR)
         end(context, by=item.by, keep_workers=item.verb is Verb.RELOAD, why=f"{item.by} requested {item.verb.value}")
         return
     if context.state.stopping:

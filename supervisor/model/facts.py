@@ -475,6 +475,7 @@ class OffsiteCopied(OffsiteFact):
     took_s: float
     missed: dict[str, str] = field(default_factory=dict)
     verified: bool = False  # the repository was verified after the copy, and the copy has every program
+    then: str = ""  # what the copy says of the next one (`features/offsite/rules.py`); empty: as in older releases
 
 
 class OffsiteFailed(OffsiteFact):

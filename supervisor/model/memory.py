@@ -187,7 +187,7 @@ class Memory(Extended):
     gone: frozenset[str] = frozenset()  # tokens of live attempts that had no process at the last look
     saves_asked: dict[str, int] = field(default_factory=dict)  # by token: how often it was asked to save at once
     jobs: dict[str, JobSight] = field(default_factory=dict)  # by program, at the newest look at the cluster's queue
-    last_copy: str = ""  # why the end waits for a last copy off the box: the host's shutdown, or SIGTERM
+    last_copy: str = ""  # why the end waits for a last copy off the box: the host's shutdown, SIGTERM, the operator
     ends_at_s: float | None = None  # after SIGTERM: when the box ends, by `[daemon] stop_within_s`
     held: tuple[Held, ...] = ()  # why programs do not start now
     end_waits_until_s: float | None = None  # the end waits until then for a last copy off the box

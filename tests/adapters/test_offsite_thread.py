@@ -128,19 +128,19 @@ def copy(cause: str = "period", **more: object) -> OffsiteCopy:
 def test_all_of_a_copy_and_of_its_outcome(box: Box) -> None:
     Path(str(box.paths.config_file)).touch()
     before = open_files()
-    found, done = box.does(copy())
+    found, done = box.does(copy(then="900"))
     assert isinstance(found, LeaseFound)
     lease = found.lease
     assert found == LeaseFound(NOW_S, Claim.HELD, Lease(lease.token, 1, "ada", WALL_S, "l0", box.repository.place))
     assert isinstance(done, OffsiteDone)
     assert 0.0 < done.took_s < 30.0 * PATIENCE
     assert replace(done, took_s=0.0) == OffsiteDone(
-        NOW_S, "copy", "period", "", "abcdef01", NOW_S, WALL_S, {"Pong": 100}, 900, 70, 0.0, {}
+        NOW_S, "copy", "period", "", "abcdef01", NOW_S, WALL_S, {"Pong": 100}, 900, 70, 0.0, {}, then="900"
     )
     directory = f"{box.paths.offsite}/work/copy"
     names = ["backup.json", "config", "copy.json", "journal.sqlite", "programs"]
     assert box.repository.calls == [
-        (directory, "ada", ("extralife", "generation=1", "number=1", "cause=period", "step=Pong:100"), names)
+        (directory, "ada", ("extralife", "generation=1", "number=1", "cause=period", "then=900", "step=Pong:100"), names)
     ]
     assert box.repository.about == {
         "version": 1, "wall_s": WALL_S, "programs": {"Pong": 100}, "missed": {}, "box": "ada", "generation": 1,

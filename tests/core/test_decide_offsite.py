@@ -385,14 +385,64 @@ def test_after_sigterm_the_last_copy_ends_before_the_box():
     assert of(core.later(8.0).woke(), commands.EndDaemon) == [commands.EndDaemon(reexec=False)]
 
 
-@pytest.mark.parametrize("case", ["shutdown", "no time", "fenced"])
+@pytest.mark.parametrize("case", ["no time", "fenced"])
 def test_other_ends_do_not_wait(case):
     core = copied(running(replace(RULES, reboot_s=0.0) if case == "no time" else RULES)).later(30.0)
     if case == "fenced":
         core.give(LeaseFound(core.now_s, Claim.LOST, B2))
-    ended = leave(core, by="shutdown" if case == "shutdown" else "the host's shutdown")
+    ended = leave(core)
     assert of(ended, OffsiteCopy) == []
     assert of(ended, commands.EndDaemon)
+
+
+@pytest.mark.parametrize(("by", "then"), [("shutdown", "idle"), ("SIGTERM", "left"), ("the host's shutdown", "900")])
+def test_the_last_copy_says_whether_the_box_comes_back(by, then):
+    assert [each.then for each in of(leave(copied(running()).later(30.0), by=by), OffsiteCopy)] == [then]
+
+
+def test_a_copy_made_after_an_announced_end_says_that_every_program_has_left():
+    core = copied(running())
+    end = EndNotice("aws terminate", "aws", END, "spot terminate", core.now_s + 20.0)
+    core.give(EndNoticesRead(core.now_s, (end,), {}))
+    core.ended("Pong", code=75)
+    ended = core.ended("Qbert", code=75)
+    assert [each.then for each in of(ended, OffsiteCopy)] == ["left"]
+
+
+def test_a_copy_promises_the_next_one_and_the_promise_is_kept_by_a_box_that_stopped_training():
+    core = running()
+    (command,) = of(core.later(60.0).woke(), OffsiteCopy)
+    assert command.then == "900"
+    done(core, then=command.then)
+    core.later(1.0).ask(Verb.STOP, "Pong", "Qbert")
+    core.ended("Pong", code=75)
+    core.ended("Qbert", code=75)
+    done(core, cause="operator", then="900")
+    assert core.state.offsite.copied.then == "900"
+    assert core.wake_at_s == core.now_s + 900.0, "nothing has trained since, and yet"
+    (command,) = of(core.later(900.0).woke(), OffsiteCopy)
+    assert command.then == "idle"
+    done(core, then=command.then)
+    assert of(core.later(5000.0).woke(), OffsiteCopy) == []
+    assert [each.then for each in of(core.ask(Verb.START, "Pong"), OffsiteCopy)] == ["900"], "at once"
+
+
+def test_a_shorter_promise_counts_after_a_change_of_the_period_and_a_longer_one_does_not():
+    core = running()
+    core.later(60.0).woke()
+    done(core, then="60")
+    assert core.wake_at_s == core.now_s + 60.0
+    core.later(60.0).woke()
+    done(core, then="5000")
+    assert core.wake_at_s == core.now_s + 900.0
+
+
+def test_when_all_is_done_the_copy_says_so():
+    core = running()
+    core.ended("Pong", code=0)
+    core.ended("Qbert", code=0)
+    assert [core.state.programs[each].phase for each in ("Pong", "Qbert")] == [Phase.DONE, Phase.DONE]
+    assert [each.then for each in of(core.later(60.0).woke(), OffsiteCopy)] == ["done"]
 
 
 def test_while_the_daemon_ends_nothing_is_begun():

@@ -23,6 +23,7 @@ from supervisor.adapters.journal.sqlite import Journal
 from supervisor.model import codec, facts
 
 EVERY = "every feature"
+GO_WITH = {"offsite": ["next_box"], "alerts": ["next_box"]}  # it continues from copies off the box, and says so by an alert
 OLD_NIGHT = ROOT / "tests" / "outside" / "old_night.jsonl.xz"
 # Of the features that the old night's journal knows nothing of.
 MORE = (
@@ -50,7 +51,7 @@ def a_copy(directory: Path) -> Path:
 def without(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of the sources without a feature, or without all of them."""
     copy = a_copy(tmp_path / "copy")
-    for name in discovery.names() if request.param == EVERY else [request.param]:
+    for name in discovery.names() if request.param == EVERY else [request.param, *GO_WITH.get(request.param, [])]:
         shutil.rmtree(copy / "supervisor" / "features" / name)
     return copy
 

@@ -54,7 +54,9 @@ class Repository:
         disks = deepcopy(world.disks)
         made = Copy(f"c{self.begun}", list(world.core.journal), disks, world.mark)
         steps = {name: disk.newest() for name, disk in disks.items()}
-        done = OffsiteDone(0.0, what, command.cause, "", made.id, world.core.now_s, world.wall_s, steps, 1000, 10, COPY_S)
+        done = OffsiteDone(
+            0.0, what, command.cause, "", made.id, world.core.now_s, world.wall_s, steps, 1000, 10, COPY_S, then=command.then
+        )
         world.after(COPY_S, self._appears, world, made, done, world.daemon)
 
     def _appears(self, world, made, done, daemon):

@@ -74,6 +74,7 @@ KINDS: Final[dict[str, Kind]] = {  # docs/alerts.md has their meanings
         "rent the next box; extralifectl offsite status shows the copy that it continues",
         CRITICAL,
     ),
+    "next_box": Kind("3c5d7e0b9a8f4d12b6e1f0a4c2975d38", "extralifectl next-box keep says more; its log has all", CRITICAL),
     "daemon": Kind("7165f5c801d44a20aa4e14e143269604"),
     "journal": Kind("b262a1e13e3949e892af1a55c605f31e", "check the disk (dmesg)"),
     "foundation": Kind("6b1de7d1f37c4b7e9a0f6f4c2f0f3b55", "extralifectl doctor", CRITICAL),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from supervisor import discovery
 from supervisor.ctl import text
+from supervisor.ctl.locate import settings
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_options
 from supervisor.formats import span
@@ -42,6 +44,9 @@ def _test(session: Session, options: dict[str, str]) -> int:
             tried = tested(alone(session.options.config_file, os.environ), text.wall_s())["tried"]
         except ConfigError as error:
             raise Failed(str(error)) from error
+    known = settings(session.options, secrets=True)
+    for each in [] if known is None else discovery.modules("checks"):
+        tried += getattr(each, "tested", lambda _: [])(known)  # other ways to reach somebody, such as a heartbeat
     if not tried:
         raise Failed("alerts go nowhere: [alerts] has neither urls nor a command (docs/alerts.md)")
     session.show({"tried": tried}, lambda found: map(_tried, found["tried"]), options)

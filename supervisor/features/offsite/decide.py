@@ -9,6 +9,7 @@ fence is a fact: the programs stay stopped over reboots, even while the box cann
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from supervisor.deciding.attempts import send_away
@@ -29,6 +30,7 @@ from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, Verb
+from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Held
 from supervisor.policy.upkeep import copies as cause_of
 from supervisor.policy.upkeep.alarm import CRITICAL, WARNING
@@ -134,7 +136,7 @@ def _copied(item: OffsiteDone) -> facts.OffsiteCopied:
     why = f"copied off the box as {item.snapshot}: {count}, {size}, in {span(item.took_s)}{missed}"
     return facts.OffsiteCopied(
         why, item.cause, item.snapshot, item.as_of_s, item.as_of_wall_s, item.steps, item.size_bytes, item.sent_bytes,
-        item.took_s, item.missed, verified=item.cause == cause_of.DONE and not item.missed,
+        item.took_s, item.missed, verified=item.cause == cause_of.DONE and not item.missed, then=item.then,
     )  # fmt: skip
 
 
@@ -236,8 +238,10 @@ def _copy_before_the_end(context: DecisionContext) -> None:
     ends_s += [context.memory.ends_at_s - KILL_S] if context.memory.ends_at_s is not None else []
     left_s = min(ends_s) - context.now_s if ends_s else None
     limit_s = rule.last_copy_s(context.settings.of(OffsiteSettings), left_s)
+    copies = _copies(context)
+    needed = copies.trained or copies.promised_s is not None
     waits = cause and context.memory.end_waits_until_s is None and not context.state.live
-    if waits and limit_s > 0 and context.state.of(OffsiteRecord).fence is None and _copies(context).trained:
+    if waits and limit_s > 0 and context.state.of(OffsiteRecord).fence is None and needed:
         context.memory = replace(context.memory, end_waits_until_s=context.now_s + limit_s)
         _start_work(context, COPY, _copy(context, cause, limit_s, urgent=True))
     if holds_end(context) and context.memory.end_waits_until_s is not None:
@@ -254,8 +258,21 @@ def _copy(context: DecisionContext, cause: str, limit_s: float, *, urgent: bool 
     record = context.state.of(OffsiteRecord)
     return OffsiteCopy(
         cause, tuple(sorted(context.state.programs)), limit_s, record.token, record.generation, record.place, urgent,
-        copied="" if record.copied is None else record.copied.snapshot,
+        copied="" if record.copied is None else record.copied.snapshot, then=_then(context, cause),
     )  # fmt: skip
+
+
+def _then(context: DecisionContext, cause: str) -> str:
+    """What a copy made now says of the next one: seconds until it, or why none follows."""
+    work = {each.phase for each in context.state.programs.values() if each.wanted and not each.service}
+    ends = context.first("box_ends") is not None and not context.state.live
+    if cause == cause_of.DONE or work == {Phase.DONE}:
+        return cause_of.DONE
+    if context.memory.last_copy == cause_of.OPERATOR or work <= {Phase.DONE, Phase.FATAL, Phase.EXITED}:
+        return cause_of.IDLE
+    if context.memory.last_copy == cause_of.STOP or ends:
+        return cause_of.LEFT
+    return f"{math.ceil(context.settings.of(OffsiteSettings).every_s)}"
 
 
 def _copies(context: DecisionContext) -> rule.Copies:
@@ -265,7 +282,14 @@ def _copies(context: DecisionContext) -> rule.Copies:
         each.attempts > 0 if newest_s is None else each.attempt is not None or each.since_s >= newest_s
         for each in context.state.programs.values()
     )
-    return rule.Copies(context.state.daemon_since_s, newest_s, record.asked, trained, record.failures, record.failed_s)
+    said, promised_s = "" if record.copied is None else record.copied.then, None
+    if said.isdecimal():
+        promised_s = float(said)
+    elif said and _then(context, "").isdecimal():
+        promised_s = 0.0
+    return rule.Copies(
+        context.state.daemon_since_s, newest_s, record.asked, trained, record.failures, record.failed_s, promised_s
+    )  # fmt: skip
 
 
 def _report_late(context: DecisionContext, copies: rule.Copies) -> None:

@@ -58,6 +58,7 @@ class OffsiteDone(Input):
     missed: dict[str, str] = field(default_factory=dict)
     due_wall_s: float | None = None
     read_percent: int | None = None  # of the repository's data, by a check
+    then: str = ""  # of a copy: as requested
 
 
 class OffsiteCopy(Command):
@@ -72,6 +73,7 @@ class OffsiteCopy(Command):
     urgent: bool = False
     look_only: bool = False  # read the lease, copy nothing
     copied: str = ""  # the newest copy on record: a newer copy in the repository was made by another box
+    then: str = ""  # what the copy says of the next one
 
 
 class OffsiteTakeOver(Command):

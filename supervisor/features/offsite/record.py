@@ -23,6 +23,7 @@ class Copied(Record):
     sent_bytes: int
     took_s: float
     missed: dict[str, str]
+    then: str = ""  # what it says of the next one
 
 
 class Tended(Record):
@@ -114,7 +115,7 @@ def _leased(record: OffsiteRecord, fact: facts.OffsiteFenced | facts.OffsiteRele
 def _copied(record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteCopied) -> OffsiteRecord:
     copied = Copied(
         fact.snapshot, fact.cause, fact.as_of_s, fact.as_of_wall_s, fact.steps, fact.size_bytes, fact.sent_bytes,
-        fact.took_s, fact.missed,
+        fact.took_s, fact.missed, fact.then,
     )  # fmt: skip
     record = replace(record, copied=copied, late=False)
     if fact.cause == copies.DONE and not fact.verified:

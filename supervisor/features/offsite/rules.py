@@ -4,7 +4,10 @@ The rule of when. Without a `repository`, or while another box holds it, the box
 
 1. A reason is answered at once: another level, a rollback, the operator, a notice of the end, the end of the work.
 2. If a program has trained since the newest copy began: `every_s` after that moment. The first copy comes 60 s after the
-   daemon's start. A box on which no program trains makes no copies: the newest one has everything.
+   daemon's start. A box on which no program trains makes no copies: the newest one has everything. But a copy that promised
+   the next one is followed by it in time, and one that said that none follows is replaced once that is untrue. A copy
+   promises the next one if a program is to train. Else it says why none follows: the work is over, no program is to train,
+   or every program has left because this box ends.
 3. After a failure, neither comes before 60, 120, 240 ... seconds, at most `every_s`. Only the operator, a reboot and a
    notice of the end do not wait so long: their copy is tried again after two seconds. A copy that the operator asked for
    is tried once.
@@ -88,6 +91,7 @@ class Copies(Record):
     trained: bool = False  # a program trains, or has trained since the newest copy
     failures: int = 0  # in a row
     failed_s: float | None = None
+    promised_s: float | None = None  # the newest copy says that the next one comes so long after it; None: it does not
 
 
 def due_s(rules: OffsiteSettings, copies: Copies) -> float | None:
@@ -96,12 +100,12 @@ def due_s(rules: OffsiteSettings, copies: Copies) -> float | None:
         return None
     if copies.asked:
         wanted_s = 0.0
-    elif not copies.trained:
+    elif not copies.trained and copies.promised_s is None:
         return None
     elif copies.newest_s is None:
         wanted_s = (copies.began_s or 0.0) + min(_FIRST_S, rules.every_s)
     else:
-        wanted_s = copies.newest_s + rules.every_s
+        wanted_s = copies.newest_s + min(rules.every_s, rules.every_s if copies.promised_s is None else copies.promised_s)
     if copies.failed_s is None or not copies.failures:
         return wanted_s
     wait_s = _URGENT_RETRY_S if copies.asked in URGENT else retry_s(rules, copies.failures)

@@ -28,7 +28,7 @@ from supervisor.model.codes import SUCCESS
 
 _LOOK_S = 0.2
 _FLAGS = ("--json", "--no-wait", "--take-over", "--yes")
-_VALUED = tuple(
+OPTIONS = tuple(
     f"--{each}" for each in "to snapshot config-to runtime-dir repository password-file env-file sftp-command".split()
 )
 
@@ -43,7 +43,7 @@ def offsite(session: Session, args: list[str]) -> int:
     Without a configuration: `--repository REPO --password-file FILE [--env-file FILE] [--sftp-command COMMAND]`. All but
     `now` work without the daemon.
     """
-    words, options = parse_options(args, *_FLAGS, valued=_VALUED)
+    words, options = parse_options(args, *_FLAGS, valued=OPTIONS)
     if len(words) > 1:
         raise Failed(f"Error: offsite takes one word, not {' '.join(words)!r}", USAGE)
     do = words[0] if words else "status"
@@ -129,8 +129,8 @@ def _outcome(before: dict[str, Any], found: dict[str, Any], do: str) -> tuple[st
 
 
 def _list(session: Session, options: dict[str, str]) -> int:
-    restic, _ = _opened(session, options)
-    found = _run_restic(restic.snapshots)
+    restic, _ = opened(session, options)
+    found = run_restic(restic.snapshots)
     session.show({"copies": list(map(_as_json, found))}, lambda found: _copies(found["copies"]), options)
     return OK
 
@@ -158,13 +158,13 @@ def _check(session: Session, options: dict[str, str]) -> int:
             return _asked(session, options, "check")
     except Unreachable as gone:
         session.require_dead(gone)
-    restic, _ = _opened(session, options)
-    return _print_outcome(session, options, f"the repository has {verified(_run_restic(restic.check))}")
+    restic, _ = opened(session, options)
+    return _print_outcome(session, options, f"the repository has {verified(run_restic(restic.check))}")
 
 
 def _init(session: Session, options: dict[str, str]) -> int:
-    restic, rules = _opened(session, options)
-    _run_restic(restic.init)
+    restic, rules = opened(session, options)
+    run_restic(restic.init)
     made = f"made the repository {masked(rules.repository)}; without its password nobody can read it"
     return _print_outcome(session, options, made)
 
@@ -174,9 +174,9 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
         return _asked(session, options, "take-over")
     except Unreachable as gone:
         session.require_dead(gone)
-    restic, _ = _opened(session, options)
+    restic, _ = opened(session, options)
     state_dir = _state_dir(session)
-    claim, lease = _run_restic(
+    claim, lease = run_restic(
         lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.ThisBox(socket.gethostname(), text.wall_s()))
     )  # fmt: skip
     if claim is not Claim.HELD:
@@ -189,34 +189,34 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
 def _restore(session: Session, options: dict[str, str]) -> int:
     if "--to" not in options:
         raise Failed("Error: restore needs --to DIR, the state directory to make", USAGE)
-    restic, rules = _opened(session, options, owner=None)
+    restic, rules = opened(session, options, owner=None)
 
     def say(said: str) -> None:
         if "--json" not in options:
             session.say(text.printable(said))
 
     try:
-        snapshots = _run_restic(restic.snapshots)
+        snapshots = run_restic(restic.snapshots)
         snapshot = restoring.choose(snapshots, options.get("--snapshot", "latest"))
-        made = _run_restic(
+        made = run_restic(
             lambda: restoring.restore(
                 restic, snapshot, Path(options["--to"]).absolute(), take_over="--take-over" in options,
                 box=socket.gethostname(),
                 wall_s=text.wall_s(), say=say,
-                ready=lambda config, about: _confirm_takeover(session, config, about, rules, options), known=snapshots,
+                ready=lambda config, about: confirm_takeover(session, config, about, rules, options), known=snapshots,
             )
         )  # fmt: skip
     except restoring.NotRestored as error:
         raise Failed(f"offsite restore: ERROR ({text.printable(str(error))})") from error
     lines = restored_lines(made, taken="--take-over" in options)
-    if "--json" in options:  # without --json, `_confirm_takeover` has printed them before the takeover
+    if "--json" in options:  # without --json, `confirm_takeover` has printed them before the takeover
         lines[1:1] = _shortcomings(made.about)
     if "--config-to" in options:
         lines.append(f"its configuration for this box is {options['--config-to']}")
     return _print_outcome(session, options, *lines)
 
 
-def _confirm_takeover(
+def confirm_takeover(
     session: Session, config: Path | None, about: dict[str, Any], rules: OffsiteSettings, options: dict[str, str]
 ) -> None:  # fmt: skip
     """Before the lease and the journal are written: print what this box lacks, and ask the user. Raises Failed."""
@@ -277,7 +277,7 @@ def restored_lines(made: Restored, *, taken: bool) -> list[str]:
             "no program starts on it before `extralifectl offsite take-over`"]  # fmt: skip
 
 
-def _opened(session: Session, options: dict[str, str], owner: str | None = "") -> tuple[Restic, OffsiteSettings]:
+def opened(session: Session, options: dict[str, str], owner: str | None = "") -> tuple[Restic, OffsiteSettings]:
     """The repository, from the options or the configuration. Raises Failed.
 
     As root, this process first becomes the state directory's owner. The daemon could not read files that root writes into a
@@ -334,7 +334,7 @@ def _become_owner(state_dir: str) -> None:
     os.environ.pop("XDG_CACHE_HOME", None)
 
 
-def _run_restic(call: Any) -> Any:
+def run_restic(call: Any) -> Any:
     try:
         return call()
     except ResticError as error:

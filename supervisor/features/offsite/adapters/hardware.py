@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 from supervisor.config.cores import usable_cores, usable_memory_mb
 
 _GIB = 2**30
+_INSTANCES = ("EXTRALIFE_BOX_ID", "RUNPOD_POD_ID", "CONTAINER_ID")  # vast.ai has the last one
 _SHARE = 0.9  # tolerance: each kernel update may reserve a few MB more or less
 
 
@@ -22,6 +25,12 @@ def here() -> dict[str, Any]:
     memory_mb = usable_memory_mb()
     memory_gib = None if memory_mb is None else round(memory_mb * 10**6 / _GIB, 1)
     return {"cores": usable_cores(), "memory_gib": memory_gib, "gpus": gpus}
+
+
+def instance_tags() -> tuple[str, ...]:
+    """A tag with a hash of the provider's id of this box; none if it gives none. Never two boxes live with one id."""
+    found = next((f"{name}={value}" for name in _INSTANCES if (value := os.environ.get(name))), "")
+    return (f"on={hashlib.blake2b(found.encode(), digest_size=8).hexdigest()}",) if found else ()
 
 
 def missing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pwd
 import re
@@ -38,6 +39,7 @@ from typing import Any, Final
 from supervisor import files
 from supervisor.adapters import leftovers, procfs
 from supervisor.config.secrets import lines_in
+from supervisor.features.offsite.adapters import hardware
 from supervisor.features.offsite.config import masked, unfit
 from supervisor.features.offsite.messages import Lease
 from supervisor.features.offsite.rules import Kept, Lock, indispensable, is_abandoned
@@ -49,7 +51,9 @@ from workers import contract
 
 COPY_TAG: Final = "extralife"
 LEASE_TAG: Final = "extralife-lease"
+MARK_TAG: Final = "extralife-mark"  # a word on the next box (`features/next_box`)
 _LEASES_KEPT: Final = 5
+_MARKS_KEPT: Final = 5
 _LEAVE_S: Final = 3.0
 _MOST_SAID: Final = 600
 _MOST_BYTES: Final = 64 << 20
@@ -104,9 +108,13 @@ class ResticSnapshot(Record):
         pairs = (tag.removeprefix("step=").rpartition(":") for tag in self.tags if tag.startswith("step="))
         return {name: int(step) if step.isdecimal() else None for name, _, step in pairs}
 
+    def word(self, name: str) -> str:
+        """The value of a tag `NAME=VALUE`; empty: it has none."""
+        return next((tag.partition("=")[2] for tag in self.tags if tag.startswith(f"{name}=")), "")
+
     def _number_in(self, prefix: str) -> int:
-        found = [tag.removeprefix(prefix) for tag in self.tags if tag.startswith(prefix)]
-        return int(found[0]) if found and found[0].isdecimal() else 0
+        found = self.word(prefix.removesuffix("="))
+        return int(found) if found.isdecimal() else 0
 
     @property
     def lease(self) -> Lease | None:
@@ -145,9 +153,10 @@ class Restic:
     def init(self) -> None:
         self._run("init")
 
-    def snapshots(self) -> list[ResticSnapshot]:
-        """Copies and leases, the oldest first. Needs no lock, so it works while another box prunes."""
-        output = self._run("snapshots", "--json", "--no-lock", "--tag", COPY_TAG, "--tag", LEASE_TAG)
+    def snapshots(self, *more: str) -> list[ResticSnapshot]:
+        """Copies and leases, the oldest first; `more`: other tags. Needs no lock, so it works while another box prunes."""
+        tags = [word for tag in (COPY_TAG, LEASE_TAG, *more) for word in ("--tag", tag)]
+        output = self._run("snapshots", "--json", "--no-lock", *tags)
         with _parsing("snapshots"):
             found = [
                 ResticSnapshot(
@@ -157,6 +166,12 @@ class Restic:
                 for each in json.loads(output) or ()
             ]  # fmt: skip
         return sorted(found, key=lambda each: each.age_order)
+
+    def others(self) -> int:
+        """The number of snapshots that are not extralife's."""
+        with _parsing("snapshots"):
+            found = json.loads(self._run("snapshots", "--json", "--no-lock")) or ()
+            return sum(1 for each in found if not any(tag.startswith(COPY_TAG) for tag in each.get("tags") or ()))
 
     def copy(self, directory: Path, *, host: str, tags: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
         """Back up a directory as one snapshot. Returns restic's summary, and the reason for each path that it cannot read.
@@ -170,12 +185,16 @@ class Restic:
         return _summary(output), _unread(output, directory)
 
     def write_lease(self, lease: Lease) -> None:
-        """Write a lease: a snapshot of one small file, whose tags hold all values."""
+        """Write a lease. It promises a copy, as a copy does."""
+        then = f"then={math.ceil(self._rules.every_s)}"
+        values = (f"token={lease.token}", f"generation={lease.generation}", then, *hardware.instance_tags())
         text = json.dumps({"token": lease.token, "generation": lease.generation, "box": lease.box})
-        self._run(
-            "backup", "--json", "--stdin", "--stdin-filename", "lease.json", "--host", lease.box, "--tag", LEASE_TAG,
-            "--tag", f"token={lease.token}", "--tag", f"generation={lease.generation}", given=text,
-        )  # fmt: skip
+        self.note("lease.json", text, host=lease.box, tags=(LEASE_TAG, *values))
+
+    def note(self, name: str, text: str, *, host: str, tags: Iterable[str]) -> None:
+        """Write a snapshot of one small file, whose tags hold all values."""
+        marks = [word for tag in tags for word in ("--tag", tag)]
+        self._run("backup", "--json", "--stdin", "--stdin-filename", name, "--host", host, *marks, given=text)
 
     def restore(self, snapshot: str, target: Path, include: str = "") -> None:
         """Needs no lock: a box that died with one must not keep its successor waiting."""
@@ -187,7 +206,7 @@ class Restic:
 
     def forget(self, programs: Iterable[str]) -> None:
         """Remove the old copies, except those that the programs need, and the old leases; then remove unused data."""
-        rules, snapshots = self._rules, self.snapshots()
+        rules, snapshots = self._rules, self.snapshots(MARK_TAG)
         keep = [
             word
             for name in ("last", "hourly", "daily", "weekly", "monthly")
@@ -200,6 +219,7 @@ class Restic:
             surplus = {str(each["short_id"]) for group in json.loads(answer) or () for each in group["remove"] or ()}
         surplus -= indispensable(copies, programs)
         surplus |= {each.id for each in [each for each in snapshots if each.lease is not None][:-_LEASES_KEPT]}
+        surplus |= {each.id for each in [each for each in snapshots if MARK_TAG in each.tags][:-_MARKS_KEPT]}
         if surplus:
             self._run("forget", *sorted(surplus), "--prune")
 
@@ -220,7 +240,7 @@ class Restic:
                 if isinstance(error, ResticInterrupted) or not _LOCKED.search(str(error)):
                     raise
                 message = str(error)
-            locks = self._locks()
+            locks = self.locks()
             kept = [each for each in locks if not self._is_abandoned(each)]
             waited_s = time.monotonic() - began_s
             if locks and not kept and not unlocked:
@@ -235,7 +255,7 @@ class Restic:
                         message += "; if nothing runs there any more, `extralifectl offsite take-over` removes the lock"
                 raise ResticError(f"{message}; waited {span(waited_s)} for it")
 
-    def _locks(self) -> list[Lock]:
+    def locks(self) -> list[Lock]:
         found = []
         for id_ in self._once(("list", "locks", "--no-lock"), None, "").split():
             with contextlib.suppress(ResticError, ValueError, KeyError, TypeError):  # it was removed meanwhile

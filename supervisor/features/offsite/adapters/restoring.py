@@ -51,6 +51,10 @@ class NotRestored(Exception):
     """
 
 
+class Overtaken(NotRestored):
+    """Another box was faster."""
+
+
 class Restored(Record):
     """The source of a restored state directory.
 
@@ -110,7 +114,7 @@ def restore(
     if take_over:
         claim, lease = leases.take_over(restic, target / "offsite", leases.ThisBox(box, wall_s), known)
         if claim is not Claim.HELD:
-            raise NotRestored(f"box {lease.box} has taken over at the same moment; only one of you should go on")
+            raise Overtaken(f"box {lease.box} has taken over at the same moment; only one of you should go on")
     else:
         leases.write(target / "offsite", Lease(uuid.uuid4().hex, 0, box, wall_s, place=restic.place))
     sync(aside / staging.JOURNAL)

@@ -174,7 +174,8 @@ class Offsite:
             )  # fmt: skip
             number = 1 + max((each.number for each in snapshots), default=0)
             steps = (f"step={name}:{'' if step is None else step}" for name, step in sorted(found.steps.items()))
-            tags = (COPY_TAG, f"generation={lease.generation}", f"number={number}", f"cause={command.cause}", *steps)
+            then = (f"then={command.then}", *hardware.instance_tags())
+            tags = (COPY_TAG, f"generation={lease.generation}", f"number={number}", f"cause={command.cause}", *then, *steps)
             summary, unread = restic.copy(found.directory, host=self._box(), tags=tags)
             missed = {**found.missed, **staging.lacking(unread)}
             if command.cause == DONE:
@@ -184,7 +185,7 @@ class Offsite:
         return OffsiteDone(
             self._clock.now_s(), operation, command.cause, "", str(summary["snapshot_id"])[:8], now_s, wall_s, found.steps,
             int(summary.get("total_bytes_processed", 0)), int(summary.get("data_added", 0)), time.monotonic() - began_s,
-            missed,
+            missed, then=command.then,
         )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""The heartbeat: while supervision works, another machine gets pings, and alarms when they stop."""

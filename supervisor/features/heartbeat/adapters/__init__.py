@@ -1,0 +1,1 @@
+"""How pings reach their services."""

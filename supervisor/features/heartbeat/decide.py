@@ -1,0 +1,40 @@
+"""The heartbeat: the deciding loop orders each ping, so no ping outlives it."""
+
+from __future__ import annotations
+
+from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.features.heartbeat.record import Beating, HeartbeatRecord
+from supervisor.features.heartbeat.rules import DONE, FAIL, START, UP, Ping
+from supervisor.features.heartbeat.settings import HeartbeatSettings
+from supervisor.policy.box.foundations import Answer
+
+
+def pursue(context: DecisionContext) -> None:
+    """Ping at once if there is news, else every `every_s`."""
+    every_s, beating = context.settings.of(HeartbeatSettings).every_s, context.memory.of(Beating)
+    if context.memory.ended:
+        return
+    word, text = _word(context) if beating.word else (START, "")
+    due_s = beating.at_s + every_s
+    if word == beating.word and context.now_s < due_s:
+        context.wake(due_s)
+        return
+    context.remember(Beating(context.now_s, word))
+    context.command(Ping(word, text))
+    context.wake(context.now_s + (1.0 if word == START else every_s))
+
+
+def _word(context: DecisionContext) -> tuple[str, str]:
+    ends = context.state.of(HeartbeatRecord).ends
+    if context.state.stopping:
+        return DONE, "extralife is shutting down"
+    if ends:
+        return DONE, ends
+    if (end := context.first("box_ends")) is not None:
+        return DONE, f"this box ends, as {end.source} has announced"
+    vital = (each for each in context.memory.foundations.values() if each.answer is Answer.TROUBLE)
+    blind = next((each.why for each in vital if each.finding.name.startswith("thread ") and each.finding.consequence), "")
+    return (FAIL, blind) if blind else (UP, "")
+
+
+FEATURE = Feature(turn=95, section="heartbeat", pursue=pursue)

@@ -1,0 +1,1 @@
+"""What the next box reads and writes in the repository of copies."""
