@@ -2,6 +2,7 @@
 // charts of a page share it and no update moves it.
 
 import { KINDS, LANES, within } from "../shape/bands.js";
+import { nearest } from "../shape/curves.js";
 import { clock, clockSeconds, count, date, dollars, figures, known, moment, spaced, span } from "../text.js";
 
 const uPlot = globalThis.uPlot;
@@ -342,20 +343,6 @@ function clip({ ctx, bbox: { left, top, width, height } }) {
   ctx.beginPath();
   ctx.rect(left, top, width, height);
   ctx.clip();
-}
-
-const NEAR = 200; // most points of other lines between two points of the same line
-
-/** The place nearest to `place` at which a line is known, without crossing a gap (null). */
-function nearest(line, place) {
-  let [back, on] = [true, true];
-  for (let off = 0; off < NEAR && (back || on); off += 1) {
-    if (back && known(line[place - off])) return place - off;
-    if (on && known(line[place + off])) return place + off;
-    back &&= line[place - off] !== null;
-    on &&= line[place + off] !== null;
-  }
-  return place;
 }
 
 /** The points of a line without a neighbour: only a dot shows them. */
