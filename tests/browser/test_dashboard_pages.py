@@ -184,6 +184,46 @@ def test_a_daemon_that_is_gone_says_why_since_when_and_what_to_do(opened: Any) -
     page.route("**/api/v1/**", lambda route: route.abort())
     page.evaluate("() => { const real = Date.now.bind(Date); Date.now = () => real() + 14_000; }")
     says(page, "gone", r"Since \d\d:\d\d:\d\d nothing new has come\. Nothing answers at this address: .* Open the tunnel")
+    assert page.title() == "(no answer) extralife · night"
+    assert "%3E%3F%3C" in page.locator("link[rel=icon]").get_attribute("href"), "a question mark"
+
+
+def test_a_proxy_that_holds_the_stream_back_leaves_a_page_with_a_status(opened: Any) -> None:
+    one = opened()
+    one.context.route("**/api/v1/stream", lambda _: None)
+    one.page.reload()
+    says(one.page, "live", "^live$")
+
+
+@pytest.mark.complains
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ({"abort": True}, "No answer has come yet. Nothing answers"),
+        ({"error": "the journal is read"}, "The daemon refuses: the journal is read"),
+    ],
+)
+def test_a_page_whose_first_answer_fails_says_why_and_tries_again(opened: Any, lost: Any, said: str) -> None:
+    one = opened()
+    one.context.route(
+        "**/api/v1/**", lambda route: route.abort() if "abort" in lost else route.fulfill(status=503, json=lost)
+    )
+    one.page.reload()
+    says(one.page, "gone", re.escape(said))
+    assert one.page.title() == "(no answer) extralife"
+    one.context.unroute("**/api/v1/**")
+    says(one.page, "live", "^live$")
+    one.page.wait_for_function("() => !document.title.includes('answer')")
+
+
+@pytest.mark.complains
+def test_a_page_of_which_a_part_is_missing_opens_again(opened: Any) -> None:
+    one = opened()
+    one.context.route("**/view/chart.js", lambda route: route.abort())
+    one.page.reload(wait_until="commit")
+    says(one.page, "live", "A part of this page could not be loaded")
+    one.context.unroute("**/view/chart.js")
+    says(one.page, "live", "^live$")
 
 
 def test_the_tab_counts_what_needs_somebody(opened: Any) -> None:

@@ -57,14 +57,14 @@ export function programSentence(view) {
 }
 
 /**
- * A page without news: {why, todo}. `probe` is the answer to a request of now: undefined (none yet), {data}, or {error, status, late}.
+ * A page without news, or (`status` is null) without a first answer: {why, todo}. `probe` is the answer to a request of now: undefined (none yet), {data}, or {error, status, late}.
  */
 export function gone(status, probe) {
-  const { daemon } = status;
-  const before = daemon.when_done?.cause ? `Before that: ${daemon.when_done.line}. `
+  const daemon = status?.daemon ?? {};
+  const before = !status ? "" : daemon.when_done?.cause ? `Before that: ${daemon.when_done.line}. `
     : daemon.notices?.standing?.length ? "An end of this box was announced before. "
     : daemon.state === "running" ? "" : `Before that the daemon was ${daemon.state}. `;
-  const since = `Since ${clockSeconds(status.wall_s)} nothing new has come.`;
+  const since = status ? `Since ${clockSeconds(status.wall_s)} nothing new has come.` : "No answer has come yet.";
   const [why, todo] = !navigator.onLine ? ["This computer has no network.", "Connect it."]
     : !probe ? ["Asking why …", ""]
     : probe.data ? ["The daemon answers, but its state does not change: its loop is busy or hangs.", `Run supervisorctl status on the box; its log is ${daemon.main_log ?? "extralife.log"}.`]
