@@ -141,6 +141,8 @@ def night(where: Path) -> Night:
     host.ends("Qbert", code=65, last_lines=("workers: diverged: loss is nan",), after_s=2.0 * HOUR_S)
     host.worker("Pong-s1").stick(host.now_s)
     host.run(0.5 * HOUR_S)
+    host.configure(CONFIG.replace("[program.Pong]\n", "[program.Pong]\nstop_grace_s = 30\n"))
+    host.update()
     host.look_s = 10.0
     host.run(0.5 * HOUR_S)
     host.ends("Seaquest", code=78, last_lines=("workers: error: argument --lr: not a number",), after_s=60.0)

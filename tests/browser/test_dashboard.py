@@ -197,6 +197,11 @@ def test_an_event_of_the_timeline_opens_by_keyboard(opened: Any) -> None:
     assert any("level heavy, trial" in each for each in heard), heard
     page.keyboard.press("Enter")
     page.get_by_role("dialog", name="Reboot").get_by_text("the host rebooted, unclean").first.wait_for()
+    page.keyboard.press("Escape")
+    while "settings changed" not in timeline.get_attribute("aria-valuetext"):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog", name="Pong-s1: settings changed").get_by_text("stop_grace_s 20.0 -> 30.0").wait_for()
 
 
 def test_an_action_asks_names_what_happens_and_shows_the_answer(opened: Any, served: Any) -> None:

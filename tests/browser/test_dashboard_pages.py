@@ -24,6 +24,8 @@ def test_a_program_has_a_page_of_its_own(opened: Any, shot: Any) -> None:
         assert page.locator(".values a", has_text=name).count() == 2, "every seed by name, below both charts"
     says(page, "page", r"level medium \(5 \u00d7 64\) \u2192 heavy \(8 \u00d7 128\)")
     says(page, "page", "stall \\(hang\\)")
+    says(page, "page", "Since then: stop_grace_s 20.0 -> 30.0")
+    says(page, "page", r"num_envs \d+ level \w+, in force")
     says(page, "page", "In 2 backups")
     says(page, "page", "replay_size 100000")
     log = page.get_by_role("region", name="the end of stdout")

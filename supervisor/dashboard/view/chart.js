@@ -30,7 +30,7 @@ export const lineOf = (ink) => ({ stroke: `line-${ink % INKS}`, width: 1.5, dash
 
 /** Behind curves: the least width of a tint, and the dashes of lines. */
 const TINTS = { trial: 1, reboot: 2 };
-const DASHES = { level: [1, 3], rollback: [5, 2], stall: [2, 2] };
+const DASHES = { level: [1, 3], rollback: [5, 2], stall: [2, 2], settings: [8, 2] };
 
 /** Seconds between two labels of a time axis; from 30 days on, months. */
 const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, ...[1, 2, 3, 4, 6, 12].map((hours) => hours * 3600), ...[1, 2, 3, 5, 7, 14, 30, 60, 90, 180, 365].map((days) => days * 86_400)];
@@ -228,7 +228,7 @@ export class Chart {
         draw.fillStyle = ink(band.kind);
         draw.fillRect(begin, top, Math.max(end - begin, TINTS[band.kind] * ratio), height);
       } else if (band.kind in DASHES) {
-        draw.strokeStyle = ink(band.kind === "level" ? "muted" : band.kind === "stall" ? "lane-stall" : "rollback");
+        draw.strokeStyle = ink(band.kind === "level" ? "muted" : `lane-${band.kind}`);
         draw.lineWidth = ratio;
         draw.setLineDash(DASHES[band.kind].map((length) => length * ratio));
         draw.beginPath();

@@ -20,15 +20,16 @@ export function openCause({ what, count: number, error: words = "" }, since, now
       ? html`<p><button @click=${() => ask(MORE)}>Show ${number > MORE ? `the newest ${MORE}` : `all ${number}`}</button></p>` : nothing}`);
 }
 
-/** Show the meaning of a band of the timeline: the reason for a level, or the incident that contains the band's fact. */
+/** Show the meaning of a band of the timeline: the reason for a level or a change, or the incident that contains the band's fact. */
 export function openBand({ kind, label, why, seq, from_s }, now_s) {
-  if (["level", "trial"].includes(kind) || !seq) {
-    open(`Level ${label}`, () => html`<p>${moment(from_s, now_s)}: ${why}.</p>`);
+  const title = ["level", "trial"].includes(kind) ? `Level ${label}` : label[0].toUpperCase() + label.slice(1);
+  if (["level", "trial", "settings"].includes(kind) || !seq) {
+    open(title, () => html`<p>${moment(from_s, now_s)}: ${why}.</p>`);
     return;
   }
   const found = {};
   fetchInto(found, { seq, limit: 1 }, () => true);
-  open(label[0].toUpperCase() + label.slice(1), () => contents(found, now_s));
+  open(title, () => contents(found, now_s));
 }
 
 /** Put the incidents of the causes that `wanted` accepts into `found`, or the reason why they are not known. */

@@ -103,13 +103,13 @@ function attempts(facts, level, now_s) {
       else if (last && last.digest !== fields.digest && !changes.length) changes.push("its settings");
       found.push({ ...fields, wall_s, why, changes, begin: UNKNOWN, end: "" });
       changes = [];
-    } else if (kind === "ProgramConfigured" && !fields.moved) changes.push(why.replace(/^changed /, ""));
+    } else if (kind === "ProgramConfigured" && !fields.moved) changes.push(fields.changed?.join(", ") || why.replace(/^changed /, ""));
     else if (kind === "RolledBack" || kind === "BatchLowered") changes.push(why);
     else if (last && kind === "Exited") last.end = why;
     else if (last && "step" in fields) last.begin = `${count(fields.step)}${fields.lost_steps ? `, ${count(fields.lost_steps)} lost` : ""}`;
   }
   if (!found.length) return html`<p>No attempt was started yet.</p>`;
-  return html`<table class="stack">
+  return html`${changes.length ? html`<p><strong>Since then:</strong> ${changes.join("; ")}.</p>` : nothing}<table class="stack">
     <thead><tr><th scope="col">Attempt</th><th scope="col">Started</th><th scope="col">Changed</th><th scope="col" class="number">From step</th><th scope="col">Ended</th></tr></thead>
     <tbody>${found.slice(-MOST_ATTEMPTS).reverse().map((each) => html`<tr><th scope="row">${count(each.attempt)}</th>
       <td data-label="started">${moment(each.wall_s, now_s)}</td><td data-label="changed">${each.changes.join("; ") || "nothing"}</td>

@@ -46,7 +46,7 @@ export function well({ status, curves, choice, error, charts, on }) {
       ${zoomed(choice, on)}
     </div>
     ${error ? html`<p class="trouble">Curves: ${error}</p>` : nothing}
-    ${legend(["trial", "level", "reboot", "rollback", "lost"])}
+    ${legend(["trial", "level", "reboot", "rollback", "settings", "lost"])}
     <div class="charts">${repeat(drawn, ([game]) => game, ([game, names]) => cell(game, names, curves, choice, words, charts))}</div>
     ${silent.length ? html`<p class="muted">No ${words.get(series)} in this time: ${silent.map(([game]) => game).join(", ")}.</p>` : nothing}
     ${all.length > MOST_CHARTS ? pager(all.length, page, on) : nothing}`;
@@ -74,7 +74,7 @@ export const radios = (title, name, choices, chosen, choose) => html`<fieldset c
   Object.entries(choices).map(([key, { word }]) => html`<label><input type="radio" name=${name} value=${key}
     .checked=${key === chosen} @change=${() => choose(key)}><span>${word}</span></label>`)}</fieldset>`;
 
-export const BANDS = { trial: "trial of a level", level: "change of level", reboot: "reboot", rollback: "rollback", stall: "stall, death", lost: "lost, computed again" };
+export const BANDS = { trial: "trial of a level", level: "change of level", reboot: "reboot", rollback: "rollback", settings: "change of settings", stall: "stall, death", lost: "lost, computed again" };
 
 /** The legend of the bands behind the curves. It does not depend on the data: a row that comes late would move the charts. */
 export const legend = (kinds) => html`<ul class="legend">${kinds.map((kind) => html`<li><span class="swatch ${kind}" aria-hidden="true"></span>${BANDS[kind]}</li>`)}</ul>`;
