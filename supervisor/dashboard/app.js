@@ -30,7 +30,7 @@ const PROBE_MS = 5_000;
 const SOON_MS = 1_500; // from a change of a program's state to the request for new reports
 const FORTNIGHT_S = 14 * 86_400; // shortest window of the page `days`
 const POINTS = 1000;
-const MOST_SUBJECTS = 72; // of charts: six seeds of each of twelve games
+const MOST_SUBJECTS = 360; // of charts: thirty seeds of each of twelve games
 const LEAST_SEEDS = 3;
 const MOST_ROWS = 24; // rows of the table with a sparkline
 const VIEWS = { home: "Overview", compare: "Compare", box: "Box" };
@@ -75,7 +75,7 @@ const requests = new Requests({
   attempts: facts(KINDS, 120),
   saved: facts(SAVED, 10),
   results: { wanted: on_view("program"), every_ms: seconds(60), query: () => ({}) },
-  config: { wanted: on_view("program"), every_ms: seconds(60), query: () => ({}) },
+  config: { wanted: on_view("program", "compare"), every_ms: seconds(60), query: () => ({}) },
   backups: { wanted: on_view("program"), every_ms: seconds(60), query: () => ({}) },
 }, (name, { data, error }) => {
   if (data) state.pages[name] = data;

@@ -55,13 +55,18 @@ replay_size = 100_000
 usd_per_hour = 1.29
 [program.Pong]
 seeds = [1, 2, 3]
+lr = 3e-4
 [program.Breakout]
 seeds = [1, 2]
+lr = 1e-4
 [program.Qbert]
 [program.Seaquest]
 [program.script]
 command = ["/bin/sh", "-c", "exec sleep 1000"]
 progress = "log"
+[program.tensorboard]
+kind = "service"
+command = ["tensorboard"]
 """
 GOALS = {
     "Pong": (-20.5, 19.0),

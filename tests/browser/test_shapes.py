@@ -220,6 +220,24 @@ def test_programs_that_need_a_look_come_first(shapes: Any) -> None:
     assert [game for game, _ in found["groups"]] == ["P0", "P2"]
 
 
+def test_programs_are_grouped_by_a_setting_in_which_they_differ(shapes: Any) -> None:
+    programs = [
+        {"name": name, "game": game, "group": name}
+        for name, game in (("Pong-s1", "Pong"), ("a.b", ""), ("c", ""), ("d", ""))
+    ]
+    rows = [
+        {"key": f"program.{key}", "value": value}
+        for key, value in {
+            "Pong-s1.lr": 0.0001, "Pong-s1.seed": 1, "Pong-s1.algo": "dqn", "a.b.command": ["python3", "t.py", "--lr", "3e-4", "size=2"],
+            "a.b.seed": 2, "c.command": "t.py --lr=1e-3 --fast --env-id Pong", "c.algo": "dqn", "gone.lr": 7, "d.lr": None,
+        }.items()
+    ]  # fmt: skip
+    code = (
+        "const all = it.varied(given[0], given[1]); return [[...all.keys()], given[1].map(it.groupBy('lr', all, given[1]))]"
+    )
+    assert shapes("shape/status", code, [rows, programs]) == [["lr"], ["Pong · lr 0.0001", "lr 3e-4", "lr 1e-3", "d"]]
+
+
 @pytest.mark.parametrize(
     "text", ["\x1b[31mred\x1b[0m", "a\u202eb", "tab\there", "\x00\x07\x7f\x9b", "\U000e0041", "ünï ✓ 漢", "a\xa0b"]
 )

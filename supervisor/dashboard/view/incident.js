@@ -4,6 +4,7 @@ import { page } from "../api.js";
 import { bytes, clockSeconds, count, exact, figures, known, moment, plural, span } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { open, refresh } from "./dialog.js";
+import { prose } from "./shapes.js";
 
 const CHARS = 6_000; // of each text
 const FIRST = 1;
@@ -67,7 +68,7 @@ function row({ wall_s, kind, program, why, decision, measured, evidence }) {
   const figure = Object.entries(measured).map(([key, value]) => `${key.replace(/_(s|bytes)$/, "").replaceAll("_", " ")} ${formatFigure(key, value)}`);
   return html`<li class=${decision ? "decision" : ""}>
     <p><time>${clockSeconds(wall_s)}</time> <strong>${decision ? "decided: " : ""}${words(kind)}</strong>${program ? html` <span class="muted">${program}</span>` : nothing}</p>
-    <p>${why}</p>
+    <p>${prose(why)}</p>
     ${figure.length ? html`<p class="muted">${figure.join(" · ")}</p>` : nothing}
     ${evidence.map(({ title, text, cut }) => html`<h3>${title.replaceAll("_", " ")}${cut ? " (a part)" : ""}</h3>
       <pre tabindex="0" role="region" aria-label=${title}>${text}</pre>`)}

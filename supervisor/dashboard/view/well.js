@@ -2,7 +2,7 @@
 
 import { AXES, asTable, chartOf, frame, normalised } from "../shape/curves.js";
 import { RETURN } from "../shape/route.js";
-import { grouped } from "../shape/status.js";
+import { grouped, trainings } from "../shape/status.js";
 import { figures, UNKNOWN } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
@@ -21,7 +21,7 @@ export function choices({ programs }) {
 
 /** The games of the current page of charts. */
 export function shownGames(status, choice) {
-  const all = grouped(status.programs).map(([game, views]) => [game, views.map(({ name }) => name)]);
+  const all = grouped(trainings(status.programs)).map(([game, views]) => [game, views.map(({ name }) => name)]);
   const page = Math.min(choice.page, Math.max(0, Math.ceil(all.length / MOST_CHARTS) - 1));
   return { all, page, shown: all.slice(page * MOST_CHARTS, (page + 1) * MOST_CHARTS) };
 }
