@@ -279,8 +279,9 @@ def table(
     If WHY is left out, the programs in `noted` have it on a line of its own. A long name is cut in its middle.
     """
     rows, names = [dict(row) for row in rows], [row["NAME"] for row in rows]
-    for row in rows if columns is not None else ():
-        row["NAME"] = text.middle(row["NAME"], max(_NAME_LEAST, columns // 3))
+    if columns is not None:
+        for row in rows:
+            row["NAME"] = text.middle(row["NAME"], max(_NAME_LEAST, columns // 3))
     widths = {title: max(text.width(title), *(text.width(row[title]) for row in rows)) for title in rows[0]}
     shown = list(widths)
     if columns is not None:
