@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import socketserver
 import stat
 import threading
+from email import message_from_bytes, policy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -70,6 +72,34 @@ class Receiver:
         self._over.set()
         self.down()
         self._kept.close()
+
+
+class Mailbox:
+    """A mail server that takes every message, as far as Apprise speaks SMTP with it."""
+
+    def __init__(self) -> None:
+        self.got: list[Any] = []
+        mailbox = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                self.wfile.write(b"220 mail\r\n")
+                while (line := self.rfile.readline().upper()) and not line.startswith(b"QUIT"):
+                    if line.startswith(b"DATA"):
+                        self.wfile.write(b"354 go on\r\n")
+                        text = b"".join(iter(self.rfile.readline, b".\r\n"))
+                        mailbox.got.append(message_from_bytes(text, policy=policy.default))
+                    self.wfile.write(b"250 ok\r\n")
+                self.wfile.write(b"221 bye\r\n")
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"mailto://127.0.0.1:{self._server.server_address[1]}?from=box@example.org&to=me@example.org"
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
 
 
 class Hook:

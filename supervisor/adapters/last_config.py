@@ -30,7 +30,7 @@ from supervisor import config, files, places
 from supervisor.adapters import durable
 from supervisor.adapters.host import boot
 from supervisor.config.whole_input import ConfigInput
-from supervisor.model.settings import Paths, Settings
+from supervisor.model.settings import Paths
 from supervisor.records import Record
 
 _VERSION: Final = 1
@@ -112,11 +112,11 @@ def load(kept: Kept, environ: Mapping[str, str]) -> config.Loaded:
     return loaded
 
 
-def settings_before(paths: Paths, given: ConfigInput, environ: Mapping[str, str]) -> Settings | None:
-    """The settings of the previous daemon; None: they are not known, or those of `given`."""
+def loaded_before(paths: Paths, given: ConfigInput, environ: Mapping[str, str]) -> config.Loaded | None:
+    """The configuration of the previous daemon; None: it is not known, or that of `given`."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, config.ConfigError):
         kept = read(Path(paths.last_config))
-        return None if kept.given == given else load(kept, environ).settings
+        return None if kept.given == given else load(kept, environ)
     return None
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from difflib import SequenceMatcher
 from typing import Final
 
-from supervisor.config.loading import Loaded
+from supervisor.config.loading import LEVEL_OPTIONS, Loaded
 from supervisor.config.validation import Origin
 from supervisor.formats import count
 from supervisor.model.settings import SECTIONS, DaemonSettings, Settings
@@ -74,6 +75,26 @@ def diff(old: Settings, new: Settings) -> Changes:
     )  # fmt: skip
 
 
+def differences(old: Loaded, new: Loaded) -> tuple[tuple[str, str], ...]:
+    """(key, change) of every setting with another value, such as `("program.Pong.lr", "0.0003 -> 0.001")`; no secrets."""
+    keys = sorted(key for key in old.values.keys() | new.values.keys() if old.values.get(key) != new.values.get(key))
+    return tuple((key, _change(old.values.get(key), new.values.get(key))) for key in keys)
+
+
+def _change(old: object, new: object) -> str:
+    """Of a command only its changed words: `--lr 0.0003 -> 0.001`."""
+    if not (isinstance(old, list) and isinstance(new, list)):
+        return " -> ".join("default" if each in (None, "") else str(each) for each in (old, new))
+    found = []
+    for kind, begin, end, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        words = " ".join(map(str, new[first:last]))
+        if kind == "replace":
+            found.append(f"{' '.join(map(str, old[max(0, begin - 1) : end]))} -> {words}")
+        elif kind != "equal":
+            found.append(f"with {words}" if words else f"without {' '.join(map(str, old[begin:end]))}")
+    return ", ".join(found)
+
+
 def applicable(running: Settings, new: Settings) -> Settings:
     """The part of `new` that a running daemon can adopt. It keeps its directories and the settings of its start.
 
@@ -89,9 +110,22 @@ def applicable(running: Settings, new: Settings) -> Settings:
     )  # fmt: skip
 
 
-def explain(loaded: Loaded) -> list[tuple[str, object, Origin]]:
-    """(key, value, origin) of every setting, sorted by key; secrets in environments are masked."""
-    return [(key, loaded.values[key], loaded.origins[key]) for key in sorted(loaded.origins)]
+def explain(loaded: Loaded, level: str = "") -> list[tuple[str, object, Origin | str]]:
+    """(key, value, origin) of every setting, sorted by key; secrets in environments are masked.
+
+    `level` is the level in force: programs that follow it have its environments, batch and threads.
+    """
+    found: dict[str, tuple[object, Origin | str]] = {
+        key: (loaded.values[key], loaded.origins[key]) for key in loaded.origins
+    }
+    start = loaded.settings.level.name
+    if level != start and loaded.settings.place(level) is not None:
+        for spec in loaded.settings.at(level).programs:
+            for option in LEVEL_OPTIONS if spec.own_digest else ():
+                own, here = f"program.{spec.name}.{option}", f"levels.{level}.{option}"
+                if own in found and loaded.origins[own] == loaded.origins[f"levels.{start}.{option}"]:
+                    found[own] = loaded.values[here], f"level {level}, in force"
+    return [(key, *found[key]) for key in sorted(found)]
 
 
 def summary(settings: Settings) -> str:

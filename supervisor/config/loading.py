@@ -37,7 +37,7 @@ from supervisor.records import Record, replace
 from supervisor.users import UnknownUser
 from workers.options import AUTO, OPTIONS, from_environment, nearest
 
-_LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")
+LEVEL_OPTIONS: Final = ("num_envs", "batch_size", "threads")
 # Sections with a module of their name here, or `config` in a feature's folder. Its `complete` returns the checked section.
 _MODULES: Final = {
     name: importlib.import_module(f"{__package__}.{name}") for name in SECTIONS if find_spec(f"{__package__}.{name}")
@@ -142,7 +142,7 @@ def _checked(
 
 def _overrides(validation: Validation, environ: Mapping[str, str], flags: Mapping[str, object], rl: Options) -> Overrides:
     """EXTRALIFE_* < flags for [daemon] and slots; `RL_*` of the load for [level], so that `status` shows the real load."""
-    found: Overrides = {("level", key): rl[key] for key in _LEVEL_OPTIONS if key in rl and rl[key][0] != AUTO}
+    found: Overrides = {("level", key): rl[key] for key in LEVEL_OPTIONS if key in rl and rl[key][0] != AUTO}
     for variable in sorted(environ):
         if not variable.startswith(PREFIX) or not environ[variable]:
             continue

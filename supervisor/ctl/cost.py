@@ -75,7 +75,7 @@ def _frames(found: dict[str, Any]) -> list[str]:
     out = []
     if found["useful_frames"] is not None:
         price = found["usd_per_million_frames"]
-        each = "" if price is None else f", {usd(price)} per million"
+        each = "" if price is None else f", {'at most ' if found['frames_unknown'] else ''}{usd(price)} per million"
         out.append(f"useful frames {text.number(found['useful_frames'])}{each}")
     else:
         out.append("useful frames: not known")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from supervisor import discovery
@@ -19,6 +19,7 @@ _COLOURS = {
 }  # fmt: skip
 _STALE_S = 20.0  # the decision loop runs at least every 5 s
 _WHY_LEAST = 24
+_NAME_LEAST = 24
 _DAMAGE_SHOWN_S = 86_400.0
 _GAP = "  "
 _LABELS = {
@@ -28,6 +29,7 @@ _LABELS = {
 # The order in which a narrow terminal loses columns. Columns without a single known value are removed before all others.
 _EXPENDABLE = ("PROCESS", "EPISODES", "RESTARTS", "WHY", "JOB", "CKPT", "NEXT", "STEPS/S", "RETURN", "STEPS")
 _CALM = {"RUNNING", "DONE", "STOPPED"}
+ORDER = ("FATAL", "GONE", "EXITED", "BACKOFF", "STOPPING", "STARTING", "RUNNING", "GATED", "QUEUED", "STOPPED", "DONE")
 
 
 def choose(views: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
@@ -39,6 +41,21 @@ def choose(views: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
     return [known[name] for name in wanted if name in known], [name for name in wanted if name not in known]
 
 
+def worst_first(views: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Programs that need a look come first, a running one with a trouble among those that start again; then by name."""
+    rank = {phase: place for place, phase in enumerate(ORDER)}
+
+    def place(view: dict[str, Any]) -> int:
+        return min(rank.get(view["phase"], -1), rank["BACKOFF"] if view["trouble"] else len(ORDER))
+
+    return sorted(views, key=lambda view: (place(view), view["name"]))
+
+
+def loud(views: Iterable[dict[str, Any]]) -> set[str]:
+    """The programs whose reason is always shown."""
+    return {text.printable(view["name"]) for view in views if view["phase"] not in _CALM or view["trouble"]}
+
+
 def page(status: dict[str, Any], names: list[str], columns: int | None, paint: text.Paint) -> list[str]:
     """All lines. `columns` is the terminal's width; None: no limit."""
     chosen, bad = choose(status["programs"], names)
@@ -48,8 +65,8 @@ def page(status: dict[str, Any], names: list[str], columns: int | None, paint: t
         lines += text.fit(header(status, columns), columns)
         lines.append("")
     if chosen and (columns is not None or not names):
-        loud = {text.printable(view["name"]) for view in chosen if view["phase"] not in _CALM or view["trouble"]}
-        lines += table([cells(view) for view in chosen], columns, paint, loud=loud)
+        chosen = chosen if columns is None or names else worst_first(chosen)
+        lines += table([cells(view) for view in chosen], columns, paint, noted=loud(chosen))
     elif chosen:
         lines += labelled(chosen)
     elif not names:
@@ -236,12 +253,16 @@ def labelled(views: list[Any]) -> list[str]:
 
 def table(
     rows: Sequence[dict[str, str]], columns: int | None, paint: text.Paint, expendable: Sequence[str] = _EXPENDABLE,
-    loud: Container[str] = (),
+    noted: Container[str] = (),
 ) -> list[str]:  # fmt: skip
     """The rows below their titles, aligned, cut to `columns`. `expendable`: the order in which columns are left out.
 
-    If WHY is left out, the programs in `loud` have it on a line of its own.
+    If WHY is left out, the programs in `noted` have it on a line of its own. A long name is cut in its middle.
     """
+    rows, names = [dict(row) for row in rows], [row["NAME"] for row in rows]
+    if columns is not None:
+        for row in rows:
+            row["NAME"] = text.middle(row["NAME"], max(_NAME_LEAST, columns // 3))
     widths = {title: max(text.width(title), *(text.width(row[title]) for row in rows)) for title in rows[0]}
     shown = list(widths)
     if columns is not None:
@@ -254,13 +275,13 @@ def table(
             shown.remove(title)
     head = _GAP.join(text.pad(title, widths[title], right=title in _RIGHT) for title in shown).rstrip()
     lines = [paint(_cut(head, columns), "dim")]
-    for row in rows:
+    for name, row in zip(names, rows, strict=True):
         cells = {title: text.pad(row[title], widths[title], right=title in _RIGHT) for title in shown if title != "WHY"}
         room = None if columns is None else columns - sum(text.width(cell) + len(_GAP) for cell in cells.values())
         cells["STATE"] = paint(cells["STATE"], _COLOURS.get(row["STATE"], ""))
         why = [_cut(row["WHY"], room)] if "WHY" in shown else []
         lines.append(_GAP.join([*cells.values(), *why]).rstrip())
-        if "WHY" not in shown and row["NAME"] in loud:
+        if "WHY" not in shown and name in noted:
             lines.append(_cut(f"    {row['WHY']}", columns))
     return lines
 

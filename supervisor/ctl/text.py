@@ -73,6 +73,17 @@ def clip(text: str, columns: int) -> str:
     return f"{kept}…" if columns > 0 else ""
 
 
+def middle(text: str, columns: int) -> str:
+    """`text` in at most `columns`, with an ellipsis in its middle if it was cut: the ends of names differ."""
+    if width(text) <= columns:
+        return text
+    head = clip(text, columns // 2)
+    end = ""
+    while width(text[len(text) - len(end) - 1 :]) <= columns - width(head):
+        end = text[len(text) - len(end) - 1 :]
+    return head + end
+
+
 def pad(text: str, columns: int, *, right: bool = False) -> str:
     gap = " " * max(0, columns - width(text))
     return gap + text if right else text + gap

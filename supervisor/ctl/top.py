@@ -34,9 +34,8 @@ _CURVES_S = 60.0
 _POINTS = 80
 _MOST_CURVES = 60  # as many as a screen has rows
 _SPEED_WIDE, _RETURN_WIDE = 10, 16
-_ORDER = ("FATAL", "GONE", "EXITED", "BACKOFF", "STOPPING", "STARTING", "RUNNING", "GATED", "QUEUED", "STOPPED", "DONE")
 # The order in which a narrow terminal loses columns.
-_EXPENDABLE = ("SPEED 1H", "RESTARTS", "GPU", "CPU", "RETURN 12H", "MEM", "CKPT", "RETURN", "NEXT", "STEPS")
+_EXPENDABLE = ("SPEED 1H", "RESTARTS", "GPU", "CPU", "RETURN 12H", "MEM", "WHY", "CKPT", "NEXT", "STEPS", "RETURN")
 
 
 def top(session: Session, args: list[str]) -> int:
@@ -232,7 +231,8 @@ def frame(answers: Answers, size: tuple[int | None, int | None], paint: text.Pai
         rows = rows_of(answers)
         most = len(rows) if height is None else max(1, height - len(lines) - 3)  # an empty line, the titles, the foot
         cells = [_cells(row) for row in rows[:most]]
-        table = status_page.table(cells, None if wide else columns, paint, _EXPENDABLE) if cells else ["no programs"]
+        loud = status_page.loud(rows)
+        table = status_page.table(cells, None if wide else columns, paint, _EXPENDABLE, loud) if cells else ["no programs"]
         lines += ["", *table]
         foot = f"{len(cells)} of {len(rows)} programs; `top NAME ..` shows others · {foot}" if len(rows) > most else foot
     if height is None:
@@ -261,7 +261,7 @@ def _counts(programs: Sequence[dict[str, Any]]) -> str:
     """`1 of 3 train · 1 FATAL · 512.0 steps/s`."""
     phases = [view["phase"] for view in programs if not view.get("service")]
     parts = [f"{phases.count('RUNNING')} of {len(phases)} train"]
-    parts += [f"{phases.count(phase)} {phase}" for phase in _ORDER if phase != "RUNNING" and phase in phases]
+    parts += [f"{phases.count(phase)} {phase}" for phase in status_page.ORDER if phase != "RUNNING" and phase in phases]
     speeds = [view["steps_per_s"] for view in programs if view["steps_per_s"] is not None]
     return " · ".join([*parts, *([f"{text.number(float(sum(speeds)))} steps/s"] if speeds else [])])
 
@@ -282,7 +282,7 @@ def rows_of(answers: Answers) -> list[dict[str, Any]]:
         }
         for view in answers.status["programs"]
     ]  # fmt: skip
-    return sorted(rows, key=lambda row: (_ORDER.index(row["phase"]) if row["phase"] in _ORDER else -1, row["name"]))
+    return status_page.worst_first(rows)
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:

@@ -25,17 +25,18 @@ import { shownPrograms, trained } from "./view/trained.js";
 import { choices, shownGames, well } from "./view/well.js";
 
 const OLD_MS = 10_000; // status older than this turns the page grey
+const FIRST_MS = 2_000; // a page without a first status for so long says why
 const PROBE_MS = 5_000;
 const SOON_MS = 1_500; // from a change of a program's state to the request for new reports
 const FORTNIGHT_S = 14 * 86_400; // shortest window of the page `days`
 const POINTS = 1000;
-const MOST_SUBJECTS = 72; // of charts: six seeds of each of twelve games
+const MOST_SUBJECTS = 360; // of charts: thirty seeds of each of twelve games
 const LEAST_SEEDS = 3;
 const MOST_ROWS = 24; // rows of the table with a sparkline
 const VIEWS = { home: "Overview", compare: "Compare", box: "Box" };
 
 let choice = read(location.hash);
-const state = { status: null, seen_ms: null, how: "", references: {}, pages: {}, errors: {}, open: new Set(), bands: [], all_causes: false, probe: undefined, shown: new Set() };
+const state = { status: null, seen_ms: Date.now(), how: "", references: {}, pages: {}, errors: {}, open: new Set(), bands: [], all_causes: false, probe: undefined, shown: new Set() };
 
 // --- requests ---------------------------------------------------------------------------------------------------------------
 
@@ -74,7 +75,7 @@ const requests = new Requests({
   attempts: facts(KINDS, 120),
   saved: facts(SAVED, 10),
   results: { wanted: on_view("program"), every_ms: seconds(60), query: () => ({}) },
-  config: { wanted: on_view("program"), every_ms: seconds(60), query: () => ({}) },
+  config: { wanted: on_view("program", "compare"), every_ms: seconds(60), query: () => ({}) },
   backups: { wanted: on_view("program"), every_ms: seconds(60), query: () => ({}) },
 }, (name, { data, error }) => {
   if (data) state.pages[name] = data;
@@ -219,7 +220,6 @@ function drawNow() {
   if (home) drawHome();
   else drawPage();
   refreshDialog();
-  drawTab();
   drawAge();
 }
 
@@ -279,36 +279,41 @@ const controls = () => html`<nav aria-label="pages">${Object.entries(VIEWS).map(
 
 let shownTab = null;
 
-/** The title and the icon of the tab: how many things need somebody. */
-function drawTab() {
-  if (!state.status) return;
-  const number = Math.max(needsYou(state.status), state.pages.report?.needs.length ?? 0);
-  const title = `${number ? `(${number}) ` : ""}${choice.view === "program" ? `${choice.name} · ` : ""}extralife${state.status.daemon.box ? ` · ${state.status.daemon.box.hostname}` : ""}`;
+/** The title and the icon of the tab: whether news come, and how many things need somebody. */
+function drawTab(old) {
+  const { status, pages } = state;
+  const number = status ? Math.max(needsYou(status), pages.report?.needs.length ?? 0) : 0;
+  const [mark, word] = old ? ["?", "no answer"] : [number, number];
+  const title = `${mark ? `(${word}) ` : ""}${choice.view === "program" ? `${choice.name} · ` : ""}extralife${status?.daemon.box ? ` · ${status.daemon.box.hostname}` : ""}`;
   if (title !== document.title) document.title = title;
-  if (number !== shownTab) document.querySelector("link[rel=icon]").href = icon(shownTab = number);
+  if (mark !== shownTab) document.querySelector("link[rel=icon]").href = icon(shownTab = mark);
 }
 
 let shownAge = "";
 
 /** Show the age of the newest status. An old status turns the page grey, and the page asks why there is no newer one. */
 function drawAge() {
-  const age_ms = state.seen_ms === null ? null : Date.now() - state.seen_ms;
-  const old = age_ms !== null && age_ms > OLD_MS;
+  const { status, seen_ms } = state;
+  const age_ms = Date.now() - seen_ms; // before the first status: since the page was opened
+  const old = age_ms > (status ? OLD_MS : FIRST_MS);
   document.body.classList.toggle("old", old);
-  const words = state.seen_ms === null ? "Connecting …"
-    : old ? `No update for ${span(age_ms / 1000)}: showing the state at ${clockSeconds(state.status.wall_s)}`
-    : `${state.status.daemon.state === "running" ? "live" : `the daemon is ${state.status.daemon.state}`}`;
+  const words = !status ? (old ? "No answer yet" : "Connecting …")
+    : old ? `No update for ${span(age_ms / 1000)}: showing the state at ${clockSeconds(status.wall_s)}`
+    : `${status.daemon.state === "running" ? "live" : `the daemon is ${status.daemon.state}`}`;
   if (words !== shownAge) document.getElementById("live").textContent = shownAge = words;
   if (!old) state.probe = undefined;
-  const { why, todo } = old ? gone(state.status, state.probe?.answer) : {};
+  const { why, todo } = old ? gone(status, state.probe?.answer) : {};
   render(old ? html`<p><strong>${why}</strong> ${todo}</p>` : nothing, at("gone"));
   if (old && !(Date.now() < state.probe?.due_ms)) probe();
+  drawTab(old);
 }
 
+/** Ask why there is no newer status. A proxy may hold the stream back: then this answer is the news. */
 async function probe() {
-  const answer = state.probe?.answer;
-  state.probe = { answer, due_ms: Infinity };
-  state.probe = { answer: await page("status"), due_ms: Date.now() + PROBE_MS };
+  state.probe = { answer: state.probe?.answer, due_ms: Infinity };
+  const answer = await page("status");
+  state.probe = { answer, due_ms: Date.now() + PROBE_MS };
+  if (answer.data && answer.data.wall_s !== state.status?.wall_s) setStatus(answer.data);
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {

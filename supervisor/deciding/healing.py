@@ -236,6 +236,8 @@ def _become_ready(context: DecisionContext, name: str, sample: Sample) -> None:
     program, attempt = context.present(name)
     spec, event, begun = context.settings.program(name), "training began", sample.ready
     at_once = not context.asks_witnesses(name, sample)
+    if program.service:
+        event = "counts as started,"
     if spec is not None and spec.start_s is not None:
         event, begun, at_once = "counts as started,", sample.proc_state not in _GONE, False
     elif not at_once:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
+from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Final
 
 from supervisor.deciding.attempts import stop
@@ -14,17 +15,17 @@ from supervisor.model.settings import ProgramSpec, Settings
 from supervisor.model.state import Program
 from supervisor.policy.worker import out_of_memory
 
-# Settings that need a restart to change and are no words of the command. Values of `env` may be secrets.
-_BESIDE_ARGV: Final = ("env", "directory", "progress", "progress_glob", "health", "user", "umask")
+_MOST_WORDS: Final = 8  # changed settings in one sentence
 
 
 def reconcile(
-    context: DecisionContext, why: str, *, chosen: LevelChosen | None = None, before: Settings | None = None
-) -> None:
+    context: DecisionContext, why: str, *, chosen: LevelChosen | None = None, before: Settings | None = None,
+    changed: Sequence[tuple[str, str]] = (),
+) -> None:  # fmt: skip
     """Add new programs, restart changed ones, stop removed ones; unchanged programs are left alone.
 
     `chosen` is the change of level that causes this, with its reason; None: the config's level is in force. `before` are
-    the settings until now, also of the previous daemon; None: which settings of a program differ is not known.
+    the settings until now, also of the previous daemon; None: not known. `changed` are the keys with another value.
     """
     level, other_level = context.settings.level, context.state.level != context.settings.level.name
     if other_level and context.state.level and (chosen is None or chosen.trial):
@@ -35,8 +36,9 @@ def reconcile(
     elif (context.state.level, context.state.slots) != (level.name, level.slots):
         text = f"level {level.name} from the config: {level.slots} programs at once, {level.num_envs} environments each"
         context.record(facts.LevelChosen(text, level.name, level.slots, before=context.state.level))
+    of_programs = _of_programs(changed, context.state.programs)
     for spec in context.settings.programs:
-        program = context.state.programs.get(spec.name)
+        program, words = context.state.programs.get(spec.name), of_programs.get(spec.name, ())
         if program is None:
             context.record(_configured(spec, f"new in the config ({why})"))
         elif program.digest != spec.digest:
@@ -45,12 +47,31 @@ def reconcile(
                 _move(context, program, spec, why)
             else:
                 what = "settings of another level" if level_only else "changed in the config"
-                if not level_only and before is not None and (old := before.program(spec.name)) is not None:
-                    what += _differences(old, spec)
-                _change(context, program, spec, f"{what} ({why})", level_only=level_only)
+                cause = f"{what}{_listed(words)} ({why})"
+                _change(context, program, _configured(spec, cause, level_only=level_only, changed=words))
         elif program.own_digest != spec.own_digest:
             context.record(_configured(spec, f"{'follows' if spec.own_digest else 'does not follow'} the level ({why})"))
+        elif words and before is not None and before.program(spec.name) != spec:
+            context.record(_configured(spec, f"changed without a restart{_listed(words)} ({why})", live=True, changed=words))
     _remove_others(context)
+
+
+def _of_programs(changed: Sequence[tuple[str, str]], names: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The changes of each program, such as `lr 0.0003 -> 0.001`. A name may have dots: the longest that fits counts."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key, change in changed:
+        section, *words = key.split(".")
+        ends = (end for end in range(len(words) - 1, 0, -1) if section == "program" and ".".join(words[:end]) in names)
+        for end in islice(ends, 1):
+            name = ".".join(words[:end])
+            found[name] = (*found.get(name, ()), f"{'.'.join(words[end:])} {change}")
+    return found
+
+
+def beside_programs(changed: Sequence[tuple[str, str]]) -> str:
+    """Settings of no single program that have another value: `: cost.usd_per_hour 1.29 -> 2.0`."""
+    words = [f"{key} {change}" for key, change in changed if not key.startswith("program.")]
+    return _listed([*words[:_MOST_WORDS], *([f"and {len(words) - _MOST_WORDS} more"] if len(words) > _MOST_WORDS else [])])
 
 
 def _remove_others(context: DecisionContext) -> None:
@@ -63,27 +84,21 @@ def _remove_others(context: DecisionContext) -> None:
             context.record(facts.ProgramRemoved("it is no longer in the config", name))
 
 
-def _configured(spec: ProgramSpec, cause: str, *, level_only: bool = False, moved: bool = False) -> facts.ProgramConfigured:
+def _listed(words: Sequence[str]) -> str:
+    return f": {', '.join(words)}" if words else ""
+
+
+def _configured(
+    spec: ProgramSpec, cause: str, *, level_only: bool = False, moved: bool = False, live: bool = False,
+    changed: tuple[str, ...] = (),
+) -> facts.ProgramConfigured:  # fmt: skip
     return facts.ProgramConfigured(
-        cause, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only, moved, service=spec.service
+        cause, spec.name, spec.digest, spec.autostart, spec.own_digest, level_only, moved, spec.service, live, changed
     )
 
 
-def _differences(old: ProgramSpec, new: ProgramSpec) -> str:
-    """Such as `: --lr 0.0003 -> 0.001, env`: changed words of the command, and names of settings beside it."""
-    found = []
-    for kind, begin, end, first, last in SequenceMatcher(None, old.argv, new.argv, autojunk=False).get_opcodes():
-        words = " ".join(new.argv[first:last])
-        if kind == "replace":
-            found.append(f"{' '.join(old.argv[max(0, begin - 1) : end])} -> {words}")
-        elif kind != "equal":
-            found.append(f"with {words}" if words else f"without {' '.join(old.argv[begin:end])}")
-    found += [name for name in _BESIDE_ARGV if getattr(old, name) != getattr(new, name)]
-    return f": {', '.join(found)}" if found else ""
-
-
-def _change(context: DecisionContext, program: Program, spec: ProgramSpec, cause: str, *, level_only: bool) -> None:
-    context.record(_configured(spec, cause, level_only=level_only))
+def _change(context: DecisionContext, program: Program, fact: facts.ProgramConfigured) -> None:
+    context.record(fact)
     if program.attempt is not None:
         stop(context, program, program.attempt, reason="config", by="config", why="its configuration changed")
     elif program.phase in {Phase.FATAL, Phase.EXITED, Phase.DONE, Phase.BACKOFF} and program.wanted:

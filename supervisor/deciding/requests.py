@@ -9,7 +9,7 @@ from __future__ import annotations
 from supervisor.deciding import levels
 from supervisor.deciding.attempts import fill_slots, stop
 from supervisor.deciding.context import DecisionContext
-from supervisor.deciding.reconcile import reconcile
+from supervisor.deciding.reconcile import beside_programs, reconcile
 from supervisor.model import commands, facts
 from supervisor.model.codes import ALREADY_STARTED, BAD_NAME, FAILED, NOT_RUNNING, SHUTDOWN_STATE, SUCCESS
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Terminated, Verb
@@ -240,14 +240,17 @@ def savings(context: DecisionContext) -> list[Saving]:
 
 def on_config(context: DecisionContext, item: ConfigLoaded) -> None:
     """Apply a checked configuration. Programs without a change are left alone."""
-    context.record(facts.OperatorAsked(f"{item.by} requested update", "update", item.only, item.uid))
+    changed = [each for each in item.changed if not item.only or f"[{each[0].partition('.')[0]}]" in item.only]
+    context.record(
+        facts.OperatorAsked(f"{item.by} requested update{beside_programs(changed)}", "update", item.only, item.uid)
+    )
     if item.of_file and context.state.config is not None:
         context.record(facts.ConfigMended(f"the configuration is valid again: {item.by} requested update"))
     before, context.settings = context.settings, merged(context.settings, item.settings, item.only)
     for configured in context.hooks("configured"):
         configured(context)
     levels.apply_level(context)
-    reconcile(context, why="the configuration was updated", before=before)
+    reconcile(context, why="the configuration was updated", before=before, changed=item.changed)
     fill_slots(context)
     if item.request_id:
         context.command(commands.Reply(item.request_id, (("", SUCCESS, ""),)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from supervisor.deciding import clocks, levels
 from supervisor.deciding.attempts import fill_slots, finish, had_finished, set_control, stop
 from supervisor.deciding.context import BoxEnd, DecisionContext
-from supervisor.deciding.reconcile import reconcile
+from supervisor.deciding.reconcile import beside_programs, reconcile
 from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Began, BootEvidence, Ending, Survival, Survivor
@@ -43,7 +43,7 @@ def on_began(context: DecisionContext, item: Began) -> None:
     alive = sum(1 for survivor in item.survivors.values() if survivor.survival is Survival.ALIVE)
     adopted = 0 if item.boot.rebooted else alive
     restart = ("the container's restart" if item.boot.kind == CONTAINER else _HOST) if item.boot.rebooted else ""
-    why = _why(clean=clean, rebooted=restart, adopted=adopted)
+    why = _why(clean=clean, rebooted=restart, adopted=adopted) + beside_programs(item.changed)
     context.record(facts.DaemonStarted(why, item.pid, item.version, clean is not False, item.salt, adopted, last_sign_s))
     for name in sorted(context.state.live):
         _settle_attempt(context, name, item, rebooted=restart, last_sign_s=last_sign_s)
@@ -56,7 +56,7 @@ def on_began(context: DecisionContext, item: Began) -> None:
     if rebooted is not None and not identity.another:
         levels.on_reboot(context, rebooted, running_before)
     before = item.before and item.before.at(context.settings.level.name)
-    reconcile(context, why="extralife started", before=before)
+    reconcile(context, why="extralife started", before=before, changed=item.changed)
     for name, (number, unrecorded) in sorted(item.unrecorded_workers.items()):
         _adopt_unrecorded(context, name, number, unrecorded)
     for began in context.hooks("began"):

@@ -68,7 +68,7 @@ class ClusterRecord(Record):
                     gpus=fact.gpus,
                 )  # fmt: skip
                 return replace(self, jobs={**self.jobs, name: begun})
-            case facts.ProgramConfigured(program=name) if name in self.next_tokens:
+            case facts.ProgramConfigured(program=name, live=False) if name in self.next_tokens:
                 # The job that Slurm restarts has the settings from before the change, so no attempt continues in it.
                 return replace(self, next_tokens={key: value for key, value in self.next_tokens.items() if key != name})
             case facts.JobRequeued(program=name, next_token=token):

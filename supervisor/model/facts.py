@@ -627,7 +627,8 @@ class ProgramConfigured(ProgramFact):
 
     A changed program counts as another program: earlier deaths are forgiven. `own_digest` covers only the program's own
     settings. `level_only`: only the settings of the level changed, so the lowered batches of each level stay. `moved`: the
-    load rule changed the level, so nothing is forgiven.
+    load rule changed the level, so nothing is forgiven. `live`: only settings that need no restart changed. `changed` are
+    the old and new values, such as `lr 0.0003 -> 0.001`.
     """
 
     digest: str
@@ -636,6 +637,8 @@ class ProgramConfigured(ProgramFact):
     level_only: bool = False
     moved: bool = False
     service: bool = False  # it uses no slot and is no training
+    live: bool = False
+    changed: tuple[str, ...] = ()
 
 
 class ProgramRemoved(ProgramFact):

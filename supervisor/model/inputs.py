@@ -235,6 +235,7 @@ class Began(Input):
     salt: str = ""
     unrecorded_workers: dict[str, tuple[int, Survivor]] = field(default_factory=dict)  # alive, by program: (attempt, data)
     before: Settings | None = None  # of the previous daemon; None: unknown, or the same
+    changed: tuple[tuple[str, str], ...] = ()  # since then: (key, `old -> new`)
 
 
 class ConfigLoaded(Input):
@@ -246,6 +247,7 @@ class ConfigLoaded(Input):
     uid: int | None = None
     of_file: bool = True  # False: a program is removed, and the configuration file was not read
     request_id: int = 0  # the request that waits for the answer; 0: none
+    changed: tuple[tuple[str, str], ...] = ()  # (key, `old -> new`)
 
 
 class ConfigFaulty(Input):

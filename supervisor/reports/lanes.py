@@ -190,6 +190,8 @@ class LaneReading:
             case facts.ProgramConfigured() if ("programs", name) not in self._open:
                 phase = Phase.QUEUED if fact.autostart else Phase.STOPPED
                 self._begin("programs", name, at_s, {"phase": phase.value})
+            case facts.ProgramConfigured(moved=False, level_only=False):
+                self._mark(stamped, "settings", "settings changed", name)
             case facts.ProgramRemoved():
                 self._end("programs", name, at_s)
             case facts.RolledBack():

@@ -208,7 +208,12 @@ class DaemonBackend:
             return {"errors": [message], "applied": False}
         settings = config.applicable(running.settings, new.settings)
         self._keep_config(new)
-        _, code, text = self._apply(ConfigLoaded(self.clock.now_s(), settings, tuple(names), by, uid))
+        waits = config.diff(running.settings, new.settings).restart
+        changed = tuple(
+            (key, f"{change} at its next start" if key in waits else change)
+            for key, change in config.differences(self.loaded, new)
+        )
+        _, code, text = self._apply(ConfigLoaded(self.clock.now_s(), settings, tuple(names), by, uid, changed=changed))
         if code != SUCCESS:
             return {"errors": [text], "applied": False}
         if not names:
@@ -287,4 +292,4 @@ class Running(StateFiles):
         return progress
 
     def config(self) -> Iterable[tuple[str, object, object]]:
-        return config.explain(self._daemon.loaded)
+        return config.explain(self._daemon.loaded, self.settings.level.name)

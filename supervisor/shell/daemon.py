@@ -541,8 +541,12 @@ class Daemon:
                 log.warning("notify_socket_not_bound", program=program, error=str(error))
         now_s = max(self.clock.now_s(), state.at_s)
         salt = uuid.uuid4().hex
-        before = last_config.settings_before(self._paths, self._loaded.given, os.environ)
-        return Began(now_s, self._settings, evidence, survivors, os.getpid(), self._start.version, salt, unrecorded, before)
+        before = last_config.loaded_before(self._paths, self._loaded.given, os.environ)
+        return Began(
+            now_s, self._settings, evidence, survivors, os.getpid(), self._start.version, salt, unrecorded,
+            None if before is None else before.settings,
+            () if before is None else config.differences(before, self._loaded),
+        )  # fmt: skip
 
     def _newest_steps(self, pool: ThreadPoolExecutor, programs: list[str]) -> dict[str, int]:
         """The steps of the newest whole checkpoints, for the reboot alert; without those that take too long to read.

@@ -17,7 +17,7 @@ from typing import Any
 
 import apprise
 import pytest
-from alert_receiver import Hook, Receiver
+from alert_receiver import Hook, Mailbox, Receiver
 from apprise.plugins import custom_json
 from attempts_kit import eventually, gone
 from fakes import FakeClock, FakeCourier
@@ -34,10 +34,11 @@ from supervisor.features.alerts.adapters import child
 from supervisor.features.alerts.adapters import delivery as alert_delivery
 from supervisor.features.alerts.adapters.delivery import AlertCourier, deliver, write_to_systemd_journal
 from supervisor.features.alerts.messages import AlertTried
-from supervisor.features.alerts.rules import KINDS, Notice
+from supervisor.features.alerts.rules import KINDS, Notice, body, title
 from supervisor.features.alerts.settings import AlertSettings
 from supervisor.formats import span
 from supervisor.model.settings import Paths
+from supervisor.policy.upkeep.alarm import CRITICAL
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Apprise's plugins
 NOTICE = Notice("00ff00ff00ff00ff", "fatal", "critical", "Pong: no such game", 1_800_000_000.0, "Pong", more=2)
@@ -79,8 +80,8 @@ def test_a_url_that_is_down_refuses_hangs_and_is_up_again(receiver):
     assert receiver.asked == 2
     assert told_by(receiver.up("take").url, link="https://box.example/") == ""
     (got,) = receiver.got
-    assert got["title"] == f"{DO}. extralife on box: Pong: fatal"
-    assert got["message"] == "Pong: no such game\nhttps://box.example/\n[critical, id 00ff00ff00ff00ff]"
+    assert got["title"] == "Pong on box: given up"
+    assert got["message"] == f"Pong: no such game\n{DO}.\nhttps://box.example/\n[critical, id 00ff00ff00ff00ff]"
     assert got["type"] == "failure"
 
 
@@ -209,6 +210,42 @@ def test_every_word_of_a_url_may_be_a_secret(text: str, url: str, told: str) -> 
     assert child._scrubbed(text, url) == told
 
 
+def test_each_kind_is_read_on_a_phone_in_a_mail_and_by_a_webhook(receiver: Receiver) -> None:
+    """Each target shows what happened and where, what to do about it, and no name that only the code has."""
+    mailbox, read = Mailbox(), []
+    try:
+        for name, kind in KINDS.items():
+            program = (
+                "nan-auto" if "{program}" in kind.do or name in {"quarantine", "unproven", "unhealthy", "finished"} else ""
+            )
+            sent = Notice("00ff", name, CRITICAL, f"{program or 'the box'}: the reason", 1_800_000_000.0, program)
+            for url in (f"ntfy://127.0.0.1:{receiver.up().port}/topic", receiver.url, mailbox.url):
+                request = {
+                    "url": url,
+                    "title": title(sent, "vm"),
+                    "body": body(sent),
+                    "severity": CRITICAL,
+                    "link": "",
+                    "timeout_s": 30.0,
+                }
+                assert child.send(request) == ""
+            ntfy, hook, mail = *receiver.got[-2:], mailbox.got[-1]
+            heads = {ntfy["title"], hook["title"], str(mail["Subject"])}
+            texts = {
+                each.replace("\r", "").strip()
+                for each in (ntfy["message"], hook["message"], mail.get_body(("plain",)).get_content())
+            }
+            assert len(heads) == len(texts) == 1, (heads, texts)
+            read.append((*heads, *texts))
+    finally:
+        mailbox.close()
+    for (head, text), (name, kind) in zip(read, KINDS.items(), strict=True):
+        assert re.match(r"(nan-auto on )?vm: [a-z]", head), head
+        assert ("supervisorctl" in kind.do) <= ("supervisorctl" in text), text
+        assert name not in {"breaker", "unproven", "ailing", "still", "unended", "foundation"} or name not in head + text
+        print(f"| {head} | {text.replace(chr(10), ' ⏎ ')} |")
+
+
 # --- a command -------------------------------------------------------------------------------------------------------
 
 
@@ -219,7 +256,7 @@ def test_a_hook_is_told_on_standard_input_and_in_its_environment(hook, monkeypat
     assert got["argv"] == ["an argument"]
     assert got["told"] == {
         "id": NOTICE.id, "kind": "fatal", "severity": "critical", "program": "Pong", "text": "Pong: no such game",
-        "wall_s": 1_800_000_000.0, "more": 2, "dropped": 0, "host": "box", "title": f"{DO}. extralife on box: Pong: fatal",
+        "wall_s": 1_800_000_000.0, "more": 2, "dropped": 0, "host": "box", "title": "Pong on box: given up",
         "do": DO, "link": "",
     }  # fmt: skip
     assert got["env"] == {

@@ -55,13 +55,18 @@ replay_size = 100_000
 usd_per_hour = 1.29
 [program.Pong]
 seeds = [1, 2, 3]
+lr = 3e-4
 [program.Breakout]
 seeds = [1, 2]
+lr = 1e-4
 [program.Qbert]
 [program.Seaquest]
 [program.script]
 command = ["/bin/sh", "-c", "exec sleep 1000"]
 progress = "log"
+[program.tensorboard]
+kind = "service"
+command = ["tensorboard"]
 """
 GOALS = {
     "Pong": (-20.5, 19.0),
@@ -141,6 +146,8 @@ def night(where: Path) -> Night:
     host.ends("Qbert", code=65, last_lines=("workers: diverged: loss is nan",), after_s=2.0 * HOUR_S)
     host.worker("Pong-s1").stick(host.now_s)
     host.run(0.5 * HOUR_S)
+    host.configure(CONFIG.replace("[program.Pong]\n", "[program.Pong]\nstop_grace_s = 30\n"))
+    host.update()
     host.look_s = 10.0
     host.run(0.5 * HOUR_S)
     host.ends("Seaquest", code=78, last_lines=("workers: error: argument --lr: not a number",), after_s=60.0)

@@ -24,6 +24,8 @@ def test_a_program_has_a_page_of_its_own(opened: Any, shot: Any) -> None:
         assert page.locator(".values a", has_text=name).count() == 2, "every seed by name, below both charts"
     says(page, "page", r"level medium \(5 \u00d7 64\) \u2192 heavy \(8 \u00d7 128\)")
     says(page, "page", "stall \\(hang\\)")
+    says(page, "page", "stop_grace_s 20.0 -> 30.0")
+    says(page, "page", r"num_envs \d+ level \w+, in force")
     says(page, "page", "In 2 backups")
     says(page, "page", "replay_size 100000")
     log = page.get_by_role("region", name="the end of stdout")
@@ -97,6 +99,35 @@ def test_many_programs_are_searched_sorted_and_chosen(opened: Any, shot: Any) ->
         page.get_by_role("button", name="PNG").click()
     assert saved.value.path().read_bytes().startswith(b"\x89PNG")
     shot(page, "compare")
+
+
+def test_two_values_of_a_setting_are_compared_in_three_clicks(opened: Any, shot: Any) -> None:
+    page = opened().page
+    page.get_by_role("link", name="Compare").click()
+    page.get_by_label("Group by").select_option("lr")  # two clicks: open it, choose
+    for name in ("Breakout · lr 0.0001 (n 2)", "Pong · lr 0.0003 (n 3)"):
+        page.locator(".values li", has_text=name).wait_for()
+    page.get_by_role("button", name="Breakout · lr 0.0001").wait_for()
+    page.get_by_label("Search").fill("lr=0.0003")
+    page.get_by_role("button", name="Choose these 3").wait_for()
+    shot(page, "compare-by-a-setting")
+
+
+def test_a_service_has_a_card_and_a_page_of_its_own(opened: Any) -> None:
+    page = opened().page
+    says(page, "trained", r"^Trained (\d [a-z ]+ )+Program .* Services tensorboard runs up \d+h")
+    drawn(page)
+    assert page.locator(".chart figcaption", has_text="tensorboard").count() == 0
+    page.get_by_role("link", name="tensorboard").click()
+    says(page, "page", "tensorboard is a service: it runs beside the training, up")
+    assert page.locator("#page h2").all_inner_texts() == [
+        "tensorboard",
+        "What broke",
+        "Figures",
+        "Attempts, and what changed before each",
+        "Settings",
+        "Logs",
+    ]
 
 
 def test_two_fingers_zoom_and_a_double_tap_shows_all(opened: Any) -> None:
@@ -184,6 +215,46 @@ def test_a_daemon_that_is_gone_says_why_since_when_and_what_to_do(opened: Any) -
     page.route("**/api/v1/**", lambda route: route.abort())
     page.evaluate("() => { const real = Date.now.bind(Date); Date.now = () => real() + 14_000; }")
     says(page, "gone", r"Since \d\d:\d\d:\d\d nothing new has come\. Nothing answers at this address: .* Open the tunnel")
+    assert page.title() == "(no answer) extralife · night"
+    assert "%3E%3F%3C" in page.locator("link[rel=icon]").get_attribute("href"), "a question mark"
+
+
+def test_a_proxy_that_holds_the_stream_back_leaves_a_page_with_a_status(opened: Any) -> None:
+    one = opened()
+    one.context.route("**/api/v1/stream", lambda _: None)
+    one.page.reload()
+    says(one.page, "live", "^live$")
+
+
+@pytest.mark.complains
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ({"abort": True}, "No answer has come yet. Nothing answers"),
+        ({"error": "the journal is read"}, "The daemon refuses: the journal is read"),
+    ],
+)
+def test_a_page_whose_first_answer_fails_says_why_and_tries_again(opened: Any, lost: Any, said: str) -> None:
+    one = opened()
+    one.context.route(
+        "**/api/v1/**", lambda route: route.abort() if "abort" in lost else route.fulfill(status=503, json=lost)
+    )
+    one.page.reload()
+    says(one.page, "gone", re.escape(said))
+    assert one.page.title() == "(no answer) extralife"
+    one.context.unroute("**/api/v1/**")
+    says(one.page, "live", "^live$")
+    one.page.wait_for_function("() => !document.title.includes('answer')")
+
+
+@pytest.mark.complains
+def test_a_page_of_which_a_part_is_missing_opens_again(opened: Any) -> None:
+    one = opened()
+    one.context.route("**/view/chart.js", lambda route: route.abort())
+    one.page.reload(wait_until="commit")
+    says(one.page, "live", "A part of this page could not be loaded")
+    one.context.unroute("**/view/chart.js")
+    says(one.page, "live", "^live$")
 
 
 def test_the_tab_counts_what_needs_somebody(opened: Any) -> None:

@@ -135,6 +135,8 @@ def test_a_mean_is_as_fine_as_its_lines(shapes: Any) -> None:
     found = shapes("shape/curves", "return it.average(given)", [line, line])
     assert len(found["xs"]) > 720
     assert None in found["mean"][400:500], "two hours of a month are a gap"
+    coarse = shapes("shape/curves", "return it.average(given, 10)", [line, line])
+    assert coarse["mean"].count(None) == 1, "also between two points of the mean"
 
 
 def test_seeds_that_did_not_train_at_the_same_time_are_drawn_without_a_mean(shapes: Any) -> None:
@@ -186,8 +188,8 @@ def test_after_another_attempt_or_at_another_resolution_an_answer_cannot_grow(sh
 
 def test_lines_on_one_axis_tell_a_gap_from_a_point_of_another_line(shapes: Any) -> None:
     code = "return it.joined(given).map((ys) => ys.map((y) => y === undefined ? 'absent' : y))"
-    found = shapes("shape/curves", code, [{"xs": [1, 2, 3], "ys": [1, None, 3]}, {"xs": [2.5], "ys": [7]}])
-    assert found == [[1, 2, 2.5, 3], [1, None, "absent", 3], ["absent", "absent", 7, "absent"]]
+    found = shapes("shape/curves", code, [{"xs": [1, 2, 4, 5], "ys": [1, None, 4, 5]}, {"xs": [2.5, 4.5], "ys": [7, 7]}])
+    assert found == [[1, 2, 2.5, 4, 4.5, 5], [1, None, None, 4, "absent", 5], [None, None, 7, "absent", 7, None]]
 
 
 def test_the_human_score_is_the_one_of_the_workers(shapes: Any) -> None:
@@ -216,6 +218,24 @@ def test_programs_that_need_a_look_come_first(shapes: Any) -> None:
     found = shapes("shape/status", "return it.sortedPrograms(given)", programs)
     assert [view["name"] for view in found["first"]] == ["P1", "P4", "P3"]
     assert [game for game, _ in found["groups"]] == ["P0", "P2"]
+
+
+def test_programs_are_grouped_by_a_setting_in_which_they_differ(shapes: Any) -> None:
+    programs = [
+        {"name": name, "game": game, "group": name}
+        for name, game in (("Pong-s1", "Pong"), ("a.b", ""), ("c", ""), ("d", ""))
+    ]
+    rows = [
+        {"key": f"program.{key}", "value": value}
+        for key, value in {
+            "Pong-s1.lr": 0.0001, "Pong-s1.seed": 1, "Pong-s1.algo": "dqn", "a.b.command": ["python3", "t.py", "--lr", "3e-4", "size=2"],
+            "a.b.seed": 2, "c.command": "t.py --lr=1e-3 --fast --env-id Pong", "c.algo": "dqn", "gone.lr": 7, "d.lr": None,
+        }.items()
+    ]  # fmt: skip
+    code = (
+        "const all = it.varied(given[0], given[1]); return [[...all.keys()], given[1].map(it.groupBy('lr', all, given[1]))]"
+    )
+    assert shapes("shape/status", code, [rows, programs]) == [["lr"], ["Pong · lr 0.0001", "lr 3e-4", "lr 1e-3", "d"]]
 
 
 @pytest.mark.parametrize(

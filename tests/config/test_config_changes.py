@@ -61,6 +61,24 @@ def test_only_what_changed(place: Place, old: str, new: str, changes: Changes) -
     assert config.diff(before, after) == changes
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ("[level]", "# a comment\n[level]", ()),
+        ("lr = 1e-4", "", (("program.Qbert.lr", "0.0001 -> default"),)),
+        ("lr = 1e-4", "lr = 2e-4\npriority = 7", (("program.Qbert.lr", "0.0001 -> 0.0002"), ("program.Qbert.priority", "100 -> 7"))),
+        ('"sleep 1"', '"sleep 1 --lr 2"', (("program.x.command", "with --lr 2"),)),
+        ('"sleep 1"', '"sleep"', (("program.x.command", "without 1"),)),
+        ('"sleep 1"', '"sleep 2"', (("program.x.command", "sleep 1 -> 2"),)),
+        ('A = "1"', 'A = "2", API_TOKEN = "x"', (("program.x.env.API_TOKEN", "default -> ***"), ("program.x.env.A", "1 -> 2"))),
+        ("[program.x]", "[cost]\nusd_per_hour = 2.0\n[program.x]", (("cost.usd_per_hour", "default -> 2.0"),)),
+    ],
+)  # fmt: skip
+def test_the_old_and_the_new_value_of_each_setting(place: Place, old: str, new: str, changes: tuple[str, ...]) -> None:
+    before, after = place.load(BASE), place.load(BASE.replace(old, new, 1))
+    assert config.differences(before, after) == tuple(sorted(changes))
+
+
 def test_more_slots_restart_nobody(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The threads that follow from them are taken at the next start."""
     monkeypatch.setattr("supervisor.config.loading.usable_cores", lambda: 12)

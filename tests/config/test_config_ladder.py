@@ -113,6 +113,9 @@ def test_a_fixed_ladder_begins_where_it_is_told_to(place: Place) -> None:
     assert loaded.values["levels.wide.num_envs"] == 8
     assert str(loaded.origins["levels.wide.num_envs"]) == "as in light"
     assert not any(key.startswith("level.") for key in loaded.values)
+    found = {key: (value, str(origin)) for key, value, origin in config.explain(loaded, "wide")}
+    assert found["program.Pong.num_envs"] == (8, "level wide, in force")
+    assert found["program.Pong.lr"] == (None, "default")
 
 
 def test_a_level_that_needs_more_memory_than_there_is_is_out_of_reach(place: Place) -> None:

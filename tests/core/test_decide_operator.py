@@ -407,23 +407,42 @@ def test_an_update_is_answered_once_its_settings_are_in_force():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("after", "why"),
     [
-        ({"argv": ("train", "A", "--lr", "0.001")}, ": --lr 0.0003 -> 0.001"),
-        ({"argv": ("train", "A"), "env": (("KEY", "secret"),)}, ": without --lr 0.0003, env"),
-        ({"argv": ("train", "A", "--lr", "0.0003", "--fast")}, ": with --fast"),
-        ({}, ""),
+        ({"digest": "A-2"}, "changed in the config: lr 0.0003 -> 0.001, priority 100 -> 5"),
+        ({"priority": 5}, "changed without a restart: lr 0.0003 -> 0.001, priority 100 -> 5"),
     ],
 )
-def test_an_update_and_a_start_say_which_settings_of_a_program_have_changed(changes, told):
-    before = replace(spec("A"), argv=("train", "A", "--lr", "0.0003"))
-    core = Core(settings(before)).running("A")
-    after = settings(replace(before, digest="A-2", **changes))
-    core.load(after)
-    assert core.told(facts.ProgramConfigured)[-1].why == f"changed in the config{told} (the configuration was updated)"
-    core = Core(settings(before)).running("A")
-    core.give(Began(core.now_s, after, BootEvidence(core.boot_id, False, "test"), {}, 101, "1", before=settings(before)))
-    assert core.told(facts.ProgramConfigured)[-1].why == f"changed in the config{told} (extralife started)"
+def test_an_update_and_a_start_record_the_old_and_the_new_value_of_each_setting(after, why):
+    changed = (
+        ("cost.until", "default -> 10 June"), ("program.A.lr", "0.0003 -> 0.001"), ("program.A.b.lr", "1 -> 2"),
+        ("program.A.priority", "100 -> 5"), ("program.gone.lr", "1 -> 2"),
+    )  # fmt: skip
+    before = settings("A", "A.b", slots=2)
+    new = settings(replace(spec("A"), **after), "A.b", slots=2)
+    core = Core(before).running("A", "A.b")
+    core.give(ConfigLoaded(core.now_s, new, changed=changed))
+    fact = core.told(facts.ProgramConfigured)[-1]
+    assert (fact.program, fact.why) == ("A", f"{why} (the configuration was updated)")
+    assert fact.changed == ("lr 0.0003 -> 0.001", "priority 100 -> 5")
+    assert core.told(facts.OperatorAsked)[-1].why == "operator requested update: cost.until default -> 10 June"
+    assert core.state.programs["A"].phase is (Phase.RUNNING if fact.live else Phase.STOPPING)
+    core.give(ConfigLoaded(core.now_s, new, changed=changed))
+    assert core.told(facts.ProgramConfigured)[-1] is fact, "its settings are in force already"
+    core = Core(before).running("A", "A.b")
+    begun = BootEvidence(core.boot_id, False, "test")
+    core.give(Began(core.now_s, new, begun, {}, 101, "1", before=before, changed=changed))
+    assert core.told(facts.ProgramConfigured)[-1].why == f"{why} (extralife started)"
+    assert core.told(facts.DaemonStarted)[-1].why.endswith(": cost.until default -> 10 June")
+
+
+def test_of_a_partial_update_only_its_sections_are_named_and_of_many_settings_the_first():
+    core = Core(settings("A"))
+    changed = (("alerts.mild", "default -> 1"), *((f"cost.{number}", "1 -> 2") for number in range(10)))
+    core.give(ConfigLoaded(core.now_s, settings("A"), ("[alerts]",), changed=changed))
+    assert core.told(facts.OperatorAsked)[-1].why == "operator requested update: alerts.mild default -> 1"
+    core.give(ConfigLoaded(core.now_s, settings("A"), changed=changed))
+    assert core.told(facts.OperatorAsked)[-1].why.endswith("cost.6 1 -> 2, and 3 more")
 
 
 def test_a_refused_configuration_is_on_record_until_a_good_one_is_applied():

@@ -110,13 +110,15 @@ def test_programs_come_finish_and_go():
     found = page(stamp(
         (0.0, facts.ProgramConfigured("new", "Pong", "d", autostart=False)), (100.0, facts.ProgramConfigured("new", "Pong", "e")),
         (200.0, facts.Finished("done", "Pong")), (300.0, facts.RolledBack("diverged", "Pong", 9, 5, 1, 1)),
+        (310.0, facts.ProgramConfigured("lr 1 -> 2", "Pong", "f")), (320.0, facts.ProgramConfigured("level", "Pong", "g", moved=True)),
         (400.0, facts.ProgramRemoved("gone", "Pong")), (500.0, facts.ProgramConfigured("new", "Qbert", "d")),
         (510.0, facts.Requeued("still waits", "Qbert")), (600.0, facts.HostRebooted("r", "a", "b", "orderly", "", 50.0, None, "light", ("Qbert",), {})),
     ))  # fmt: skip
     assert states(found) == [(0, 200, "STOPPED"), (200, 400, "DONE")]
     assert states(found, "Qbert") == [(500, 550, "QUEUED"), (550, 600, OFF)]
     assert [(each["kind"], each["what"], each["program"]) for each in found["marks"]] == [
-        ("done", "finished", "Pong"), ("rollback", "rolled back", "Pong"), ("reboot", "reboot of the host, orderly", None),
+        ("settings", "settings changed", "Pong"), ("done", "finished", "Pong"), ("rollback", "rolled back", "Pong"),
+        ("settings", "settings changed", "Pong"), ("reboot", "reboot of the host, orderly", None),
     ]  # fmt: skip
     assert [each["name"] for each in page(stamp((0.0, facts.ProgramConfigured("new", "Pong", "d"))))["programs"]] == ["Pong"]
 

@@ -162,6 +162,19 @@ def test_it_fits_every_terminal_and_the_numbers_of_a_training_stay_longest(
         assert pong.endswith("…")
 
 
+def test_a_terminal_shows_first_what_needs_a_look_and_cuts_long_names_in_their_middle(api: Path, busy: FakeBackend) -> None:
+    named = [f"sweep-of-pong-with-a-large-network-lr-{rate}" for rate in ("1e-4", "3e-4")]
+    busy.add(
+        program(named[0]), program(named[1], "FATAL", why="exit code 78"), program("Alien", trouble="stalled", why="stalled")
+    )
+    with Terminal("status", socket=api, columns=80) as terminal:
+        lines = ANSI.sub("", terminal.end()[0]).replace("\r", "").splitlines()
+    table = [line.split()[0] for line in lines if re.search("FATAL|BACKOFF|STARTING|RUNNING", line)]
+    short = ["sweep-of-pon…twork-lr-1e-4", "sweep-of-pon…twork-lr-3e-4"]
+    assert table == [short[1], "Alien", "Qbert", "Enduro", "Pong", short[0]], lines
+    assert [row(ctl("status", socket=api).stdout, name)[0] for name in named] == named, "a script reads whole names"
+
+
 def test_wide_cuts_nothing(api: Path, busy: FakeBackend) -> None:
     busy.change("Pong", why="a long reason, " * 20 + "the end")
     with Terminal("status", "--wide", socket=api, columns=60) as terminal:

@@ -101,12 +101,12 @@ def test_programs_that_do_not_fit_are_counted_and_can_be_named(api: Path, box: F
 
 def test_a_terminal_that_changes_its_size(api: Path, box: FakeBackend) -> None:
     with Seen("top", socket=api, columns=120) as top:
-        assert "RETURN" in "".join(top.shows("exit code 78"))
+        assert "WHY" in "".join(top.shows("exit code 78"))
         top.resize(40, 10)
         top.shows("2 of 3 programs; `top NAME ..` shows ot…")
-        assert "RETURN" not in "".join(top.screen.display)
+        assert "WHY" not in "".join(top.screen.display)
         top.resize(120, 24)
-        top.shows("RETURN")
+        top.shows("WHY")
 
 
 def test_a_daemon_that_goes_and_comes_back(socket_path: Path, box: FakeBackend) -> None:

@@ -96,7 +96,7 @@ def test_a_worker_that_dies_every_two_seconds_ends_in_slow_retry_with_a_time(box
     assert 1700 < program["retry_in_s"] <= 1800
     assert len(box.facts("Exited", "a")) == 2
     told = box.ctl("explain", "a").stdout
-    assert "exit code 3: lived two seconds; 2 deaths in the last 1m: one trial start in 30m" in told
+    assert "exit code 3: lived two seconds; 2 deaths in the last 1m: one trial start after 30m" in told
     assert "next: " in told
     assert "30m" in box.ctl("status").stdout or "29m" in box.ctl("status").stdout
 

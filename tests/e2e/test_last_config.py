@@ -89,7 +89,7 @@ def test_sighup_with_a_bad_file_is_told_until_the_file_is_good_again(running: Bo
     box.daemon.send_signal(signal.SIGHUP)
     until(lambda: (box.status()["daemon"]["started_wall_s"] or 0) > before["started_wall_s"], 30, "the next image")
     told = box.wait_fact("ProgramConfigured", "a", count=2)["why"]
-    assert told == "changed in the config: with --after=9 (extralife started)"
+    assert told == "changed in the config: command with --after=9 (extralife started)"
 
 
 def test_a_bad_variable_is_refused_like_a_bad_line(box: Box) -> None:

@@ -125,8 +125,10 @@ class Host(World):
 
     def update(self) -> None:
         """`extralifectl update`, without a socket."""
-        self.configured = config.applicable(self.core.settings, self.load().settings)
-        self.post(ConfigLoaded(0.0, self.configured, by=OPERATOR, uid=OPERATOR_UID))
+        before, self.loaded = self.loaded, self.load()
+        self.configured = config.applicable(self.core.settings, self.loaded.settings)
+        changed = config.differences(before, self.loaded)
+        self.post(ConfigLoaded(0.0, self.configured, by=OPERATOR, uid=OPERATOR_UID, changed=changed))
 
     def refuse_config(self, *errors: str, in_use: str = "") -> None:
         self.post(ConfigFaulty(0.0, errors, in_use, OPERATOR))

@@ -120,15 +120,28 @@ def test_what_is_said():
     assert alerting.summary(12, "x", 3600.0) == "12 alerts of this kind in the last hour, the newest: x"
     assert alerting.summary(3, "x", 7200.0) == "3 alerts of this kind in the last 2h, the newest: x"
     notice = Notice("00ff", "fatal", "critical", "Pong: no such game", 0.0, "Pong")
-    do = "Do: extralifectl explain Pong, correct the cause, then extralifectl start Pong"
-    assert alerting.title(notice, "box") == f"{do}. extralife on box: Pong: fatal"
-    reboot = Notice("00ff", "reboot", "critical", "", 0.0)
-    assert alerting.title(reboot, "box") == "Nothing to do. extralife on box: reboot"
-    assert alerting.body(notice) == "Pong: no such game\n[critical, id 00ff]"
-    assert alerting.body(notice, "https://box.example").split("\n")[1] == "https://box.example"
+    do = "Do: extralifectl explain Pong, correct the cause, then extralifectl start Pong."
+    assert alerting.body(notice) == f"Pong: no such game\n{do}\n[critical, id 00ff]"
+    assert alerting.body(notice, "https://box.example").split("\n")[2] == "https://box.example"
     for dropped, said in ((1, "1 earlier alert"), (2, "2 earlier alerts")):
         text = alerting.body(Notice("00ff", "reboot", "critical", "up", 0.0, dropped=dropped))
-        assert text == f"up\n({said} may not have arrived)\n[critical, id 00ff]"
+        assert text == f"up\nNothing to do.\n({said} may not have arrived)\n[critical, id 00ff]"
+    assert alerting.body(Notice("00ff", "report", "info", "Nothing to do. All trained", 0.0)).startswith(
+        "Nothing to do. All trained\n["
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "severity", "program", "title"),
+    [
+        ("fatal", "critical", "Pong", "Pong on box: given up"),
+        ("fatal", "warning", "Pong", "Pong on box: ended, perhaps before its target"),
+        ("reboot", "info", "", "box: rebooted"),
+        ("notice", "info", "", "box: this box does not end"),
+    ],
+)
+def test_a_title_says_what_happened_and_where(kind, severity, program, title):
+    assert alerting.title(Notice("00ff", kind, severity, "", 0.0, program), "box") == title
 
 
 @pytest.mark.parametrize("rules", [AlertSettings(kinds=("stall",)), AlertSettings(min_severity="critical")])

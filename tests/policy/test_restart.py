@@ -75,9 +75,9 @@ def test_the_reason_is_a_sentence(streak, says):
 
 def test_the_reason_of_a_slow_retry_tells_how_many_and_when():
     first = after_death(DEFAULT, Deaths((63.0,) * 8, (), 8, 0), now_s=63.0)
-    assert first.why == "8 deaths in the last 1h: one trial start in 30m"
+    assert first.why == "8 deaths in the last 1h: one trial start after 30m"
     third = after_death(DEFAULT, Deaths((9e4,), (), 10, 2), now_s=9e4)
-    assert third.why == "the trial start died too (slow retry 3): one trial start in 2h"
+    assert third.why == "the trial start died too (slow retry 3): one trial start after 2h"
 
 
 def test_only_health_closes_the_breaker():

@@ -108,8 +108,13 @@ class Deeds:
     def spawn(self, name, number, token):
         live = [worker.name for worker in self.alive()]
         hold("at most one process a program", name not in live, f"a second process of {name} is started")
-        slots = self.core.settings.level.slots
-        hold("no more processes than slots", len(live) < slots, f"{name} is started beside {', '.join(live)}: {slots} slots")
+        slots, specs = self.core.settings.level.slots, self.core.settings
+        trains = [each for each in (*live, name) if (spec := specs.program(each)) is None or not spec.service]
+        hold(
+            "no more processes than slots",
+            len(trains) <= slots,
+            f"{name} is started beside {', '.join(live)}: {slots} slots",
+        )
         hold("what is unwanted stays down", self.core.state.programs[name].wanted, f"{name} is started")
         held = self.core.state.backups.holds(name)
         hold("what goes back to a backup does not start", not held, f"{name} is started during its rollback")

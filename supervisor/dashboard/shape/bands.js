@@ -9,10 +9,11 @@ export const KINDS = {
   away: { word: "no daemon", lane: 1 },
   stall: { word: "stall, death", lane: 2 },
   rollback: { word: "rollback", lane: 3, behind: true },
+  settings: { word: "change of settings", lane: 3, behind: true },
 };
-export const LANES = ["level", "box", "stalls, deaths", "rollbacks"];
+export const LANES = ["level", "box", "stalls, deaths", "changes"];
 
-const MARKS = { stall: "stall", death: "stall", divergence: "stall", illness: "stall", slow: "stall", rollback: "rollback" };
+const MARKS = { stall: "stall", death: "stall", divergence: "stall", illness: "stall", slow: "stall", rollback: "rollback", settings: "settings" };
 
 /** The bands of a timeline. Bands that are drawn behind others come first. */
 export function bandsOf({ levels, box, marks, until_s, until_wall_s }) {

@@ -32,6 +32,7 @@ export function points(subject, name, axis, about, scale = (value) => value) {
   let hours = 0;
   let usd = 0;
   let before;
+  let gap = false; // also if the first values after it are not known
   subject.at_s.forEach((at_s, place) => {
     const since_s = before === undefined ? about.period_s : Math.max(0, at_s - before);
     const hour = Math.min(since_s, about.period_s) / 3600;
@@ -40,9 +41,11 @@ export function points(subject, name, axis, about, scale = (value) => value) {
     usd += (hour * (about.usd_per_hour ?? NaN)) / (share || 1);
     const t = at_s + about.offset_s;
     const x = { wall: t, steps: subject.env_steps[place], hours, dollars: usd }[axis];
+    gap ||= since_s > longest(about);
     if (known(x) && known(mean[place])) {
       const [y, low, high] = [mean[place], least[place], most[place]].map(scale);
-      found.push({ t, x, y, low, high, kept: subject.kept[place], gap: since_s > longest(about) });
+      found.push({ t, x, y, low, high, kept: subject.kept[place], gap });
+      gap = false;
     }
     before = at_s;
   });
@@ -98,21 +101,29 @@ export function average(lines, grid = GRID) {
   const [from, to] = [Math.max(...ends(drawn)[0]), Math.min(...ends(drawn)[1])];
   if (drawn.length < 2 || from >= to) return null;
   const whole = drawn.map(closed);
-  const found = { n: drawn.length, xs: [], mean: [], low: [], high: [] };
-  for (let place = 0; place <= grid; place += 1) {
-    const x = place === grid ? to : from + ((to - from) * place) / grid;
+  const enough = (x) => {
     const there = drawn.filter((line) => known(valueAt(line, x))).length;
+    return there >= 1 && there * 2 >= drawn.length;
+  };
+  const even = Array.from({ length: grid + 1 }, (_, place) => (place === grid ? to : from + ((to - from) * place) / grid));
+  const found = { n: drawn.length, xs: [...new Set([...even, ...pauses(drawn, from, to).filter((x) => !enough(x))])].sort((one, other) => one - other), mean: [], low: [], high: [] };
+  for (const x of found.xs) {
     const values = whole.map((line) => valueAt(line, x)).filter(known);
-    const enough = there >= 1 && there * 2 >= drawn.length && values.length >= 2;
-    const mean = enough ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
-    const square = enough ? values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1) : 0;
-    const error = Math.sqrt(square / values.length);
-    found.xs.push(x);
+    const mean = enough(x) && values.length >= 2 ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
+    const square = values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1);
+    const error = mean === null ? null : Math.sqrt(square / values.length);
     found.mean.push(mean);
-    found.low.push(enough ? mean - error : null);
-    found.high.push(enough ? mean + error : null);
+    found.low.push(mean === null ? null : mean - error);
+    found.high.push(mean === null ? null : mean + error);
   }
   return found;
+}
+
+/** A moment in each time in which the same lines pause: a pause may lie between two points of an even grid. */
+function pauses(lines, from, to) {
+  const ends = lines.flatMap(({ xs, ys }) => ys.flatMap((y, place) => (known(y) ? [] : [xs[place - 1], xs[place + 1]])));
+  const cuts = [from, ...ends.filter((x) => x > from && x < to), to].sort((one, other) => one - other);
+  return cuts.slice(1).map((cut, place) => (cut + cuts[place]) / 2);
 }
 
 /** The line without its gaps. */
@@ -135,7 +146,10 @@ export function valueAt({ xs, ys }, x) {
   return xs[high] === xs[low] ? ys[high] : ys[low] + ((ys[high] - ys[low]) * (x - xs[low])) / (xs[high] - xs[low]);
 }
 
-/** Lines on one sorted axis, as uPlot takes them: null is a gap, undefined is no point of this line. */
+/**
+ * Lines on one sorted axis, as uPlot takes them: null at every x in a gap and beyond both ends of the line, undefined where only
+ * other lines have a point.
+ */
 export function joined(lines) {
   const xs = [...new Set(lines.flatMap((line) => line.xs))].sort((one, other) => one - other);
   const places = new Map(xs.map((x, place) => [x, place]));
@@ -144,9 +158,29 @@ export function joined(lines) {
     ...lines.map((line) => {
       const ys = new Array(xs.length).fill(undefined);
       line.xs.forEach((x, place) => (ys[places.get(x)] = line.ys[place]));
-      return ys;
+      let [last, gap] = [-1, true];
+      ys.forEach((y, place) => {
+        if (known(y) && gap) ys.fill(null, last + 1, place);
+        if (known(y)) last = place;
+        gap = y === null || (gap && !known(y));
+      });
+      return ys.fill(null, last + 1);
     }),
   ];
+}
+
+const NEAR = 200; // most points of other lines between two points of the same line
+
+/** The place nearest to `place` at which a line is known, without crossing a gap (null). */
+export function nearest(line, place) {
+  let [back, on] = [true, true];
+  for (let off = 0; off < NEAR && (back || on); off += 1) {
+    if (back && known(line[place - off])) return place - off;
+    if (on && known(line[place + off])) return place + off;
+    back &&= line[place - off] !== null;
+    on &&= line[place + off] !== null;
+  }
+  return place;
 }
 
 /**
@@ -259,8 +293,13 @@ export function meanSparkline(subjects, name, width, height) {
   return pathOf(over ? { xs: over.xs, ys: over.mean } : lines[0] ?? { xs: [], ys: [] }, width, height);
 }
 
-/** All points in time, also those that were computed again: at this size only the way of the line counts. */
-const sketch = (subject, name) => ({ xs: subject.at_s, ys: measured(subject.series[name]).mean });
+/** All points in time, also those that were computed again: at this size only the way of the line counts. Gaps stay gaps. */
+function sketch({ at_s, series }, name) {
+  const { mean } = measured(series[name]);
+  const most = 2.5 * Math.min(...at_s.slice(1).map((at, place) => at - at_s[place]));
+  const gap = (place) => at_s[place] - at_s[place - 1] > most;
+  return { xs: at_s.flatMap((at, place) => (gap(place) ? [(at + at_s[place - 1]) / 2, at] : [at])), ys: mean.flatMap((y, place) => (gap(place) ? [null, y] : [y])) };
+}
 
 function pathOf({ xs, ys }, width, height) {
   const found = ys.filter(known);

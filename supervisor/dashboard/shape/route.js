@@ -32,6 +32,7 @@ export function read(hash) {
     q: given.get("q") ?? "",
     only: given.get("only") ?? "",
     sort: given.get("sort") ?? "name",
+    by: given.get("by") ?? "",
     ...Object.fromEntries(["human", "tables", "log", "mean", "seeds"].map((key) => [key, flag(given.get(key))])),
     page: 0,
   };

@@ -1,7 +1,7 @@
 // The sentences at the top of the page: the whole box over the window, the box now, one program now, and a page without news.
 
 import { around, clockSeconds, count, dollars, figures, known, moment, percent, plural, span } from "../text.js";
-import { inStates, stateOf } from "./status.js";
+import { inStates, stateOf, trainings } from "./status.js";
 
 /** The sentence for the page `report`. Unknown parts are left out. */
 export function sentence(report) {
@@ -21,7 +21,7 @@ export function sentence(report) {
 
 /** The box now, of the status alone: it is known before all reports. */
 export function nowSentence({ programs, daemon, wall_s }) {
-  const works = programs.filter(({ service }) => !service);
+  const works = trainings(programs);
   if (!works.length) return programs.length ? "Only services run here." : "No program is configured.";
   return allDone(works, daemon, wall_s) || `Now ${inStates(works)}${
     daemon.level?.name ? `, at level ${daemon.level.name}` : ""}.`;
@@ -29,7 +29,7 @@ export function nowSentence({ programs, daemon, wall_s }) {
 
 /** "All done since 01:49, the box costs $1.20 an hour." Empty while work is left. */
 export function allDone(programs, { usd_per_hour: price }, now_s) {
-  const works = programs.filter(({ service }) => !service);
+  const works = trainings(programs);
   if (!works.length || works.some(({ phase }) => phase !== "DONE")) return "";
   const since_s = Math.max(...works.map(({ since_wall_s }) => since_wall_s));
   return `All done since ${moment(since_s, now_s)}${known(price) ? `, the box costs ${dollars(price)} an hour` : ""}.`;
@@ -38,6 +38,7 @@ export function allDone(programs, { usd_per_hour: price }, now_s) {
 /** What a program does now. */
 export function programSentence(view) {
   const { word } = stateOf(view);
+  if (view.service && view.phase === "RUNNING") return `${view.name} is a service: it runs beside the training, up ${span(view.uptime_s)}, attempt ${count(view.attempt)}.`;
   if (view.phase !== "RUNNING" && view.phase !== "STARTING") {
     const last = known(view.steps) ? `, ${count(view.steps)} steps made` : "";
     const wait = known(view.retry_in_s) ? `; next start in ${span(view.retry_in_s)}` : "";
@@ -57,14 +58,14 @@ export function programSentence(view) {
 }
 
 /**
- * A page without news: {why, todo}. `probe` is the answer to a request of now: undefined (none yet), {data}, or {error, status, late}.
+ * A page without news, or (`status` is null) without a first answer: {why, todo}. `probe` is the answer to a request of now: undefined (none yet), {data}, or {error, status, late}.
  */
 export function gone(status, probe) {
-  const { daemon } = status;
-  const before = daemon.when_done?.cause ? `Before that: ${daemon.when_done.line}. `
+  const daemon = status?.daemon ?? {};
+  const before = !status ? "" : daemon.when_done?.cause ? `Before that: ${daemon.when_done.line}. `
     : daemon.notices?.standing?.length ? "An end of this box was announced before. "
     : daemon.state === "running" ? "" : `Before that the daemon was ${daemon.state}. `;
-  const since = `Since ${clockSeconds(status.wall_s)} nothing new has come.`;
+  const since = status ? `Since ${clockSeconds(status.wall_s)} nothing new has come.` : "No answer has come yet.";
   const [why, todo] = !navigator.onLine ? ["This computer has no network.", "Connect it."]
     : !probe ? ["Asking why …", ""]
     : probe.data ? ["The daemon answers, but its state does not change: its loop is busy or hangs.", `Run extralifectl status on the box; its log is ${daemon.main_log ?? "extralife.log"}.`]

@@ -32,9 +32,10 @@ const TROUBLES = {
 const UNSEEN = { word: "unknown", shape: "ring", tone: "quiet" };
 
 /** How a program's state is shown: {word, shape, tone, first}. */
-export function stateOf({ phase, trouble, slow_retry, worker_phase }) {
+export function stateOf({ phase, trouble, slow_retry, worker_phase, service }) {
   if ((phase === "RUNNING" || phase === "GATED") && trouble) return TROUBLES[trouble] ?? TROUBLES.ill;
   if (phase === "BACKOFF" && slow_retry) return { ...PHASES.BACKOFF, word: "fails repeatedly", first: 1, tone: "act" };
+  if (phase === "RUNNING" && service) return { ...PHASES.RUNNING, word: "runs" };
   if (phase === "RUNNING" && worker_phase && worker_phase !== "training") return { ...PHASES.RUNNING, word: worker_phase };
   return PHASES[phase] ?? UNSEEN;
 }
@@ -45,7 +46,37 @@ export function needsYou({ programs, daemon }) {
   return states.length + (daemon.foundations?.length ?? 0) + (daemon.journal?.error ? 1 : 0) + (daemon.config ? 1 : 0);
 }
 
-export const groupOf = ({ name, game }) => game || name;
+/** The programs that train; services (a TensorBoard, a log shipper) do not. */
+export const trainings = (programs) => programs.filter(({ service }) => !service);
+
+export const groupOf = ({ name, game, group }) => game || group || name;
+
+const SAME = new Set(["seed", "game", "group", "command"]);
+const WORDS = /(?:^|\s)(?:--([\w-]+)(?:=|\s+)|([a-z_][\w.]*)=)(?!--)(\S+)/g; // of a command: --lr 1e-4, --lr=1e-4, lr=1e-4
+const MOST_VALUES = 12;
+
+/** The settings in which programs differ, of the page `config`: a Map of their names, each with a Map of program to value. */
+export function varied(rows, programs) {
+  const found = new Map();
+  const names = new Set(trainings(programs).map(({ name }) => name));
+  const put = (name, key, value) => (found.has(key) ? found.get(key) : found.set(key, new Map()).get(key)).set(name, String(value));
+  for (const { key, value } of rows) {
+    let end = key.length;
+    do end = key.lastIndexOf(".", end - 1); while (end > 8 && !names.has(key.slice(8, end))); // a name may have dots
+    if (end <= 8 || !key.startsWith("program.") || value === null) continue;
+    const [name, own] = [key.slice(8, end), key.slice(end + 1)];
+    put(name, own, value);
+    if (own === "command") for (const [, option, word, text] of [value].flat().join(" ").matchAll(WORDS)) put(name, option ?? word, text);
+  }
+  const differs = (values) => values.size > 1 && new Set(values.values()).size > 1 && new Set(values.values()).size <= MOST_VALUES;
+  return new Map([...found].filter(([key, values]) => !SAME.has(key) && differs(values)).sort());
+}
+
+/** How programs are grouped: by game, or also by the value of a setting: "Pong · lr 0.0001". */
+export function groupBy(key, settings, programs) {
+  const [values, games] = [settings?.get(key), new Set(programs.map(({ game }) => game)).size > 1];
+  return (view) => (values?.has(view.name) ? [games && view.game, `${key} ${values.get(view.name)}`].filter(Boolean).join(" · ") : groupOf(view));
+}
 
 const MOST_SINGLE = 12;
 
@@ -66,10 +97,10 @@ export function stateCounts(programs) {
   return [...found].sort(([, one], [, other]) => other - one).map(([word, number]) => [number > 1 ? word.replace(/^(\w+)s /, "$1 ") : word, number]);
 }
 
-/** Games with their programs, in the order of their names. */
-export function grouped(programs) {
+/** Groups (games) with their programs, in the order of their names. */
+export function grouped(programs, of = groupOf) {
   const found = new Map();
-  for (const view of programs) found.set(groupOf(view), [...(found.get(groupOf(view)) ?? []), view]);
+  for (const view of programs) found.set(of(view), [...(found.get(of(view)) ?? []), view]);
   return [...found].sort(([one], [other]) => (one < other ? -1 : 1));
 }
 

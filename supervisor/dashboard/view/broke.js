@@ -4,7 +4,7 @@ import { events, KINDS } from "../shape/bands.js";
 import { count, known, moment, plural, span } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { Chart } from "./chart.js";
-import { shape } from "./shapes.js";
+import { prose, shape } from "./shapes.js";
 
 const MOST_CAUSES = 8;
 const HINT = "Point at an event, or use the arrow keys; a click or Enter opens it.";
@@ -32,7 +32,7 @@ function cause(group, now_s, on) {
     <span class="times">${group.count} ×</span> <strong>${group.what}</strong>
     <span class="muted">${few(group.programs)}${lost}</span>
     <span class="when">${group.count > 1 ? "last " : ""}${moment(group.newest_wall_s, now_s)}</span>
-    <span class="reason">${group.why}</span>
+    <span class="reason">${prose(group.why)}</span>
   </button></li>`;
 }
 

@@ -2,6 +2,7 @@
 // charts of a page share it and no update moves it.
 
 import { KINDS, LANES, within } from "../shape/bands.js";
+import { nearest } from "../shape/curves.js";
 import { clock, clockSeconds, count, date, dollars, figures, known, moment, spaced, span } from "../text.js";
 
 const uPlot = globalThis.uPlot;
@@ -29,7 +30,7 @@ export const lineOf = (ink) => ({ stroke: `line-${ink % INKS}`, width: 1.5, dash
 
 /** Behind curves: the least width of a tint, and the dashes of lines. */
 const TINTS = { trial: 1, reboot: 2 };
-const DASHES = { level: [1, 3], rollback: [5, 2], stall: [2, 2] };
+const DASHES = { level: [1, 3], rollback: [5, 2], stall: [2, 2], settings: [8, 2] };
 
 /** Seconds between two labels of a time axis; from 30 days on, months. */
 const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, ...[1, 2, 3, 4, 6, 12].map((hours) => hours * 3600), ...[1, 2, 3, 5, 7, 14, 30, 60, 90, 180, 365].map((days) => days * 86_400)];
@@ -227,7 +228,7 @@ export class Chart {
         draw.fillStyle = ink(band.kind);
         draw.fillRect(begin, top, Math.max(end - begin, TINTS[band.kind] * ratio), height);
       } else if (band.kind in DASHES) {
-        draw.strokeStyle = ink(band.kind === "level" ? "muted" : band.kind === "stall" ? "lane-stall" : "rollback");
+        draw.strokeStyle = ink(band.kind === "level" ? "muted" : `lane-${band.kind}`);
         draw.lineWidth = ratio;
         draw.setLineDash(DASHES[band.kind].map((length) => length * ratio));
         draw.beginPath();
@@ -342,20 +343,6 @@ function clip({ ctx, bbox: { left, top, width, height } }) {
   ctx.beginPath();
   ctx.rect(left, top, width, height);
   ctx.clip();
-}
-
-const NEAR = 200; // most points of other lines between two points of the same line
-
-/** The place nearest to `place` at which a line is known, without crossing a gap (null). */
-function nearest(line, place) {
-  let [back, on] = [true, true];
-  for (let off = 0; off < NEAR && (back || on); off += 1) {
-    if (back && known(line[place - off])) return place - off;
-    if (on && known(line[place + off])) return place + off;
-    back &&= line[place - off] !== null;
-    on &&= line[place + off] !== null;
-  }
-  return place;
 }
 
 /** The points of a line without a neighbour: only a dot shows them. */

@@ -1,11 +1,11 @@
 // Compare: chosen programs in one chart, and the table to choose them from: searched, filtered, sorted, grouped by game.
 
-import { groupOf, grouped, inStates, stateOf, together } from "../shape/status.js";
+import { groupBy, groupOf, grouped, inStates, stateOf, together, trainings, varied } from "../shape/status.js";
 import { count, figures, known, plural, UNKNOWN } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { lines } from "./lines.js";
-import { card, programLink } from "./program.js";
+import { card, middle, programLink } from "./program.js";
 import { state } from "./shapes.js";
 import { meanPath, spark, sparkOf } from "./trained.js";
 import { choices } from "./well.js";
@@ -21,12 +21,13 @@ const FITS = {
 const COLUMNS = { name: "Program", return: "Return", spread: "Spread", best: "Best", rate: "Steps/s", steps: "Steps" };
 const VALUES = { return: ({ mean }) => mean, spread: ({ spread }) => spread, best: ({ best }) => best, rate: ({ rate }) => rate, steps: ({ steps }) => steps };
 
-/** The programs that fit the search and the filter, by game, in the chosen order. */
-export function chosen(programs, { q, only, sort }) {
+/** The programs that fit the search ("pong lr=1e-4") and the filter, by group, in the chosen order. */
+function chosen(programs, { q, only, sort }, settings, of) {
   const words = q.toLowerCase().split(/\s+/).filter(Boolean);
   const fits = FITS[only] ?? FITS[""];
-  const found = programs.filter((view) => fits(view) && words.every((word) => `${view.name} ${groupOf(view)} ${stateOf(view).word}`.toLowerCase().includes(word)));
-  const groups = grouped(found);
+  const text = (view) => [view.name, groupOf(view), stateOf(view).word, ...[...settings].map(([key, values]) => `${key}=${values.get(view.name)}`)].join(" ").toLowerCase();
+  const found = programs.filter((view) => fits(view) && (!words.length || words.every((word) => text(view).includes(word))));
+  const groups = grouped(found, of);
   const key = sort.replace("-", "");
   if (VALUES[key]) {
     const rank = (views) => VALUES[key](together(views)) ?? -Infinity;
@@ -38,15 +39,20 @@ export function chosen(programs, { q, only, sort }) {
 
 export function comparePage({ status, pages, errors, choice, charts, open, on }) {
   if (!status) return html`<p class="sentence">&nbsp;</p>`;
-  const groups = chosen(status.programs, choice);
+  const programs = trainings(status.programs);
+  const settings = varied(pages.config?.settings ?? [], programs);
+  const of = groupBy(choice.by, settings, programs);
+  const groups = chosen(programs, choice, settings, of);
   const number = groups.reduce((sum, [, views]) => sum + views.length, 0);
   const picked = choice.pick.filter((name) => status.programs.some((view) => view.name === name));
   const subjects = new Map((pages.curves?.subjects ?? []).map((subject) => [subject.program, subject]));
   return html`
-    <p class="sentence">${picked.length ? `${plural(picked.length, "program")} of ${status.programs.length} compared.` : `Choose among ${plural(status.programs.length, "program")}.`}</p>
+    <p class="sentence">${picked.length ? `${plural(picked.length, "program")} of ${programs.length} compared.` : `Choose among ${plural(programs.length, "program")}.`}</p>
     ${card("Curves", lines({
-      names: picked, views: status.programs, answer: pages.lines, choice, words: choices(status), error: errors.lines, charts, on,
-      more: html`<label><input type="checkbox" .checked=${choice.mean} @change=${(event) => on.choose({ mean: event.target.checked })}> mean of seeds</label>`,
+      names: picked, views: status.programs, answer: pages.lines, choice, words: choices(status), error: errors.lines, charts, on, of,
+      more: html`<label><input type="checkbox" .checked=${choice.mean} @change=${(event) => on.choose({ mean: event.target.checked })}> mean of ${settings.has(choice.by) ? "each group" : "seeds"}</label>
+        <label>Group by <select @change=${({ target: { value: by } }) => on.choose({ by, ...(by && { mean: true, pick: picked.length ? picked : [...settings.get(by).keys()].sort() }) })}>
+          <option value="">game</option>${[...settings.keys()].map((key) => html`<option value=${key} ?selected=${key === choice.by}>${key}</option>`)}</select></label>`,
     }), "wide")}
     ${card("Programs", html`
       <div class="tools">
@@ -77,7 +83,7 @@ function groupRows([game, views], picked, subjects, open, choice, on) {
   return html`<tbody>
     ${single ? nothing : html`<tr class="group"><td>${box(`all of ${game}`, all, !all && names.some((name) => picked.includes(name)), () =>
       on.choose({ pick: all ? picked.filter((name) => !names.includes(name)) : [...new Set([...picked, ...names])] }))}</td>
-      <th scope="rowgroup"><button class="plain name" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}><span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${game}</button></th>
+      <th scope="rowgroup"><button class="plain name" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}><span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${middle(game)}</button></th>
       ${cells(together(views))}<td class="muted">${inStates(views)}</td>
       <td>${spark(meanPath(views, subjects), "")}</td></tr>`}
     ${shown ? repeat(views, ({ name }) => name, (view) => html`<tr><td>${box(view.name, picked.includes(view.name), false, () =>

@@ -1,6 +1,6 @@
 // Cost: the price, its shares by purpose, and the steps kept and lost by day.
 
-import { count, dollars, exact, known, percent, UNKNOWN } from "../text.js";
+import { count, dollars, exact, known, percent, plural, UNKNOWN } from "../text.js";
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 
 const hours = (value) => exact(known(value) ? value * 3600 : value);
@@ -11,11 +11,12 @@ const MOST_DAYS = 14;
 export function cost({ cost: bill, days, error }) {
   const trouble = error ? html`<p class="trouble">Cost: ${error}</p>` : nothing;
   if (!bill) return error ? trouble : html`<p class="muted">Loading …</p>`;
+  const unknown = bill.frames_unknown.length;
   const causes = bill.causes.filter(({ share }) => share > 0).sort((one, other) => rank(other) - rank(one));
   return html`${trouble}
     <p class="figure"><strong>${known(bill.usd) ? dollars(bill.usd) : hours(bill.wall_hours)}</strong>
       <span class="muted">${known(bill.usd) ? `for ${hours(bill.wall_hours)} of the box` : "of the box"}</span></p>
-    ${known(bill.usd_per_million_frames) ? html`<p><strong>${dollars(bill.usd_per_million_frames)}</strong> a million kept frames</p>` : nothing}
+    ${known(bill.usd_per_million_frames) ? html`<p>${unknown ? "At most " : nothing}<strong>${dollars(bill.usd_per_million_frames)}</strong> a million kept frames${unknown ? html`<span class="muted">: those of ${plural(unknown, "program")} are not known</span>` : nothing}</p>` : nothing}
     ${bill.says ? html`<p class="muted">${bill.says}</p>` : nothing}
     ${shares(causes)}
     <table><thead><tr><th scope="col">Spent on</th><th scope="col" class="number">Share</th>

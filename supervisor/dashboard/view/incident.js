@@ -4,6 +4,7 @@ import { page } from "../api.js";
 import { bytes, clockSeconds, count, exact, figures, known, moment, plural, span } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { open, refresh } from "./dialog.js";
+import { prose } from "./shapes.js";
 
 const CHARS = 6_000; // of each text
 const FIRST = 1;
@@ -20,15 +21,16 @@ export function openCause({ what, count: number, error: words = "" }, since, now
       ? html`<p><button @click=${() => ask(MORE)}>Show ${number > MORE ? `the newest ${MORE}` : `all ${number}`}</button></p>` : nothing}`);
 }
 
-/** Show the meaning of a band of the timeline: the reason for a level, or the incident that contains the band's fact. */
+/** Show the meaning of a band of the timeline: the reason for a level or a change, or the incident that contains the band's fact. */
 export function openBand({ kind, label, why, seq, from_s }, now_s) {
-  if (["level", "trial"].includes(kind) || !seq) {
-    open(`Level ${label}`, () => html`<p>${moment(from_s, now_s)}: ${why}.</p>`);
+  const title = ["level", "trial"].includes(kind) ? `Level ${label}` : label[0].toUpperCase() + label.slice(1);
+  if (["level", "trial", "settings"].includes(kind) || !seq) {
+    open(title, () => html`<p>${moment(from_s, now_s)}: ${why}.</p>`);
     return;
   }
   const found = {};
   fetchInto(found, { seq, limit: 1 }, () => true);
-  open(label[0].toUpperCase() + label.slice(1), () => contents(found, now_s));
+  open(title, () => contents(found, now_s));
 }
 
 /** Put the incidents of the causes that `wanted` accepts into `found`, or the reason why they are not known. */
@@ -66,7 +68,7 @@ function row({ wall_s, kind, program, why, decision, measured, evidence }) {
   const figure = Object.entries(measured).map(([key, value]) => `${key.replace(/_(s|bytes)$/, "").replaceAll("_", " ")} ${formatFigure(key, value)}`);
   return html`<li class=${decision ? "decision" : ""}>
     <p><time>${clockSeconds(wall_s)}</time> <strong>${decision ? "decided: " : ""}${words(kind)}</strong>${program ? html` <span class="muted">${program}</span>` : nothing}</p>
-    <p>${why}</p>
+    <p>${prose(why)}</p>
     ${figure.length ? html`<p class="muted">${figure.join(" · ")}</p>` : nothing}
     ${evidence.map(({ title, text, cut }) => html`<h3>${title.replaceAll("_", " ")}${cut ? " (a part)" : ""}</h3>
       <pre tabindex="0" role="region" aria-label=${title}>${text}</pre>`)}

@@ -15,10 +15,10 @@ const MOST_LINES = 24;
  * `names` are the chosen programs, `views` their states; `more` are further controls; `words` the figures that can be shown.
  * `answer` is the page `curves` of these programs.
  */
-export function lines({ names, views, answer, choice, words, error, charts, on, more = nothing }) {
+export function lines({ names, views, answer, choice, words, error, charts, on, of = groupOf, more = nothing }) {
   const shown = choice.series.filter((name) => words.has(name));
   charts.keep(shown);
-  const groups = groupsOf(names, views, choice.mean);
+  const groups = groupsOf(names, views, choice.mean && of);
   const rest = [...words].filter(([name]) => !shown.includes(name));
   return html`
     <div class="tools">
@@ -44,12 +44,12 @@ export function lines({ names, views, answer, choice, words, error, charts, on, 
     ${groups.length === MOST_LINES ? html`<p class="muted">The first ${MOST_LINES} lines are drawn.</p>` : nothing}`;
 }
 
-/** [{name, ink, programs}]: each program a line, or each game the mean of its chosen seeds. */
-function groupsOf(names, views, mean) {
+/** [{name, ink, programs}]: each program a line, or with `of` each group the mean of its chosen programs. */
+function groupsOf(names, views, of) {
   const found = new Map();
   for (const name of names) {
     const view = views.find((each) => each.name === name);
-    const key = mean && view ? groupOf(view) : name;
+    const key = of && view ? of(view) : name;
     found.set(key, [...(found.get(key) ?? []), name]);
   }
   return [...found].slice(0, MOST_LINES).map(([name, programs], ink) => ({ name: programs.length > 1 ? `${name} (n ${programs.length})` : programs[0], ink, programs }));

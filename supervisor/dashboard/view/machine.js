@@ -48,7 +48,7 @@ function sentence({ box, boot_up_s, reboots_total, mtbf_s, last_reboot: last, le
 function cells(sheet, words, answer, charts) {
   if (!answer) return [];
   return Object.entries(words).flatMap(([name, word]) => {
-    const subjects = answer.subjects.filter(({ series, worker_phase: phase }) => series[name]?.mean.some(known) && !(Array.isArray(phase) ? phase[0] : phase));
+    const subjects = answer.subjects.filter(({ series, worker_phase: phase }) => series[name]?.mean.some((value) => known(value) && (value || name !== "swap_free_bytes")) && !(Array.isArray(phase) ? phase[0] : phase));
     if (!subjects.length) return [];
     const groups = subjects.map((subject, ink) => ({ name: subject.gpu ? short(subject.gpu) : word, ink, subjects: [whole(subject)] }));
     const model = charts.model(`${sheet} ${name}`, [answer], ({ slots }) => ({

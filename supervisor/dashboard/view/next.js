@@ -2,7 +2,7 @@
 
 import { around, count, dollars, known, moment, span, UNKNOWN } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
-import { shape } from "./shapes.js";
+import { prose, shape } from "./shapes.js";
 
 /** `error`: why there is no newer report or level. The old ones stay below it. */
 export function next({ report, level, cost, error, on }) {
@@ -13,7 +13,7 @@ export function next({ report, level, cost, error, on }) {
     ${finish(report)}
     ${level.said || level.levels.length > 1 ? html`<p class="muted">${level.said ? `The last decision: ${level.said}` : level.line}</p>` : nothing}
     ${pinned(level, on)}
-    <table class="levels"><caption class="muted">What each level bears, and would have kept in ${span(report.length_s)}: measured, never scaled. “At least” holds with 90 % confidence.</caption>
+    <table class="levels"><caption class="muted">What each level bears, and how many steps it would have kept in ${span(report.length_s)}: measured, never scaled. “At least” holds with 90 % confidence.</caption>
       <thead><tr><th scope="col">Level</th><th scope="col" class="number">Reboot every</th>
         <th scope="col" class="number">Would have kept</th><th scope="col" class="number">All done in</th><th scope="col"><span class="hidden">Pin</span></th></tr></thead>
       <tbody>${level.levels.map((each) => rung(each, named(cost?.levels, each), named(report.levels, each), level.levels.length > 1 && on))}</tbody>
@@ -21,7 +21,7 @@ export function next({ report, level, cost, error, on }) {
 }
 
 const needs = (list) => (list.length
-  ? html`<ul class="needs">${list.map((said) => html`<li>${shape("triangle")} ${said}</li>`)}</ul>`
+  ? html`<ul class="needs">${list.map((said) => html`<li>${shape("triangle")} ${prose(said)}</li>`)}</ul>`
   : html`<p class="calm">${shape("check")} Nothing needs you.</p>`);
 
 function finish({ next: found, until_wall_s }) {
@@ -60,7 +60,7 @@ function made(would) {
   if (!would) return UNKNOWN;
   if (!known(would.kept_steps)) return html`<span class="muted">${would.why}</span>`;
   const least = known(would.kept_steps_least) ? `at least ${count(would.kept_steps_least)}` : "no bound";
-  return html`${count(would.kept_steps)} steps<span class="eta">${least}</span>`;
+  return html`${count(would.kept_steps)}<span class="eta">${least}</span>`;
 }
 
 /** The mean time between reboots, and its lower bound with 90 % confidence. */

@@ -8,13 +8,14 @@ import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { askBackup, askProgram } from "./actions.js";
 import { causesOf } from "./broke.js";
 import { lines } from "./lines.js";
-import { state } from "./shapes.js";
+import { prose, state } from "./shapes.js";
 import { choices } from "./well.js";
 
 export const KINDS = "SpawnIntended,Resumed,FirstStepShown,Exited,RolledBack,BatchLowered,ProgramConfigured";
 export const SAVED = "Checkpointed,CheckpointSeen";
 const MOST_ATTEMPTS = 12;
 const MOST_CHECKPOINTS = 10;
+const ENDS = 12; // characters of a name that are always shown
 
 /** The other seeds of the same game, and itself. */
 export const seedsOf = (status, name) => {
@@ -31,17 +32,17 @@ export function programPage({ status, pages, errors, choice, charts, logs, on })
   const seeds = seedsOf(status, name);
   return html`
     <div class="head"><h2>${name}</h2> ${state(stateOf(view))} ${buttons(view)}</div>
-    <p class="sentence long">${programSentence(view)}</p>
-    ${card("Curves", lines({
+    <p class="sentence long">${prose(programSentence(view))}</p>
+    ${view.service ? nothing : card("Curves", lines({
       names: choice.seeds ? seeds : [name], views: status.programs, answer: pages.lines, choice, words: choices(status), error: errors.lines, charts, on,
       more: seeds.length > 1 ? html`<label><input type="checkbox" .checked=${choice.seeds} @change=${(event) => on.choose({ seeds: event.target.checked })}> all ${seeds.length} seeds of ${groupOf(view)}</label>
         ${choice.seeds ? html`<label><input type="checkbox" .checked=${choice.mean} @change=${(event) => on.choose({ mean: event.target.checked })}> their mean</label>` : nothing}` : nothing,
     }), "wide")}
     ${card("What broke", pages.incidents ? html`${pages.incidents.causes.length ? nothing : html`<p>Nothing broke in this time.</p>`}
       <ul class="incidents">${causesOf(pages.incidents.causes, pages.incidents.until_wall_s, on)}</ul>` : loading(errors.incidents))}
-    ${card("Figures", html`<dl class="figures">${rows(view).map(([title, value]) => html`<div><dt>${title}</dt><dd>${value}</dd></div>`)}</dl>${tests(pages.results, name)}`)}
+    ${card("Figures", html`<dl class="figures">${rows(view).filter(([, value]) => !view.service || value !== UNKNOWN).map(([title, value]) => html`<div><dt>${title}</dt><dd>${value}</dd></div>`)}</dl>${tests(pages.results, name)}`)}
     ${card("Attempts, and what changed before each", pages.attempts ? attempts(pages.attempts.facts, pages.level, now_s) : loading(errors.attempts), "wide")}
-    ${card("Checkpoints", pages.saved ? checkpoints(view, pages.saved.facts, pages.backups, now_s) : loading(errors.saved))}
+    ${view.service ? nothing : card("Checkpoints", pages.saved ? checkpoints(view, pages.saved.facts, pages.backups, now_s) : loading(errors.saved))}
     ${card("Settings", pages.config ? settings(pages.config.settings, name) : loading(errors.config))}
     ${card("Logs", logs.show(), "wide")}`;
 }
@@ -75,6 +76,7 @@ const rows = (view) => [
   ["checkpoint", known(view.ckpt_age_s) ? `step ${count(view.ckpt_step)}, ${ago(view.ckpt_age_s)}` : UNKNOWN],
   ["left", span(view.eta_s)],
   ["memory", bytes(view.memory_bytes ?? view.rss_bytes)],
+  ...(view.health ? [["answers", { true: "yes", false: `no: ${view.health.error}` }[view.health.ok] ?? UNKNOWN]] : []),
   ["load", known(view.num_envs) ? `${count(view.num_envs)} environments, batch ${figures(view.batch_size)}` : UNKNOWN],
   ["time goes to", shares(view.time_shares)],
   ...Object.entries(view.figures ?? {}).map(([name, value]) => [name, figures(value)]),
@@ -103,13 +105,13 @@ function attempts(facts, level, now_s) {
       else if (last && last.digest !== fields.digest && !changes.length) changes.push("its settings");
       found.push({ ...fields, wall_s, why, changes, begin: UNKNOWN, end: "" });
       changes = [];
-    } else if (kind === "ProgramConfigured" && !fields.moved) changes.push(why.replace(/^changed /, ""));
+    } else if (kind === "ProgramConfigured" && !fields.moved) changes.push(fields.changed?.join(", ") || why.replace(/^changed /, ""));
     else if (kind === "RolledBack" || kind === "BatchLowered") changes.push(why);
     else if (last && kind === "Exited") last.end = why;
     else if (last && "step" in fields) last.begin = `${count(fields.step)}${fields.lost_steps ? `, ${count(fields.lost_steps)} lost` : ""}`;
   }
   if (!found.length) return html`<p>No attempt was started yet.</p>`;
-  return html`<table class="stack">
+  return html`${changes.length ? html`<p><strong>Since then:</strong> ${prose(changes.join("; "))}.</p>` : nothing}<table class="stack">
     <thead><tr><th scope="col">Attempt</th><th scope="col">Started</th><th scope="col">Changed</th><th scope="col" class="number">From step</th><th scope="col">Ended</th></tr></thead>
     <tbody>${found.slice(-MOST_ATTEMPTS).reverse().map((each) => html`<tr><th scope="row">${count(each.attempt)}</th>
       <td data-label="started">${moment(each.wall_s, now_s)}</td><td data-label="changed">${each.changes.join("; ") || "nothing"}</td>
@@ -143,4 +145,7 @@ function settings(list, name) {
     <details><summary>All ${own.length} settings</summary>${table(own)}</details>`;
 }
 
-export const programLink = (choice, name) => html`<a class="name" title=${name} href=${link(choice, "program", name)}>${name}</a>`;
+/** A name with an ellipsis in its middle where it is too long: the ends of names differ. */
+export const middle = (name) => html`<span class="cut">${name.slice(0, -ENDS)}</span><span>${name.slice(-ENDS)}</span>`;
+
+export const programLink = (choice, name) => html`<a class="name" title=${name} href=${link(choice, "program", name)}>${middle(name)}</a>`;

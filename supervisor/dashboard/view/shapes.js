@@ -14,12 +14,16 @@ const PATHS = {
 
 export const shape = (name) => html`<svg class="shape" viewBox="0 0 16 16" aria-hidden="true">${PATHS[name] ?? PATHS.ring}</svg>`;
 
+/** A sentence in which back ticks enclose commands. */
+export const prose = (text) => String(text ?? "").split("`").map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
+
 export const state = ({ word, shape: name, tone }) => html`<span class="state ${tone}">${shape(name)} ${word}</span>`;
 
-/** The icon of the tab: a cross, or the number of things that need somebody. */
+/** The icon of the tab: a cross, the number of things that need somebody, or "?" while nothing answers. */
 export function icon(number) {
-  const mark = number ? `<text x='8' y='12.5' font-family='sans-serif' font-weight='bold' font-size='${number > 9 ? 9 : 12}' text-anchor='middle' fill='white'>${Math.min(number, 99)}</text>`
+  const colour = number === "?" ? "#57606a" : number ? "#b34700" : "#0072b2";
+  const mark = number ? `<text x='8' y='12.5' font-family='sans-serif' font-weight='bold' font-size='${number > 9 ? 9 : 12}' text-anchor='middle' fill='white'>${number > 99 ? 99 : number}</text>`
     : "<path d='M8 3v10M3 8h10' stroke='white' stroke-width='2.5'/>";
-  const image = `<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><rect width='16' height='16' rx='3' fill='${number ? "#b34700" : "#0072b2"}'/>${mark}</svg>`;
+  const image = `<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><rect width='16' height='16' rx='3' fill='${colour}'/>${mark}</svg>`;
   return `data:image/svg+xml,${encodeURIComponent(image)}`;
 }

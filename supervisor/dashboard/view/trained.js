@@ -1,12 +1,12 @@
 // Trained: one row per program, broken ones first; many healthy ones are collapsed by game.
 
 import { meanSparkline, sparkline, usual } from "../shape/curves.js";
-import { inStates, sortedPrograms, stateCounts, stateOf, together } from "../shape/status.js";
+import { inStates, sortedPrograms, stateCounts, stateOf, together, trainings } from "../shape/status.js";
 import { ago, count, figures, known, percent, plural, span, UNKNOWN } from "../text.js";
 import { html, nothing, svg } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
-import { programLink } from "./program.js";
-import { shape, state } from "./shapes.js";
+import { middle, programLink } from "./program.js";
+import { prose, shape, state } from "./shapes.js";
 
 const MOST_GROUPS = 12;
 const ALL = ""; // in place of a game's name: all games are shown
@@ -18,12 +18,13 @@ export function trained({ status, subjects, open, choice, on }) {
   if (!status) return html`<p class="muted">Loading …</p>`;
   const { programs } = status;
   if (!programs.length) return html`<p>No program is configured. Add one to <code>extralife.toml</code>, then <code>extralifectl update</code>.</p>`;
-  const { first, groups, single } = sortedPrograms(programs);
+  const [works, services] = [trainings(programs), programs.filter(({ service }) => service)];
+  const { first, groups, single } = sortedPrograms(works);
   const row = (view) => programRow(view, subjects.get(view.name), choice);
   const shown = open.has(ALL) ? groups : groups.slice(0, MOST_GROUPS);
   const rest = single ? groups.flatMap(([, views]) => views) : [];
   return html`
-    <p class="state-counts">${stateCounts(programs).map(([word, number]) => html`<span>${count(number)} ${word}</span>`)}</p>
+    <p class="state-counts">${stateCounts(works).map(([word, number]) => html`<span>${count(number)} ${word}</span>`)}</p>
     <table class="programs">
       <thead>
         <tr><th scope="col">Program</th><th scope="col">State</th><th scope="col">Return</th>
@@ -35,7 +36,13 @@ export function trained({ status, subjects, open, choice, on }) {
       </tbody>
       ${single ? nothing : repeat(shown, ([game]) => game, (group) => groupRows(group, open, row, subjects, on))}
     </table>
-    ${shown.length < groups.length && !single ? html`<p><button @click=${() => on.toggle(ALL)}>${plural(groups.length - shown.length, "more game")}</button></p>` : nothing}`;
+    ${shown.length < groups.length && !single ? html`<p><button @click=${() => on.toggle(ALL)}>${plural(groups.length - shown.length, "more game")}</button></p>` : nothing}
+    ${services.length ? html`<h3>Services</h3><ul>${services.map(serviceRow)}</ul>` : nothing}`;
+
+  function serviceRow(view) {
+    const look = stateOf(view);
+    return html`<li>${programLink(choice, view.name)} ${state(look)} <span class="muted">${view.phase === "RUNNING" ? `up ${span(view.uptime_s)}` : prose(reason(view, look))}</span></li>`;
+  }
 }
 
 function groupRows([game, views], open, row, subjects, on) {
@@ -44,7 +51,7 @@ function groupRows([game, views], open, row, subjects, on) {
   return html`<tbody>
     <tr class="group">
       <th scope="rowgroup"><button class="plain name" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
-        <span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${game}</button></th>
+        <span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${middle(game)}</button></th>
       <td class="what">${inStates(views)}</td>
       <td class="return" data-unit=${known(mean) ? " " : ""}>${spark(meanPath(views, subjects), html`${figures(mean)}${n > 1 ? html`<span class="muted"> ± ${figures(off)}</span>` : nothing}`)}</td>
       <td class="number rate" data-unit=${known(rate) ? "/s" : ""}>${figures(rate)}</td>
@@ -83,7 +90,7 @@ function programRow(view, subject, choice) {
     <td class="number left" data-unit=${known(view.eta_s) ? "left" : ""}>${span(view.eta_s)}</td>
     <td class="number saved" data-unit=${known(view.ckpt_age_s) ? "saved" : ""}>${known(view.ckpt_age_s) ? ago(view.ckpt_age_s) : UNKNOWN}</td>
   </tr>
-  ${why ? html`<tr class="why"><td colspan="7">${why}</td></tr>` : nothing}`;
+  ${why ? html`<tr class="why"><td colspan="7">${prose(why)}</td></tr>` : nothing}`;
 }
 
 /** The newest return; of a program that is done also its best and its tests'. */
@@ -111,7 +118,7 @@ const progress = ({ steps, target, target_kind: kind }) =>
 
 /** The programs whose rows are shown; their curves are requested. */
 export function shownPrograms(status, open) {
-  const { first, groups, single } = sortedPrograms(status.programs);
+  const { first, groups, single } = sortedPrograms(trainings(status.programs));
   return [...first, ...groups.filter(([game]) => single || open.has(game)).flatMap(([, views]) => views)];
 }
 

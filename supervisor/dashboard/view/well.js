@@ -2,7 +2,7 @@
 
 import { AXES, asTable, chartOf, frame, normalised } from "../shape/curves.js";
 import { RETURN } from "../shape/route.js";
-import { grouped } from "../shape/status.js";
+import { grouped, trainings } from "../shape/status.js";
 import { figures, UNKNOWN } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
@@ -21,7 +21,7 @@ export function choices({ programs }) {
 
 /** The games of the current page of charts. */
 export function shownGames(status, choice) {
-  const all = grouped(status.programs).map(([game, views]) => [game, views.map(({ name }) => name)]);
+  const all = grouped(trainings(status.programs)).map(([game, views]) => [game, views.map(({ name }) => name)]);
   const page = Math.min(choice.page, Math.max(0, Math.ceil(all.length / MOST_CHARTS) - 1));
   return { all, page, shown: all.slice(page * MOST_CHARTS, (page + 1) * MOST_CHARTS) };
 }
@@ -46,7 +46,7 @@ export function well({ status, curves, choice, error, charts, on }) {
       ${zoomed(choice, on)}
     </div>
     ${error ? html`<p class="trouble">Curves: ${error}</p>` : nothing}
-    ${legend(["trial", "level", "reboot", "rollback", "lost"])}
+    ${legend(["trial", "level", "reboot", "rollback", "settings", "lost"])}
     <div class="charts">${repeat(drawn, ([game]) => game, ([game, names]) => cell(game, names, curves, choice, words, charts))}</div>
     ${silent.length ? html`<p class="muted">No ${words.get(series)} in this time: ${silent.map(([game]) => game).join(", ")}.</p>` : nothing}
     ${all.length > MOST_CHARTS ? pager(all.length, page, on) : nothing}`;
@@ -74,7 +74,7 @@ export const radios = (title, name, choices, chosen, choose) => html`<fieldset c
   Object.entries(choices).map(([key, { word }]) => html`<label><input type="radio" name=${name} value=${key}
     .checked=${key === chosen} @change=${() => choose(key)}><span>${word}</span></label>`)}</fieldset>`;
 
-export const BANDS = { trial: "trial of a level", level: "change of level", reboot: "reboot", rollback: "rollback", stall: "stall, death", lost: "lost, computed again" };
+export const BANDS = { trial: "trial of a level", level: "change of level", reboot: "reboot", rollback: "rollback", settings: "change of settings", stall: "stall, death", lost: "lost, computed again" };
 
 /** The legend of the bands behind the curves. It does not depend on the data: a row that comes late would move the charts. */
 export const legend = (kinds) => html`<ul class="legend">${kinds.map((kind) => html`<li><span class="swatch ${kind}" aria-hidden="true"></span>${BANDS[kind]}</li>`)}</ul>`;

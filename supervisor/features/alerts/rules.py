@@ -41,50 +41,96 @@ _LONGEST_RETRY_S: Final = 900.0
 
 
 class Kind(Record):
-    """The MESSAGE_ID in systemd's journal (never change it: people filter by it), and what you must do.
+    """The MESSAGE_ID in systemd's journal (never change it: people filter by it), what happened, and what you must do.
 
+    `words` say what happened: of a critical alert, of a warning, of an info; the last one stands for milder ones, too.
     `do` is empty if extralife has done everything already. It holds for alerts of at least the severity `do_from`.
     """
 
     message_id: str
+    words: tuple[str, ...]
     do: str = ""
     do_from: str = WARNING
 
 
 _EXPLAIN: Final = "extralifectl explain {program}"
 KINDS: Final[dict[str, Kind]] = {  # docs/alerts.md has their meanings
-    "reboot": Kind("dd8602d3be0647a6befbeb274eabd778"),
-    "level": Kind("04b21ab7e22941cc89972a5e82ab1274"),
-    "fatal": Kind("28fc5e657fed466f8bc5c766b33c713b", f"{_EXPLAIN}, correct the cause, then extralifectl start {{program}}"),
-    "breaker": Kind("9a3c697dbacd461992fe1151a08d44df", _EXPLAIN),
-    "quarantine": Kind("691bfcd26c4440bc9b9bde5edb080013"),
-    "checkpoint": Kind("3a3c3878e81246749a301ac757785698", _EXPLAIN),
-    "unproven": Kind("5f0d1c9a7b7e4f0e9c1d3a4ce2b86d17"),
-    "still": Kind("b7c21b0f4d1c4f5e8a3d6f0e92c47a58", _EXPLAIN),
-    "ailing": Kind("d2f0a6c35e814b7c9a40e1b8c7d3f695", _EXPLAIN),
-    "unhealthy": Kind("96d83786af3846719fba188c03ee1ead"),
-    "unended": Kind("5b8e3d0c7f1a49b2860de4c79f25a1d3", "as its user or root, end the process that the alert names"),
-    "background": Kind("c1e6b0f2a7d34e58b9c4d2f10a6e8735", "let the command of {program} stay in the foreground"),
-    "disk": Kind("a31eadf44b6947899cfcb620fea4e3e9", "free space (df -h)"),
-    "gpu": Kind("6ddc2545566941c48fe43765f53460f1", "nvidia-smi, then reset the GPU or reboot the box", CRITICAL),
-    "backup": Kind("8b471541574c4f5b90f1030dfa868f1d", "extralifectl backups"),
-    "offsite": Kind("0c9d5a4be1f04f0f9d3c6a8f27d1b6e4", "extralifectl offsite status"),
+    "reboot": Kind("dd8602d3be0647a6befbeb274eabd778", ("rebooted",)),
+    "level": Kind("04b21ab7e22941cc89972a5e82ab1274", ("trains at a lower level after a reboot",)),
+    "fatal": Kind(
+        "28fc5e657fed466f8bc5c766b33c713b",
+        ("given up", "ended, perhaps before its target"),
+        f"{_EXPLAIN}, correct the cause, then extralifectl start {{program}}",
+    ),
+    "breaker": Kind("9a3c697dbacd461992fe1151a08d44df", ("fails repeatedly",), _EXPLAIN),
+    "quarantine": Kind("691bfcd26c4440bc9b9bde5edb080013", ("a checkpoint was set aside",)),
+    "checkpoint": Kind("3a3c3878e81246749a301ac757785698", ("trouble with a checkpoint",), _EXPLAIN),
+    "unproven": Kind("5f0d1c9a7b7e4f0e9c1d3a4ce2b86d17", ("restarted, and how much work was lost is unknown",)),
+    "still": Kind("b7c21b0f4d1c4f5e8a3d6f0e92c47a58", ("works, but makes no steps",), _EXPLAIN),
+    "ailing": Kind("d2f0a6c35e814b7c9a40e1b8c7d3f695", ("trains badly",), _EXPLAIN),
+    "unhealthy": Kind("96d83786af3846719fba188c03ee1ead", ("does not answer, and is restarted",)),
+    "unended": Kind(
+        "5b8e3d0c7f1a49b2860de4c79f25a1d3", ("cannot be ended",), "as its user or root, end the process that the alert names"
+    ),
+    "background": Kind(
+        "c1e6b0f2a7d34e58b9c4d2f10a6e8735",
+        ("trains in the background",),
+        "let the command of {program} stay in the foreground",
+    ),
+    "disk": Kind("a31eadf44b6947899cfcb620fea4e3e9", ("a disk is full",), "free space (df -h)"),
+    "gpu": Kind(
+        "6ddc2545566941c48fe43765f53460f1",
+        ("a GPU is lost or in error", "its GPUs have changed"),
+        "nvidia-smi, then reset the GPU or reboot the box",
+        CRITICAL,
+    ),
+    "backup": Kind("8b471541574c4f5b90f1030dfa868f1d", ("a backup failed or lacks a program",), "extralifectl backups"),
+    "offsite": Kind(
+        "0c9d5a4be1f04f0f9d3c6a8f27d1b6e4",
+        ("trouble with the copies off the box", "a copy off the box lacks a program"),
+        "extralifectl offsite status",
+    ),
     "notice": Kind(
         "e4f1c7a5b2d84c0fa3c96d1be870f5c2",
+        ("this box ends", "this box may end", "this box does not end"),
         "rent the next box; extralifectl offsite status shows the copy that it continues",
         CRITICAL,
     ),
-    "next_box": Kind("3c5d7e0b9a8f4d12b6e1f0a4c2975d38", "extralifectl next-box keep says more; its log has all", CRITICAL),
-    "daemon": Kind("7165f5c801d44a20aa4e14e143269604"),
-    "journal": Kind("b262a1e13e3949e892af1a55c605f31e", "check the disk (dmesg)"),
-    "foundation": Kind("6b1de7d1f37c4b7e9a0f6f4c2f0f3b55", "extralifectl doctor", CRITICAL),
-    "config": Kind("68cf6726e7ab4874bf4d4dbd52cf4f8a", "correct the file, then extralifectl update"),
-    "finished": Kind("83dc2f89fb064928bbf328640fdf84c1"),
-    DONE: Kind("6f0a1d3c8b5e4f7a9d2c4b1e7a90c3d8", "extralifectl report; extralifectl when-done cancel keeps the box"),
-    "meter": Kind("a4d7c2e95b184f60b3e8d1f7c6a2905e", "stop this box at its provider"),
-    "service": Kind("d757b11095ea415f937f85215e71ad07", "journalctl -u extralife, then extralifectl doctor"),
-    REPORT: Kind("2f0d3c1e5a9b4c67b1d8e4f7a6c5092d"),
-    "test": Kind("315af56f4e5b4ddea33e8e6214f42414"),
+    "next_box": Kind(
+        "3c5d7e0b9a8f4d12b6e1f0a4c2975d38",
+        ("the next box could not be rented", "trouble with the next box", "the next box is rented"),
+        "extralifectl next-box keep says more; its log has all",
+        CRITICAL,
+    ),
+    "daemon": Kind("7165f5c801d44a20aa4e14e143269604", ("extralife ended, and has started again",)),
+    "journal": Kind("b262a1e13e3949e892af1a55c605f31e", ("trouble with extralife's journal",), "check the disk (dmesg)"),
+    "foundation": Kind(
+        "6b1de7d1f37c4b7e9a0f6f4c2f0f3b55",
+        ("files of extralife are gone", "a file of extralife has changed", "the files of extralife are back"),
+        "extralifectl doctor",
+        CRITICAL,
+    ),
+    "config": Kind(
+        "68cf6726e7ab4874bf4d4dbd52cf4f8a",
+        ("the configuration cannot be used",),
+        "correct the file, then extralifectl update",
+    ),
+    "finished": Kind("83dc2f89fb064928bbf328640fdf84c1", ("has reached its target",)),
+    DONE: Kind(
+        "6f0a1d3c8b5e4f7a9d2c4b1e7a90c3d8",
+        ("this box is about to stop",),
+        "extralifectl report; extralifectl when-done cancel keeps the box",
+    ),
+    "meter": Kind(
+        "a4d7c2e95b184f60b3e8d1f7c6a2905e",
+        ("this box could not be stopped, and costs money",),
+        "stop this box at its provider",
+    ),
+    "service": Kind(
+        "d757b11095ea415f937f85215e71ad07", ("extralife does not run",), "journalctl -u extralife, then extralifectl doctor"
+    ),
+    REPORT: Kind("2f0d3c1e5a9b4c67b1d8e4f7a6c5092d", ("daily report",)),
+    "test": Kind("315af56f4e5b4ddea33e8e6214f42414", ("a test",)),
 }
 
 
@@ -158,14 +204,16 @@ def action(notice: Notice) -> str:
 
 
 def title(notice: Notice, host: str) -> str:
-    """The first line: `Do: extralifectl explain Pong. extralife on box: Pong: breaker`."""
-    about = f"{notice.program}: " if notice.program else ""
-    return f"{action(notice)}. extralife on {host}: {about}{notice.kind}"
+    """What happened, and where: `Pong on box: given up`."""
+    words = KINDS[notice.kind].words
+    mild = len(SEVERITIES) - 1 - SEVERITIES.index(notice.severity)
+    where = f"{notice.program} on {host}" if notice.program else host
+    return f"{where}: {words[min(mild, len(words) - 1)]}"
 
 
 def body(notice: Notice, link: str = "") -> str:
-    """The text, the number of alerts dropped before it, the address of the dashboard, and the id."""
-    lines = [notice.text]
+    """The text, what to do, the number of alerts dropped before it, the address of the dashboard, and the id."""
+    lines = [notice.text, *([] if notice.kind == REPORT else [f"{action(notice)}."])]
     if notice.dropped:
         lines.append(f"({notice.dropped} earlier alert{'' if notice.dropped == 1 else 's'} may not have arrived)")
     lines += [link] if link else []

@@ -283,7 +283,7 @@ class Feed:
         kind, name, fields = row["kind"], row["program"], row["fields"]
         if kind in {"DaemonStarted", "DaemonStopping"}:
             return [(f"SUPERVISOR_STATE_CHANGE_{'RUNNING' if kind == 'DaemonStarted' else 'STOPPING'}", "")]
-        if kind in {"ProgramConfigured", "ProgramRemoved"}:
+        if kind in {"ProgramConfigured", "ProgramRemoved"} and not fields.get("live"):
             event = "ADDED" if kind == "ProgramConfigured" else "REMOVED"
             return [(f"PROCESS_GROUP_{event}", f"groupname:{self._group(name)}\n")]
         if kind == "Spawned":

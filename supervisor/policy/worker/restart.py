@@ -144,7 +144,7 @@ def after_death(
             if openings
             else f"{recent} deaths in the last {span(settings.window_s)}"
         )
-        return RestartVerdict(delay_s, slow=True, why=f"{reason}: one trial start in {span(delay_s)}")
+        return RestartVerdict(delay_s, slow=True, why=f"{reason}: one trial start after {span(delay_s)}")
     if streak <= 1:
         return RestartVerdict(settings.first_delay_s, slow=False, why="first death since it was healthy: restarts at once")
     doublings = min(streak - 2, _MOST_DOUBLINGS)
