@@ -1,6 +1,6 @@
 """How an attempt spends its time, counted from samples and recorded in few facts (`facts.Tallied`).
 
-Samples are not facts, but they decide the account of each second: restoring, compiling, evaluating, saving, slow. So the
+Samples are not facts, but they decide the account of each second: restoring, compiling, evaluating, saving. So the
 deciding thread adds up its samples in memory and records the sums
 
 * when the attempt becomes ready, stalls, is asked to exit or ends;
@@ -26,7 +26,7 @@ from supervisor.model.inputs import Ending, Sample
 from supervisor.model.memory import Away, Observation, Tally
 from supervisor.model.settings import Progress
 from supervisor.model.state import Attempt, Program
-from supervisor.policy.upkeep.accounting import BLIND, SLOW, STARTING, TRAINING, proven_s
+from supervisor.policy.upkeep.accounting import BLIND, STARTING, TRAINING, proven_s
 from supervisor.records import replace
 
 _RECORD_EVERY_S: Final = 600.0
@@ -134,7 +134,7 @@ def _seen(sample: Sample, attempt: Attempt, *, proves: bool) -> str:
         return TRAINING if sample.ready or attempt.ready_at_s is not None else STARTING
     if sample.phase == TRAINING and not proves and attempt.ready_at_s is None:
         return STARTING  # only its log or files show progress: a warning of an import is no training yet
-    return SLOW if sample.phase == TRAINING and attempt.slow is not None else sample.phase
+    return sample.phase
 
 
 def _fresh(context: DecisionContext, sample: Sample, doing: str, default: str) -> Tally:

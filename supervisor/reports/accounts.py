@@ -16,16 +16,15 @@ from math import fsum
 from operator import itemgetter
 from typing import Final
 
-from supervisor.policy.upkeep.accounting import COMPUTING, Account
+from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import Record
 from supervisor.reports.ledger import ROUNDING_S, Ledger, ProgramTimeline, Slice
 
 Seconds = dict[Account, float]
 
-_FREE: Final = (  # reasons why nothing runs in a free slot, by priority
-    Account.HOST_DOWN, Account.DAEMON_DOWN, Account.BACKOFF, Account.NOTICE, Account.ADMISSION, Account.UNKNOWN,
-)  # fmt: skip
-_TRAINS: Final = COMPUTING | {Account.LOST, Account.UNPROVEN, Account.CHECKPOINT_STALL, Account.EVALUATE}
+# Reasons why nothing runs in a free slot, by priority.
+_FREE: Final = (Account.DOWN, Account.RESTARTING, Account.WAITING, Account.UNKNOWN)
+_TRAINS: Final = (Account.TRAINING, Account.LOST, Account.UNKNOWN, Account.SAVING)
 _Stay = tuple[float, float, str]  # from, to, `workers` or the account in which it waits (empty: neither); neighbours joined
 
 
@@ -62,19 +61,19 @@ class AccountSheet(Record):
 
     @property
     def ettr(self) -> float | None:
-        """Productive share of all paid time."""
-        return _share(self.seconds.get(Account.PRODUCTIVE, 0.0), self.wall_s)
+        """Share of TRAINING in all paid time."""
+        return _share(self.seconds.get(Account.TRAINING, 0.0), self.wall_s)
 
     @property
     def goodput(self) -> float | None:
-        """Productive share of the time in which it could have trained: the box was up, and it had a slot."""
-        apart = (Account.HOST_DOWN, Account.ADMISSION, Account.NOTICE, Account.IDLE)
-        return _share(self.seconds.get(Account.PRODUCTIVE, 0.0), self.wall_s - fsum(self.seconds.get(a, 0.0) for a in apart))
+        """Share of TRAINING in the time in which it could have trained: box and daemon were up, and it had a slot."""
+        apart = (Account.DOWN, Account.WAITING, Account.IDLE)
+        return _share(self.seconds.get(Account.TRAINING, 0.0), self.wall_s - fsum(self.seconds.get(a, 0.0) for a in apart))
 
     @property
     def availability(self) -> float | None:
-        """Share of the time in which the box was up."""
-        return _share(self.wall_s - self.seconds.get(Account.HOST_DOWN, 0.0), self.wall_s)
+        """Share of the time in which box and daemon were up."""
+        return _share(self.wall_s - self.seconds.get(Account.DOWN, 0.0), self.wall_s)
 
 
 class Summary(Record):
@@ -157,7 +156,7 @@ def _book(
     starts: list[float] = [at_s for at_s, _, _ in ledger.levels]
     stays: list[_Stay] = []
     for piece in within(timeline, since_s, until_s):
-        if piece.holds:
+        if piece.holds and not timeline.service:
             _add(of_slots.seconds, piece)
         if own is not None:
             _add(own.seconds, piece)

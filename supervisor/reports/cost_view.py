@@ -33,7 +33,7 @@ NO_PRICE = (
     "to the price of an hour of this box to see dollars"
 )
 
-_WAITS = (Account.NOTICE, Account.ADMISSION, Account.IDLE, Account.DAEMON_DOWN)  # without a slot, or a daemon that starts it
+_WAITS = (Account.WAITING, Account.IDLE)
 _Stretch = tuple[float, float]  # from, until
 
 

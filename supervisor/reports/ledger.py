@@ -40,7 +40,7 @@ from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
-from supervisor.policy.upkeep.accounting import COMPUTING, Account, booked_as
+from supervisor.policy.upkeep.accounting import Account, booked_as
 from supervisor.reports.kept import Chunk, Kept, chunked
 
 ROUNDING_S: Final = 1e-6
@@ -51,9 +51,7 @@ class NotCovered(Exception):
 
 
 # The accounts of a worker's own time. Only these are rebooked when later facts give more details about that time.
-_OWN: Final = frozenset(
-    {Account.STARTUP, Account.RESTORE, Account.WARMUP, Account.CHECKPOINT_STALL, Account.EVALUATE} | COMPUTING
-)  # fmt: skip
+_OWN: Final = frozenset({Account.RESTARTING, Account.SAVING, Account.TRAINING})
 
 
 class Slice(NamedTuple):
@@ -118,13 +116,12 @@ class ProgramTimeline:
     began_s: float = 0.0  # begin of that attempt
     ready: bool = False
     stalled: bool = False
-    retry_at_s: float | None = None
-    tallied_until_s: float = 0.0  # end of the time that the newest `Tallied` covers
+    settled_s: float = 0.0  # time of this attempt up to here is known: by a `Tallied`, a stall or the request to exit
     marks: list[tuple[float, int]] = field(default_factory=list)  # (moment, step), both rising
     incidents: list[Interruption] = field(default_factory=list)
     ended_incidents: int = 0  # number of incidents that are over
     losses: list[ResumeCost] = field(default_factory=list)
-    unproven_s: float = -1.0  # up to here, training without proof is booked as UNPROVEN
+    unproven_s: float = -1.0  # up to here, training without proof is booked as UNKNOWN
     key: str = ""  # names this timeline among all of the ledger
     kept: dict[str, int] = field(default_factory=dict)  # by list: number of chunks before its first item
     kept_to_s: dict[str, float] = field(default_factory=dict)  # by list: the latest moment of an item in any chunk
@@ -197,7 +194,7 @@ class ProgramTimeline:
 
     def close(self, at_s: float) -> None:
         """Book the time up to this moment."""
-        start_s, holds = self.since_s, self.token is not None and not self.service
+        start_s, holds = self.since_s, self.token is not None
         if at_s <= start_s:
             return
         self.since_s = at_s
@@ -236,7 +233,7 @@ class ProgramTimeline:
             if piece.start_s >= to_s:
                 continue
             inside = (min(piece.end_s, to_s) - max(piece.start_s, from_s)) / (piece.end_s - piece.start_s)
-            found += inside * sum(piece.seconds.get(account, 0.0) for account in COMPUTING)
+            found += inside * piece.seconds.get(Account.TRAINING, 0.0)
         return found
 
     # --- steps -------------------------------------------------------------------------------------------------------
@@ -300,9 +297,9 @@ class ProgramTimeline:
             if piece.start_s < self.began_s < piece.end_s:  # this attempt trained at once: the slice covers both
                 piece, own = piece.cut(self.began_s)
                 behind.append(own)
-            had_s = sum(piece.seconds.get(account, 0.0) for account in COMPUTING)
+            had_s = piece.seconds.get(Account.TRAINING, 0.0)
             if had_s > 0 and piece.start_s < self.began_s:
-                if piece.seconds.keys() <= COMPUTING and had_s > lost_s:
+                if len(piece.seconds) == 1 and had_s > lost_s:
                     # The whole slice is training, so its end is the lost part.
                     from_s = piece.end_s - lost_s
                     if from_s >= piece.end_s:  # less than the precision of a float
@@ -314,7 +311,7 @@ class ProgramTimeline:
                         had_s = lost_s
                 taken = min(1.0, lost_s / had_s)
                 lost_s -= had_s * taken
-                piece = piece._replace(seconds=_with_lost(piece.seconds, taken))
+                piece = _moved(piece, Account.LOST, taken)
             behind.append(piece)
         self.slices.extend(reversed(behind))
         return max(0.0, lost_s)
@@ -324,22 +321,17 @@ def _reaching(from_s: float) -> Callable[[list[Slice]], bool]:
     return lambda slices: bool(slices) and slices[0].start_s <= from_s
 
 
-def _with_lost(seconds: Mapping[Account, float], share: float) -> dict[Account, float]:
-    out = dict(seconds)
-    lost_s = out.pop(Account.LOST, 0.0)
-    for account in COMPUTING & out.keys():
-        lost_s += out[account] * share
-        out[account] *= 1.0 - share
-        if share >= 1.0:
-            del out[account]
-    return {**out, Account.LOST: lost_s}
+def _moved(piece: Slice, account: Account, share: float = 1.0) -> Slice:
+    """The slice with a share of its training booked to this account."""
+    out = dict(piece.seconds)
+    trained_s = out.pop(Account.TRAINING, 0.0)
+    if share < 1.0:
+        out[Account.TRAINING] = trained_s * (1.0 - share)
+    return piece._replace(seconds={**out, account: out.get(account, 0.0) + trained_s * share}) if trained_s else piece
 
 
 def _unproven(piece: Slice) -> Slice:
-    out = dict(piece.seconds)
-    for account in COMPUTING & out.keys():
-        out[Account.UNPROVEN] = out.get(Account.UNPROVEN, 0.0) + out.pop(account)
-    return piece._replace(seconds=out)
+    return _moved(piece, Account.UNKNOWN)
 
 
 def _all(account: Account, *, holds: bool | None = None) -> Callable[[Slice], Slice]:
@@ -354,29 +346,29 @@ def _only(among: frozenset[Account], change: Callable[[Slice], Slice]) -> Callab
     return lambda piece: change(piece) if piece.seconds.keys() <= among else piece
 
 
-def _away(piece: Slice) -> Slice:
-    """Book a slice to DAEMON_DOWN, except if the program was idle or the host was down: it lost nothing then."""
-    return piece if piece.seconds.keys() <= _GONE else _all(Account.DAEMON_DOWN)(piece)
+def _away(account: Account) -> Callable[[Slice], Slice]:
+    """Book a slice to this account, except if the program was idle or down already: it lost nothing then."""
+    return lambda piece: piece if piece.seconds.keys() <= _GONE else _all(account)(piece)
 
 
 def _off(piece: Slice) -> Slice:
-    """Book a slice to HOST_DOWN, except if the program was idle."""
-    return piece if piece.seconds.keys() <= {Account.IDLE} else _all(Account.HOST_DOWN, holds=False)(piece)
+    """Book a slice to DOWN, except if the program was idle."""
+    return piece if piece.seconds.keys() <= {Account.IDLE} else _all(Account.DOWN, holds=False)(piece)
 
 
 _BEGINS: Final = {
-    Phase.QUEUED: Account.ADMISSION,
-    Phase.GATED: Account.ADMISSION,
-    Phase.STARTING: Account.STARTUP,
-    Phase.RUNNING: Account.PRODUCTIVE,
-    Phase.STOPPING: Account.TERMINATE,
-    Phase.BACKOFF: Account.BACKOFF,
+    Phase.QUEUED: Account.WAITING,
+    Phase.GATED: Account.WAITING,
+    Phase.STARTING: Account.RESTARTING,
+    Phase.RUNNING: Account.TRAINING,
+    Phase.STOPPING: Account.RESTARTING,
+    Phase.BACKOFF: Account.RESTARTING,
     Phase.DONE: Account.IDLE,
     Phase.STOPPED: Account.IDLE,
     Phase.FATAL: Account.IDLE,
     Phase.EXITED: Account.IDLE,
 }
-_GONE: Final = frozenset({Account.IDLE, Account.HOST_DOWN})
+_GONE: Final = frozenset({Account.IDLE, Account.DOWN})
 
 
 class JobTime(NamedTuple):
@@ -410,7 +402,6 @@ class Ledger:
     reboots: list[RebootEntry] = field(default_factory=list)
     jobs: list[JobTime] = field(default_factory=list)  # jobs that are over
     running: dict[str, JobTime] = field(default_factory=dict)  # by program
-    leave_at_s: dict[str, float] = field(default_factory=dict)  # by notice: nothing starts from then on
     stopped_at_s: float | None = None  # when the daemon ended in order; None: it did not
     clocks: list[tuple[float, float]] = field(default_factory=list)  # (journal time, wall clock) whenever it may have moved
     seq: int = 0
@@ -465,7 +456,7 @@ class Ledger:
             self, timelines={name: timeline.copy() for name, timeline in self.timelines.items()},
             ended=[timeline.copy() for timeline in self.ended],
             levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks], jobs=[*self.jobs],
-            running=dict(self.running), leave_at_s={**self.leave_at_s},
+            running=dict(self.running),
         )  # fmt: skip
 
     def closed(self, now_s: float, last_sign_s: float | None = None) -> Ledger:
@@ -474,9 +465,8 @@ class Ledger:
         now_s = max(now_s, out.at_s)
         if out.first_s is None:
             out.first_s = now_s
-        out._keep_down(now_s)
         if out.stopped_at_s is not None or last_sign_s is not None:
-            out._book_daemon_down(max(out.at_s, min(last_sign_s or 0.0, now_s)), now_s)
+            out._book_daemon_down(max(out.at_s, min(last_sign_s or 0.0, now_s)), now_s, out._without_daemon)
         for timeline in out.timelines.values():
             timeline.close(now_s)
         out.at_s = now_s
@@ -500,7 +490,6 @@ class Ledger:
         if self.first_s is None:
             self.first_s = self.at_s = at_s
         self.seq, self.wall_s = stamped.seq, stamped.wall_s
-        self._keep_down(at_s)
         if isinstance(fact, facts.ProgramFact):
             self._program(at_s, fact)
         else:
@@ -514,12 +503,6 @@ class Ledger:
                 self.levels.append((at_s, level, slots))
             case facts.HostRebooted():
                 self._rebooted(stamped, fact)
-                self._set_notices(at_s, {})
-            case facts.EndAnnounced(id=id_) | facts.EndCalledOff(id=id_):
-                standing = {known: leave_s for known, leave_s in self.leave_at_s.items() if known != id_}
-                if isinstance(fact, facts.EndAnnounced) and fact.leave_at_s is not None:
-                    standing[id_] = fact.leave_at_s
-                self._set_notices(at_s, standing)
             case facts.ClockSet(step_s=step_s):
                 self.clocks = [(then_s, wall_clock.mended(wall_s, step_s)) for then_s, wall_s in self.clocks]
                 self.clocks.append((at_s, stamped.wall_s))
@@ -527,10 +510,10 @@ class Ledger:
                 self.clocks.append((at_s, stamped.wall_s))
             case facts.DaemonStarted(last_sign_s=last_sign_s):
                 self.clocks.append((at_s, stamped.wall_s))
-                self._book_daemon_down(self._since(last_sign_s, at_s), at_s)
+                self._book_daemon_down(self._since(last_sign_s, at_s), at_s, self._without_daemon)
                 self.stopped_at_s = None
             case facts.DaemonSuspended(gap_s=gap_s):
-                self._book_daemon_down(max(self.first_s or 0.0, at_s - gap_s), at_s)
+                self._book_daemon_down(max(self.first_s or 0.0, at_s - gap_s), at_s, Account.DOWN)
             case facts.DaemonStopped():
                 self.stopped_at_s = at_s
             case facts.Snapshot(state=text) if not self.timelines:
@@ -542,36 +525,17 @@ class Ledger:
         """Begin all timelines with the state of a snapshot: earlier facts are no longer in the journal."""
         self.levels.append((stamped.at_s, state.level, state.slots))
         self.clocks.append((stamped.at_s, stamped.wall_s))
-        standing = state.notices.standing.items()
-        self.leave_at_s = {id_: each.leave_at_s for id_, each in standing if each.leave_at_s is not None}
         for name, program in state.programs.items():
-            begins = Account.HOST_DOWN if program.waits_for_gpu else _BEGINS[program.phase]
+            begins = Account.DOWN if program.waits_for_gpu else _BEGINS[program.phase]
             timeline = self._begin_timeline(name, stamped.at_s, begins, service=program.service)
-            timeline.retry_at_s = program.retry_at_s
             timeline.mark(stamped.at_s, program.steps)
             if program.attempt is not None:
                 timeline.token, timeline.began_s = program.attempt.token, program.attempt.intended_at_s
                 timeline.ready, timeline.stalled = program.attempt.ready_at_s is not None, program.attempt.stall is not None
-                timeline.account = Account.TERMINATE if timeline.stalled else timeline.account
+                timeline.account = Account.RESTARTING if timeline.stalled else timeline.account
         for name, job in state.cluster.jobs.items():
             if job.begun_at_s is not None:
                 self.running[name] = JobTime(stamped.at_s, stamped.at_s, job.account, job.partition, job.gpus)
-
-    def _set_notices(self, at_s: float, leave_at_s: dict[str, float]) -> None:
-        """Replace the standing notices. Programs that an older notice kept down wait for a slot again."""
-        self.leave_at_s = leave_at_s
-        for timeline in self.timelines.values():
-            if timeline.account is Account.NOTICE:
-                timeline.switch(at_s, Account.ADMISSION)
-
-    def _keep_down(self, at_s: float) -> None:
-        """Book programs that wait for a slot to NOTICE from the leave time on, because nothing starts then."""
-        leave_s = min(self.leave_at_s.values(), default=at_s)
-        if not self.leave_at_s or at_s <= leave_s:
-            return
-        for timeline in self.timelines.values():
-            if timeline.account is Account.ADMISSION:
-                timeline.switch(leave_s, Account.NOTICE)
 
     def _since(self, last_sign_s: float | None, at_s: float) -> float:
         """The previous daemon's last sign of life, at the earliest its last fact."""
@@ -579,11 +543,15 @@ class Ledger:
             return self.at_s
         return min(at_s, max(self.at_s, last_sign_s))
 
-    def _book_daemon_down(self, from_s: float, to_s: float) -> None:
+    @property
+    def _without_daemon(self) -> Account:
+        """The account of a time without a daemon: nobody loses anything while the operator wants none."""
+        return Account.DOWN if self.stopped_at_s is None else Account.IDLE
+
+    def _book_daemon_down(self, from_s: float, to_s: float, account: Account) -> None:
         for timeline in self.timelines.values():
             timeline.close(to_s)
-            waits_s = timeline.retry_at_s if timeline.account is Account.BACKOFF and timeline.retry_at_s is not None else 0.0
-            timeline.rebook(max(from_s, waits_s, timeline.tallied_until_s), to_s, _away)
+            timeline.rebook(max(from_s, timeline.settled_s), to_s, _away(account))
 
     def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
         """Book a reboot: the box was off from the last sign of life to the boot, and had no daemon from the boot to now."""
@@ -592,7 +560,7 @@ class Ledger:
         boot_s = at_s if fact.boot_wall_s is None else at_s - (stamped.wall_s - fact.boot_wall_s)
         boot_s = min(at_s, max(off_s, boot_s))
         level = self.levels[-1][1] if self.levels else ""
-        self._book_daemon_down(self.at_s if self.stopped_at_s is not None else off_s, at_s)
+        self._book_daemon_down(self.at_s if self.stopped_at_s is not None else off_s, at_s, Account.DOWN)
         for timeline in self.timelines.values():
             timeline.rebook(off_s, boot_s, _off)
             timeline.rebook(boot_s, at_s, lambda piece: piece._replace(holds=False))
@@ -607,21 +575,20 @@ class Ledger:
         timeline = self.timelines.get(fact.program)
         if timeline is None:
             if isinstance(fact, facts.ProgramConfigured):
-                account = Account.ADMISSION if fact.autostart else Account.IDLE
+                account = Account.WAITING if fact.autostart else Account.IDLE
                 self._begin_timeline(fact.program, at_s, account, service=fact.service)
             return
         match fact:
             case facts.SpawnIntended(token=token):
-                timeline.switch(at_s, Account.STARTUP)
-                timeline.token, timeline.began_s, timeline.retry_at_s = token, at_s, None
+                timeline.switch(at_s, Account.RESTARTING)
+                timeline.token, timeline.began_s = token, at_s
                 timeline.ready = timeline.stalled = False
-            case facts.BackedOff(until_s=until_s):
-                self._left(timeline, at_s, Account.BACKOFF)
-                timeline.retry_at_s = until_s
+            case facts.BackedOff():
+                self._left(timeline, at_s, Account.RESTARTING)
             case facts.Gated(lost=lost):
-                self._left(timeline, at_s, Account.HOST_DOWN if lost else Account.ADMISSION)
+                self._left(timeline, at_s, Account.DOWN if lost else Account.WAITING)
             case facts.Requeued():
-                self._left(timeline, at_s, Account.ADMISSION)
+                self._left(timeline, at_s, Account.WAITING)
             case facts.Finished() | facts.NotRestarted() | facts.GaveUp() | facts.StayedDown():
                 self._left(timeline, at_s, Account.IDLE)
                 timeline.ended_incidents = len(timeline.incidents)  # it is not expected to train any more
@@ -644,12 +611,12 @@ class Ledger:
     def _left(self, timeline: ProgramTimeline, at_s: float, account: Account) -> None:
         self._job_over(timeline.name, at_s)
         timeline.switch(at_s, account)
-        timeline.token, timeline.retry_at_s = None, None
+        timeline.token = None
 
     def _attempt(self, timeline: ProgramTimeline, at_s: float, fact: facts.AttemptFact) -> None:
         match fact:
             case facts.BecameReady():
-                timeline.switch(at_s, Account.PRODUCTIVE)
+                timeline.switch(at_s, Account.TRAINING)
                 timeline.ready = True
                 self._end_outages(timeline, at_s)
             case facts.Resumption() | facts.ResumeUnknown():
@@ -660,18 +627,15 @@ class Ledger:
                 timeline.mark(at_s if saved_s is None else min(at_s, saved_s), fact.step)
             case facts.Tallied():
                 self._tallied(timeline, at_s, fact)
-            case facts.Slowed() if timeline.account is Account.PRODUCTIVE:
-                timeline.switch(at_s, Account.SLOW)
-            case facts.PaceRegained() if timeline.account is Account.SLOW:
-                timeline.switch(at_s, Account.PRODUCTIVE)
             case facts.Stalled(age_s=age_s):
                 self._stalled(timeline, at_s, age_s)
             case facts.Revived():
-                timeline.switch(at_s, Account.PRODUCTIVE if timeline.ready else Account.STARTUP)
+                timeline.switch(at_s, Account.TRAINING if timeline.ready else Account.RESTARTING)
                 timeline.stalled = False
                 self._end_outages(timeline, at_s)
             case facts.StopIntended():
-                timeline.switch(at_s, Account.TERMINATE)
+                timeline.switch(at_s, Account.RESTARTING)
+                timeline.settled_s = at_s
             case facts.SpawnFailed():
                 self._left(timeline, at_s, Account.UNKNOWN)
             case facts.Exited():
@@ -699,41 +663,43 @@ class Ledger:
         for seen, seconds in fact.seconds.items():
             account = booked_as(seen, ready=timeline.ready)
             booked[account] = booked.get(account, 0.0) + seconds
-        stall_s = min(fact.ckpt_stall_s, booked.get(Account.PRODUCTIVE, 0.0))
+        stall_s = min(fact.ckpt_stall_s, booked.get(Account.TRAINING, 0.0))
         if stall_s > 0:
-            booked[Account.PRODUCTIVE] -= stall_s
-            booked[Account.CHECKPOINT_STALL] = booked.get(Account.CHECKPOINT_STALL, 0.0) + stall_s
+            booked[Account.TRAINING] -= stall_s
+            booked[Account.SAVING] = booked.get(Account.SAVING, 0.0) + stall_s
         booked = {account: seconds for account, seconds in booked.items() if seconds > 0}
         whole_s = fsum(booked.values())
         if whole_s > 0:
             share = {account: seconds / whole_s for account, seconds in booked.items()}
 
             def as_tallied(piece: Slice) -> Slice:
+                if not piece.holds:
+                    return piece
                 length_s = piece.end_s - piece.start_s
                 return piece._replace(seconds={account: part * length_s for account, part in share.items()})
 
-            change = _only(_OWN | {Account.DAEMON_DOWN}, as_tallied)
-            timeline.rebook(max(timeline.began_s, fact.from_s), min(at_s, fact.until_s), change)
-        timeline.tallied_until_s = min(at_s, fact.until_s)
+            change = _only(_OWN | _GONE, as_tallied)
+            timeline.rebook(max(timeline.began_s, timeline.settled_s, fact.from_s), min(at_s, fact.until_s), change)
+        timeline.settled_s = max(timeline.settled_s, min(at_s, fact.until_s))
         timeline.mark(fact.until_s, fact.steps)
         if timeline.account in _OWN:
             timeline.account = booked_as(fact.doing, ready=timeline.ready)
 
     def _stalled(self, timeline: ProgramTimeline, at_s: float, age_s: float) -> None:
-        """Book DETECT from the last sign of progress to now, and TERMINATE from now on, while it is being healed."""
+        """Book RESTARTING from the last sign of progress."""
         if not timeline.stalled:
             timeline.close(at_s)
             failed_s = max(timeline.began_s, at_s - age_s)
-            timeline.rebook(failed_s, at_s, _only(_OWN, _all(Account.DETECT)))
+            timeline.rebook(failed_s, at_s, _only(_OWN, _all(Account.RESTARTING)))
             self._fail(timeline, "stall", failed_s, at_s)
-        timeline.switch(at_s, Account.TERMINATE)
-        timeline.stalled = True
+        timeline.switch(at_s, Account.RESTARTING)
+        timeline.stalled, timeline.settled_s = True, at_s
 
     def _exited(self, timeline: ProgramTimeline, at_s: float, fact: facts.Exited) -> None:
         timeline.close(at_s)
         ended_s = at_s if fact.ended_at_s is None else max(timeline.began_s, min(at_s, fact.ended_at_s))
         self._job_over(timeline.name, ended_s)
-        timeline.rebook(ended_s, at_s, _only(_OWN, _all(Account.DETECT)))
+        timeline.rebook(ended_s, at_s, _only(_OWN, _all(Account.RESTARTING)))
         timeline.mark(at_s, fact.steps)
         if fact.counted and not timeline.stalled:
             self._fail(timeline, "death", ended_s, at_s)

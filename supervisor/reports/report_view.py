@@ -14,7 +14,7 @@ from supervisor.model.recording import PROGRAMS
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.level.worth import would_keep
-from supervisor.policy.upkeep.accounting import COMPUTING
+from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.cost import LEAST_S
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
 from supervisor.policy.worker.finish import BACKGROUND
@@ -84,7 +84,7 @@ def _program(
         "name": view["name"],
         "phase": view["phase"],
         "why": view["why"],
-        "trained_s": None if sheet is None else sum(sheet.seconds.get(account, 0.0) for account in COMPUTING),
+        "trained_s": None if sheet is None else sheet.seconds.get(Account.TRAINING, 0.0),
         "kept_steps": kept.get(view["name"], 0.0),
         "lost_steps": None if sheet is None else sheet.lost_steps,
         "lost_unknown": 0 if sheet is None else sheet.lost_unknown,

@@ -81,7 +81,7 @@ def test_a_night_adds_up_and_is_near_the_truth(box, seed):
     told, now_s, true_steps = journal(box, seed)
     assert account_errors(told, now_s) == []
     found = accounts.summary(fold_accounts(told).closed(now_s))
-    kept_s = sum(s.seconds.get(Account.PRODUCTIVE, 0.0) + s.seconds.get(Account.SLOW, 0.0) for s in found.programs)
+    kept_s = sum(s.seconds.get(Account.TRAINING, 0.0) for s in found.programs)
     true_s = sum(true_steps[sheet.name] for sheet in found.programs) / STEPS_PER_S
     assert kept_s == pytest.approx(true_s, rel=0.05), "booked and trained"
     lost_s = found.slots.seconds.get(Account.LOST, 0.0)
@@ -139,11 +139,11 @@ def test_lost_was_trained_before(which):
     ahead = [stamped for stamped in told if not isinstance(stamped.fact, facts.Resumed)]
     with_, without = (totals(fold_accounts(rows).closed(now_s)) for rows in (told, ahead))
     for (name, account), seconds in with_.items():
-        if account in {Account.LOST, Account.PRODUCTIVE, Account.SLOW}:
+        if account in {Account.LOST, Account.TRAINING}:
             continue
         assert seconds == pytest.approx(without[name, account], abs=1e-5)
     for name in {name for name, _ in with_}:
-        trained = sum(with_[name, a] for a in (Account.LOST, Account.PRODUCTIVE, Account.SLOW))
-        before = sum(without[name, a] for a in (Account.LOST, Account.PRODUCTIVE, Account.SLOW))
+        trained = sum(with_[name, a] for a in (Account.LOST, Account.TRAINING))
+        before = sum(without[name, a] for a in (Account.LOST, Account.TRAINING))
         assert trained == pytest.approx(before, abs=1e-5)
         assert without[name, Account.LOST] == 0.0
