@@ -7,8 +7,7 @@ target is known only from its command line. None is "not known".
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, field
 from math import fsum
 
@@ -22,7 +21,7 @@ from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import Record
 from supervisor.reports.accounts import Summary, level_stretches
 from supervisor.reports.accounts_view import summary_of
-from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline
+from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline, step_at
 from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
 from supervisor.reports.view import steps_left
@@ -140,7 +139,7 @@ def kept_steps(timeline: ProgramTimeline, from_s: float, to_s: float, now: tuple
         marks = [*marks, now]
     if not marks:
         return 0.0
-    return max(0.0, _position(marks, to_s) - _position(marks, from_s))
+    return max(0.0, step_at(marks, to_s) - step_at(marks, from_s))
 
 
 def kept_in(ledger: Ledger, games: Games, *stretches: _Stretch) -> dict[str, float]:
@@ -151,17 +150,6 @@ def kept_in(ledger: Ledger, games: Games, *stretches: _Stretch) -> dict[str, flo
         kept = fsum(kept_steps(timeline, *stretch, now) for stretch in stretches)
         found[timeline.name] = found.get(timeline.name, 0.0) + kept
     return found
-
-
-def _position(marks: Sequence[tuple[float, float]], at_s: float) -> float:
-    """The step at a moment, interpolated between marks; before the first or after the last mark, the step of that mark."""
-    place = bisect_right(marks, at_s, key=lambda mark: mark[0])
-    if place == 0:
-        return marks[0][1]
-    if place == len(marks):
-        return marks[-1][1]
-    (from_s, low), (to_s, high) = marks[place - 1], marks[place]
-    return low + (high - low) * (at_s - from_s) / (to_s - from_s)
 
 
 def _now(ledger: Ledger, games: Games, timeline: ProgramTimeline) -> tuple[float, int] | None:

@@ -40,7 +40,7 @@ _BROKEN: Final = {"FATAL": 0, "EXITED": 0, "BACKOFF": 1}  # shown first
 
 def report(sources: Sources, since: Since, until: Since) -> Json:
     """Training, results, incidents and costs of a window, and the work that remains."""
-    closed, found, wall_s = summary_of(sources, since, until, levels=True)
+    closed, found, wall_s = summary_of(sources, since, until)
     return report_view(sources, closed, found, wall_s=wall_s)
 
 
@@ -221,8 +221,6 @@ def _would_keep(closed: Ledger, games: Games, level: Mapping[str, Any], length_s
         steps_per_s, error = level["steps_per_min"] / 60.0, level["speed_error"]
         expected, least = would_keep(steps_per_s, error, level["reboots"], level["up_s"], costs(games.state), length_s)
         return {"kept_steps": expected, "kept_steps_least": least, "why": ""}
-    if closed.late:
-        return {"kept_steps": None, "kept_steps_least": None, "why": "its record is being read"}
     paid_s, kept = at_level(closed, games, level["name"], closed.first_s or 0.0, closed.at_s)
     if kept <= 0 or paid_s < LEAST_S:
         short = f"only {span(paid_s)} measured" if 0.0 < paid_s < LEAST_S else "no step was kept there"

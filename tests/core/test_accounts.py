@@ -290,6 +290,18 @@ def test_phases_of_a_worker_are_booked_where_they_were():
     assert story.tallied(130, 130).booked(130)["TRAINING"] == 103.0, "of no time, nothing"
 
 
+def test_a_job_that_is_suspended_waits_until_it_goes_on():
+    story = Story("P").start(0, trains=10).tallied(100, 10, training=40, suspended=50, doing="suspended")
+    story.tallied(300, 100, suspended=60, training=140)
+    assert story.booked(310) == {"RESTARTING": 10.0, "TRAINING": 190.0, "WAITING": 110.0}
+
+
+def test_a_tally_after_a_reboot_leaves_the_time_off_as_it_is():
+    story = Story("P").start(0, trains=10).at(150, rebooted()).tallied(150, 10, training=130, blind=10)
+    booked = story.booked(150)
+    assert (booked["RESTARTING"], booked["DOWN"]) == (10.0, pytest.approx(50.0 + 90.0 * 10 / 140))
+
+
 def test_a_tally_never_exceeds_its_window_nor_touches_what_is_not_its():
     story = Story("P").start(0, trains=10).at(60, facts.Stalled("s", "P", "P1", "hang", 30.0, 30.0))
     story.tallied(60, -50, until_s=500, training=10_000)

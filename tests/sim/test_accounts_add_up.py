@@ -113,6 +113,8 @@ def test_windows_add_up(which, cuts):
     whole = totals(ledger)
     for key, seconds in whole.items():
         assert fsum(part.get(key, 0.0) for part in parts) == pytest.approx(seconds, abs=1e-5), key
+    accounts.merge(ledger, [ledger.first_s, *sorted({share * now_s for share in cuts} - {0.0})])
+    assert totals(ledger) == pytest.approx(whole, abs=1e-5), "merged by day"
     for since_s, until_s in itertools.pairwise(edges):
         found = accounts.summary(ledger, since_s=since_s, until_s=until_s)
         for sheet in (found.slots, *found.programs):
