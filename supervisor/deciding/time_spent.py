@@ -96,7 +96,10 @@ def record_start(context: DecisionContext, name: str) -> None:
 def record_end(
     context: DecisionContext, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None
 ) -> None:
-    """Record the sums of an ended attempt. Time without samples is training as far as its last beat proves it."""
+    """Record the sums of an ended attempt. Time without samples is training as far as its steps prove it.
+
+    Steps come from the last beat, else from its own output. Without any it trained until its exit record says so.
+    """
     name = program.name
     if attempt.ready_at_s is None or attempt.stop is not None or attempt.stall is not None:
         record_tally(context, name)
@@ -114,10 +117,15 @@ def record_end(
     gap_s = until_s - from_s
     if gap_s <= least_s:
         return
-    rate = context.memory.rates.get(name) or program.rate
-    shown_s = proven_s(gap_s, steps_before=before, steps_after=ending.steps, rate=rate, progress_s=None)
+    steps = ending.steps
+    if steps is None and ending.shown.steps is not None:
+        steps = ending.shown.steps + attempt.steps_before
+    shown_s = proven_s(
+        gap_s, steps_before=before, steps_after=steps, rate=context.memory.rates.get(name) or program.rate,
+        progress_s=None if ended_at_s is None else gap_s,
+    )  # fmt: skip
     seconds = _sum({TRAINING: shown_s}, {BLIND: gap_s - shown_s})
-    _record(context, name, attempt.token, from_s, until_s, seconds, TRAINING, Sample(attempt.token, steps=ending.steps))
+    _record(context, name, attempt.token, from_s, until_s, seconds, TRAINING, Sample(attempt.token, steps=steps))
 
 
 def look_gap_s(context: DecisionContext) -> float:

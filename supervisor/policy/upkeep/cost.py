@@ -7,7 +7,8 @@ times its share of the slots' seconds. So the causes add up to the bill, and *us
 The rate of a program at a level is its kept steps per second in which it was neither WAITING nor IDLE. It has reboots,
 restarts and rolled-back work in it. Below `LEAST_S` of that time, or without a kept step, it is the mean rate of
 its kind: of the built-in games, or of its group of scripts. Each program goes to the slot that is free first, the most
-important one first. If the remaining steps or the rate of one are unknown, the time to finish is unknown.
+important one first. The time to finish is that of all programs whose remaining steps and rate are known; the others
+are named. If there are none, it is unknown.
 
 Worked example. $2 an hour, 10 h, two slots: $20. Of the slots' 20 h, 17 h were TRAINING, 2 h LOST and 1 h DOWN:
 useful $17, lost work $2, downtime $1. 36,000,000 steps of 4 frames were kept: $20 for 144 million frames is $0.139 per
@@ -143,12 +144,11 @@ def spread_of(rates: Sequence[float]) -> float | None:
     return half / middle if half < middle else None
 
 
-def hours_to_finish(lengths_s: Sequence[float | None], slots: int) -> float | None:
-    """Hours until the last of these programs is done, each on the slot that is free first; None when one is not known."""
-    known = [length for length in lengths_s if length is not None]
-    if slots < 1 or len(known) < len(lengths_s):
+def hours_to_finish(lengths_s: Sequence[float], slots: int) -> float | None:
+    """Hours until the last of these programs is done, each on the slot that is free first; None: there is no slot."""
+    if slots < 1:
         return None
     ends = [0.0] * slots
-    for length in known:
+    for length in lengths_s:
         ends[ends.index(min(ends))] += length
     return max(ends) / _HOUR_S
