@@ -291,8 +291,8 @@ def asked(box: Years, call: Callable[[], object]) -> tuple[float, float]:
 def page_costs(box: Years, _marks: dict[str, Path], figures: dict[str, Any]) -> None:
     asks = [(f"{name} {window}", name, query_of(box, name, window)) for window in WINDOWS for name in PAGES]
     for title, name, query in [*asks, ("facts newest 50", *NEWEST)]:
-        if query.get("since") == "all" and "summaries made, CPU s" not in figures:  # longer windows wait for them
-            wait_for((box.directory / "state" / "summaries.sqlite").exists, 3600, POLL_S)
+        if "summaries made, CPU s" not in figures:  # all pages of windows wait for them
+            wait_for((box.directory / "state" / "summaries.json").exists, 3600, POLL_S)
             figures["summaries made, CPU s"] = cpu_s(box.daemon.pid) - figures["start CPU s"]
         found = [asked(box, lambda name=name, query=query: fetched(box, name, query)) for _ in range(ROUNDS)]
         figures[f"{title} CPU ms"] = f"{found[0][0]:.0f}, {statistics.median(cpu for cpu, _ in found[1:]):.0f}"

@@ -48,10 +48,6 @@ class Extended:
         value: T = getattr(self, self.FIELDS[kind])
         return value
 
-    def parts(self) -> list[Any]:
-        """The values of all features."""
-        return [getattr(self, name) for name in self.FIELDS.values()]
-
     def having(self, *values: object) -> Self:
         """A copy with these values of features."""
         changes: Any = {self.FIELDS[type(value)]: value for value in values}

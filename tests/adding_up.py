@@ -21,7 +21,7 @@ def ledger_errors(ledger, now_s):
         total_s = fsum(sheet.seconds.values())
         if abs(total_s - sheet.wall_s) > ROUNDING_S * max(1, len(closed.all_timelines())):
             errors.append(f"{sheet.name}: the accounts add up to {total_s!r} s, paid were {sheet.wall_s!r} s")
-        if sheet.seconds.get(Account.UNKNOWN, 0.0) > ROUNDING_S:
+        if sheet.seconds.get(Account.UNKNOWN, 0.0) > ROUNDING_S and not sheet.lost_s_unknown:
             errors.append(f"{sheet.name}: {sheet.seconds[Account.UNKNOWN]:.6f} s belong to no known account")
     return errors
 

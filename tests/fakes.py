@@ -115,8 +115,8 @@ class FakeSources:
     def corrected(self, program: dict[str, Any], attempt: Attempt | None) -> dict[str, Any]:
         return program if self.alive or attempt is None else {**program, "phase": "GONE"}
 
-    def closed(self, figures: Callable[[Ledger, float], Any] = lambda *both: both) -> Any:
-        return figures(fold_accounts(self.journal).closed(self.now_s), self.wall_s)
+    def closed(self) -> tuple[Ledger, float]:
+        return fold_accounts(self.journal).closed(self.now_s), self.wall_s
 
     def incidents(self, since_s: float, until_s: float, program: str | None, view: Callable[[Iterable[Incident]], T]) -> T:
         return view(incidents(self.journal, program))
@@ -125,7 +125,7 @@ class FakeSources:
         reading = LaneReading()
         for stamped in self.journal:
             reading.add(stamped)
-        return reading.lanes(now_s, None, since_s, until_s)()
+        return reading.lanes(now_s, since_s, until_s)
 
     def facts(self, after_seq: int, *_: Any) -> list[Stamped]:
         return [item for item in self.journal if item.seq > after_seq]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,8 +18,7 @@ from supervisor.model.facts import Stamped
 from supervisor.model.recording import Drawn, Row, Sheet, Track, tracks_of
 from supervisor.model.settings import Paths
 from supervisor.policy.upkeep.resolution import Held, Tier
-from supervisor.reports.digest import Digest, Later
-from supervisor.reports.incidents import Facts, Incident
+from supervisor.reports.incidents import Incident
 from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.sources import NewestResult
@@ -47,24 +45,18 @@ class StateFiles:
         """Turns the errors of an unreadable journal into those of this side."""
         return nullcontext()
 
-    def closed(self, figures: Callable[[Ledger, float], T]) -> T:
-        def close(digest: Digest, _: Facts) -> Later[T]:
-            return partial(figures, *self.up_to_now(digest.ledger))
-
+    def closed(self) -> tuple[Ledger, float]:
         with self.readable():
-            return self._summaries.ask(close)
+            return self._summaries.ask(lambda digest: self.up_to_now(digest.ledger))
 
     def incidents(self, since_s: float, until_s: float, program: str | None, view: Callable[[Iterable[Incident]], T]) -> T:
-        def question(digest: Digest, rows: Facts) -> Later[T]:
-            found = digest.incidents(since_s, until_s, program, rows)
-            return lambda: view(found())
-
         with self.readable():
-            return self._summaries.ask(question)
+            rows = self._summaries.rows
+            return view(self._summaries.ask(lambda digest: digest.incidents.between(since_s, until_s, rows, program))())
 
     def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
         with self.readable():
-            return self._summaries.ask(lambda digest, _: digest.lanes(now_s, since_s, until_s))
+            return self._summaries.ask(lambda digest: digest.lanes.lanes(now_s, since_s, until_s))
 
     def facts(self, after_seq: int, kinds: Sequence[str], program: str | None, limit: int) -> Iterator[Stamped]:
         with self.readable(), self._summaries.reader() as reader:

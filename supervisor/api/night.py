@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from supervisor.api.port import Backend
-from supervisor.formats import UNKNOWN, count, duration, number, percent, usd, when
+from supervisor.formats import UNKNOWN, count, duration, few, number, percent, usd, when
 from supervisor.policy.upkeep.alarm import DO, NOTHING
 from supervisor.printable import printable
 
@@ -78,8 +78,16 @@ def until_done(found: dict[str, Any]) -> str:
         end = f"when all is done is not known: {printable(found['why'])}"
     else:
         dollars = "" if found["usd"] is None else f" for {usd(found['usd'])}"
-        end = f"all is done in {days(found)}{dollars} at level {printable(found['level'])}"
+        but = found.get("but") or {}  # an older daemon does not send this key
+        all_ = f"all but {few(list(map(printable, but)))} are" if but else "all is"
+        end = "; ".join([f"{all_} done in {days(found)}{dollars} at level {printable(found['level'])}", *_reasons(but)])
     return f"{end}; {printable(found['line'])}" if found["line"] else end
+
+
+def _reasons(but: dict[str, str]) -> list[str]:
+    """Such as `Seaquest was given up`, for the first programs."""
+    said = [f"{printable(name)}{': ' if why.startswith('it') else ' '}{printable(why)}" for name, why in but.items()]
+    return _first(said, _CAUSES, "")
 
 
 def days(found: dict[str, Any]) -> str:

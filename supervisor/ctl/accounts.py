@@ -17,10 +17,7 @@ from supervisor.model.names import expand
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-_COLOURS = {
-    "PRODUCTIVE": "green", "SLOW": "yellow", "UNPROVEN": "yellow", "LOST": "red", "HOST_DOWN": "red", "UNKNOWN": "red",
-    "IDLE": "dim",
-}  # fmt: skip
+_COLOURS = {"TRAINING": "green", "LOST": "red", "DOWN": "red", "UNKNOWN": "yellow", "IDLE": "dim"}
 _MOST_COLUMNS = 6  # programs shown as columns; if there are more, each gets one line
 _BAR = 24
 _BLOCKS = " ▏▎▍▌▋▊▉█"
@@ -99,7 +96,7 @@ def page(
         slots = found["slots"]
         booked_s = sum(whole["seconds"].values())
         now = "" if slots is None else f" ({text.count(slots, 'slot')} now)"
-        paid = f"{whole['wall_s'] / 3600:,.2f} slot-hours paid{now}, {text.percent(whole['ettr'])} of them productive"
+        paid = f"{whole['wall_s'] / 3600:,.2f} slot-hours paid{now}, {text.percent(whole['ettr'])} of them training"
         out += ["", f"{booked_s / 3600:,.2f} slot-hours booked of {paid}"]
     figures = [_TITLES, *map(_figure_row, sheets)]
     out += ["", *text.table(figures, range(1, len(_TITLES)), _EXPENDABLE, columns)]

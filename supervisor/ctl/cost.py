@@ -92,7 +92,8 @@ def _levels(found: dict[str, Any], columns: int | None) -> list[str]:
         finish = text.UNKNOWN if level["days"] is None else days(level)
         name = text.printable(level["name"] or text.UNKNOWN) + (" (now)" if level["in_force"] else "")
         measured = text.duration(3600.0 * level["paid_hours"]) if level["paid_hours"] else text.UNKNOWN
-        why = f"not known: {text.printable(level['why'])}" if level["why"] else ""
+        without = list(map(text.printable, level.get("without", ())))  # an older daemon does not send this key
+        why = f"not known: {text.printable(level['why'])}" if level["why"] else f"without {few(without)}" if without else ""
         rows.append((name, str(level["slots"]), measured, rate, finish, usd(level["usd"]), why))
     out = text.table(rows, {1, 2, 3, 4, 5}, ("",), columns)
     reasons = {row[-1]: [each[0] for each in rows if each[-1] == row[-1]] for row in rows if row[-1]}

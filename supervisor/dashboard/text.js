@@ -122,3 +122,6 @@ export function moment(wall_s, now_s) {
     return time > now_s ? date(time) : `${date(time)} ${clock(time)}`;
   });
 }
+
+/** The first of many names: "a, b, c and 2 more". */
+export const few = (names) => (names.length > 4 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", "));

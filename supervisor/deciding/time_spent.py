@@ -1,6 +1,6 @@
 """How an attempt spends its time, counted from samples and recorded in few facts (`facts.Tallied`).
 
-Samples are not facts, but they decide the account of each second: restoring, compiling, evaluating, saving, slow. So the
+Samples are not facts, but they decide the account of each second: restoring, compiling, evaluating, saving. So the
 deciding thread adds up its samples in memory and records the sums
 
 * when the attempt becomes ready, stalls, is asked to exit or ends;
@@ -26,7 +26,7 @@ from supervisor.model.inputs import Ending, Sample
 from supervisor.model.memory import Away, Observation, Tally
 from supervisor.model.settings import Progress
 from supervisor.model.state import Attempt, Program
-from supervisor.policy.upkeep.accounting import BLIND, SLOW, STARTING, TRAINING, proven_s
+from supervisor.policy.upkeep.accounting import BLIND, STARTING, TRAINING, proven_s
 from supervisor.records import replace
 
 _RECORD_EVERY_S: Final = 600.0
@@ -96,7 +96,10 @@ def record_start(context: DecisionContext, name: str) -> None:
 def record_end(
     context: DecisionContext, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None
 ) -> None:
-    """Record the sums of an ended attempt. Time without samples is training as far as its last beat proves it."""
+    """Record the sums of an ended attempt. Time without samples is training as far as its steps prove it.
+
+    Steps come from the last beat, else from its own output. Without any it trained until its exit record says so.
+    """
     name = program.name
     if attempt.ready_at_s is None or attempt.stop is not None or attempt.stall is not None:
         record_tally(context, name)
@@ -114,10 +117,15 @@ def record_end(
     gap_s = until_s - from_s
     if gap_s <= least_s:
         return
-    rate = context.memory.rates.get(name) or program.rate
-    shown_s = proven_s(gap_s, steps_before=before, steps_after=ending.steps, rate=rate, progress_s=None)
+    steps = ending.steps
+    if steps is None and ending.shown.steps is not None:
+        steps = ending.shown.steps + attempt.steps_before
+    shown_s = proven_s(
+        gap_s, steps_before=before, steps_after=steps, rate=context.memory.rates.get(name) or program.rate,
+        progress_s=None if ended_at_s is None else gap_s,
+    )  # fmt: skip
     seconds = _sum({TRAINING: shown_s}, {BLIND: gap_s - shown_s})
-    _record(context, name, attempt.token, from_s, until_s, seconds, TRAINING, Sample(attempt.token, steps=ending.steps))
+    _record(context, name, attempt.token, from_s, until_s, seconds, TRAINING, Sample(attempt.token, steps=steps))
 
 
 def look_gap_s(context: DecisionContext) -> float:
@@ -134,7 +142,7 @@ def _seen(sample: Sample, attempt: Attempt, *, proves: bool) -> str:
         return TRAINING if sample.ready or attempt.ready_at_s is not None else STARTING
     if sample.phase == TRAINING and not proves and attempt.ready_at_s is None:
         return STARTING  # only its log or files show progress: a warning of an import is no training yet
-    return SLOW if sample.phase == TRAINING and attempt.slow is not None else sample.phase
+    return sample.phase
 
 
 def _fresh(context: DecisionContext, sample: Sample, doing: str, default: str) -> Tally:

@@ -175,6 +175,7 @@ class Ending(Record):
     max_rss_bytes: int | None = None
     steps: int | None = None  # from the last beat
     target: int | None = None  # from the last beat, in steps
+    mean_return: float | None = None  # from the last beat
     decided: bool = False  # by the last beat, it left by itself before its target
     shown: Figures = field(default_factory=Figures)  # its own output, read to the end: it may have come further
     own: OwnCheckpoint | None = None  # its newest checkpoint after a success without a step; None: not looked at

@@ -9,23 +9,23 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from math import fsum
 from operator import itemgetter
 from typing import Final
 
-from supervisor.policy.upkeep.accounting import COMPUTING, Account
+from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import Record
-from supervisor.reports.ledger import ROUNDING_S, Ledger, ProgramTimeline, Slice
+from supervisor.reports.ledger import ROUNDING_S, Ledger, ProgramTimeline, Slice, within
 
 Seconds = dict[Account, float]
 
-_FREE: Final = (  # reasons why nothing runs in a free slot, by priority
-    Account.HOST_DOWN, Account.DAEMON_DOWN, Account.BACKOFF, Account.NOTICE, Account.ADMISSION, Account.UNKNOWN,
-)  # fmt: skip
-_TRAINS: Final = COMPUTING | {Account.LOST, Account.UNPROVEN, Account.CHECKPOINT_STALL, Account.EVALUATE}
+# Reasons why nothing runs in a free slot, by priority.
+_FREE: Final = (Account.DOWN, Account.RESTARTING, Account.WAITING, Account.UNKNOWN)
+_OF_PROGRAM: Final = (Account.TRAINING, Account.LOST, Account.UNKNOWN)  # later facts move merged time between these
+_TRAINS: Final = (Account.TRAINING, Account.LOST, Account.UNKNOWN, Account.SAVING)
 _Stay = tuple[float, float, str]  # from, to, `workers` or the account in which it waits (empty: neither); neighbours joined
 
 
@@ -62,19 +62,19 @@ class AccountSheet(Record):
 
     @property
     def ettr(self) -> float | None:
-        """Productive share of all paid time."""
-        return _share(self.seconds.get(Account.PRODUCTIVE, 0.0), self.wall_s)
+        """Share of TRAINING in all paid time."""
+        return _share(self.seconds.get(Account.TRAINING, 0.0), self.wall_s)
 
     @property
     def goodput(self) -> float | None:
-        """Productive share of the time in which it could have trained: the box was up, and it had a slot."""
-        apart = (Account.HOST_DOWN, Account.ADMISSION, Account.NOTICE, Account.IDLE)
-        return _share(self.seconds.get(Account.PRODUCTIVE, 0.0), self.wall_s - fsum(self.seconds.get(a, 0.0) for a in apart))
+        """Share of TRAINING in the time in which it could have trained: box and daemon were up, and it had a slot."""
+        apart = (Account.DOWN, Account.WAITING, Account.IDLE)
+        return _share(self.seconds.get(Account.TRAINING, 0.0), self.wall_s - fsum(self.seconds.get(a, 0.0) for a in apart))
 
     @property
     def availability(self) -> float | None:
-        """Share of the time in which the box was up."""
-        return _share(self.wall_s - self.seconds.get(Account.HOST_DOWN, 0.0), self.wall_s)
+        """Share of the time in which box and daemon were up."""
+        return _share(self.wall_s - self.seconds.get(Account.DOWN, 0.0), self.wall_s)
 
 
 class Summary(Record):
@@ -125,45 +125,42 @@ def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
     return _slots(ledger, of_slots, since_s, until_s)
 
 
-def within(timeline: ProgramTimeline, since_s: float, until_s: float) -> Iterator[Slice]:
-    for each in timeline.items("slices", since_s, until_s):
-        if each.end_s <= since_s:
-            continue
-        if each.start_s >= until_s:
-            return
-        piece = each.cut(since_s)[1] if each.start_s < since_s else each
-        yield piece.cut(until_s)[0] if piece.end_s > until_s else piece
-
-
 @dataclass(slots=True)
 class _Booked:
     """The time of a window: of one program, or of all slots."""
 
     seconds: Seconds = field(default_factory=dict)
+    merged: Seconds = field(default_factory=dict)  # of slots: the part that is merged by day
     lengths_s: array[float] = field(default_factory=lambda: array("d"))
     at_level: dict[str, Seconds] = field(default_factory=dict)
     stays: list[list[_Stay]] = field(default_factory=list)  # of each training
 
 
-def _add(total: Seconds, piece: Slice) -> None:
+def _add(total: Seconds, piece: Slice, accounts: Collection[Account] = tuple(Account)) -> None:
     for account, seconds in piece.seconds.items():
+        if account not in accounts:
+            continue
         total[account] = total.get(account, 0.0) + seconds
 
 
 def _book(
     ledger: Ledger, timeline: ProgramTimeline, since_s: float, until_s: float, own: _Booked | None, of_slots: _Booked
 ) -> None:  # fmt: skip
-    """Add the time of one timeline. Each of its slices is read once, because a year of them is not in the memory."""
+    """Add the time of one timeline."""
     starts: list[float] = [at_s for at_s, _, _ in ledger.levels]
     stays: list[_Stay] = []
-    for piece in within(timeline, since_s, until_s):
-        if piece.holds:
+    for piece in timeline.within(since_s, until_s):
+        if piece.end_s <= ledger.merged_s and not timeline.service:
+            _add(of_slots.merged, piece, _OF_PROGRAM)
+        elif piece.holds and not timeline.service:
             _add(of_slots.seconds, piece)
         if own is not None:
             _add(own.seconds, piece)
             own.lengths_s.append(piece.end_s - piece.start_s)
             for level, part in _by_level(ledger, starts, piece):
                 _add(own.at_level.setdefault(level, {}), part)
+        if piece.end_s <= ledger.merged_s:
+            continue
         waits = next((account.value for account in _FREE if account in piece.seconds), "")
         begin_s, kind = piece.start_s, "workers" if piece.holds else waits
         if stays and stays[-1][2] == kind and begin_s <= stays[-1][1] + ROUNDING_S:
@@ -183,8 +180,13 @@ def _by_level(ledger: Ledger, starts: list[float], piece: Slice) -> Iterator[tup
 
 
 def _slots(ledger: Ledger, booked: _Booked, since_s: float, until_s: float) -> AccountSheet:
-    found, paid_s = booked.seconds, 0.0
-    for from_s, to_s, slots, free in paid_slots(ledger, booked.stays, since_s, until_s):
+    found = booked.seconds
+    for piece in within(ledger.merged, since_s, until_s):
+        _add(booked.merged, piece)
+    paid_s = fsum(booked.merged.values())
+    for account, seconds_s in booked.merged.items():
+        found[account] = found.get(account, 0.0) + seconds_s
+    for from_s, to_s, slots, free in paid_slots(ledger, booked.stays, max(since_s, ledger.merged_s), until_s):
         paid_s += slots * (to_s - from_s)
         for account, count in free.items():
             found[account] = found.get(account, 0.0) + count * (to_s - from_s)
@@ -199,7 +201,7 @@ def _with_figures(
     detected_s, reboots, steps, unknown, unknown_s = array("d"), 0, 0, 0, 0
     ends: dict[float, float] = {}  # when it trained again -> the first failure before that: without training, one outage
     for timeline in timelines:
-        for item in timeline.items("incidents", since_s, until_s):
+        for item in timeline.incidents:
             if not since_s <= item.failed_at_s < until_s:
                 continue
             if item.kind == "reboot":
@@ -208,7 +210,7 @@ def _with_figures(
                 detected_s.append(item.detected_at_s - item.failed_at_s)
             if item.trains_at_s is not None:
                 ends[item.trains_at_s] = min(ends.get(item.trains_at_s, item.failed_at_s), item.failed_at_s)
-        for loss in timeline.items("losses", since_s, until_s):
+        for loss in timeline.losses:
             if since_s <= loss.at_s < until_s:
                 steps += loss.steps or 0
                 unknown += loss.steps is None and loss.again
@@ -217,6 +219,21 @@ def _with_figures(
         name, wall_s, seconds, len(detected_s), reboots, _mean(detected_s),
         _mean(trains_s - failed_s for trains_s, failed_s in ends.items()), steps, unknown, unknown_s,
     )  # fmt: skip
+
+
+def merge(ledger: Ledger, bounds: Sequence[float]) -> None:
+    """Merge the time between neighbouring bounds, the first of which is where the merged time ends so far."""
+    rest: list[Slice] = []
+    for from_s, to_s in pairwise(bounds):
+        seconds, own = slots_in(ledger, from_s, to_s).seconds, dict[Account, float]()
+        for timeline in ledger.trainings():
+            for piece in timeline.within(from_s, to_s):
+                _add(own, piece, _OF_PROGRAM)
+        left = {account: seconds.get(account, 0.0) - own.get(account, 0.0) for account in {*seconds, *own}}
+        rest.append(Slice(from_s, to_s, {account: s for account, s in left.items() if abs(s) > ROUNDING_S}, holds=False))
+    for timeline in ledger.all_timelines():
+        timeline.merge(bounds)
+    ledger.merged += rest
 
 
 def _mean(values: Iterable[float]) -> float | None:
@@ -246,7 +263,7 @@ def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_
     failures = [
         item.level
         for timeline in ledger.trainings()
-        for item in timeline.items("incidents", since_s, until_s)
+        for item in timeline.incidents
         if item.kind != "reboot" and since_s <= item.failed_at_s < until_s
     ]
     names = sorted({*up, *trained, *reboots, *failures})

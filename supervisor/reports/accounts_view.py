@@ -23,27 +23,19 @@ def window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
     begin_s, end_s = since_s(closed, since), since_s(closed, until)
     if begin_s > end_s:
         raise BadQuery("since must lie before until")
-    closed.must_cover(begin_s)
     return begin_s, end_s
 
 
 def placed(sources: Sources, since: Since, until: Since) -> tuple[Ledger, float, float, float]:
     """The closed ledger, the begin and the end of a window in it, and the present time of the wall clock."""
-    return sources.closed(lambda closed, wall_s: (closed, *window(closed, since, until), wall_s))
+    closed, wall_s = sources.closed()
+    return closed, *window(closed, since, until), wall_s
 
 
-def summary_of(sources: Sources, since: Since, until: Since, *, levels: bool = False) -> tuple[Ledger, Summary, float]:
-    """The closed ledger, the figures of a window, and the present time of the wall clock.
-
-    The steps of the window are then known to the ledger, with `levels` also those at every change of the level.
-    """
-
-    def figures(closed: Ledger, wall_s: float) -> tuple[Ledger, Summary, float]:
-        begin_s, end_s = window(closed, since, until)
-        closed.fill(begin_s, end_s, [closed.first_s or 0.0, *(at_s for at_s, _, _ in closed.levels)] if levels else ())
-        return closed, summary(closed, since_s=begin_s, until_s=end_s), wall_s
-
-    return sources.closed(figures)
+def summary_of(sources: Sources, since: Since, until: Since) -> tuple[Ledger, Summary, float]:
+    """The closed ledger, the figures of a window, and the present time of the wall clock."""
+    closed, begin_s, end_s, wall_s = placed(sources, since, until)
+    return closed, summary(closed, since_s=begin_s, until_s=end_s), wall_s
 
 
 def since_s(ledger: Ledger, since: Since) -> float:

@@ -7,8 +7,7 @@ target is known only from its command line. None is "not known".
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, field
 from math import fsum
 
@@ -22,7 +21,7 @@ from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import Record
 from supervisor.reports.accounts import Summary, level_stretches
 from supervisor.reports.accounts_view import summary_of
-from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline
+from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline, step_at
 from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
 from supervisor.reports.view import steps_left
@@ -33,7 +32,7 @@ NO_PRICE = (
     "to the price of an hour of this box to see dollars"
 )
 
-_WAITS = (Account.NOTICE, Account.ADMISSION, Account.IDLE, Account.DAEMON_DOWN)  # without a slot, or a daemon that starts it
+_WAITS = (Account.WAITING, Account.IDLE)
 _Stretch = tuple[float, float]  # from, until
 
 
@@ -140,7 +139,7 @@ def kept_steps(timeline: ProgramTimeline, from_s: float, to_s: float, now: tuple
         marks = [*marks, now]
     if not marks:
         return 0.0
-    return max(0.0, _position(marks, to_s) - _position(marks, from_s))
+    return max(0.0, step_at(marks, to_s) - step_at(marks, from_s))
 
 
 def kept_in(ledger: Ledger, games: Games, *stretches: _Stretch) -> dict[str, float]:
@@ -151,17 +150,6 @@ def kept_in(ledger: Ledger, games: Games, *stretches: _Stretch) -> dict[str, flo
         kept = fsum(kept_steps(timeline, *stretch, now) for stretch in stretches)
         found[timeline.name] = found.get(timeline.name, 0.0) + kept
     return found
-
-
-def _position(marks: Sequence[tuple[float, float]], at_s: float) -> float:
-    """The step at a moment, interpolated between marks; before the first or after the last mark, the step of that mark."""
-    place = bisect_right(marks, at_s, key=lambda mark: mark[0])
-    if place == 0:
-        return marks[0][1]
-    if place == len(marks):
-        return marks[-1][1]
-    (from_s, low), (to_s, high) = marks[place - 1], marks[place]
-    return low + (high - low) * (at_s - from_s) / (to_s - from_s)
 
 
 def _now(ledger: Ledger, games: Games, timeline: ProgramTimeline) -> tuple[float, int] | None:
@@ -213,7 +201,9 @@ def _levels(
         spent = {program: levels.get(name, {}) for program, levels in found.at_level.items()}
         held_s = {each: fsum(by[account] for account in by if account not in _WAITS) for each, by in spent.items()}
         rates = rule.rates(kept_by, held_s, kinds)
-        hours = rule.hours_to_finish([each.length_s(rates.get(each.name)) for each in left], count)
+        lengths = {each.name: each.length_s(rates.get(each.name)) for each in left}
+        known = [length for length in lengths.values() if length is not None]
+        hours = rule.hours_to_finish(known, count) if known or not left else None
         blocks = _cut(stretches, rule.blocks(paid_s))
         spread = rule.spread_of([fsum(kept_in(ledger, games, *block).values()) / _length_s(block) for block in blocks])
         out.append({
@@ -223,6 +213,8 @@ def _levels(
             "days_more": None if hours is None or spread is None else hours / 24.0 * spread,
             "usd": rule.usd_of(hours, usd_per_hour),
             "why": _why_unknown(rates, kept, paid_s, left) if hours is None else "",
+            "without": {each.name: each.why or "it was not measured at this level"
+                        for each in left if hours is not None and lengths[each.name] is None},
         })  # fmt: skip
     return out
 

@@ -18,7 +18,7 @@ from typing import Final
 from supervisor.policy.upkeep import cost
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.reports.accounts import AccountSheet, slots_in
-from supervisor.reports.accounts_view import journal_s, wall_clock_of, window
+from supervisor.reports.accounts_view import journal_s, placed, wall_clock_of
 from supervisor.reports.cost_view import NO_PRICE, Games, frames_in, games_of, kept_in
 from supervisor.reports.incidents import cause_in_words
 from supervisor.reports.ledger import Ledger
@@ -34,13 +34,8 @@ _DAY_S: Final = 86_400
 def days(sources: Sources, since: Since, until: Since) -> Json:
     """Computed, kept and lost steps, hours and dollars, by local day."""
     games, price = games_of(sources)
-
-    def figures(closed: Ledger, wall_s: float) -> Json:
-        begin_s, end_s = window(closed, since, until)
-        closed.fill(begin_s, end_s)
-        return days_view(closed, games, begin_s, end_s, zone=sources.zone, wall_s=wall_s, usd_per_hour=price)
-
-    return sources.closed(figures)
+    closed, begin_s, end_s, wall_s = placed(sources, since, until)
+    return days_view(closed, games, begin_s, end_s, zone=sources.zone, wall_s=wall_s, usd_per_hour=price)
 
 
 def days_view(
@@ -48,7 +43,7 @@ def days_view(
 ) -> Json:
     """The newest 100 days of a window, oldest first, and the whole window as `total`. None is "not known"."""
     wall = wall_clock_of(closed, wall_s)
-    every = list(_days(wall(begin_s), wall(end_s), zone))
+    every = list(local_days(wall(begin_s), wall(end_s), zone))
     shown, bounds = every[-MOST_DAYS:], [begin_s]
     for _, midnight_s in shown if len(shown) < len(every) else shown[1:]:
         bounds.append(min(end_s, max(bounds[-1], journal_s(closed, midnight_s))))
@@ -64,7 +59,7 @@ def days_view(
     }  # fmt: skip
 
 
-def _days(begin_wall_s: float, end_wall_s: float, zone: Zone) -> Iterator[tuple[str, float]]:
+def local_days(begin_wall_s: float, end_wall_s: float, zone: Zone) -> Iterator[tuple[str, float]]:
     """(Date, its midnight) of every day that overlaps the window."""
     first, last = (int((at + zone(at)[1]) // _DAY_S) for at in (begin_wall_s, max(begin_wall_s, end_wall_s)))
     for day in range(first, last + 1):
@@ -103,7 +98,7 @@ def _row(
 def _lost(closed: Ledger, from_s: float, to_s: float) -> list[Json]:
     """Lost steps by the cause of the previous attempt's end, the largest loss first."""
     found: dict[str, Json] = {}
-    every = (loss for timeline in closed.trainings() for loss in timeline.items("losses", from_s, to_s))
+    every = (loss for timeline in closed.trainings() for loss in timeline.losses)
     for loss in (loss for loss in every if from_s <= loss.at_s < to_s):
         if loss.steps or (loss.steps is None and loss.again):
             words = cause_in_words(loss.cause)

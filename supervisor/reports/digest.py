@@ -1,34 +1,28 @@
-"""All folds over the journal that pages need: accounts, incidents and lanes. Items that are over may leave the memory."""
+"""The folds over the journal that pages need: accounts, incidents and lanes. Time older than a week is merged by day."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from supervisor.model.facts import Stamped
-from supervisor.reports.incidents import Facts, Grouping, Incident
-from supervisor.reports.kept import Chunk, Kept
-from supervisor.reports.lanes import LaneReading, Lanes
+from supervisor.reports.accounts import merge
+from supervisor.reports.accounts_view import journal_s, wall_clock_of
+from supervisor.reports.days import Zone, local_days
+from supervisor.reports.incidents import Facts, Grouping
+from supervisor.reports.lanes import LaneReading
 from supervisor.reports.ledger import Ledger
 
-T = TypeVar("T")
-Later = Callable[[], T]
-
-_KEEP_S: Final = 86_400.0  # later facts seldom change older slices, and open pages ask for newer incidents all the time
+_KEEP_S: Final = 8 * 86_400.0  # windows of a week are exact to the second
+Fold = Callable[[Stamped], None]
 
 
 class Digest:
-    """The folds after the fact `seq`. With `kept`, that is where the items that are over go.
+    """The folds after the fact `seq`."""
 
-    An answer has two steps. The first needs the folds as they are now. It returns a function for the rest, which takes
-    longer, and during which more facts may be added.
-
-    `late`: they begin at a snapshot in the middle of the journal. They raise NotCovered for a window before it.
-    """
-
-    def __init__(self, kept: Kept | None = None, *, late: bool = False) -> None:
-        self._kept = kept
-        self.ledger, self._grouping, self._lanes = Ledger(store=kept, late=late), Grouping(), LaneReading()
+    def __init__(self) -> None:
+        self.ledger, self.incidents, self.lanes = Ledger(), Grouping(), LaneReading()
+        self._looked_s = 0.0  # when `by_day` was last called: later facts change the time since then
 
     @property
     def seq(self) -> int:
@@ -36,32 +30,36 @@ class Digest:
 
     def add(self, stamped: Stamped) -> None:
         self.ledger.add(stamped)
-        self._grouping.add(stamped)
-        self._lanes.add(stamped)
+        self.incidents.add(stamped)
+        self.lanes.add(stamped)
 
-    def incidents(self, since_s: float, until_s: float, program: str | None, facts_of: Facts) -> Later[Iterator[Incident]]:
-        """The incidents that begin, or whose cause was recorded, between two moments; with a program, only its own."""
-        self.ledger.must_cover(since_s)
-        return self._grouping.between(self._kept, since_s, until_s, facts_of, program)
-
-    def lanes(self, now_s: float, since_s: float, until_s: float) -> Later[Lanes]:
-        """The lanes of the page `timeline` between two moments, and more."""
-        self.ledger.must_cover(since_s)
-        return self._lanes.lanes(now_s, self._kept, since_s, until_s)
-
-    def seal(self) -> list[Chunk]:
-        """Give away what is over. The caller keeps it."""
-        before_s = self.ledger.at_s - _KEEP_S
-        return [*self.ledger.seal(before_s), *self._grouping.seal(before_s), *self._lanes.seal()]
+    def by_day(self, zone: Zone) -> None:
+        """Merge what is older than a week and can only change by LOST and UNKNOWN, by local day and level."""
+        ledger, before_s = self.ledger, min(self._looked_s, self.ledger.at_s - _KEEP_S)
+        self._looked_s = ledger.at_s
+        first_s, wall = max(ledger.first_s or 0.0, ledger.merged_s), wall_clock_of(ledger, ledger.wall_s)
+        if before_s <= first_s:
+            return
+        midnights = [journal_s(ledger, at) for _, at in local_days(wall(first_s), wall(before_s), zone)]
+        midnights = [at_s for at_s in midnights if first_s < at_s <= before_s]
+        if midnights:
+            changes = {at_s for at_s, _, _ in ledger.levels if first_s < at_s < midnights[-1]}
+            bounds = [first_s, *sorted({*midnights, *changes})]
+            merge(ledger, bounds)
+            self.incidents.merge(bounds)
+            self.lanes.merge(bounds[-1])
 
     def as_json(self) -> dict[str, Any]:
-        """The folds as values for `json.dumps`, after `seal`."""
-        return {"ledger": self.ledger.as_json(), "incidents": self._grouping.as_json(), "lanes": self._lanes.as_json()}
+        """The folds as values for `json.dumps`."""
+        return {
+            "ledger": self.ledger.as_json(), "incidents": self.incidents.as_json(), "lanes": self.lanes.as_json(),
+            "looked_s": self._looked_s,
+        }  # fmt: skip
 
     @staticmethod
-    def of_json(values: Mapping[str, Any], kept: Kept, facts_of: Facts) -> Digest:
-        out = Digest(kept)
-        out.ledger = Ledger.of_json(values["ledger"], kept)
-        out._grouping = Grouping.of_json(values["incidents"], facts_of)
-        out._lanes = LaneReading.of_json(values["lanes"])
+    def of_json(values: Mapping[str, Any], facts_of: Facts) -> Digest:
+        out = Digest()
+        out.ledger, out.lanes = Ledger.of_json(values["ledger"]), LaneReading.of_json(values["lanes"])
+        out.incidents = Grouping.of_json(values["incidents"], facts_of)
+        out._looked_s = values["looked_s"]
         return out

@@ -14,11 +14,13 @@ Exited (crash) begins the next incident.
 
 Why not a fact that `decide` writes: it would record no decision, and a better grouping could never apply to old facts.
 
-An incident that no later fact can change leaves the memory (`Grouping.seal`): its facts are read again from the journal.
+Older incidents of one day, cause and program are one row (`Grouping.merge`), with the facts of the newest one.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -28,11 +30,11 @@ from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
 from supervisor.model.state import State
 from supervisor.policy.box.reboot_cause import CONTAINER
-from supervisor.reports.kept import Chunk, Kept, chunked
 
 Facts = Callable[[Sequence[int]], Mapping[int, Stamped]]  # the facts of these numbers that the journal still has
 
-_KIND: Final = "incident"
+_ROWS: Final = 100  # of old incidents that are read at once
+_VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")  # parts of an error's text that differ from one crash to the next
 _MOST_ATTEMPTS: Final = 1000  # whose numbers are known: later facts name a recent attempt
 # Causes of death in plain words. Stalls, divergences and illnesses have facts of their own.
 _DEATHS: Final = {
@@ -94,6 +96,9 @@ class Incident:
     settled: bool = False  # the trouble is over: the next one of its kind begins a new incident
     goes_on: bool = False  # its program does not train yet, or its file or GPU is still missing
     number: int = 0  # incidents are in the order in which they began
+    count: int = 1  # of one day, merged into this newest one
+    before_outage_s: float = 0.0  # of those before it
+    before_lost_steps: int | None = None
 
     def programs(self) -> tuple[str, ...]:
         fact = self.cause.fact
@@ -101,10 +106,42 @@ class Incident:
             return tuple(sorted(fact.programs))
         return (self.program,) if self.program else ()
 
+    @property
+    def error(self) -> str:
+        """The text of a crash's error without its numbers: crashes of one error are one cause. Empty: no crash, or no text.
+
+        Example: "exit code 1: OSError: [Errno 28] at 0x7f3a" is "OSError: [Errno #] at #".
+        """
+        return _VARIES.sub("#", self.cause.fact.why.partition(": ")[2]) if self.what == "crash" else ""
+
+    @property
+    def outage_s(self) -> float | None:
+        """From its beginning until training continued; None: it did not stop, or is still down."""
+        return None if self.over_s is None else max(0.0, self.over_s - self.began_s)
+
+    @property
+    def lost_steps(self) -> int | None:
+        """Known steps that have to be computed again because of it; None: no number is known."""
+        return _sum(getattr(row.fact, "lost_steps", None) for row in self.rows)
+
+    def after(self, other: Incident | None) -> Incident:
+        """This incident, merged with an earlier one of its day."""
+        if other is None:
+            return self
+        return replace(
+            self, count=self.count + other.count, before_outage_s=other.before_outage_s + (other.outage_s or 0.0),
+            before_lost_steps=_sum((other.before_lost_steps, other.lost_steps)),
+        )  # fmt: skip
+
     def of(self, program: str | None) -> Incident:
         """The part that concerns one program: its own facts and those of the box. None: the whole."""
         rows = [row for row in self.rows if program in {None, getattr(row.fact, "program", program)}]
         return replace(self, program=program or self.program, rows=rows)
+
+
+def _sum(steps: Iterable[int | None]) -> int | None:
+    known = [each for each in steps if each is not None]
+    return sum(known) if known else None
 
 
 def incidents(journal: Iterable[Stamped], program: str | None = None) -> list[Incident]:
@@ -112,7 +149,7 @@ def incidents(journal: Iterable[Stamped], program: str | None = None) -> list[In
     grouping = Grouping()
     for stamped in journal:
         grouping.add(stamped)
-    found = grouping.between(None, float("-inf"), float("inf"), lambda _: {}, program)
+    found = grouping.between(float("-inf"), float("inf"), lambda _: {}, program)
     return sorted(found(), key=lambda each: each.number)
 
 
@@ -120,8 +157,9 @@ class Grouping:
     """The fold behind `incidents`, for a journal that grows."""
 
     def __init__(self) -> None:
-        self.found: list[Incident] = []  # except those that have left the memory
-        self._count = self._chunks = 0
+        self.found: list[Incident] = []
+        self._old: list[list[Any]] = []  # merged by day, as JSON values
+        self._count = 0
         # The incidents that a later fact may change: ("open", program), the newest one; ("down", program, number), until it
         # trains; ("box", kind, name), until it is over; ("reboot",), the newest one.
         self._held: dict[tuple[str, ...], Incident] = {}
@@ -162,57 +200,59 @@ class Grouping:
                 self._box(stamped, fact)
 
     def between(
-        self, kept: Kept | None, since_s: float, until_s: float, facts_of: Facts, program: str | None = None
+        self, since_s: float, until_s: float, facts_of: Facts, program: str | None = None
     ) -> Callable[[], Iterator[Incident]]:  # fmt: skip
         """The incidents that begin, or whose cause was recorded, between two moments; with a program, its part of its own.
 
-        Reading those that have left the memory takes long, so the caller does it, one after the other.
+        Reading the facts of the old ones takes long, so the caller does it.
         """
         going = {each.number for key, each in self._held.items() if key[0] in {"box", "down"} and program in {None, key[1]}}
         live = (each for each in self.found if program is None or program in each.programs())
         live = (each for each in live if _overlaps(_span(each), since_s, until_s))
-        newest, below = [replace(each.of(program), goes_on=each.number in going) for each in live], self._chunks
+        newest = [replace(each.of(program), goes_on=each.number in going) for each in live]
+        older = [item for item in self._old if _overlaps(item[:2], since_s, until_s)]
+        older = [item for item in older if program is None or program in item[3]]
 
-        def with_older() -> Iterator[Incident]:
-            for chunk in () if kept is None else kept.overlapping(_KIND, "", since_s, until_s, below):
-                items = [item for item in chunk.items if program is None or program in item[3]]
-                items = [item for item in items if _overlaps(item[:2], since_s, until_s)]
+        def read() -> Iterator[Incident]:
+            for place in range(0, len(older), _ROWS):
+                items = older[place : place + _ROWS]
                 rows = facts_of([seq for item in items for seq in item[-1]])
                 yield from (_of_json(item, rows).of(program) for item in items if item[2] in rows)
             yield from newest
 
-        return with_older
+        return read
 
-    def seal(self, before_s: float) -> Iterator[Chunk]:
-        """Give away the incidents before a moment that no later fact can change."""
-        over = {each.number for each in self.found if _span(each)[1] <= before_s}
+    def merge(self, bounds: Sequence[float]) -> None:
+        """Merge the incidents before the last bound that no later fact can change: one a day, cause and program."""
+        over = {each.number for each in self.found if _span(each)[1] <= bounds[-1]}
         over -= {each.number for each in self._held.values()}
-        items = [(*_span(each), _as_json(each)) for each in self.found if each.number in over]
+        by_day: dict[tuple[Any, ...], Incident] = {}
+        for each in sorted((each for each in self.found if each.number in over), key=lambda each: each.number):
+            key = bisect_right(bounds, each.cause.at_s), each.what, each.error, each.programs(), each.level
+            by_day[key] = each.after(by_day.get(key))
+        self._old += map(_as_json, by_day.values())
         self.found = [each for each in self.found if each.number not in over]
         self._attempts = dict([*self._attempts.items()][-_MOST_ATTEMPTS:])
-        for chunk in chunked(_KIND, "", self._chunks, items):
-            self._chunks = chunk.number + 1
-            yield chunk
 
     def as_json(self) -> dict[str, Any]:
-        """The fold as values for `json.dumps`, without the incidents outside of the memory."""
+        """The fold as values for `json.dumps`."""
         return {
             "found": [[_as_json(each), sorted(each.awaited), each.settled] for each in self.found],
             "held": [[*key, each.number] for key, each in self._held.items()],
-            "attempts": self._attempts,
-            "plain": [self._count, self._chunks, self._judged_s, self._level],
-        }
+            "old": self._old, "attempts": self._attempts, "plain": [self._count, self._judged_s, self._level],
+        }  # fmt: skip
 
     @staticmethod
     def of_json(values: Mapping[str, Any], facts_of: Facts) -> Grouping:
         out = Grouping()
         rows = facts_of([seq for item, _, _ in values["found"] for seq in item[-1]])
         for item, names, over in values["found"]:
-            out.found.append(replace(_of_json(item, rows), awaited=set(names), settled=over))
+            if item[2] in rows:  # else it is archived
+                out.found.append(replace(_of_json(item, rows), awaited=set(names), settled=over))
         by_number = {each.number: each for each in out.found}
-        out._held = {tuple(key): by_number[number] for *key, number in values["held"]}
-        out._attempts = values["attempts"]
-        out._count, out._chunks, out._judged_s, out._level = values["plain"]
+        out._held = {tuple(key): by_number[number] for *key, number in values["held"] if number in by_number}
+        out._old, out._attempts = values["old"], values["attempts"]
+        out._count, out._judged_s, out._level = values["plain"]
         return out
 
     def _begin(self, what: str, stamped: Stamped, *, program: str = "", token: str = "") -> Incident:
@@ -349,13 +389,16 @@ def _overlaps(span: Sequence[float], since_s: float, until_s: float) -> bool:
 
 def _as_json(each: Incident) -> list[Any]:
     plain = each.number, each.what, each.program, each.level, each.token, each.attempt, each.began_s, each.over_s
-    return [*_span(each), each.cause.seq, each.programs(), *plain, [row.seq for row in each.rows]]
+    before = each.count, each.before_outage_s, each.before_lost_steps
+    return [*_span(each), each.cause.seq, each.programs(), *plain, *before, [row.seq for row in each.rows]]
 
 
 def _of_json(item: list[Any], rows: Mapping[int, Stamped]) -> Incident:
-    _, _, cause, _, number, what, program, level, token, attempt, began_s, over_s, seqs = item
-    own = [rows[seq] for seq in seqs if seq in rows]
-    return Incident(what, program, rows[cause], level, token, attempt, began_s, over_s, own, number=number)
+    _, _, cause, _, number, what, program, level, token, attempt, began_s, over_s, count, outage_s, lost_steps, seqs = item
+    return Incident(
+        what, program, rows[cause], level, token, attempt, began_s, over_s, [rows[seq] for seq in seqs if seq in rows],
+        number=number, count=count, before_outage_s=outage_s, before_lost_steps=lost_steps,
+    )  # fmt: skip
 
 
 def _same(open_: Incident, new: facts.Fact) -> bool:

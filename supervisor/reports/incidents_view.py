@@ -6,7 +6,6 @@ escape it.
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import insort
 from collections.abc import Iterable, Mapping
@@ -38,7 +37,6 @@ _DECISIONS: Final = frozenset({
 })  # fmt: skip
 _MOST_ROWS: Final = 60  # of one incident
 _NUMBER: Final = attrgetter("number")
-_VARIES: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")  # parts of an error's text that differ from one crash to the next
 
 
 def incidents(sources: Sources, since: Since, until: Since, program: str | None, limit: int, chars: int, seq: int) -> Json:
@@ -66,7 +64,7 @@ def incidents_view(
     """
     by_cause: dict[tuple[str, str], _Cause] = {}
     for each in found:
-        by_cause.setdefault((each.what, error_of(each)), _Cause(each, max(1, limit))).add(each)
+        by_cause.setdefault((each.what, each.error), _Cause(each, max(1, limit))).add(each)
     ordered = sorted(by_cause.items(), key=lambda item: item[1].first.number)
     groups = [_group(what, error, each, clock_steps) | ({} if not limit else {"incidents": [
         incident_view(one, clock_steps, chars=chars) for one in each.newest[: -limit - 1 : -1]
@@ -85,23 +83,16 @@ class _Cause:
         self.programs: set[str] = set()
 
     def add(self, each: Incident) -> None:
-        self.count += 1
+        self.count += each.count
         self.first = min(self.first, each, key=_NUMBER)
         insort(self.newest, each, key=_NUMBER)
         del self.newest[: -self._most]
         self.goes_on = self.goes_on or each.goes_on
-        self.outages_s.append((_outage_s(each) or 0.0) * max(1, len(each.programs())))  # of all programs
+        outage_s = (each.outage_s or 0.0) + each.before_outage_s
+        self.outages_s.append(outage_s * max(1, len(each.programs())))  # of all programs
         self.programs.update(each.programs())
-        if (steps := _lost_steps(each)) is not None:
-            self.lost_steps = steps + (self.lost_steps or 0)
-
-
-def error_of(found: Incident) -> str:
-    """The text of a crash's error without its numbers: crashes of one error are one cause. Empty: no crash, or no text.
-
-    Example: "exit code 1: OSError: [Errno 28] at 0x7f3a" is "OSError: [Errno #] at #".
-    """
-    return _VARIES.sub("#", found.cause.fact.why.partition(": ")[2]) if found.what == "crash" else ""
+        for steps in (each.lost_steps, each.before_lost_steps):
+            self.lost_steps = self.lost_steps if steps is None else steps + (self.lost_steps or 0)
 
 
 def _order(group: Json) -> tuple[float, ...]:
@@ -126,7 +117,7 @@ def _group(what: str, error: str, found: _Cause, clock_steps: Mapping[str, float
 
 
 def incident_view(found: Incident, clock_steps: Mapping[str, float], *, chars: int) -> Json:
-    """One incident. `outage_s` is from its beginning until training continued; None: it did not stop, or is still down."""
+    """One incident."""
     rows = found.rows if len(found.rows) <= _MOST_ROWS else [*found.rows[: _MOST_ROWS - 1], found.rows[-1]]
     return {
         "seq": found.cause.seq,
@@ -139,22 +130,12 @@ def incident_view(found: Incident, clock_steps: Mapping[str, float], *, chars: i
         "token": found.token or None,
         "level": found.level or None,
         "why": found.cause.fact.why,
-        "outage_s": _outage_s(found),
+        "outage_s": found.outage_s,
         "goes_on": found.goes_on,
-        "lost_steps": _lost_steps(found),
+        "lost_steps": found.lost_steps,
         "story": [_row(stamped, clock_steps, chars) for stamped in rows],
         "left_out": len(found.rows) - len(rows),
     }
-
-
-def _outage_s(found: Incident) -> float | None:
-    return None if found.over_s is None else max(0.0, found.over_s - found.began_s)
-
-
-def _lost_steps(found: Incident) -> int | None:
-    """Known steps that have to be computed again because of it; None: no number is known."""
-    known = [steps for row in found.rows if (steps := getattr(row.fact, "lost_steps", None)) is not None]
-    return sum(known) if known else None
 
 
 def _row(stamped: Stamped, clock_steps: Mapping[str, float], chars: int) -> Json:

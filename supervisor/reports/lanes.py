@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Final
 
 from supervisor.model import facts
@@ -12,12 +11,12 @@ from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
-from supervisor.reports.kept import Chunk, Kept, chunked
 
 Json = dict[str, Any]
 
 OFF: Final = "OFF"  # the state of a program whose box is off
-_KIND, _OWNER = "span", ""  # of the chunks
+MARKS: Final = "marks"  # the lane of spans without a length
+_COARSE_S: Final = 3 * 3600.0  # older spans that are shorter are merged with their neighbours
 _BRIEF_S: Final = 5.0  # an absence of the daemon up to this long is not shown
 
 _PHASES: Final[dict[type[facts.Fact], Phase]] = {
@@ -50,59 +49,68 @@ class Lanes:
     marks: list[Span] = field(default_factory=list)  # of no length
 
 
+def merged(spans: Iterable[Span], part_s: float) -> list[Span]:
+    """Merge neighbours that are both shorter than a part and less than a part apart."""
+    found: list[Span] = []
+    for each in spans:
+        last = found[-1] if found else None
+        length_s = each.to_s - each.from_s
+        if last is not None and last.fields == each.fields and last.to_s == each.from_s:
+            found[-1] = replace(last, to_s=each.to_s, count=last.count + each.count - 1, longest_s=each.to_s - last.from_s)
+        elif last is not None and max(length_s, last.to_s - last.from_s, each.from_s - last.to_s) < part_s:
+            keys, longest_s = (each.fields, length_s) if length_s > last.longest_s else (last.fields, last.longest_s)
+            found[-1] = Span(last.from_s, max(last.to_s, each.to_s), keys, last.count + each.count, longest_s)
+        else:
+            found.append(replace(each, longest_s=length_s))
+    return found
+
+
 class LaneReading:
-    """The fold. Spans that are over, and marks, may leave the memory."""
+    """The fold."""
 
     def __init__(self) -> None:
         self._over: list[tuple[str, str, Span]] = []  # (lane, name, span); a mark is a span without a length
         self._open: dict[tuple[str, str], tuple[float, Json]] = {}  # (lane, name) -> begin, further keys
         self._last_s: float | None = None
         self._rebooted_s: float | None = None
-        self._chunks = 0
 
     def add(self, stamped: Stamped) -> None:
         self._add(stamped, stamped.fact)
         self._last_s = stamped.at_s
 
-    def lanes(self, now_s: float, kept: Kept | None, since_s: float, until_s: float) -> Callable[[], Lanes]:
-        """Everything between two moments, and more. What goes on ends now. The caller reads what has left the memory."""
-        live = ((lane, name, Span(at_s, max(at_s, now_s), keys)) for (lane, name), (at_s, keys) in self._open.items())
-        newest, below = [*self._over, *live], self._chunks
-
-        def with_older() -> Lanes:
-            out = Lanes()
-            chunks = () if kept is None else kept.overlapping(_KIND, _OWNER, since_s, until_s, below)
-            older = ((lane, name, Span(*span)) for chunk in chunks for lane, name, *span in chunk.items)
-            phases: dict[str, Json] = {}  # there are many spans, and few phases
-            for lane, name, span in chain(older, newest):
-                if lane == "programs":
-                    span.fields = phases.setdefault(span.fields["phase"], span.fields)
+    def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:
+        """Everything between two moments. What goes on ends now."""
+        live = [(lane, name, Span(at_s, max(at_s, now_s), keys)) for (lane, name), (at_s, keys) in self._open.items()]
+        out = Lanes()
+        for lane, name, span in (*self._over, *live):
+            if span.to_s >= since_s and span.from_s <= until_s:
                 spans = out.programs.setdefault(name, []) if lane == "programs" else getattr(out, lane)
                 spans.append(span)
-            return out
+        return out
 
-        return with_older
-
-    def seal(self) -> Iterator[Chunk]:
-        """Give away the spans that are over, and the marks."""
-        spans = [
-            (each.from_s, each.to_s, [lane, name, each.from_s, each.to_s, each.fields]) for lane, name, each in self._over
-        ]
-        self._over = []
-        for chunk in chunked(_KIND, _OWNER, self._chunks, spans):
-            self._chunks = chunk.number + 1
-            yield chunk
+    def merge(self, before_s: float) -> None:
+        """Merge neighbours before a moment that are short."""
+        older: dict[tuple[str, str], list[Span]] = {}
+        newer: list[tuple[str, str, Span]] = []
+        for lane, name, span in self._over:
+            if lane != MARKS and span.to_s <= before_s:
+                older.setdefault((lane, name if lane == "programs" else ""), []).append(span)
+            else:
+                newer.append((lane, name, span))
+        self._over = [(*key, span) for key, spans in older.items() for span in merged(spans, _COARSE_S)] + newer
 
     def as_json(self) -> Json:
-        """The fold as values for `json.dumps`, after `seal`."""
+        """The fold as values for `json.dumps`."""
         going = [[*key, *value] for key, value in self._open.items()]
-        return {"open": going, "last_s": self._last_s, "rebooted_s": self._rebooted_s, "chunks": self._chunks}
+        over = [[lane, name, *astuple(span)] for lane, name, span in self._over]
+        return {"open": going, "last_s": self._last_s, "rebooted_s": self._rebooted_s, "over": over}
 
     @staticmethod
     def of_json(values: Mapping[str, Any]) -> LaneReading:
         out = LaneReading()
+        out._over = [(lane, name, Span(*span)) for lane, name, *span in values["over"]]
         out._open = {(lane, name): (at_s, keys) for lane, name, at_s, keys in values["open"]}
-        out._last_s, out._rebooted_s, out._chunks = values["last_s"], values["rebooted_s"], values["chunks"]
+        out._last_s, out._rebooted_s = values["last_s"], values["rebooted_s"]
         return out
 
     def _begin(self, lane: str, name: str, at_s: float, fields: Json) -> None:
@@ -145,7 +153,7 @@ class LaneReading:
 
     def _mark(self, stamped: Stamped, kind: str, what: str, program: str | None) -> None:
         keys = {"kind": kind, "what": what, "program": program, "seq": stamped.seq, "why": stamped.fact.why}
-        self._over.append(("marks", "", Span(stamped.at_s, stamped.at_s, keys)))
+        self._over.append((MARKS, "", Span(stamped.at_s, stamped.at_s, keys)))
 
     def _box(self, stamped: Stamped, fact: facts.Fact) -> None:
         at_s = stamped.at_s

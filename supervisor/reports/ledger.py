@@ -21,17 +21,17 @@ which a worker resumes was computed in vain. Between two marks, steps are taken 
 The ledger is changed in place, for speed: a journal of three weeks is folded in well under a second. It reads no clock, and
 the same facts give the same ledger, in one call or in several.
 
-Items older than a day may leave the memory (`seal`, `reports/kept.py`). A fact that changes older ones takes them back.
-A closed ledger reads those of a window (`items`, `fill`). Its figures are then those of a ledger that has everything.
+The table by day. Older slices and marks are merged by local day and level (`merge`), so a record of years stays small. A
+window that begins or ends within such a day has its share of it. Facts change older days only by LOST and UNKNOWN.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import islice, takewhile
-from math import fsum
+from itertools import pairwise
+from math import fsum, inf
 from typing import Any, Final, NamedTuple
 
 from supervisor import wall_clock
@@ -40,20 +40,9 @@ from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
-from supervisor.policy.upkeep.accounting import COMPUTING, Account, booked_as
-from supervisor.reports.kept import Chunk, Kept, chunked
+from supervisor.policy.upkeep.accounting import Account, booked_as
 
 ROUNDING_S: Final = 1e-6
-
-
-class NotCovered(Exception):
-    """A ledger that begins in the middle of the journal lacks a window."""
-
-
-# The accounts of a worker's own time. Only these are rebooked when later facts give more details about that time.
-_OWN: Final = frozenset(
-    {Account.STARTUP, Account.RESTORE, Account.WARMUP, Account.CHECKPOINT_STALL, Account.EVALUATE} | COMPUTING
-)  # fmt: skip
 
 
 class Slice(NamedTuple):
@@ -92,18 +81,6 @@ class ResumeCost(NamedTuple):
     cause: str = ""  # cause of the previous attempt's end
 
 
-# The lists of a timeline whose items may leave the memory: how an item is made from JSON, its beginning and its end.
-_ITEMS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], float], Callable[[Any], float]]]] = {
-    "slices": (
-        lambda item: Slice(item[0], item[1], {Account(name): s for name, s in item[2].items()}, item[3]),
-        lambda each: each.start_s, lambda each: each.end_s,
-    ),
-    "marks": (tuple, lambda each: each[0], lambda each: each[0]),
-    "incidents": (lambda item: Interruption(*item), lambda each: each.failed_at_s, lambda each: each.failed_at_s),
-    "losses": (lambda item: ResumeCost(*item), lambda each: each.at_s, lambda each: each.at_s),
-}  # fmt: skip
-
-
 @dataclass(slots=True)
 class ProgramTimeline:
     """One program from `ProgramConfigured` to `ProgramRemoved`."""
@@ -118,75 +95,37 @@ class ProgramTimeline:
     began_s: float = 0.0  # begin of that attempt
     ready: bool = False
     stalled: bool = False
-    retry_at_s: float | None = None
-    tallied_until_s: float = 0.0  # end of the time that the newest `Tallied` covers
-    marks: list[tuple[float, int]] = field(default_factory=list)  # (moment, step), both rising
+    settled_s: float = 0.0  # time of this attempt up to here is known: by a `Tallied`, a stall or the request to exit
+    marks: list[tuple[float, float]] = field(default_factory=list)  # (moment, step), both rising
     incidents: list[Interruption] = field(default_factory=list)
     ended_incidents: int = 0  # number of incidents that are over
     losses: list[ResumeCost] = field(default_factory=list)
-    unproven_s: float = -1.0  # up to here, training without proof is booked as UNPROVEN
-    key: str = ""  # names this timeline among all of the ledger
-    kept: dict[str, int] = field(default_factory=dict)  # by list: number of chunks before its first item
-    kept_to_s: dict[str, float] = field(default_factory=dict)  # by list: the latest moment of an item in any chunk
-    store: Kept | None = field(default=None, compare=False)
+    unproven_s: float = -1.0  # up to here, training without proof is booked as UNKNOWN
+    merged_s: float = -1.0  # slices and marks up to here are merged by day
 
     def copy(self) -> ProgramTimeline:
         return replace(
             self, slices=[*self.slices], marks=[*self.marks], incidents=[*self.incidents], losses=[*self.losses],
-            kept={**self.kept},
         )  # fmt: skip
 
-    # --- items outside of the memory -------------------------------------------------------------------------------------
+    # --- the table by day --------------------------------------------------------------------------------------------
 
-    def seal(self, before_s: float) -> Iterator[Chunk]:
-        """Give away what lies before a moment, except the last slice and the two last marks: the next fact needs them."""
-        ended = takewhile(lambda each: each.failed_at_s <= before_s, self.incidents[: self.ended_incidents])
-        over = {
-            "slices": min(bisect_right(self.slices, before_s, key=lambda each: each.end_s), len(self.slices) - 1),
-            "marks": min(bisect_right(self.marks, before_s, key=lambda each: each[0]), len(self.marks) - 2),
-            "losses": bisect_right(self.losses, before_s, key=lambda each: each.at_s), "incidents": len([*ended]),
-        }  # fmt: skip
-        self.ended_incidents -= over["incidents"]
-        for kind, count in over.items():
-            _, begin, end = _ITEMS[kind]
-            found, first = getattr(self, kind), self.kept.get(kind, 0)
-            items = [(begin(each), end(each), each) for each in found[: max(0, count)]]
-            chunks = list(chunked(kind, self.key, first, items))
-            del found[: len(items)]
-            self.kept[kind] = first + len(chunks)
-            self.kept_to_s[kind] = max([self.kept_to_s.get(kind, 0.0), *(chunk.to_s for chunk in chunks)])
-            yield from chunks
+    def merge(self, bounds: Sequence[float]) -> None:
+        """Have one slice and one mark for each stretch between two neighbouring bounds, which rise."""
+        count = max(0, bisect_right(self.marks, bounds[-1], key=_moment) - 2)  # the next fact needs the two newest
+        if count:
+            first, begins_s = max(1, bisect_right(self.marks[:count], bounds[0], key=_moment)), self.marks[count][0]
+            moments = [at_s for at_s in bounds if self.marks[first - 1][0] < at_s < begins_s]
+            self.marks[first:count] = [(at_s, step_at(self.marks, at_s)) for at_s in moments]
+        known_s = self.marks[-2:][0][0] if self.marks else inf  # a loss is computed from the slices since then
+        done = [at_s for at_s in bounds if at_s <= known_s]
+        if len(done) > 1:
+            merged = (_as_one(list(self.within(*each))) for each in pairwise(done))
+            self.slices = [*self.within(-1.0, done[0]), *filter(None, merged), *self.within(done[-1], inf)]
+        self.merged_s = bounds[-1]
 
-    def _take_back(self, kind: str, enough: Callable[[list[Any]], bool]) -> list[Any]:
-        """The list `kind`, after as many older items are back in it as `enough` requires, or all."""
-        found: list[Any] = getattr(self, kind)
-        while self.store is not None and self.kept.get(kind) and not enough(found):
-            chunk = self.store.newest(kind, self.key, self.kept[kind])
-            found[:0] = map(_ITEMS[kind][0], chunk.items)
-            self.kept[kind] = chunk.number
-        return found
-
-    def items(self, kind: str, since_s: float, until_s: float) -> Iterator[Any]:
-        """The items of the list `kind` in a window, and more, oldest first. A year of them never is in the memory."""
-        make, begin, end = _ITEMS[kind]
-        known, below, place = getattr(self, kind), self.kept.get(kind, 0), 0
-        if kind != "incidents" and known and begin(known[0]) <= since_s:  # incidents are not quite in order
-            below, place = 0, bisect_left(known, since_s, key=end)
-        if self.store is not None and below and since_s <= self.kept_to_s.get(kind, 0.0):
-            for chunk in self.store.overlapping(kind, self.key, since_s, until_s, below):
-                yield from map(make, chunk.items)
-        yield from islice(known, place, None)
-
-    def fill(self, since_s: float, until_s: float, moments: Iterable[float]) -> None:
-        """Put the marks of a window in front of the list, and those on both sides of each moment."""
-        moments, below = {since_s, until_s, *moments}, self.kept.get("marks", 0)
-        if self.store is None or not below or (self.marks and self.marks[0][0] <= min(moments)):
-            return
-        chunks = [*self.store.overlapping("marks", self.key, since_s, until_s, below)]
-        for at_s in moments:
-            chunks += self.store.beside("marks", self.key, at_s, below)
-        by_number = {chunk.number: chunk for chunk in chunks}
-        self.marks[:0] = [tuple(item) for n in sorted(by_number) for item in by_number[n].items]
+    def within(self, since_s: float, until_s: float) -> Iterator[Slice]:
+        return within(self.slices, since_s, until_s)
 
     # --- booking -----------------------------------------------------------------------------------------------------
 
@@ -197,7 +136,7 @@ class ProgramTimeline:
 
     def close(self, at_s: float) -> None:
         """Book the time up to this moment."""
-        start_s, holds = self.since_s, self.token is not None and not self.service
+        start_s, holds = self.since_s, self.token is not None
         if at_s <= start_s:
             return
         self.since_s = at_s
@@ -209,10 +148,11 @@ class ProgramTimeline:
         self.slices.append(Slice(start_s, at_s, {self.account: at_s - start_s}, holds))
 
     def rebook(self, from_s: float, to_s: float, change: Callable[[Slice], Slice]) -> None:
-        """Change the slices between two moments; slices that cross a moment are cut there."""
+        """Change the slices between two moments; slices that cross a moment are cut there. Merged ones stay as they are."""
+        self._change(max(from_s, self.merged_s), to_s, change)
+
+    def _change(self, from_s: float, to_s: float, change: Callable[[Slice], Slice]) -> None:
         behind: list[Slice] = []
-        if to_s > from_s:
-            self._take_back("slices", _reaching(from_s))
         while to_s > from_s and self.slices and self.slices[-1].end_s > from_s:
             piece = self.slices.pop()
             if piece.start_s >= to_s:
@@ -230,14 +170,19 @@ class ProgramTimeline:
     def computed_s(self, from_s: float, to_s: float) -> float:
         """Seconds of training between two moments that are not lost."""
         found = 0.0
-        for piece in reversed(self._take_back("slices", _reaching(from_s))):
+        for piece in reversed(self.slices):
             if piece.end_s <= from_s:
                 break
             if piece.start_s >= to_s:
                 continue
             inside = (min(piece.end_s, to_s) - max(piece.start_s, from_s)) / (piece.end_s - piece.start_s)
-            found += inside * sum(piece.seconds.get(account, 0.0) for account in COMPUTING)
+            found += inside * piece.seconds.get(Account.TRAINING, 0.0)
         return found
+
+    def lose_proof(self) -> None:
+        """Book as UNKNOWN the training before this attempt."""
+        self._change(self.unproven_s, self.began_s, _unproven)
+        self.unproven_s = self.began_s
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -254,8 +199,8 @@ class ProgramTimeline:
 
     def roll_back(self, at_s: float, step: int, reported_s: float | None) -> float | None:
         """Book as LOST the work beyond `step` from before this attempt. Returns its seconds; None: unknown."""
-        ahead: tuple[float, int] | None = None
-        while self._take_back("marks", bool) and self.marks[-1][1] > step:
+        ahead: tuple[float, float] | None = None
+        while self.marks and self.marks[-1][1] > step:
             ahead = self.marks.pop()
         known = self.marks[-1] if self.marks else None
         lost_s = self._behind(step, known, ahead, reported_s)
@@ -266,7 +211,7 @@ class ProgramTimeline:
         return None if lost_s is None else lost_s - left_s
 
     def _behind(
-        self, step: int, known: tuple[float, int] | None, ahead: tuple[float, int] | None, reported_s: float | None
+        self, step: int, known: tuple[float, float] | None, ahead: tuple[float, float] | None, reported_s: float | None
     ) -> float | None:
         """Seconds of training beyond a step: all since the next mark, and a share of the time between its two marks."""
         if known is None and ahead is None:
@@ -286,7 +231,7 @@ class ProgramTimeline:
 
     def _rate(self) -> float | None:
         """Steps per second of training between the two newest marks."""
-        if len(self._take_back("marks", lambda marks: len(marks) >= 2)) < 2:
+        if len(self.marks) < 2:
             return None
         (from_s, low), (to_s, high) = self.marks[-2:]
         took_s = self.computed_s(from_s, to_s)
@@ -295,14 +240,14 @@ class ProgramTimeline:
     def _lose(self, lost_s: float) -> float:
         """Book the newest `lost_s` seconds of training before this attempt as LOST. Returns the seconds not found."""
         behind: list[Slice] = []
-        while lost_s > 0 and self._take_back("slices", bool):
+        while lost_s > 0 and self.slices:
             piece = self.slices.pop()
             if piece.start_s < self.began_s < piece.end_s:  # this attempt trained at once: the slice covers both
                 piece, own = piece.cut(self.began_s)
                 behind.append(own)
-            had_s = sum(piece.seconds.get(account, 0.0) for account in COMPUTING)
+            had_s = piece.seconds.get(Account.TRAINING, 0.0)
             if had_s > 0 and piece.start_s < self.began_s:
-                if piece.seconds.keys() <= COMPUTING and had_s > lost_s:
+                if len(piece.seconds) == 1 and had_s > lost_s:
                     # The whole slice is training, so its end is the lost part.
                     from_s = piece.end_s - lost_s
                     if from_s >= piece.end_s:  # less than the precision of a float
@@ -314,32 +259,59 @@ class ProgramTimeline:
                         had_s = lost_s
                 taken = min(1.0, lost_s / had_s)
                 lost_s -= had_s * taken
-                piece = piece._replace(seconds=_with_lost(piece.seconds, taken))
+                piece = _moved(piece, Account.LOST, taken)
             behind.append(piece)
         self.slices.extend(reversed(behind))
         return max(0.0, lost_s)
 
 
-def _reaching(from_s: float) -> Callable[[list[Slice]], bool]:
-    return lambda slices: bool(slices) and slices[0].start_s <= from_s
+def _moment(mark: tuple[float, float]) -> float:
+    return mark[0]
 
 
-def _with_lost(seconds: Mapping[Account, float], share: float) -> dict[Account, float]:
-    out = dict(seconds)
-    lost_s = out.pop(Account.LOST, 0.0)
-    for account in COMPUTING & out.keys():
-        lost_s += out[account] * share
-        out[account] *= 1.0 - share
-        if share >= 1.0:
-            del out[account]
-    return {**out, Account.LOST: lost_s}
+def step_at(marks: Sequence[tuple[float, float]], at_s: float) -> float:
+    """The step at a moment, interpolated between marks; before the first or after the last mark, the step of that mark."""
+    place = bisect_right(marks, at_s, key=_moment)
+    if place == 0:
+        return marks[0][1]
+    if place == len(marks):
+        return marks[-1][1]
+    (from_s, low), (to_s, high) = marks[place - 1], marks[place]
+    return low + (high - low) * (at_s - from_s) / (to_s - from_s)
+
+
+def within(slices: Sequence[Slice], since_s: float, until_s: float) -> Iterator[Slice]:
+    """The slices of a window, cut at its ends. They are in the order of time."""
+    for place in range(bisect_right(slices, since_s, key=lambda each: each.end_s), len(slices)):
+        piece = slices[place]
+        if piece.start_s >= until_s:
+            return
+        piece = piece.cut(since_s)[1] if piece.start_s < since_s else piece
+        yield piece.cut(until_s)[0] if piece.end_s > until_s else piece
+
+
+def _as_one(pieces: Sequence[Slice]) -> Slice | None:
+    """One slice in place of neighbours; None: there are none."""
+    if not pieces:
+        return None
+    seconds: dict[Account, float] = {}
+    for piece in pieces:
+        for account, each_s in piece.seconds.items():
+            seconds[account] = seconds.get(account, 0.0) + each_s
+    return Slice(pieces[0].start_s, pieces[-1].end_s, seconds, holds=False)
+
+
+def _moved(piece: Slice, account: Account, share: float = 1.0) -> Slice:
+    """The slice with a share of its training booked to this account."""
+    out = dict(piece.seconds)
+    trained_s = out.pop(Account.TRAINING, 0.0)
+    if share < 1.0:
+        out[Account.TRAINING] = trained_s * (1.0 - share)
+    return piece._replace(seconds={**out, account: out.get(account, 0.0) + trained_s * share}) if trained_s else piece
 
 
 def _unproven(piece: Slice) -> Slice:
-    out = dict(piece.seconds)
-    for account in COMPUTING & out.keys():
-        out[Account.UNPROVEN] = out.get(Account.UNPROVEN, 0.0) + out.pop(account)
-    return piece._replace(seconds=out)
+    return _moved(piece, Account.UNKNOWN)
 
 
 def _all(account: Account, *, holds: bool | None = None) -> Callable[[Slice], Slice]:
@@ -349,34 +321,29 @@ def _all(account: Account, *, holds: bool | None = None) -> Callable[[Slice], Sl
     )
 
 
-def _only(among: frozenset[Account], change: Callable[[Slice], Slice]) -> Callable[[Slice], Slice]:
-    """A change only of slices that have no account outside `among`."""
-    return lambda piece: change(piece) if piece.seconds.keys() <= among else piece
-
-
-def _away(piece: Slice) -> Slice:
-    """Book a slice to DAEMON_DOWN, except if the program was idle or the host was down: it lost nothing then."""
-    return piece if piece.seconds.keys() <= _GONE else _all(Account.DAEMON_DOWN)(piece)
+def _away(account: Account) -> Callable[[Slice], Slice]:
+    """Book a slice to this account, except if the program was idle or down already: it lost nothing then."""
+    return lambda piece: piece if piece.seconds.keys() <= _GONE else _all(account)(piece)
 
 
 def _off(piece: Slice) -> Slice:
-    """Book a slice to HOST_DOWN, except if the program was idle."""
-    return piece if piece.seconds.keys() <= {Account.IDLE} else _all(Account.HOST_DOWN, holds=False)(piece)
+    """Book a slice to DOWN, except if the program was idle."""
+    return piece if piece.seconds.keys() <= {Account.IDLE} else _all(Account.DOWN, holds=False)(piece)
 
 
 _BEGINS: Final = {
-    Phase.QUEUED: Account.ADMISSION,
-    Phase.GATED: Account.ADMISSION,
-    Phase.STARTING: Account.STARTUP,
-    Phase.RUNNING: Account.PRODUCTIVE,
-    Phase.STOPPING: Account.TERMINATE,
-    Phase.BACKOFF: Account.BACKOFF,
+    Phase.QUEUED: Account.WAITING,
+    Phase.GATED: Account.WAITING,
+    Phase.STARTING: Account.RESTARTING,
+    Phase.RUNNING: Account.TRAINING,
+    Phase.STOPPING: Account.RESTARTING,
+    Phase.BACKOFF: Account.RESTARTING,
     Phase.DONE: Account.IDLE,
     Phase.STOPPED: Account.IDLE,
     Phase.FATAL: Account.IDLE,
     Phase.EXITED: Account.IDLE,
 }
-_GONE: Final = frozenset({Account.IDLE, Account.HOST_DOWN})
+_GONE: Final = frozenset({Account.IDLE, Account.DOWN})
 
 
 class JobTime(NamedTuple):
@@ -410,53 +377,37 @@ class Ledger:
     reboots: list[RebootEntry] = field(default_factory=list)
     jobs: list[JobTime] = field(default_factory=list)  # jobs that are over
     running: dict[str, JobTime] = field(default_factory=dict)  # by program
-    leave_at_s: dict[str, float] = field(default_factory=dict)  # by notice: nothing starts from then on
     stopped_at_s: float | None = None  # when the daemon ended in order; None: it did not
     clocks: list[tuple[float, float]] = field(default_factory=list)  # (journal time, wall clock) whenever it may have moved
+    merged: list[Slice] = field(default_factory=list)  # slot-seconds of merged time, without what `of_program` counts
     seq: int = 0
-    made: int = 0  # number of timelines so far
-    late: bool = False  # it begins at a snapshot in the middle of the journal
-    store: Kept | None = field(default=None, compare=False)
 
-    # --- items outside of the memory -------------------------------------------------------------------------------------
-
-    def seal(self, before_s: float) -> list[Chunk]:
-        """Give away everything that lies before a moment. The caller keeps it in `store`."""
-        return [chunk for timeline in self.all_timelines() for chunk in timeline.seal(before_s)]
-
-    def fill(self, since_s: float, until_s: float, moments: Iterable[float] = ()) -> None:
-        """Let the steps be known at every moment of a window, and at some other moments."""
-        for timeline in self.all_timelines():
-            timeline.fill(since_s, until_s, moments)
-
-    def must_cover(self, since_s: float = float("-inf")) -> None:
-        """Raise NotCovered if a window that begins here (default: the whole journal) may need earlier facts."""
-        if self.late and since_s <= (self.first_s or 0.0):
-            raise NotCovered
+    @property
+    def merged_s(self) -> float:
+        """Time up to here is merged by day."""
+        return self.merged[-1].end_s if self.merged else -1.0
 
     def as_json(self) -> dict[str, Any]:
-        """The ledger as values for `json.dumps`, without the items outside of the memory."""
+        """The ledger as values for `json.dumps`."""
         return _values(self) | {
             "timelines": {name: _values(timeline) for name, timeline in self.timelines.items()},
             "ended": [_values(timeline) for timeline in self.ended], "reboots": [_values(each) for each in self.reboots],
         }  # fmt: skip
 
     @staticmethod
-    def of_json(values: dict[str, Any], store: Kept) -> Ledger:
+    def of_json(values: dict[str, Any]) -> Ledger:
         more = {
-            "timelines": {name: _timeline(each, store) for name, each in values["timelines"].items()},
-            "ended": [_timeline(each, store) for each in values["ended"]],
+            "timelines": {name: _timeline(each) for name, each in values["timelines"].items()},
+            "ended": [_timeline(each) for each in values["ended"]], "merged": list(map(_slice, values["merged"])),
             "levels": [tuple(each) for each in values["levels"]], "clocks": [tuple(each) for each in values["clocks"]],
             "reboots": [RebootEntry(**each) for each in values["reboots"]],
             "jobs": [JobTime(*each) for each in values["jobs"]],
             "running": {name: JobTime(*each) for name, each in values["running"].items()},
         }  # fmt: skip
-        return Ledger(**(values | more), store=store)
+        return Ledger(**(values | more))
 
     def _begin_timeline(self, name: str, at_s: float, account: Account, *, service: bool) -> ProgramTimeline:
-        self.made += 1
-        timeline = ProgramTimeline(name, at_s, at_s, account, service, key=f"{self.made}", store=self.store)
-        self.timelines[name] = timeline
+        timeline = self.timelines[name] = ProgramTimeline(name, at_s, at_s, account, service)
         return timeline
 
     def copy(self) -> Ledger:
@@ -464,8 +415,8 @@ class Ledger:
         return replace(
             self, timelines={name: timeline.copy() for name, timeline in self.timelines.items()},
             ended=[timeline.copy() for timeline in self.ended],
-            levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks], jobs=[*self.jobs],
-            running=dict(self.running), leave_at_s={**self.leave_at_s},
+            levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks], jobs=[*self.jobs], merged=[*self.merged],
+            running=dict(self.running),
         )  # fmt: skip
 
     def closed(self, now_s: float, last_sign_s: float | None = None) -> Ledger:
@@ -474,9 +425,8 @@ class Ledger:
         now_s = max(now_s, out.at_s)
         if out.first_s is None:
             out.first_s = now_s
-        out._keep_down(now_s)
         if out.stopped_at_s is not None or last_sign_s is not None:
-            out._book_daemon_down(max(out.at_s, min(last_sign_s or 0.0, now_s)), now_s)
+            out._book_daemon_down(max(out.at_s, min(last_sign_s or 0.0, now_s)), now_s, out._without_daemon)
         for timeline in out.timelines.values():
             timeline.close(now_s)
         out.at_s = now_s
@@ -500,7 +450,6 @@ class Ledger:
         if self.first_s is None:
             self.first_s = self.at_s = at_s
         self.seq, self.wall_s = stamped.seq, stamped.wall_s
-        self._keep_down(at_s)
         if isinstance(fact, facts.ProgramFact):
             self._program(at_s, fact)
         else:
@@ -514,12 +463,6 @@ class Ledger:
                 self.levels.append((at_s, level, slots))
             case facts.HostRebooted():
                 self._rebooted(stamped, fact)
-                self._set_notices(at_s, {})
-            case facts.EndAnnounced(id=id_) | facts.EndCalledOff(id=id_):
-                standing = {known: leave_s for known, leave_s in self.leave_at_s.items() if known != id_}
-                if isinstance(fact, facts.EndAnnounced) and fact.leave_at_s is not None:
-                    standing[id_] = fact.leave_at_s
-                self._set_notices(at_s, standing)
             case facts.ClockSet(step_s=step_s):
                 self.clocks = [(then_s, wall_clock.mended(wall_s, step_s)) for then_s, wall_s in self.clocks]
                 self.clocks.append((at_s, stamped.wall_s))
@@ -527,10 +470,10 @@ class Ledger:
                 self.clocks.append((at_s, stamped.wall_s))
             case facts.DaemonStarted(last_sign_s=last_sign_s):
                 self.clocks.append((at_s, stamped.wall_s))
-                self._book_daemon_down(self._since(last_sign_s, at_s), at_s)
+                self._book_daemon_down(self._since(last_sign_s, at_s), at_s, self._without_daemon)
                 self.stopped_at_s = None
             case facts.DaemonSuspended(gap_s=gap_s):
-                self._book_daemon_down(max(self.first_s or 0.0, at_s - gap_s), at_s)
+                self._book_daemon_down(max(self.first_s or 0.0, at_s - gap_s), at_s, Account.DOWN)
             case facts.DaemonStopped():
                 self.stopped_at_s = at_s
             case facts.Snapshot(state=text) if not self.timelines:
@@ -542,35 +485,17 @@ class Ledger:
         """Begin all timelines with the state of a snapshot: earlier facts are no longer in the journal."""
         self.levels.append((stamped.at_s, state.level, state.slots))
         self.clocks.append((stamped.at_s, stamped.wall_s))
-        self.leave_at_s = {id_: at_s for part in state.parts() for id_, at_s in getattr(part, "leaves_s", {}).items()}
         for name, program in state.programs.items():
-            begins = Account.HOST_DOWN if program.waits_for_gpu else _BEGINS[program.phase]
+            begins = Account.DOWN if program.waits_for_gpu else _BEGINS[program.phase]
             timeline = self._begin_timeline(name, stamped.at_s, begins, service=program.service)
-            timeline.retry_at_s = program.retry_at_s
             timeline.mark(stamped.at_s, program.steps)
             if program.attempt is not None:
                 timeline.token, timeline.began_s = program.attempt.token, program.attempt.intended_at_s
                 timeline.ready, timeline.stalled = program.attempt.ready_at_s is not None, program.attempt.stall is not None
-                timeline.account = Account.TERMINATE if timeline.stalled else timeline.account
+                timeline.account = Account.RESTARTING if timeline.stalled else timeline.account
         for name, job in state.cluster.jobs.items():
             if job.begun_at_s is not None:
                 self.running[name] = JobTime(stamped.at_s, stamped.at_s, job.account, job.partition, job.gpus)
-
-    def _set_notices(self, at_s: float, leave_at_s: dict[str, float]) -> None:
-        """Replace the standing notices. Programs that an older notice kept down wait for a slot again."""
-        self.leave_at_s = leave_at_s
-        for timeline in self.timelines.values():
-            if timeline.account is Account.NOTICE:
-                timeline.switch(at_s, Account.ADMISSION)
-
-    def _keep_down(self, at_s: float) -> None:
-        """Book programs that wait for a slot to NOTICE from the leave time on, because nothing starts then."""
-        leave_s = min(self.leave_at_s.values(), default=at_s)
-        if not self.leave_at_s or at_s <= leave_s:
-            return
-        for timeline in self.timelines.values():
-            if timeline.account is Account.ADMISSION:
-                timeline.switch(leave_s, Account.NOTICE)
 
     def _since(self, last_sign_s: float | None, at_s: float) -> float:
         """The previous daemon's last sign of life, at the earliest its last fact."""
@@ -578,11 +503,15 @@ class Ledger:
             return self.at_s
         return min(at_s, max(self.at_s, last_sign_s))
 
-    def _book_daemon_down(self, from_s: float, to_s: float) -> None:
+    @property
+    def _without_daemon(self) -> Account:
+        """The account of a time without a daemon: nobody loses anything while the operator wants none."""
+        return Account.DOWN if self.stopped_at_s is None else Account.IDLE
+
+    def _book_daemon_down(self, from_s: float, to_s: float, account: Account) -> None:
         for timeline in self.timelines.values():
             timeline.close(to_s)
-            waits_s = timeline.retry_at_s if timeline.account is Account.BACKOFF and timeline.retry_at_s is not None else 0.0
-            timeline.rebook(max(from_s, waits_s, timeline.tallied_until_s), to_s, _away)
+            timeline.rebook(max(from_s, timeline.settled_s), to_s, _away(account))
 
     def _rebooted(self, stamped: Stamped, fact: facts.HostRebooted) -> None:
         """Book a reboot: the box was off from the last sign of life to the boot, and had no daemon from the boot to now."""
@@ -591,7 +520,7 @@ class Ledger:
         boot_s = at_s if fact.boot_wall_s is None else at_s - (stamped.wall_s - fact.boot_wall_s)
         boot_s = min(at_s, max(off_s, boot_s))
         level = self.levels[-1][1] if self.levels else ""
-        self._book_daemon_down(self.at_s if self.stopped_at_s is not None else off_s, at_s)
+        self._book_daemon_down(self.at_s if self.stopped_at_s is not None else off_s, at_s, Account.DOWN)
         for timeline in self.timelines.values():
             timeline.rebook(off_s, boot_s, _off)
             timeline.rebook(boot_s, at_s, lambda piece: piece._replace(holds=False))
@@ -606,21 +535,20 @@ class Ledger:
         timeline = self.timelines.get(fact.program)
         if timeline is None:
             if isinstance(fact, facts.ProgramConfigured):
-                account = Account.ADMISSION if fact.autostart else Account.IDLE
+                account = Account.WAITING if fact.autostart else Account.IDLE
                 self._begin_timeline(fact.program, at_s, account, service=fact.service)
             return
         match fact:
             case facts.SpawnIntended(token=token):
-                timeline.switch(at_s, Account.STARTUP)
-                timeline.token, timeline.began_s, timeline.retry_at_s = token, at_s, None
+                timeline.switch(at_s, Account.RESTARTING)
+                timeline.token, timeline.began_s = token, at_s
                 timeline.ready = timeline.stalled = False
-            case facts.BackedOff(until_s=until_s):
-                self._left(timeline, at_s, Account.BACKOFF)
-                timeline.retry_at_s = until_s
+            case facts.BackedOff():
+                self._left(timeline, at_s, Account.RESTARTING)
             case facts.Gated(lost=lost):
-                self._left(timeline, at_s, Account.HOST_DOWN if lost else Account.ADMISSION)
+                self._left(timeline, at_s, Account.DOWN if lost else Account.WAITING)
             case facts.Requeued():
-                self._left(timeline, at_s, Account.ADMISSION)
+                self._left(timeline, at_s, Account.WAITING)
             case facts.Finished() | facts.NotRestarted() | facts.GaveUp() | facts.StayedDown():
                 self._left(timeline, at_s, Account.IDLE)
                 timeline.ended_incidents = len(timeline.incidents)  # it is not expected to train any more
@@ -643,12 +571,12 @@ class Ledger:
     def _left(self, timeline: ProgramTimeline, at_s: float, account: Account) -> None:
         self._job_over(timeline.name, at_s)
         timeline.switch(at_s, account)
-        timeline.token, timeline.retry_at_s = None, None
+        timeline.token = None
 
     def _attempt(self, timeline: ProgramTimeline, at_s: float, fact: facts.AttemptFact) -> None:
         match fact:
             case facts.BecameReady():
-                timeline.switch(at_s, Account.PRODUCTIVE)
+                timeline.switch(at_s, Account.TRAINING)
                 timeline.ready = True
                 self._end_outages(timeline, at_s)
             case facts.Resumption() | facts.ResumeUnknown():
@@ -659,18 +587,15 @@ class Ledger:
                 timeline.mark(at_s if saved_s is None else min(at_s, saved_s), fact.step)
             case facts.Tallied():
                 self._tallied(timeline, at_s, fact)
-            case facts.Slowed() if timeline.account is Account.PRODUCTIVE:
-                timeline.switch(at_s, Account.SLOW)
-            case facts.PaceRegained() if timeline.account is Account.SLOW:
-                timeline.switch(at_s, Account.PRODUCTIVE)
             case facts.Stalled(age_s=age_s):
                 self._stalled(timeline, at_s, age_s)
             case facts.Revived():
-                timeline.switch(at_s, Account.PRODUCTIVE if timeline.ready else Account.STARTUP)
+                timeline.switch(at_s, Account.TRAINING if timeline.ready else Account.RESTARTING)
                 timeline.stalled = False
                 self._end_outages(timeline, at_s)
             case facts.StopIntended():
-                timeline.switch(at_s, Account.TERMINATE)
+                timeline.switch(at_s, Account.RESTARTING)
+                timeline.settled_s = at_s
             case facts.SpawnFailed():
                 self._left(timeline, at_s, Account.UNKNOWN)
             case facts.Exited():
@@ -682,8 +607,7 @@ class Ledger:
     def _resumed(timeline: ProgramTimeline, at_s: float, fact: facts.Resumption | facts.ResumeUnknown) -> None:
         timeline.close(at_s)
         if isinstance(fact, facts.ResumeUnknown):
-            timeline.rebook(timeline.unproven_s, timeline.began_s, _unproven)  # whether this attempt continues it is unknown
-            timeline.unproven_s = timeline.began_s
+            timeline.lose_proof()  # whether this attempt continues it is unknown
             timeline.losses.append(ResumeCost(at_s, None, None, again=True))
         else:
             again = bool(timeline.marks)
@@ -698,41 +622,41 @@ class Ledger:
         for seen, seconds in fact.seconds.items():
             account = booked_as(seen, ready=timeline.ready)
             booked[account] = booked.get(account, 0.0) + seconds
-        stall_s = min(fact.ckpt_stall_s, booked.get(Account.PRODUCTIVE, 0.0))
+        stall_s = min(fact.ckpt_stall_s, booked.get(Account.TRAINING, 0.0))
         if stall_s > 0:
-            booked[Account.PRODUCTIVE] -= stall_s
-            booked[Account.CHECKPOINT_STALL] = booked.get(Account.CHECKPOINT_STALL, 0.0) + stall_s
+            booked[Account.TRAINING] -= stall_s
+            booked[Account.SAVING] = booked.get(Account.SAVING, 0.0) + stall_s
         booked = {account: seconds for account, seconds in booked.items() if seconds > 0}
         whole_s = fsum(booked.values())
         if whole_s > 0:
             share = {account: seconds / whole_s for account, seconds in booked.items()}
 
             def as_tallied(piece: Slice) -> Slice:
+                if not piece.holds:
+                    return piece
                 length_s = piece.end_s - piece.start_s
                 return piece._replace(seconds={account: part * length_s for account, part in share.items()})
 
-            change = _only(_OWN | {Account.DAEMON_DOWN}, as_tallied)
-            timeline.rebook(max(timeline.began_s, fact.from_s), min(at_s, fact.until_s), change)
-        timeline.tallied_until_s = min(at_s, fact.until_s)
+            timeline.rebook(max(timeline.began_s, timeline.settled_s, fact.from_s), min(at_s, fact.until_s), as_tallied)
+        timeline.settled_s = max(timeline.settled_s, min(at_s, fact.until_s))
         timeline.mark(fact.until_s, fact.steps)
-        if timeline.account in _OWN:
-            timeline.account = booked_as(fact.doing, ready=timeline.ready)
+        timeline.account = booked_as(fact.doing, ready=timeline.ready)
 
     def _stalled(self, timeline: ProgramTimeline, at_s: float, age_s: float) -> None:
-        """Book DETECT from the last sign of progress to now, and TERMINATE from now on, while it is being healed."""
+        """Book RESTARTING from the last sign of progress."""
         if not timeline.stalled:
             timeline.close(at_s)
             failed_s = max(timeline.began_s, at_s - age_s)
-            timeline.rebook(failed_s, at_s, _only(_OWN, _all(Account.DETECT)))
+            timeline.rebook(failed_s, at_s, _away(Account.RESTARTING))
             self._fail(timeline, "stall", failed_s, at_s)
-        timeline.switch(at_s, Account.TERMINATE)
-        timeline.stalled = True
+        timeline.switch(at_s, Account.RESTARTING)
+        timeline.stalled, timeline.settled_s = True, at_s
 
     def _exited(self, timeline: ProgramTimeline, at_s: float, fact: facts.Exited) -> None:
         timeline.close(at_s)
         ended_s = at_s if fact.ended_at_s is None else max(timeline.began_s, min(at_s, fact.ended_at_s))
         self._job_over(timeline.name, ended_s)
-        timeline.rebook(ended_s, at_s, _only(_OWN, _all(Account.DETECT)))
+        timeline.rebook(ended_s, at_s, _away(Account.RESTARTING))
         timeline.mark(at_s, fact.steps)
         if fact.counted and not timeline.stalled:
             self._fail(timeline, "death", ended_s, at_s)
@@ -751,12 +675,21 @@ class Ledger:
 
 
 def _values(record: ProgramTimeline | Ledger | RebootEntry) -> dict[str, Any]:
-    return {each.name: getattr(record, each.name) for each in fields(record) if each.name != "store"}
+    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
-def _timeline(values: dict[str, Any], store: Kept) -> ProgramTimeline:
-    items = {kind: list(map(make, values[kind])) for kind, (make, _, _) in _ITEMS.items()}
-    return ProgramTimeline(**(values | items | {"account": Account(values["account"])}), store=store)
+def _slice(item: Sequence[Any]) -> Slice:
+    start_s, end_s, seconds, holds = item
+    return Slice(start_s, end_s, {Account(name): each_s for name, each_s in seconds.items()}, holds)
+
+
+def _timeline(values: dict[str, Any]) -> ProgramTimeline:
+    lists = {
+        "slices": list(map(_slice, values["slices"])), "marks": [tuple(each) for each in values["marks"]],
+        "incidents": [Interruption(*each) for each in values["incidents"]],
+        "losses": [ResumeCost(*each) for each in values["losses"]],
+    }  # fmt: skip
+    return ProgramTimeline(**(values | lists | {"account": Account(values["account"])}))
 
 
 def fold_accounts(stamped: Iterable[Stamped], ledger: Ledger | None = None) -> Ledger:

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from supervisor.formats import span
 from supervisor.model.level_memory import costs
+from supervisor.model.lifecycle import Phase
 from supervisor.model.recording import PROGRAMS
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.level.worth import would_keep
-from supervisor.policy.upkeep.accounting import COMPUTING
+from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.cost import LEAST_S
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
 from supervisor.policy.worker.finish import BACKGROUND
@@ -41,7 +42,7 @@ _BROKEN: Final = {"FATAL": 0, "EXITED": 0, "BACKOFF": 1}  # shown first
 
 def report(sources: Sources, since: Since, until: Since) -> Json:
     """Training, results, incidents and costs of a window, and the work that remains."""
-    closed, found, wall_s = summary_of(sources, since, until, levels=True)
+    closed, found, wall_s = summary_of(sources, since, until)
     return report_view(sources, closed, found, wall_s=wall_s)
 
 
@@ -72,7 +73,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "usd": bill["usd"],
         "usd_per_hour": bill["usd_per_hour"],
         "levels": would_have(closed, games, climb_view.level(sources)["levels"], end_s - begun_s),
-        "next": _next(bill, status["daemon"]["level"]["line"]),
+        "next": _next(bill, status),
         "needs": _needs(status, sources),
     }
 
@@ -85,7 +86,7 @@ def _program(
         "name": view["name"],
         "phase": view["phase"],
         "why": view["why"],
-        "trained_s": None if sheet is None else sum(sheet.seconds.get(account, 0.0) for account in COMPUTING),
+        "trained_s": None if sheet is None else sheet.seconds.get(Account.TRAINING, 0.0),
         "kept_steps": kept.get(view["name"], 0.0),
         "lost_steps": None if sheet is None else sheet.lost_steps,
         "lost_unknown": 0 if sheet is None else sheet.lost_unknown,
@@ -107,14 +108,19 @@ def first_and_newest(sources: Sources, begun_s: float, end_s: float) -> dict[str
     return {name: (values[0], values[-1]) for name, values in known.items() if values}
 
 
-def _next(bill: Json, line: str) -> Json:
-    """The time and the cost from now until all games are done, at the level in force."""
+_NEVER: Final = {Phase.FATAL: "was given up", Phase.EXITED: "has ended", Phase.STOPPED: "is stopped"}
+
+
+def _next(bill: Json, status: Json) -> Json:
+    """The time and the cost from now until all programs are done, at the level in force. `but`: those that will not be."""
+    line = status["daemon"]["level"]["line"]
     here = next((level for level in bill["levels"] if level["in_force"]), None)
     if here is None:
-        return {
-            "level": None, "days": None, "days_more": None, "usd": None, "why": "no level is in force", "line": line
-        }  # fmt: skip
-    return {**{key: here[key] for key in ("days", "days_more", "usd", "why")}, "level": here["name"], "line": line}
+        here = {"name": None, "days": None, "days_more": None, "usd": None, "why": "no level is in force", "without": {}}
+    down = {view["name"]: _NEVER[view["phase"]] for view in status["programs"] if view["phase"] in _NEVER}
+    but = {name: why for name, why in down.items() if name in bill["left_out"]} | here["without"]
+    found = {key: here[key] for key in ("days", "days_more", "usd", "why")}
+    return {**found, "level": here["name"], "line": line, "but": but}
 
 
 def _needs(status: Json, sources: Sources) -> list[str]:
@@ -231,8 +237,6 @@ def _would_keep(closed: Ledger, games: Games, level: Mapping[str, Any], length_s
         steps_per_s, error = level["steps_per_min"] / 60.0, level["speed_error"]
         expected, least = would_keep(steps_per_s, error, level["reboots"], level["up_s"], costs(games.state), length_s)
         return {"kept_steps": expected, "kept_steps_least": least, "why": ""}
-    if closed.late:
-        return {"kept_steps": None, "kept_steps_least": None, "why": "its record is being read"}
     paid_s, kept = at_level(closed, games, level["name"], closed.first_s or 0.0, closed.at_s)
     if kept <= 0 or paid_s < LEAST_S:
         short = f"only {span(paid_s)} measured" if 0.0 < paid_s < LEAST_S else "no step was kept there"

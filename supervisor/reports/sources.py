@@ -96,18 +96,15 @@ class Sources(Protocol):
     def corrected(self, program: Json, attempt: Attempt | None) -> Json:
         """A program's view, corrected by its processes while the record cannot be up to date."""
 
-    def closed(self, figures: Callable[[Ledger, float], T]) -> T:
-        """What `figures` makes of the ledger, closed at this moment, and of the wall clock's time of this moment.
-
-        `figures` calls `must_cover` or `fill` of the ledger for the window whose figures are wanted. It may be called again.
-        """
+    def closed(self) -> tuple[Ledger, float]:
+        """A copy of the ledger, closed at this moment, and the wall clock's time of this moment."""
 
     def incidents(
         self, since_s: float, until_s: float, program: str | None, view: Callable[[Iterable[Incident]], T]
     ) -> T:  # fmt: skip
         """What `view` makes of the incidents that begin, or whose cause was recorded, between two moments.
 
-        With a program, only its own. They are read while `view` runs, in any order. It may be called again.
+        With a program, only its own. They are read while `view` runs, in any order.
         """
 
     def lanes(self, now_s: float, since_s: float, until_s: float) -> Lanes:

@@ -13,13 +13,12 @@ Worked example. A program that dies every three seconds for an hour, in a window
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from supervisor.model import facts
 from supervisor.reports.accounts_view import placed, wall_clock_of
 from supervisor.reports.incidents import Incident
-from supervisor.reports.lanes import Lanes, Span
+from supervisor.reports.lanes import Lanes, Span, merged
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
@@ -77,22 +76,6 @@ def _inside(spans: Sequence[Span], begin_s: float, end_s: float) -> list[Span]:
     return [each for each in spans if each.to_s >= begin_s and each.from_s <= end_s]
 
 
-def merged(spans: Iterable[Span], part_s: float) -> list[Span]:
-    """Merge neighbours that are both shorter than a part and less than a part apart."""
-    found: list[Span] = []
-    for each in spans:
-        last = found[-1] if found else None
-        length_s = each.to_s - each.from_s
-        if last is not None and last.fields == each.fields and last.to_s == each.from_s:
-            found[-1] = replace(last, to_s=each.to_s, longest_s=each.to_s - last.from_s)
-        elif last is not None and max(length_s, last.to_s - last.from_s, each.from_s - last.to_s) < part_s:
-            keys, longest_s = (each.fields, length_s) if length_s > last.longest_s else (last.fields, last.longest_s)
-            found[-1] = Span(last.from_s, max(last.to_s, each.to_s), keys, last.count + each.count, longest_s)
-        else:
-            found.append(replace(each, longest_s=length_s))
-    return found
-
-
 # --- marks -------------------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +84,7 @@ def marks_of(found: Iterable[Incident]) -> list[Span]:
         Span(each.began_s, each.began_s, {
             "kind": _KINDS.get(type(each.cause.fact), "trouble"), "what": each.what, "program": each.program or None,
             "seq": each.cause.seq, "why": each.cause.fact.why,
-        })
+        }, each.count)
         for each in found
     ]  # fmt: skip
 
@@ -113,7 +96,7 @@ def _marks(marks: Iterable[Span], part_s: float, wall: Callable[[float], float])
         at_s, mark_keys = mark.from_s, mark.fields
         key = mark_keys["kind"], mark_keys["what"], mark_keys["program"], at_s // part_s if part_s > 0 else 0
         if key in found:
-            found[key] |= mark_keys | {"count": found[key]["count"] + 1}
+            found[key] |= mark_keys | {"count": found[key]["count"] + mark.count}
         else:
-            found[key] = {"at_s": at_s, "wall_s": wall(at_s), **mark_keys, "count": 1}
+            found[key] = {"at_s": at_s, "wall_s": wall(at_s), **mark_keys, "count": mark.count}
     return [*found.values()]

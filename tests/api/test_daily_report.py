@@ -132,6 +132,8 @@ def test_a_window_of_more_than_half_a_day_is_told_with_its_date() -> None:
         (NEXT | {"usd": None, "line": ""}, "all is done in 4d 6h at level medium"),
         (NEXT | {"days_more": 0.44, "level": "a\nb", "line": "c\nd"}, "all is done in 4d 6h +-10h 33m for $61.20 at level a b; c d"),
         (NEXT | {"days_more": None, "usd": 0}, "all is done in 4d 6h for $0.00 at level medium; medium: no reboot in 40m"),
+        (NEXT | {"usd": None, "line": "", "but": {"Seaquest": "was given up", "Qbert": "it has none", "a\nb": "was given up"}},
+         "all but Seaquest, Qbert, a b are done in 4d 6h at level medium; Seaquest was given up; Qbert: it has none; a b was given up"),
         (NOT_KNOWN, "when all is done is not known: Pong: it has no target"),
         (NOT_KNOWN | {"line": "light: on trial"}, "when all is done is not known: Pong: it has no target; light: on trial"),
     ],

@@ -8,8 +8,6 @@ from core_kit import Core, settings, spec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.features.notices.messages import EndNotice, EndNoticesRead
-from supervisor.features.notices.rules import END, RISK
 from supervisor.model import facts
 from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
@@ -82,10 +80,10 @@ def test_the_worked_example_of_the_rule():
         559, facts.BecameReady("trains", "P", "P2", 20.0)
     )
     booked = story.booked(1000)
-    assert booked.pop("CHECKPOINT_STALL") == pytest.approx(1.0, abs=0.1)
+    assert booked.pop("SAVING") == pytest.approx(1.0, abs=0.1)
     assert booked.pop("LOST") == pytest.approx(30.0, abs=0.5)
-    assert booked.pop("PRODUCTIVE") == pytest.approx(890.0, abs=0.5)
-    assert booked == {"STARTUP": 32.0, "RESTORE": 8.0, "DETECT": 30.0, "TERMINATE": 4.0, "BACKOFF": 5.0}
+    assert booked.pop("TRAINING") == pytest.approx(890.0, abs=0.5)
+    assert booked == {"RESTARTING": 79.0}
     assert story.booked(1000, "slots") == story.booked(1000)
     sheet = story.summary(1000).slots
     assert (sheet.failures, sheet.mttd_s, sheet.mttr_s, sheet.lost_steps) == (1, 30.0, 59.0, 3000)
@@ -98,18 +96,16 @@ def test_every_wait_has_its_name():
     story.at(22, facts.Gated("GPU 0 is full", "P", 0, 8, 4))
     story.start(25, trains=30).dies(40, until=60).at(61, facts.Requeued("no slot", "P")).start(70)
     story.at(75, facts.SpawnFailed("fork", "P", story.token, "fork"), facts.BackedOff("wait", "P", 90.0, 15.0, slow=False))
-    assert story.booked(100) == {
-        "ADMISSION": 10 + 5 + 9, "IDLE": 10.0, "STARTUP": 10.0, "PRODUCTIVE": 10.0, "BACKOFF": 21.0 + 25.0,
-    }  # fmt: skip
+    assert story.booked(100) == {"WAITING": 10 + 5 + 9, "IDLE": 10.0, "RESTARTING": 56.0, "TRAINING": 10.0}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("slots", "expected"),
     [
-        (1, {"STARTUP": 100.0}),
-        (2, {"STARTUP": 100.0, "ADMISSION": 100.0}),  # B waits beside a free slot: not idle, and not B's alone
-        (4, {"STARTUP": 100.0, "ADMISSION": 100.0}),  # nothing waits for the others: they are no waste
-        (0, {"STARTUP": 100.0}),  # a worker that has yet to leave a lowered level
+        (1, {"RESTARTING": 100.0}),
+        (2, {"RESTARTING": 100.0, "WAITING": 100.0}),  # B waits beside a free slot: not idle, and not B's alone
+        (4, {"RESTARTING": 100.0, "WAITING": 100.0}),  # nothing waits for the others: they are no waste
+        (0, {"RESTARTING": 100.0}),  # a worker that has yet to leave a lowered level
     ],
 )
 def test_a_free_slot_is_booked_as_what_keeps_it_free(slots, expected):
@@ -121,7 +117,7 @@ def test_one_program_on_two_slots_that_trains_all_the_time_is_all_useful():
     story = Story("P", slots=2).start(0, trains=0).tallied(100, 0, training=100)
     assert story.summary(100).slots.ettr == 1.0
     story.at(100, facts.GaveUp("a bad config", "P"))
-    assert story.booked(150, "slots") == {"PRODUCTIVE": 100.0, "IDLE": 100.0}, "both slots, once nothing trains or waits"
+    assert story.booked(150, "slots") == {"TRAINING": 100.0, "IDLE": 100.0}, "both slots, once nothing trains or waits"
 
 
 def test_a_slot_is_paid_for_as_long_as_it_exists():
@@ -139,7 +135,7 @@ def test_what_left_the_config_stays_in_the_books():
     story = Story("P").start(0, trains=10).at(60, facts.StopIntended("s", "P", "P1", "config", "x", 3.0))
     story.dies(65, counted=False, cause="stopped").at(65, facts.ProgramRemoved("gone", "P"))
     story.at(80, facts.ProgramConfigured("back", "P", "d")).at(85, facts.Wanted("w", "Nobody", run=True, by="x"))
-    assert story.booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 50.0, "TERMINATE": 5.0, "ADMISSION": 20.0}
+    assert story.booked(100) == {"RESTARTING": 15.0, "TRAINING": 50.0, "WAITING": 20.0}
     assert story.summary(100).programs[0].wall_s == 85.0, "while it was not in the config, it was nobody's"
 
 
@@ -153,46 +149,41 @@ def daemon(last_sign_s=None, clean=False):
 def test_a_dead_daemon_is_told_from_a_living_worker():
     """Adopted and proven: its own time. Waiting for the daemon: the daemon's. Idle: idle as before."""
     story = Story("P", "Q", "R", slots=2).at(0, facts.StayedDown("no", "R")).start(0, trains=10).at(100, daemon(70.0))
-    assert story.booked(101) == {"STARTUP": 10.0, "PRODUCTIVE": 61.0, "DAEMON_DOWN": 30.0}, "nothing is proven yet"
+    assert story.booked(101) == {"RESTARTING": 10.0, "TRAINING": 61.0, "DOWN": 30.0}, "nothing is proven yet"
     story.tallied(101, 70, training=28, blind=3)
-    assert story.booked(101) == {"STARTUP": 10.0, "PRODUCTIVE": 60.0 + 28.0, "DAEMON_DOWN": 3.0}
-    assert story.booked(101, "Q") == {"ADMISSION": 71.0, "DAEMON_DOWN": 30.0}
+    assert story.booked(101) == {"RESTARTING": 10.0, "TRAINING": 60.0 + 28.0, "DOWN": 3.0}
+    assert story.booked(101, "Q") == {"WAITING": 71.0, "DOWN": 30.0}
     assert story.booked(101, "R") == {"IDLE": 101.0}
-    assert story.booked(101, "slots")["DAEMON_DOWN"] == 33.0, "one slot of Q's, and what P could not prove"
+    assert story.booked(101, "slots")["DOWN"] == 33.0, "one slot of Q's, and what P could not prove"
 
 
 def test_without_a_sign_of_life_the_last_fact_is_one():
     story = Story("P").start(0, trains=10).at(100, daemon())
-    assert story.booked(100) == {"STARTUP": 10.0, "DAEMON_DOWN": 90.0}
-    assert Story("P").start(0, trains=10).at(100, daemon(5.0)).booked(100)["DAEMON_DOWN"] == 90.0, "nor an older one"
+    assert story.booked(100) == {"RESTARTING": 10.0, "DOWN": 90.0}
+    assert Story("P").start(0, trains=10).at(100, daemon(5.0)).booked(100)["DOWN"] == 90.0, "nor an older one"
 
 
-def test_a_restart_that_was_not_due_yet_is_nobodys_fault():
-    story = Story("P").start(0, trains=10).dies(20, until=50).at(80, daemon(30.0))
-    assert story.booked(80) == {"STARTUP": 10.0, "PRODUCTIVE": 10.0, "BACKOFF": 30.0, "DAEMON_DOWN": 30.0}
-
-
-def test_an_orderly_end_is_downtime_until_the_next_start():
+def test_a_daemon_that_was_ended_in_order_leaves_the_box_idle_until_the_next_start():
     story = Story("P").start(0, trains=10).at(50, facts.StopIntended("s", "P", "P1", "shutdown", "x", 3.0))
     story.dies(52, cause="stopped", counted=False).at(52, facts.Requeued("goes on", "P"), facts.DaemonStopped("in order"))
-    assert story.booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 40.0, "TERMINATE": 2.0, "DAEMON_DOWN": 48.0}
+    assert story.booked(100) == {"RESTARTING": 12.0, "TRAINING": 40.0, "IDLE": 48.0}
     story.at(120, daemon(119.0, clean=True)).start(120)
-    assert story.booked(130)["DAEMON_DOWN"] == 68.0
+    assert story.booked(130) == {"RESTARTING": 22.0, "TRAINING": 40.0, "IDLE": 68.0}
 
 
 def test_a_daemon_that_stood_still():
     story = Story("P").start(0, trains=10).at(100, facts.DaemonSuspended("gap", 60.0, 130.0))
-    assert story.booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 30.0, "DAEMON_DOWN": 60.0}
-    assert story.tallied(100, 40, training=60).booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 90.0}
+    assert story.booked(100) == {"RESTARTING": 10.0, "TRAINING": 30.0, "DOWN": 60.0}
+    assert story.tallied(100, 40, training=60).booked(100) == {"RESTARTING": 10.0, "TRAINING": 90.0}
     told_first = Story("P").start(0, trains=10).tallied(100, 40, training=60)
     told_first.at(100, facts.DaemonSuspended("gap", 60.0, 130.0))
-    assert told_first.booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 90.0}, "in whatever order the turn told it"
+    assert told_first.booked(100) == {"RESTARTING": 10.0, "TRAINING": 90.0}, "in whatever order the turn told it"
 
 
 def test_a_dead_daemon_that_is_not_back():
     ledger = fold_accounts(Story("P").start(0, trains=10).rows)
     found = accounts.summary(ledger.closed(100.0, last_sign_s=60.0)).slots.seconds
-    assert {str(a): s for a, s in found.items()} == {"STARTUP": 10.0, "PRODUCTIVE": 50.0, "DAEMON_DOWN": 40.0}
+    assert {str(a): s for a, s in found.items()} == {"RESTARTING": 10.0, "TRAINING": 50.0, "DOWN": 40.0}
 
 
 def rebooted(**more):
@@ -218,10 +209,9 @@ def test_a_reboot_splits_its_downtime(reboot, off, on):
     story = Story("P", "Q", slots=2).at(5, facts.StayedDown("no", "Q")).start(10, trains=10)
     story.at(150, reboot, daemon(reboot.last_sign_s), gone(), facts.Requeued("resumes", "P")).start(150, trains=170)
     booked = story.booked(200)
-    assert booked.get("HOST_DOWN", 0.0) == off
-    assert booked.get("DAEMON_DOWN", 0.0) == on
-    assert "HOST_DOWN" not in story.booked(200, "Q"), "it was down anyway"
-    assert story.booked(200, "slots").get("HOST_DOWN", 0.0) == off, "the other slot had no work"
+    assert booked.get("DOWN", 0.0) == off + on
+    assert "DOWN" not in story.booked(200, "Q"), "it was down anyway"
+    assert story.booked(200, "slots").get("DOWN", 0.0) == off + on, "the other slot had no work"
     sheet = story.summary(200).programs[0]
     assert (sheet.failures, sheet.reboots) == (0, 1)
     assert sheet.mttr_s == 170.0 - (150.0 - off - on)
@@ -232,14 +222,14 @@ def test_a_box_that_was_stopped_after_its_work_was_not_down():
     story.at(50, facts.Finished("all steps", "P"), facts.DaemonStopped("in order")).at(
         150, rebooted(), daemon(100.0, clean=True)
     )
-    assert story.booked(150, "slots") == {"STARTUP": 10.0, "PRODUCTIVE": 40.0, "IDLE": 200.0}
+    assert story.booked(150, "slots") == {"RESTARTING": 10.0, "TRAINING": 40.0, "IDLE": 200.0}
 
 
 def test_a_box_that_goes_down_after_the_daemon_was_stopped():
     story = Story("P").start(0, trains=10).dies(50, cause="stopped", counted=False)
     story.at(50, facts.Requeued("goes on", "P"), facts.DaemonStopped("in order"))
     story.at(150, rebooted(), daemon(100.0, clean=True))
-    assert story.booked(150) == {"STARTUP": 10.0, "PRODUCTIVE": 40.0, "DAEMON_DOWN": 60.0, "HOST_DOWN": 40.0}
+    assert story.booked(150) == {"RESTARTING": 10.0, "TRAINING": 40.0, "DOWN": 100.0}
     assert story.summary(150).programs[0].reboots == 0, "it did not run then"
 
 
@@ -249,11 +239,11 @@ def test_a_box_that_goes_down_after_the_daemon_was_stopped():
 def test_two_stalls_of_one_attempt_and_one_that_heals_itself():
     story = Story("P").start(0).at(30, facts.Stalled("s", "P", "P1", "silent", 20.0, 20.0))
     story.at(35, facts.Stalled("s", "P", "P1", "stopped", 25.0, 20.0)).at(40, facts.Revived("r", "P", "P1", 10.0))
-    assert story.booked(50) == {"STARTUP": 20.0, "DETECT": 20.0, "TERMINATE": 10.0}
+    assert story.booked(50) == {"RESTARTING": 50.0}
     story.at(50, facts.BecameReady("trains", "P", "P1", 50.0)).at(90, facts.Stalled("s", "P", "P1", "hang", 500.0, 30.0))
-    assert story.booked(90) == {"DETECT": 60.0 + 20.0, "TERMINATE": 10.0}, "an age that reaches back over all there was"
+    assert story.booked(90) == {"RESTARTING": 90.0}, "an age that reaches back over all there was"
     story.at(95, facts.Revived("r", "P", "P1", 5.0))
-    assert story.booked(100)["PRODUCTIVE"] == 5.0
+    assert story.booked(100)["TRAINING"] == 5.0
     sheet = story.summary(100).slots
     assert (sheet.failures, sheet.mttr_s) == (2, ((40 - 10) + (95 - 0)) / 2)
 
@@ -294,29 +284,28 @@ def test_phases_of_a_worker_are_booked_where_they_were():
     story = Story("P").start(0)
     story.tallied(20, 0, importing=4, building=6, restoring=7, compiling=3).at(20, facts.BecameReady("t", "P", "P1", 20.0))
     story.tallied(120, 20, training=80, evaluating=15, saving=5, stall=2.0, doing="evaluating")
-    assert story.booked(130) == {
-        "STARTUP": 10.0, "RESTORE": 7.0, "WARMUP": 3.0, "PRODUCTIVE": 78.0, "EVALUATE": 15.0 + 10.0, "CHECKPOINT_STALL": 7.0,
-    }  # fmt: skip
+    assert story.booked(130) == {"RESTARTING": 20.0, "TRAINING": 103.0, "SAVING": 7.0}
     half = story.booked(130, since=20.0, until=70.0)
-    assert half == {"PRODUCTIVE": 39.0, "EVALUATE": 7.5, "CHECKPOINT_STALL": 3.5}, "inside nobody knows what came first"
-    assert story.tallied(130, 130).booked(130)["EVALUATE"] == 25.0, "of no time, nothing"
+    assert half == {"TRAINING": 46.5, "SAVING": 3.5}, "inside nobody knows what came first"
+    assert story.tallied(130, 130).booked(130)["TRAINING"] == 103.0, "of no time, nothing"
+
+
+def test_a_job_that_is_suspended_waits_until_it_goes_on():
+    story = Story("P").start(0, trains=10).tallied(100, 10, training=40, suspended=50, doing="suspended")
+    story.tallied(300, 100, suspended=60, training=140)
+    assert story.booked(310) == {"RESTARTING": 10.0, "TRAINING": 190.0, "WAITING": 110.0}
+
+
+def test_a_tally_after_a_reboot_leaves_the_time_off_as_it_is():
+    story = Story("P").start(0, trains=10).at(150, rebooted()).tallied(150, 10, training=130, blind=10)
+    booked = story.booked(150)
+    assert (booked["RESTARTING"], booked["DOWN"]) == (10.0, pytest.approx(50.0 + 90.0 * 10 / 140))
 
 
 def test_a_tally_never_exceeds_its_window_nor_touches_what_is_not_its():
     story = Story("P").start(0, trains=10).at(60, facts.Stalled("s", "P", "P1", "hang", 30.0, 30.0))
     story.tallied(60, -50, until_s=500, training=10_000)
-    assert story.booked(60) == {"PRODUCTIVE": 30.0, "DETECT": 30.0}
-
-
-def test_slow_time_is_kept_apart_until_the_pace_is_back():
-    story = (
-        Story("P")
-        .start(0)
-        .at(5, facts.Slowed("early", "P", "P1", 1.0, 9.0), facts.PaceRegained("r", "P", "P1", 9.0, 9.0, 1))
-    )
-    story.at(10, facts.BecameReady("trains", "P", "P1", 10.0)).at(50, facts.Slowed("slow", "P", "P1", 40.0, 100.0))
-    story.at(80, facts.PaceRegained("back", "P", "P1", 90.0, 100.0, 30.0))
-    assert story.booked(100) == {"STARTUP": 10.0, "PRODUCTIVE": 60.0, "SLOW": 30.0}
+    assert story.booked(60) == {"TRAINING": 20.0, "RESTARTING": 40.0}
 
 
 # --- lost ----------------------------------------------------------------------------------------------------------------
@@ -330,7 +319,7 @@ def test_lost_is_booked_where_it_was_computed():
     story = Story("P").start(0, trains=0).resumed(0, 0).saved(60, 600).dies(90, steps=900).start(90, trains=100)
     story.resumed(100, 600, 300)
     assert lost(story) == 30.0
-    assert story.booked(400, until=60.0) == {"PRODUCTIVE": 60.0}
+    assert story.booked(400, until=60.0) == {"TRAINING": 60.0}
     assert story.booked(400, since=60.0, until=90.0) == {"LOST": 30.0}, "in the slice in which it was computed"
     assert story.summary(400, since=60.0, until=90.0).slots.lost_steps == 0
     assert story.summary(400, since=90.0).slots.lost_steps == 300, "and counted when it was told"
@@ -359,11 +348,11 @@ def test_a_stall_between_the_marks_is_not_computing():
 
 
 def test_a_rollback_out_of_a_mixed_slice():
-    story = Story("P").start(0, trains=0).resumed(0, 0).tallied(100, 0, training=80, evaluating=20, steps=1000)
+    story = Story("P").start(0, trains=0).resumed(0, 0).tallied(100, 0, training=80, saving=20, steps=1000)
     story.dies(100, steps=1000).start(100, trains=100).resumed(100, 500, 500)
-    assert story.booked(100) == {"PRODUCTIVE": 40.0, "EVALUATE": 20.0, "LOST": 40.0}
+    assert story.booked(100) == {"TRAINING": 40.0, "SAVING": 20.0, "LOST": 40.0}
     story.dies(100, steps=500).start(100, trains=100).resumed(100, 0, 500)
-    assert story.booked(100) == {"EVALUATE": 20.0, "LOST": 80.0}
+    assert story.booked(100) == {"SAVING": 20.0, "LOST": 80.0}
 
 
 @pytest.mark.parametrize(
@@ -394,7 +383,7 @@ def test_a_resume_that_is_heard_of_late_takes_nothing_from_its_own_attempt(start
     story = Story("P").start(0, trains=0).resumed(0, 0).saved(100, 1000).dies(200, steps=2000)
     story.start(200, trains=200 + startup_s).resumed(250, 1000, 1000)
     assert lost(story, 250) == 100.0
-    assert story.booked(250, since=200.0 + startup_s) == {"PRODUCTIVE": 50.0 - startup_s}
+    assert story.booked(250, since=200.0 + startup_s) == {"TRAINING": 50.0 - startup_s}
 
 
 def test_lost_time_that_nobody_knows_is_unknown_and_not_zero():
@@ -411,7 +400,7 @@ def test_lost_time_that_nobody_knows_is_unknown_and_not_zero():
 
 def test_more_loss_than_there_was_training_takes_all_of_it():
     story = Story("P").start(0, trains=0).saved(40, 500).dies(50).start(50, trains=60).resumed(60, 100, 400, 1_000.0)
-    assert story.booked(100) == {"LOST": 50.0, "STARTUP": 10.0, "PRODUCTIVE": 40.0}
+    assert story.booked(100) == {"LOST": 50.0, "RESTARTING": 10.0, "TRAINING": 40.0}
 
 
 @pytest.mark.parametrize("part", [0.5, 0.75, 0.999999])
@@ -419,8 +408,8 @@ def test_a_loss_that_leaves_less_of_a_slice_than_a_float_can_say_takes_the_whole
     """After half a year a float's next moment is 2 ns away: a slice of no length would be divided by at the next resume."""
     begin_s = 2.0**24
     end_s = math.nextafter(begin_s, math.inf)
-    training = Slice(begin_s, end_s, {Account.PRODUCTIVE: end_s - begin_s}, holds=True)
-    timeline = ProgramTimeline("P", 0.0, end_s, Account.PRODUCTIVE, slices=[training], began_s=end_s)
+    training = Slice(begin_s, end_s, {Account.TRAINING: end_s - begin_s}, holds=True)
+    timeline = ProgramTimeline("P", 0.0, end_s, Account.TRAINING, slices=[training], began_s=end_s)
     assert timeline.roll_back(end_s, 0, (end_s - begin_s) * part) == pytest.approx((end_s - begin_s) * part)
     assert all(piece.end_s > piece.start_s for piece in timeline.slices)
     assert timeline.roll_back(end_s, 0, None) is not None, "the account can be asked again"
@@ -455,7 +444,7 @@ def test_the_books_begin_with_a_snapshot():
     found = accounts.summary(ledger.closed(110.0))
     booked = {sheet.name: {str(a): s for a, s in sheet.seconds.items()} for sheet in (found.slots, *found.programs)}
     assert booked == {
-        "A": {"PRODUCTIVE": 10.0}, "B": {"STARTUP": 10.0}, "C": {"IDLE": 10.0}, "slots": {"STARTUP": 10.0, "PRODUCTIVE": 10.0},
+        "A": {"TRAINING": 10.0}, "B": {"RESTARTING": 10.0}, "C": {"IDLE": 10.0}, "slots": {"RESTARTING": 10.0, "TRAINING": 10.0},
     }  # fmt: skip
     again = ledger.copy()
     again.add(Stamped(10, 110.0, WALL_S + 10, "b", facts.Snapshot("again", as_text(core.state))))
@@ -504,66 +493,22 @@ def test_the_view_of_an_empty_journal():
     assert (view["slots"], view["programs"], view["total"]["ettr"]) == (None, [], None)
 
 
-def test_what_was_trained_before_a_restart_of_unknown_resume_is_unproven():
+def test_what_was_trained_before_a_restart_of_unknown_resume_is_unknown():
     def again(story, at_s):
         return story.at(at_s, facts.ResumeUnknown("u", "P", story.token))
 
     story = Story("P").start(0, trains=10).dies(110, until=110)
     story.start(110, trains=120)
-    assert story.booked(130) == {"STARTUP": 20.0, "PRODUCTIVE": 110.0}, "it may still report it"
+    assert story.booked(130) == {"RESTARTING": 20.0, "TRAINING": 110.0}, "it may still report it"
     again(story, 130)
-    assert story.booked(140) == {"STARTUP": 20.0, "UNPROVEN": 100.0, "PRODUCTIVE": 20.0}
-    assert story.booked(140, name="slots") == {"STARTUP": 20.0, "UNPROVEN": 100.0, "PRODUCTIVE": 20.0}
+    assert story.booked(140) == {"RESTARTING": 20.0, "UNKNOWN": 100.0, "TRAINING": 20.0}
+    assert story.booked(140, name="slots") == {"RESTARTING": 20.0, "UNKNOWN": 100.0, "TRAINING": 20.0}
     story.dies(220, until=220).start(220, trains=230)
     again(story, 240)
-    assert story.booked(250) == {"STARTUP": 30.0, "UNPROVEN": 200.0, "PRODUCTIVE": 20.0}
+    assert story.booked(250) == {"RESTARTING": 30.0, "UNKNOWN": 200.0, "TRAINING": 20.0}
     sheet = story.summary(250).programs[0]
     assert (sheet.lost_unknown, sheet.lost_s_unknown, sheet.lost_steps) == (2, 2, 0)
     assert sheet.ettr == 20.0 / 250.0
     story.dies(300, until=300).start(300, trains=310).resumed(311, 40, None)
     booked = story.booked(320)
-    assert booked["UNPROVEN"] == 200.0, "a later report says nothing about what came before"
-
-
-# --- an announced end ------------------------------------------------------------------------------------------------------
-
-
-def announced(id_="n", leave_at_s=100.0):
-    return facts.EndAnnounced("spot", id_, "aws", sure=True, what="terminate", until_s=120.0, leave_at_s=leave_at_s)
-
-
-def leaves(story, at_s, gone_s):
-    story.at(at_s, facts.StopIntended("s", "P", story.token, "notice", "aws", 3.0))
-    left = facts.Exited("left", "P", story.token, "stopped", 0, None, None, None, counted=False)
-    return story.at(gone_s, left, facts.Requeued("this box ends", "P"))
-
-
-def test_from_its_leaving_to_the_end_a_program_is_kept_down_by_the_notice():
-    story = leaves(Story("P", "Q").start(0, trains=10).at(80, announced()), 100, 104)
-    assert story.booked(110) == {"STARTUP": 10.0, "PRODUCTIVE": 90.0, "TERMINATE": 4.0, "NOTICE": 6.0}
-    assert story.booked(110, "Q") == {"ADMISSION": 100.0, "NOTICE": 10.0}
-    assert story.booked(110, "slots")["NOTICE"] == 6.0
-    sheet = story.summary(110).programs[0]
-    assert sheet.goodput == pytest.approx(90 / 104), "it could not have trained"
-    story.at(205, rebooted(last_sign_s=112.0, boot_wall_s=WALL_S + 200), daemon(112.0))
-    booked = story.booked(300, "Q")
-    assert booked == {"ADMISSION": 195.0, "NOTICE": 12.0, "HOST_DOWN": 88.0, "DAEMON_DOWN": 5.0}
-
-
-def test_an_end_that_is_called_off_lets_them_wait_for_a_slot_again():
-    story = leaves(Story("P").start(0, trains=10).at(80, announced()), 100, 104)
-    story.at(90 + 20, announced("risk", None), announced("m", 105.0)).at(112, facts.EndCalledOff("off", "n", "aws"))
-    assert story.booked(120)["NOTICE"] == 16.0, "another one stands"
-    story.at(120, facts.EndCalledOff("off", "m", "aws"))
-    assert story.booked(130) == {"STARTUP": 10.0, "PRODUCTIVE": 90.0, "TERMINATE": 4.0, "NOTICE": 16.0, "ADMISSION": 10.0}
-
-
-def test_where_the_journal_begins_a_notice_stands_as_it_stood():
-    core = Core(settings("A", "B", slots=1)).running("A")
-    notice = EndNotice("n", "aws", END, "terminate", core.now_s + 100.0)
-    core.give(EndNoticesRead(core.now_s, (notice, EndNotice("r", "aws", RISK, "rebalance", None)), {}))
-    leave_s = core.state.notices.standing["n"].leave_at_s
-    assert leave_s > core.now_s
-    ledger = fold_accounts([Stamped(9, leave_s - 10.0, WALL_S, "b", facts.Snapshot("s", as_text(core.state)))])
-    books = {each.name: each.seconds for each in accounts.summary(ledger.closed(leave_s + 5.0)).programs}
-    assert books["B"] == {Account.ADMISSION: 10.0, Account.NOTICE: 5.0}
+    assert booked["UNKNOWN"] == 200.0, "a later report says nothing about what came before"

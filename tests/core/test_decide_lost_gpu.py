@@ -66,8 +66,8 @@ def test_the_hours_are_lost_by_the_box_and_the_incident_says_why():
     ledger = fold_accounts(core.journal).closed(core.now_s)
     found = accounts.summary(ledger)
     assert not account_errors(core.journal, core.now_s)
-    assert found.slots.seconds[Account.HOST_DOWN] == pytest.approx(3600.0, abs=62.0)
-    assert found.programs[0].seconds[Account.HOST_DOWN] == pytest.approx(3600.0, abs=62.0)
+    assert found.slots.seconds[Account.DOWN] == pytest.approx(3600.0, abs=62.0)
+    assert found.programs[0].seconds[Account.DOWN] == pytest.approx(3600.0, abs=62.0)
     assert "its GPU was missing" in [each.what for each in incidents(core.journal)]
 
 

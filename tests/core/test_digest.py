@@ -1,80 +1,65 @@
-"""The folds of the pages, with their older items outside of the memory, find what they find with everything in it."""
+"""The folds of the pages, with their older time merged by day, say what they say with everything in them."""
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from adding_up import ledger_errors
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
-from supervisor.reports import accounts, digest
+from supervisor.policy.upkeep.accounting import Account
+from supervisor.reports import accounts, days, digest
 from supervisor.reports.cost_view import kept_steps
 from supervisor.reports.digest import Digest
 from supervisor.reports.incidents import incidents
 from supervisor.reports.incidents_view import incidents_view
-from supervisor.reports.kept import Chunk
-from supervisor.reports.ledger import NotCovered
-from supervisor.reports.timeline import marks_of, timeline_view
 
 HOUR_S = 3600.0
+FINE_S = 2 * HOUR_S
+_INTERPOLATED_S = 0.5  # of a loss that reaches back over a mark that was merged
 
 
-class Pile:
-    """`reports.kept.Kept` in memory. What it holds was JSON."""
-
-    def __init__(self):
-        self.chunks, self.taken_back = {}, 0
-
-    def put(self, chunks):
-        for chunk in chunks:
-            assert chunk.from_s <= chunk.to_s
-            self.chunks[chunk[:3]] = Chunk(*json.loads(json.dumps(chunk)))
-
-    def _of(self, kind, owner, below):
-        found = [each for key, each in self.chunks.items() if key[:2] == (kind, owner) and key[2] < below]
-        return sorted(found, key=lambda each: each.number)
-
-    def overlapping(self, kind, owner, since_s, until_s, below):
-        return [each for each in self._of(kind, owner, below) if each.to_s >= since_s and each.from_s <= until_s]
-
-    def beside(self, kind, owner, at_s, below):
-        found = self._of(kind, owner, below)
-        return [each for each in found if each.to_s <= at_s][-1:] + [each for each in found if each.to_s > at_s][:1]
-
-    def newest(self, kind, owner, below):
-        self.taken_back += 1
-        return self.chunks[kind, owner, below - 1]
-
-
-def stamped(after, *more):
-    return [Stamped(after.seq + n, after.at_s + n, after.wall_s + n, after.boot_id, fact) for n, fact in enumerate(more, 1)]
+@pytest.fixture(autouse=True)
+def short_days(monkeypatch):
+    """A day of an hour."""
+    monkeypatch.setattr(digest, "_KEEP_S", FINE_S)
+    monkeypatch.setattr(days, "_DAY_S", HOUR_S)
 
 
 @pytest.fixture(scope="module")
 def journal():
-    """A rough evening; then a job, a trouble of the box, a program that leaves, and work that is lost from the beginning."""
+    """A rough day with a service that leaves."""
     sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "sim")]
     from world import Odds, World
 
     odds = Odds(crash_s=900.0, stall_s=1500.0, reboot_s=1.5 * HOUR_S, daemon_kill_s=HOUR_S, operator_s=1200.0)
     world = World(8, programs=3, odds=odds, look_s=20.0).begin()
-    world.run(5 * HOUR_S)
+    world.run(9 * HOUR_S)
     found = list(world.core.journal)
-    token = "f" * 32
-    found += stamped(
-        found[-1],
-        facts.FoundationLost("", "socket", "/run/s", "missing", troubled=True),
-        facts.SpawnIntended("", "P0", token, 99, "d", "light"),
-        facts.JobStarted("", "P0", token, "7", "node", "part", "account", 2),
-        facts.BecameReady("", "P0", token, 1.0),
-        facts.Resumed("", "P0", token, 0, None, None, "crash", 0.1),
-        facts.Checkpointed("", "P0", token, 1000, 0.1, 0.1),
-        facts.SpawnIntended("", "P1", "e" * 32, 99, "d", "light"),
-        facts.ResumeUnknown("", "P1", "e" * 32),
-        facts.ProgramRemoved("", "P2"),
+    middle = found[len(found) // 3]
+    service = (
+        facts.ProgramConfigured("", "board", "d", service=True),
+        facts.SpawnIntended("", "board", "e" * 32, 1, "d", "light"),
     )
-    return found + stamped(found[-1], *(facts.Checkpointed("", "P0", token, 1000 + n, 0.1, 0.1) for n in range(9)))
+    return placed(found, middle.seq, *service) + stamped(found[-1], 2, facts.ProgramRemoved("", "board"))
+
+
+def stamped(after, more, *told):
+    return [Stamped(after.seq + more + n, after.at_s, after.wall_s, after.boot_id, fact) for n, fact in enumerate(told, 1)]
+
+
+def placed(journal, seq, *told):
+    """The journal with two more facts after one of its facts."""
+    head = [each for each in journal if each.seq <= seq]
+    tail = [Stamped(e.seq + len(told), e.at_s, e.wall_s, e.boot_id, e.fact) for e in journal if e.seq > seq]
+    return [*head, *stamped(head[-1], 0, *told), *tail]
+
+
+def zone(_wall_s):
+    return "XLT", 0.0
 
 
 def rows_of(journal):
@@ -82,83 +67,155 @@ def rows_of(journal):
     return lambda numbers: {number: by_number[number] for number in numbers if number in by_number}
 
 
-def shown(found):
-    return incidents_view(found, {}, limit=100, chars=500)
-
-
-def kept_outside(journal, every):
-    """(folds whose older items are outside of the memory, that place)."""
-    pile = Pile()
-    found = Digest(pile)
+def by_day(journal, every):
+    found = Digest()
     for number, each in enumerate(journal, 1):
         found.add(each)
-        if number % every == 0 or number == len(journal):
-            pile.put(found.seal())
-            found = Digest.of_json(json.loads(json.dumps(found.as_json())), pile, rows_of(journal))
-    return found, pile
+        if number % every == 0:
+            found.by_day(zone)
+            found = Digest.of_json(json.loads(json.dumps(found.as_json())), rows_of(journal))
+    return found
 
 
-@pytest.mark.parametrize("every", [7, 50])
-def test_every_window_is_the_same(journal, every, monkeypatch):
-    monkeypatch.setattr(digest, "_KEEP_S", 300.0)
-    found, pile = kept_outside(journal, every)
-    whole = Digest()
+def whole(journal):
+    found = Digest()
     for each in journal:
-        whole.add(each)
-    assert sum(len(each.slices) for each in found.ledger.all_timelines()) < 60 < len(pile.chunks)
-    assert found.seq == journal[-1].seq
-    assert pile.taken_back > 2, "work was lost that had left the memory"
-    now_s, rows = journal[-1].at_s + 9.0, rows_of(journal)
-    windows = [
-        (0.0, now_s),
-        (now_s - HOUR_S, now_s),
-        (HOUR_S, 2 * HOUR_S),
-        (HOUR_S, HOUR_S),
-        (-5.0, -1.0),
-        (now_s - 5.0, now_s),
-    ]
-    for begin_s, end_s in windows:
-        closed, all_ = found.ledger.closed(now_s), whole.ledger.closed(now_s)
-        moments = [at_s for at_s, _, _ in closed.levels]
-        closed.fill(begin_s, end_s, [*moments, 100.0])
-        window = {"since_s": begin_s, "until_s": end_s}
-        assert accounts.summary(closed, **window) == accounts.summary(all_, **window)
-        assert closed.all_jobs() == all_.all_jobs()
-        for mine, other in zip(closed.all_timelines(), all_.all_timelines(), strict=True):
-            for stretch in ((begin_s, end_s), *((at_s, 100.0) for at_s in moments)):
-                assert kept_steps(mine, *stretch) == kept_steps(other, *stretch)
-        for program in (None, "P0"):
-            expected = list(whole.incidents(begin_s, end_s, program, rows)())
-            assert shown(found.incidents(begin_s, end_s, program, rows)()) == shown(expected)
-        pages = [
-            timeline_view(closed, each.lanes(now_s, begin_s, end_s)(), marks_of(expected), begin_s, end_s, wall_s=1e9)
-            for each in (found, whole)
-        ]
-        assert pages[0] == pages[1]
-
-
-def test_an_incident_whose_facts_were_archived_is_left_out(journal, monkeypatch):
-    monkeypatch.setattr(digest, "_KEEP_S", 300.0)
-    found, _ = kept_outside(journal, 7)
-    later = [each for each in journal if each.seq > 100]
-    every = incidents(journal)
-    expected = [each.cause.seq for each in every if each.cause.seq > 100]
-    assert 0 < len(expected) < len(every)
-    assert sorted(each.cause.seq for each in found.incidents(0.0, 1e9, None, rows_of(later))()) == sorted(expected)
-
-
-def test_folds_that_begin_in_the_middle_refuse_a_window_that_may_need_what_was_before(journal):
-    found = Digest(late=True)
-    for each in journal[50:]:
         found.add(each)
-    begin_s, end_s = journal[50].at_s, journal[-1].at_s
-    closed = found.ledger.closed(end_s)
-    closed.must_cover(begin_s + 0.1)
-    assert [*found.incidents(begin_s + 0.1, end_s, None, rows_of(journal))()]
-    asked = (
-        closed.must_cover, lambda: closed.must_cover(begin_s), lambda: found.lanes(end_s, begin_s, end_s),
-        lambda: found.incidents(begin_s, end_s, None, rows_of(journal)),
-    )  # fmt: skip
-    for ask in asked:
-        with pytest.raises(NotCovered):
-            ask()
+    return found
+
+
+def sheets(ledger, begin_s, end_s):
+    found = accounts.summary(ledger, since_s=begin_s, until_s=end_s)
+    return {
+        each.name: (
+            {account: pytest.approx(each.seconds.get(account, 0.0), abs=_INTERPOLATED_S) for account in Account},
+            pytest.approx(each.wall_s, abs=1e-3), each.failures, each.reboots, each.lost_steps, each.lost_unknown,
+        )
+        for each in (found.slots, *found.programs)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("every", [40, 300])
+def test_every_day_and_every_recent_window_is_the_same(journal, every):
+    found, all_ = by_day(journal, every), whole(journal)
+    merged_s = found.ledger.merged_s
+    assert found.seq == journal[-1].seq
+    assert merged_s > 4 * HOUR_S
+    assert ledger_errors(found.ledger, journal[-1].at_s) == []
+    old, new = (sum(len(list(each.within(0.0, merged_s))) for each in one.ledger.all_timelines()) for one in (found, all_))
+    assert old < new / 5
+    now_s = journal[-1].at_s + 9.0
+    closed, fine = found.ledger.closed(now_s), all_.ledger.closed(now_s)
+    bounds = [piece.end_s for piece in closed.merged]
+    windows = [*pairwise(bounds), (0.0, now_s), (bounds[2], now_s), (merged_s + 77.0, now_s), (now_s - HOUR_S, now_s - 60.0)]
+    for begin_s, end_s in windows:
+        assert sheets(closed, begin_s, end_s) == sheets(fine, begin_s, end_s), (begin_s, end_s)
+        for mine, other in zip(closed.trainings(), fine.trainings(), strict=True):
+            assert kept_steps(mine, begin_s, end_s) == pytest.approx(kept_steps(other, begin_s, end_s), abs=0.01)
+    levels = accounts.summary(closed), accounts.summary(fine)
+    assert levels[0].levels.keys() == levels[1].levels.keys()
+    for name, expected in levels[1].levels.items():
+        assert levels[0].levels[name].trained_s == pytest.approx(expected.trained_s, abs=1e-3)
+
+
+def test_a_window_within_a_day_has_its_share_of_that_day(journal):
+    closed = by_day(journal, 100).ledger.closed(journal[-1].at_s)
+    first, last = closed.merged[2].start_s, closed.merged[2].end_s
+    middle_s = (first + last) / 2
+    parts = [accounts.slots_in(closed, a, b) for a, b in ((first, middle_s), (middle_s, last))]
+    day = accounts.slots_in(closed, first, last)
+    for account in Account:
+        assert sum(each.seconds.get(account, 0.0) for each in parts) == pytest.approx(
+            day.seconds.get(account, 0.0), abs=1e-6
+        )
+    assert parts[0].wall_s == pytest.approx(parts[1].wall_s, rel=0.05)
+
+
+def test_old_incidents_are_counted_by_cause_and_the_newest_of_a_day_keeps_its_facts(journal):
+    found, rows = by_day(journal, 100), rows_of(journal)
+    pages = (
+        incidents_view(each, {}, limit=1, chars=500)
+        for each in (found.incidents.between(-1.0, 1e9, rows)(), incidents(journal))
+    )
+    groups = [{(group["what"], group["error"]): group for group in page} for page in pages]
+    assert groups[0].keys() == groups[1].keys()
+    for key, group in groups[1].items():
+        mine = groups[0][key]
+        assert mine["count"] == group["count"]
+        assert (mine["outage_s"], mine["lost_steps"]) == (pytest.approx(group["outage_s"]), group["lost_steps"])
+        assert (mine["incidents"], mine["programs"]) == (group["incidents"], group["programs"])
+    assert len(found.incidents.found) < len(incidents(journal)) / 2
+
+
+def test_an_incident_whose_facts_were_archived_is_left_out(journal):
+    found = by_day(journal, 100)
+    later = [each for each in journal if each.at_s > 3 * HOUR_S]
+    kept = [each.cause.at_s for each in found.incidents.between(0.0, 1e9, rows_of(later))()]
+    assert len(kept) > 0
+    assert min(kept) > 3 * HOUR_S
+    again = Digest.of_json(json.loads(json.dumps(found.as_json())), rows_of([]))
+    assert again.incidents.found == []
+
+
+def test_old_spans_of_a_program_are_joined_and_counted(journal):
+    now_s = journal[-1].at_s
+    found, all_ = (each.lanes.lanes(now_s, 0.0, now_s) for each in (by_day(journal, 100), whole(journal)))
+    assert found.marks == all_.marks
+    for name, spans in all_.programs.items():
+        assert sum(each.count for each in found.programs[name]) > len(spans) / 2
+        assert len(found.programs[name]) < len(spans) or len(spans) == 2
+        assert found.programs[name][0].from_s == spans[0].from_s
+        fine = [each for each in spans if each.from_s > now_s - FINE_S]
+        assert fine == [each for each in found.programs[name] if each.from_s > now_s - FINE_S]
+
+
+def story(*told):
+    return [Stamped(n, float(at_s), 1e9 + at_s, "b", fact) for n, (at_s, fact) in enumerate(told, 1)]
+
+
+def long_after(resume):
+    """A program that trains for two hours, is stopped for five, and resumes."""
+    told = [
+        (0, facts.DaemonStarted("", 1, "1", clean=True, salt="")),
+        (0, facts.LevelChosen("set", "light", 1)), (0, facts.ProgramConfigured("new", "P", "d")),
+        (0, facts.SpawnIntended("", "P", "a", 1, "d", "light")), (0, facts.BecameReady("", "P", "a", 0.0)),
+        (0, facts.Resumed("", "P", "a", 0, None, None)), (3000, facts.Checkpointed("", "P", "a", 3000, 0.1, 0.1)),
+        (7200, facts.StopIntended("", "P", "a", "operator", "x", 3.0)),
+        (7200, facts.Exited("", "P", "a", "stopped", 0, None, 7200, None, counted=False)), (7200, facts.StayedDown("", "P")),
+        *((7200 + n * HOUR_S, facts.OperatorAsked("x", "status", (), None)) for n in range(1, 6)),
+        (26_000, facts.Requeued("", "P")), (26_000, facts.SpawnIntended("", "P", "b", 2, "d", "light")),
+        (26_010, facts.BecameReady("", "P", "b", 10.0)), (26_010, resume),
+    ]  # fmt: skip
+    return story(*told)
+
+
+@pytest.mark.parametrize(
+    ("resume", "account", "in_each_hour"),
+    [
+        (facts.Resumed("", "P", "b", 3000, 4200, None), Account.LOST, [600.0, 3600.0]),
+        (facts.ResumeUnknown("", "P", "b"), Account.UNKNOWN, [3600.0, 3600.0]),
+    ],
+)
+def test_lost_and_unproven_work_is_booked_in_the_days_in_which_it_was_computed(resume, account, in_each_hour):
+    journal = long_after(resume)
+    found = by_day(journal[:-1], 1)
+    assert found.ledger.merged_s >= 7200.0
+    found.add(journal[-1])
+    closed = found.ledger.closed(26_020.0)
+    for hour, expected in enumerate(in_each_hour):
+        begin_s = hour * HOUR_S
+        assert accounts.slots_in(closed, begin_s, begin_s + HOUR_S).seconds[account] == pytest.approx(expected)
+    assert ledger_errors(found.ledger, 26_020.0) == []
+
+
+def test_time_that_later_facts_may_still_book_is_not_merged():
+    """The daemon was away for five hours; then the worker's steps prove what it did meanwhile."""
+    told = [
+        (0, facts.DaemonStarted("", 1, "1", clean=True, salt="")),
+        (0, facts.LevelChosen("set", "light", 1)), (0, facts.ProgramConfigured("new", "P", "d")),
+        (0, facts.SpawnIntended("", "P", "a", 1, "d", "light")), (0, facts.BecameReady("", "P", "a", 0.0)),
+        (5 * HOUR_S, facts.DaemonStarted("", 2, "1", clean=False, salt="", last_sign_s=10.0)),
+        (5 * HOUR_S, facts.Tallied("", "P", "a", 10.0, 5 * HOUR_S, {"training": 5 * HOUR_S - 10.0}, 0.0, "training", 9)),
+    ]  # fmt: skip
+    closed = by_day(story(*told), 1).ledger.closed(5 * HOUR_S)
+    assert accounts.summary(closed).slots.seconds == {Account.TRAINING: pytest.approx(5 * HOUR_S)}

@@ -70,6 +70,23 @@ def test_services_are_in_no_account_of_training():
     assert "none is a training" in report(alone)["next"]["why"]
 
 
+def test_a_forecast_counts_everybody_and_names_those_that_will_not_be_done():
+    names = ("Pong", "Qbert", "Seaquest", "Asterix")
+    core = Core(settings(*names, slots=4, cost=CostSettings(2.0))).running(*names)
+    steps = {"steps": int, "target": 100_000, "target_kind": "env_steps"}
+    core.look(core.report("Pong", "from_scratch"), Pong=None)
+    saves = {**steps, "ckpt_count": 1, "ckpt_step": int, "ckpt_at_s": float}
+    core.watch(3000, 10.0, Pong=saves, Qbert={"steps": int}, Seaquest=steps, Asterix=steps)
+    core.ask("stop", "Asterix")
+    core.ended("Asterix", code=75)
+    core.ended("Seaquest", code=78)
+    found = report(core)["next"]
+    assert found["days"] is not None
+    assert found["but"]["Seaquest"] == "was given up"
+    assert found["but"]["Asterix"] == "is stopped"
+    assert "target" in found["but"]["Qbert"]
+
+
 @pytest.fixture
 def core():
     made = Core(settings("Pong", "Qbert", cost=CostSettings(2.0))).running("Pong", "Qbert")

@@ -9,6 +9,7 @@ from core_kit import Core, settings, spec
 from supervisor.model import facts
 from supervisor.model.inputs import Survival
 from supervisor.model.settings import Progress
+from supervisor.policy.worker.figures import Figures
 from supervisor.reports import accounts
 from supervisor.reports.ledger import fold_accounts
 
@@ -100,16 +101,6 @@ def test_one_that_is_asked_to_leave_tells_what_it_did_until_then():
     assert len(tallied(core)) == 1, "its way out is not its own time"
 
 
-def test_slow_time_is_told_as_such():
-    core = go_on(trains(), 100.0)
-    for _ in range(700):
-        core.later(1.0).look(Pong=training(core, steps_per_s=10.0))
-    assert core.told(facts.Slowed)
-    (told,) = tallied(core)
-    assert told.seconds["slow"] > 400.0
-    assert told.doing == "slow"
-
-
 # --- nobody looks --------------------------------------------------------------------------------------------------------
 
 
@@ -187,7 +178,7 @@ def test_a_daemon_that_stood_still_tells_both_sides_of_it():
     assert (before.seconds, gap.seconds) == ({"training": 50.0, "evaluating": 2.0}, {"training": 60.0})
     assert (before.until_s, gap.until_s) == (gap.from_s, core.now_s)
     assert core.told(facts.DaemonSuspended)
-    assert accounts_of(core)["PRODUCTIVE"] == 110.0
+    assert accounts_of(core)["TRAINING"] == 112.0
 
 
 def accounts_of(core):
@@ -213,14 +204,34 @@ def test_one_that_died_while_no_daemon_was_there():
     (told,) = buried(core, known=5_100, steps=8_100, ended_at_s=91.0)
     assert (told.from_s, told.until_s, told.seconds) == (51.0, 91.0, {"training": 40.0})
     assert core.told(facts.Exited)[-1].ended_at_s == 91.0
-    assert accounts_of(core) == {"STARTUP": 1.0, "PRODUCTIVE": 90.0, "DAEMON_DOWN": 20.0}
+    assert accounts_of(core) == {"RESTARTING": 1.0, "TRAINING": 90.0, "DOWN": 20.0}
+
+
+def test_a_script_without_steps_has_trained_until_its_exit_record_says_so():
+    core = go_on(trains(), 50.0)
+    (told,) = buried(core, code=0, signal=None, steps=None, ended_at_s=91.0)
+    assert (told.from_s, told.until_s, told.seconds) == (51.0, 91.0, {"training": 40.0})
+
+
+def test_the_output_of_a_run_that_ended_meanwhile_gives_its_steps_and_its_return():
+    core = go_on(trains(), 50.0)
+    shown = Figures(steps=7_100, values={"mean_return": 21.5})
+    (told,) = buried(core, known=5_100, steps=None, shown=shown, ended_at_s=111.0)
+    assert (told.seconds, told.steps) == ({"training": 60.0}, 7_100)
+    assert core.told(facts.Exited)[-1].mean_return == core.program("Pong").mean_return == 21.5
+
+
+def test_the_return_of_the_last_beat_is_newer_than_that_of_the_output():
+    core = go_on(trains(), 50.0)
+    buried(core, steps=8_100, ended_at_s=91.0, mean_return=22.0, shown=Figures(values={"mean_return": 3.0}))
+    assert core.program("Pong").mean_return == 22.0
 
 
 def test_one_whose_end_proves_nothing():
     core = go_on(trains(), 50.0)
     (told,) = buried(core, steps=None)
     assert told.seconds == {"blind": 60.0}
-    assert accounts_of(core) == {"STARTUP": 1.0, "PRODUCTIVE": 50.0, "DAEMON_DOWN": 60.0}
+    assert accounts_of(core) == {"RESTARTING": 1.0, "TRAINING": 50.0, "DOWN": 60.0}
 
 
 def test_an_end_that_was_heard_of_late():

@@ -4,7 +4,6 @@ import pytest
 from test_cost_view import an_hour, told
 
 from supervisor.model.state import State
-from supervisor.records import replace
 from supervisor.reports.cost_view import Games
 from supervisor.reports.ledger import Ledger, fold_accounts
 from supervisor.reports.report_view import would_have
@@ -35,7 +34,5 @@ def test_a_level_without_a_review_has_what_was_kept_there_and_else_nobody_knows(
     assert would_have(short, Games(told(), State()), [row("light")], 60.0)[0]["why"] == "only 2m measured"
     idle = fold_accounts(an_hour().rows[:2]).closed(7200.0)
     assert would_have(idle, Games(told(), State()), [row("light")], 60.0)[0]["why"] == "no step was kept there"
-    late = replace(closed, late=True)
-    assert would_have(late, Games(told(), State()), [row("light")], 60.0)[0]["why"] == "its record is being read"
     early = row("light", steps_per_min=9.0, speed_error=0.0)
     assert would_have(short, Games(told(), State()), [early], 60.0)[0]["kept_steps"] is None, "it has not run since"

@@ -7,7 +7,6 @@ import os
 import signal
 from typing import Any
 
-import pytest
 from box import Box, until
 
 from supervisor.adapters.host.boot import read_mark
@@ -68,10 +67,10 @@ def test_a_night_of_trouble_adds_up(box: Box) -> None:
 
     before = told(box)
     assert seconds(before, "a")["LOST"] > 0, "what was trained since the last checkpoint"
-    assert seconds(before, "b")["DETECT"] >= 0.5, "it stood still before anybody knew"
+    assert seconds(before, "b")["RESTARTING"] >= 0.5, "it stood still before anybody knew"
     assert seconds(before, "b")["LOST"] == 0.0
     assert before["total"]["failures"] == 2
-    assert before["total"]["seconds"]["HOST_DOWN"] == 0.0
+    assert before["total"]["seconds"]["DOWN"] == 0.0
 
     # The daemon dies; its workers train on, which their steps prove.
     at = box.program("b")["steps"]
@@ -108,9 +107,8 @@ def test_a_night_of_trouble_adds_up(box: Box) -> None:
         box.wait_phase(name, "RUNNING")
     after = told(box)
     down_s = box.facts("HostRebooted")[-1]["down_s"]
-    assert after["total"]["seconds"]["HOST_DOWN"] == pytest.approx(2 * down_s, abs=0.005), "both slots, while it was off"
-    assert after["total"]["seconds"]["DAEMON_DOWN"] > 0.0, "from the boot to the daemon's start"
-    assert after["total"]["seconds"]["PRODUCTIVE"] > 0.0
+    assert after["total"]["seconds"]["DOWN"] > 2 * down_s, "both slots, while it was off; then until the daemon's start"
+    assert after["total"]["seconds"]["TRAINING"] > 0.0
     assert seconds(after, "b")["LOST"] > 0.0
     assert [sheet["reboots"] for sheet in after["programs"]] == [1, 1]
     resumed = box.facts("Resumed", "b")[-1]
@@ -123,9 +121,9 @@ def test_a_night_of_trouble_adds_up(box: Box) -> None:
 
     # Windows add up, people can read it.
     recent = told(box, "--since", "boot")
-    assert recent["total"]["seconds"]["HOST_DOWN"] == 0.0
+    assert recent["total"]["seconds"]["DOWN"] <= after["total"]["seconds"]["DOWN"] - 2 * down_s + 0.005, "after the boot"
     page = box.ctl("accounts").stdout
     assert "slot-hours paid (2 slots now)" in page
-    assert "HOST_DOWN" in page
+    assert "DOWN" in page
     assert box.ctl("accounts", "nobody").returncode == 1
     assert box.ctl("accounts", "--since", "yesterday").returncode == 2

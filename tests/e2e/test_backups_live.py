@@ -100,7 +100,7 @@ def costs_what_it_takes(box: Box) -> None:
     told = json.loads(box.ctl("cost", "--json").stdout)
     assert told["usd"] > 0
     assert abs(sum(each["usd"] for each in told["causes"]) - told["usd"]) < 1e-9
-    assert {"useful", "lost work", "start-up"} <= {each["name"] for each in told["causes"]}
+    assert {"useful", "lost work", "starts and restarts"} <= {each["name"] for each in told["causes"]}
     assert told["useful_frames"] > 0
     assert told["levels"][0]["why"].startswith("only ")
     assert "cost $" in box.ctl("status").stdout

@@ -30,10 +30,10 @@ def test_every_phase_of_a_worker_has_an_account():
 
     booked = {phase.name.lower(): booked_as(phase.name.lower(), ready=True) for phase in WorkerPhase}
     assert booked == {
-        "importing": Account.STARTUP, "building": Account.STARTUP, "restoring": Account.RESTORE,
-        "compiling": Account.WARMUP, "training": Account.PRODUCTIVE, "evaluating": Account.EVALUATE,
-        "saving": Account.CHECKPOINT_STALL, "leaving": Account.TERMINATE,
+        "importing": Account.RESTARTING, "building": Account.RESTARTING, "restoring": Account.RESTARTING,
+        "compiling": Account.RESTARTING, "training": Account.TRAINING, "evaluating": Account.TRAINING,
+        "saving": Account.SAVING, "leaving": Account.RESTARTING,
     }  # fmt: skip
-    assert booked_as("suspended", ready=True) is booked_as("suspended", ready=False) is Account.ADMISSION
-    assert booked_as("a phase of its own", ready=True) is Account.PRODUCTIVE
-    assert booked_as("a phase of its own", ready=False) is Account.STARTUP
+    assert booked_as("suspended", ready=True) is booked_as("suspended", ready=False) is Account.WAITING
+    assert booked_as("a phase of its own", ready=True) is Account.TRAINING
+    assert booked_as("a phase of its own", ready=False) is Account.RESTARTING

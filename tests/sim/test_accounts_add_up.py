@@ -81,7 +81,7 @@ def test_a_night_adds_up_and_is_near_the_truth(box, seed):
     told, now_s, true_steps = journal(box, seed)
     assert account_errors(told, now_s) == []
     found = accounts.summary(fold_accounts(told).closed(now_s))
-    kept_s = sum(s.seconds.get(Account.PRODUCTIVE, 0.0) + s.seconds.get(Account.SLOW, 0.0) for s in found.programs)
+    kept_s = sum(s.seconds.get(Account.TRAINING, 0.0) for s in found.programs)
     true_s = sum(true_steps[sheet.name] for sheet in found.programs) / STEPS_PER_S
     assert kept_s == pytest.approx(true_s, rel=0.05), "booked and trained"
     lost_s = found.slots.seconds.get(Account.LOST, 0.0)
@@ -113,6 +113,8 @@ def test_windows_add_up(which, cuts):
     whole = totals(ledger)
     for key, seconds in whole.items():
         assert fsum(part.get(key, 0.0) for part in parts) == pytest.approx(seconds, abs=1e-5), key
+    accounts.merge(ledger, [ledger.first_s, *sorted({share * now_s for share in cuts} - {0.0})])
+    assert totals(ledger) == pytest.approx(whole, abs=1e-5), "merged by day"
     for since_s, until_s in itertools.pairwise(edges):
         found = accounts.summary(ledger, since_s=since_s, until_s=until_s)
         for sheet in (found.slots, *found.programs):
@@ -139,11 +141,11 @@ def test_lost_was_trained_before(which):
     ahead = [stamped for stamped in told if not isinstance(stamped.fact, facts.Resumed)]
     with_, without = (totals(fold_accounts(rows).closed(now_s)) for rows in (told, ahead))
     for (name, account), seconds in with_.items():
-        if account in {Account.LOST, Account.PRODUCTIVE, Account.SLOW}:
+        if account in {Account.LOST, Account.TRAINING}:
             continue
         assert seconds == pytest.approx(without[name, account], abs=1e-5)
     for name in {name for name, _ in with_}:
-        trained = sum(with_[name, a] for a in (Account.LOST, Account.PRODUCTIVE, Account.SLOW))
-        before = sum(without[name, a] for a in (Account.LOST, Account.PRODUCTIVE, Account.SLOW))
+        trained = sum(with_[name, a] for a in (Account.LOST, Account.TRAINING))
+        before = sum(without[name, a] for a in (Account.LOST, Account.TRAINING))
         assert trained == pytest.approx(before, abs=1e-5)
         assert without[name, Account.LOST] == 0.0

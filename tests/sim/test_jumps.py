@@ -36,7 +36,7 @@ def loud(world):
 def slots_s(world):
     """Seconds of the slots by account. Trained is trained, whether it was kept, lost or spent in saves."""
     found = accounts.summary(fold_accounts(world.core.journal).closed(world.core.now_s)).slots.seconds
-    trained = {Account.PRODUCTIVE, Account.SLOW, Account.LOST, Account.CHECKPOINT_STALL}
+    trained = {Account.TRAINING, Account.LOST, Account.SAVING}
     rest = {account: seconds for account, seconds in found.items() if account not in trained}
     return {"trained": sum(seconds for account, seconds in found.items() if account in trained), **rest}
 

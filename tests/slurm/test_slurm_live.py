@@ -320,7 +320,7 @@ def test_a_job_that_slurm_suspends_is_no_stall_and_goes_on(box: Box, slurm: Clus
     assert len(trace(box, event="begins")) == 1, box.ctl("history", "a").stdout
     box.ctl("stop", "a", check=True)
     box.wait_phase("a", "STOPPED", 60)
-    waited_s = json.loads(box.ctl("accounts", "--json").stdout)["programs"][0]["seconds"]["ADMISSION"]
+    waited_s = json.loads(box.ctl("accounts", "--json").stdout)["programs"][0]["seconds"]["WAITING"]
     assert waited_s > 45.0, "a suspended job waits for its cluster, it does not train"
 
 

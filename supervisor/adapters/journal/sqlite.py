@@ -136,15 +136,6 @@ class JournalReader:
                 left_out.add(seq)
             return [each for each in self.read() if each.seq not in left_out]
 
-    def snapshot_before(self, at_s: float) -> int | None:
-        """The number of the newest snapshot up to a moment; None: there is none, or it cannot be decoded."""
-        with as_os_error(self._path):
-            for (seq,) in self._db.execute(_SNAPSHOTS, (schema.floor(self._db),)):
-                found = self.rows([seq]).get(seq)
-                if found is not None and found.at_s <= at_s:
-                    return seq if isinstance(found.fact, Snapshot) and _is_decodable(found.fact) else None
-        return None
-
     def check(self) -> None:
         """Check the whole file, and each of its rows. Raises JournalDamaged."""
         with as_os_error(self._path):
@@ -176,11 +167,6 @@ class JournalReader:
                 query = f"SELECT {schema.COLUMNS} FROM fact WHERE seq IN ({', '.join('?' * len(part))})"  # noqa: S608
                 found += self._db.execute(query, part).fetchall()
         return {row[0]: _stamped(self._path, row) for row in found}
-
-    def floor(self) -> int:
-        """The number of the first fact that counts."""
-        with as_os_error(self._path):
-            return schema.floor(self._db)
 
     def crc(self, seq: int) -> int | None:
         """The CRC of a fact; None: the journal does not have it."""

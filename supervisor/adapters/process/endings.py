@@ -187,7 +187,7 @@ def without_record(
     ckpt_ns = last.get("ckpt_ns")
     return Ending(
         leftovers=leftovers, last_lines=last_log_lines(logs_of(paths, program, attempt, token), from_bytes),
-        steps=last.get("env_steps"), ckpt_step=last.get("ckpt_step"),
+        steps=last.get("env_steps"), mean_return=last.get("mean_return"), ckpt_step=last.get("ckpt_step"),
         ckpt_at_s=None if ckpt_ns is None or journal_s is None else journal_s(ckpt_ns), target=last.get("target"),
         decided=last.get("decided", False),
         reports=read_reports(f"{paths.attempt_dir(program, attempt, token)}/{contract.REPORTS_FILE}"),

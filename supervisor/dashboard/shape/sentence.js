@@ -1,6 +1,6 @@
 // The sentences at the top of the page: the whole box over the window, the box now, one program now, and a page without news.
 
-import { around, clockSeconds, count, dollars, figures, known, moment, percent, plural, span } from "../text.js";
+import { around, clockSeconds, count, dollars, few, figures, known, moment, percent, plural, span } from "../text.js";
 import { inStates, stateOf, trainings } from "./status.js";
 
 /** The sentence for the page `report`. Unknown parts are left out. */
@@ -14,7 +14,8 @@ export function sentence(report) {
   ];
   if (known(report.usd)) parts.push(dollars(report.usd));
   if (known(report.next.days)) {
-    parts.push(`done ${moment(report.until_wall_s + report.next.days * 86400, report.until_wall_s)}${around(report.next)}`);
+    const but = Object.keys(report.next.but ?? {});
+    parts.push(`${but.length ? `all but ${few(but)} ` : ""}done ${moment(report.until_wall_s + report.next.days * 86400, report.until_wall_s)}${around(report.next)}`);
   }
   return `Since ${moment(report.since_wall_s, report.until_wall_s)}: ${parts.join(", ")}.`;
 }

@@ -1,7 +1,7 @@
 // What broke: the timeline over the same window as the curves, and incidents by cause. A click opens the evidence.
 
 import { events, KINDS } from "../shape/bands.js";
-import { count, known, moment, plural, span } from "../text.js";
+import { count, few, known, moment, plural, span } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { Chart } from "./chart.js";
 import { prose, shape } from "./shapes.js";
@@ -36,7 +36,6 @@ function cause(group, now_s, on) {
   </button></li>`;
 }
 
-const few = (names) => (names.length > 4 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", "));
 
 /** The timeline, drawn into the element that `broke` has rendered. */
 export class Timeline {

@@ -1,6 +1,6 @@
 // Next: tasks for the operator, the expected end and cost at each level, and the measured stability of each level.
 
-import { around, count, dollars, known, moment, span, UNKNOWN } from "../text.js";
+import { around, count, dollars, few, known, moment, span, UNKNOWN } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { prose, shape } from "./shapes.js";
 
@@ -27,8 +27,9 @@ const needs = (list) => (list.length
 function finish({ next: found, until_wall_s }) {
   if (!known(found.days)) return html`<p>When all is done is not known: ${found.why || "no rate was measured"}.</p>`;
   const cost = known(found.usd) ? `, for another ${dollars(found.usd)}` : "";
-  return html`<p>At level ${found.level} all is done <strong>${moment(until_wall_s + found.days * 86400, until_wall_s)}</strong>,
-    in ${span(found.days * 86400)}${around(found)}${cost}.</p>`;
+  const but = Object.entries(found.but ?? {});
+  return html`<p>At level ${found.level} ${but.length ? `all but ${few(but.map(([name]) => name))} are` : "all is"} done <strong>${moment(until_wall_s + found.days * 86400, until_wall_s)}</strong>,
+    in ${span(found.days * 86400)}${around(found)}${cost}${but.map(([name, why]) => `; ${name}${why.startsWith("it") ? ":" : ""} ${why}`)}.</p>`;
 }
 
 const pinned = ({ pin }, on) => (pin

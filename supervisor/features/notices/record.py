@@ -45,11 +45,6 @@ class NoticeRecord(Record):
             return replace(self, standing=others, spent=spent)
         return NoticeRecord({}, self.spent | {id_: each.notice for id_, each in self.standing.items()})
 
-    @property
-    def leaves_s(self) -> dict[str, float]:
-        """By the notice's id: when programs leave because of it."""
-        return {id_: each.leave_at_s for id_, each in self.standing.items() if each.leave_at_s is not None}
-
     def keeps_down(self, now_s: float) -> bool:
         """Whether no program may start: the box ends before the program could save and be copied again."""
         return any(each.leave_at_s is not None and each.leave_at_s <= now_s for each in self.standing.values())

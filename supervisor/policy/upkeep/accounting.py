@@ -1,46 +1,37 @@
 """The account to which each second of a program and of a slot is booked, so that the accounts add up to the paid time.
 
 The rule. A *program-second* is a second of a program's life in the config; a *slot-second* is a second of one of the
-level's slots. Each is booked to exactly one account:
+level's slots. Each is booked to exactly one of eight accounts:
 
-| account | a program's second is booked here | begins | ends |
-|---|---|---|---|
-| HOST_DOWN | while the box is off | last durable sign of life | boot |
-| HOST_DOWN | while the box lacks the GPU that it needs (`lost_gpu.py`) | verdict | its GPU is back |
-| DAEMON_DOWN | while no daemon runs, as far as no work is proven | boot, or the daemon's last sign of life | its start |
-| DETECT | while it makes no progress, and no verdict says so yet | last sign of progress, or its death | verdict |
-| TERMINATE | while it is being healed, or was asked to leave | verdict, or the request | gone, or progress again |
-| BACKOFF | while it waits after a death | death | next start, or back in the queue |
-| ADMISSION | while it should run and has no slot | queued, its job suspended | start |
-| NOTICE | while it is kept down because this box is announced to end | asked to leave, and gone | notice called off |
-| STARTUP | while it imports and builds its environments | intent to start it | first sign of training |
-| RESTORE | while it loads its checkpoint | phase `restoring` | next phase |
-| WARMUP | while it compiles | phase `compiling` | next phase |
-| CHECKPOINT_STALL | while a save keeps it from training | reported by the worker; phase `saving` | |
-| EVALUATE | while it evaluates | phase `evaluating` | next phase |
-| LOST | training that was rolled back | booked afterwards, where it was computed | |
-| UNPROVEN | training before a restart whose first step is unknown | booked afterwards, like LOST | |
-| SLOW | while it trains at less than half of its usual rate | verdict | usual rate again |
-| PRODUCTIVE | while it trains, and the work is kept | first sign of training | |
-| IDLE | while it is down for good: stopped, done, given up | | |
-| UNKNOWN | never: a second that no rule books is a bug | | |
+| account | a program's second is booked here | before, it was |
+|---|---|---|
+| TRAINING | while it trains or tests, and the work is kept | PRODUCTIVE, SLOW, EVALUATE |
+| SAVING | while a save keeps it from training | CHECKPOINT_STALL |
+| RESTARTING | while it starts, loads and compiles | STARTUP, RESTORE, WARMUP |
+| RESTARTING | from its last sign of progress, if it stalls or dies, to the next start | DETECT, TERMINATE, BACKOFF |
+| WAITING | while it should run and has no slot: queued, suspended, an end of this box announced | ADMISSION, NOTICE |
+| LOST | training that was rolled back: booked afterwards, where it was computed | LOST |
+| DOWN | while the box is off, or lacks the GPU that it needs | HOST_DOWN |
+| DOWN | while no daemon runs, as far as no work is proven | DAEMON_DOWN |
+| IDLE | while it is down for good: stopped, done, given up; while the daemon was ended in order | IDLE |
+| UNKNOWN | training before a restart whose first step is unknown: booked afterwards, like LOST | UNPROVEN |
+| UNKNOWN | a second that no fact explains: only if facts of the journal are lost | UNKNOWN |
 
-A slot's second is booked like that of the program in it. A free slot is HOST_DOWN, DAEMON_DOWN, BACKOFF, NOTICE or
-ADMISSION while a program waits for that reason. Other free slots are not paid: one program on a level of two slots that
-trains all the time wastes nothing. If no slot is used or wanted, all slots are IDLE, also while the box is off: a box that
-was stopped after its last program lost nothing. So the slots paid at a moment are those that are used or wanted, else all;
-a worker that must still leave after the level was lowered holds a slot too.
+A slot's second is booked like that of the program in it. A free slot is DOWN, RESTARTING or WAITING while a program waits
+for that reason. Other free slots are not paid: one program on a level of two slots that trains all the time wastes nothing.
+If no slot is used or wanted, all slots are IDLE, also while the box is off: a box that was stopped after its last program
+lost nothing. So the slots paid at a moment are those that are used or wanted, else all; a worker that must still leave
+after the level was lowered holds a slot too.
 
-Worked example, one slot, one program, 1,000 s: started at 0, trains from 20 (of which 8 s went into the restore), saves
-ten times at 0.1 s each, stops making progress at 500, is called stalled at 530, gone at 534, waits until 539, trains
-again from 559 at the checkpoint of 470, until 1,000. STARTUP 12 + 20 = 32, RESTORE 8, CHECKPOINT_STALL 1, DETECT 30,
-TERMINATE 4, BACKOFF 5, LOST 30, PRODUCTIVE 890: 1,000 s. Productive share 89 %.
+Worked example, one slot, one program, 1,000 s: started at 0, trains from 20, saves ten times at 0.1 s each, stops making
+progress at 500, is called stalled at 530, gone at 534, waits until 539, trains again from 559 at the checkpoint of 470,
+until 1,000. RESTARTING 20 + 30 + 4 + 5 + 20 = 79, SAVING 1, LOST 30, TRAINING 890: 1,000 s. Share of training 89 %.
 
 Why steps prove work and time stamps do not: a worker that was suspended while no daemon ran has the same pid, the same
 start time and fresh beats, and trained nothing. Why LOST is booked back: the second in which the lost work was computed is
 the one that was paid for nothing. Booked at the resume, it would make an hour without training look worse, and the wasted
-hour look good. Why UNPROVEN is not LOST: a script that saves and resumes by itself may have lost nothing. Why it is not
-PRODUCTIVE: a script that begins at step 0 has lost all of it, and unknown is never zero.
+hour look good. Why an unknown first step is UNKNOWN: a script that saves and resumes by itself may have lost nothing; one
+that begins at step 0 has lost all of it. Unknown is never zero.
 """
 
 from __future__ import annotations
@@ -54,52 +45,30 @@ _FULL: Final = 0.5
 class Account(enum.StrEnum):
     """The account to which a second is booked."""
 
-    HOST_DOWN = "HOST_DOWN"
-    DAEMON_DOWN = "DAEMON_DOWN"
-    DETECT = "DETECT"
-    TERMINATE = "TERMINATE"
-    BACKOFF = "BACKOFF"
-    ADMISSION = "ADMISSION"
-    NOTICE = "NOTICE"
-    STARTUP = "STARTUP"
-    RESTORE = "RESTORE"
-    WARMUP = "WARMUP"
-    CHECKPOINT_STALL = "CHECKPOINT_STALL"
-    EVALUATE = "EVALUATE"
+    TRAINING = "TRAINING"
+    SAVING = "SAVING"
+    RESTARTING = "RESTARTING"
+    WAITING = "WAITING"
     LOST = "LOST"
-    UNPROVEN = "UNPROVEN"
-    SLOW = "SLOW"
-    PRODUCTIVE = "PRODUCTIVE"
+    DOWN = "DOWN"
     IDLE = "IDLE"
     UNKNOWN = "UNKNOWN"
 
 
-COMPUTING: Final = frozenset({Account.PRODUCTIVE, Account.SLOW})  # a rollback can turn these into LOST
-
 # How the core reports an attempt's time (`facts.Tallied`): by the worker's own phase, or by one of these words.
 STARTING: Final = "starting"  # no beat yet
-SLOW: Final = "slow"  # in training, and called slow
 BLIND: Final = "blind"  # no daemon looked, and nothing proves that work was done
 TRAINING: Final = "training"
-_BOOKED_AS: Final = {
-    STARTING: Account.STARTUP,
-    "importing": Account.STARTUP,
-    "building": Account.STARTUP,
-    "restoring": Account.RESTORE,
-    "compiling": Account.WARMUP,
-    TRAINING: Account.PRODUCTIVE,
-    SLOW: Account.SLOW,
-    "evaluating": Account.EVALUATE,
-    "saving": Account.CHECKPOINT_STALL,
-    "leaving": Account.TERMINATE,
-    BLIND: Account.DAEMON_DOWN,
-    "suspended": Account.ADMISSION,
-}
+_BOOKED_AS: Final = {  # "slow" stands in journals of earlier releases
+    **dict.fromkeys((STARTING, "importing", "building", "restoring", "compiling", "leaving"), Account.RESTARTING),
+    **dict.fromkeys((TRAINING, "slow", "evaluating"), Account.TRAINING),
+    "saving": Account.SAVING, BLIND: Account.DOWN, "suspended": Account.WAITING,
+}  # fmt: skip
 
 
 def booked_as(seen: str, *, ready: bool) -> Account:
     """The account of one second of a live attempt. An unknown phase of a foreign program counts as training once ready."""
-    return _BOOKED_AS.get(seen, Account.PRODUCTIVE if ready else Account.STARTUP)
+    return _BOOKED_AS.get(seen, Account.TRAINING if ready else Account.RESTARTING)
 
 
 def proven_s(

@@ -4,12 +4,13 @@ The rule. The bill is the price of an hour times the wall time since the window 
 is divided by the accounts of the slots (`accounting.py`), which add up to the paid time: a cause's dollars are the bill
 times its share of the slots' seconds. So the causes add up to the bill, and *useful* is the part for work that was kept.
 
-The rate of a program at a level is its kept steps per second in which a daemon ran and it did not wait for a slot. It has
-reboots, restarts and rolled-back work in it. Below `LEAST_S` of that time, or without a kept step, it is the mean rate of
+The rate of a program at a level is its kept steps per second in which it was neither WAITING nor IDLE. It has reboots,
+restarts and rolled-back work in it. Below `LEAST_S` of that time, or without a kept step, it is the mean rate of
 its kind: of the built-in games, or of its group of scripts. Each program goes to the slot that is free first, the most
-important one first. If the remaining steps or the rate of one are unknown, the time to finish is unknown.
+important one first. The time to finish is that of all programs whose remaining steps and rate are known; the others
+are named. If there are none, it is unknown.
 
-Worked example. $2 an hour, 10 h, two slots: $20. Of the slots' 20 h, 17 h were productive, 2 h LOST and 1 h HOST_DOWN:
+Worked example. $2 an hour, 10 h, two slots: $20. Of the slots' 20 h, 17 h were TRAINING, 2 h LOST and 1 h DOWN:
 useful $17, lost work $2, downtime $1. 36,000,000 steps of 4 frames were kept: $20 for 144 million frames is $0.139 per
 million. Pong kept 27,000,000 of them in 36,000 s: 750 steps/s; Qbert 9,000,000: 250. With 13.5 and 9 million steps to go
 they need 5 and 10 h. Boxing never ran: by their mean, 500, 9 million take 5 h after Pong. In all 10 h, $20.
@@ -42,23 +43,12 @@ _FEWEST_BLOCKS: Final = 4
 _T_90: Final = (2.353, 2.132, 2.015, 1.943, 1.895)  # Student's t for 3 to 7 degrees of freedom, 90 % two-sided
 MOST_BLOCKS: Final = _FEWEST_BLOCKS + len(_T_90) - 1
 
-# Name of the cause in reports -> its accounts. Every account is in exactly one cause.
 USEFUL: Final = "useful"
-CAUSES: Final[dict[str, tuple[Account, ...]]] = {
-    USEFUL: (Account.PRODUCTIVE,),
-    "downtime": (Account.HOST_DOWN, Account.DAEMON_DOWN),
-    "lost work": (Account.LOST,),
-    "unproven work": (Account.UNPROVEN,),
-    "start-up": (Account.STARTUP, Account.RESTORE, Account.WARMUP),
-    "checkpoint stalls": (Account.CHECKPOINT_STALL,),
-    "restarts": (Account.DETECT, Account.TERMINATE, Account.BACKOFF),
-    "waiting to start": (Account.ADMISSION,),
-    "before an announced end": (Account.NOTICE,),
-    "tests": (Account.EVALUATE,),
-    "slow": (Account.SLOW,),
-    "idle slots": (Account.IDLE,),
-    "unknown": (Account.UNKNOWN,),
-}
+CAUSES: Final = {  # account -> its name on a bill
+    Account.TRAINING: USEFUL, Account.DOWN: "downtime", Account.LOST: "lost work",
+    Account.RESTARTING: "starts and restarts", Account.SAVING: "saving", Account.WAITING: "waiting to start",
+    Account.IDLE: "idle slots", Account.UNKNOWN: "unknown",
+}  # fmt: skip
 
 
 class CostSettings(Record):
@@ -111,8 +101,8 @@ def bill(wall_s: float, seconds: Mapping[Account, float], usd_per_hour: float | 
     paid_s = fsum(seconds.values())
     usd = usd_of(wall_s / _HOUR_S, usd_per_hour)
     causes = []
-    for name, accounts in CAUSES.items():
-        spent_s = fsum(seconds.get(account, 0.0) for account in accounts)
+    for account, name in CAUSES.items():
+        spent_s = seconds.get(account, 0.0)
         if spent_s > 0 or name == USEFUL:
             share = spent_s / paid_s if paid_s > 0 else None
             causes.append(Cause(name, spent_s / _HOUR_S, share, None if share is None or usd is None else usd * share))
@@ -154,12 +144,11 @@ def spread_of(rates: Sequence[float]) -> float | None:
     return half / middle if half < middle else None
 
 
-def hours_to_finish(lengths_s: Sequence[float | None], slots: int) -> float | None:
-    """Hours until the last of these programs is done, each on the slot that is free first; None when one is not known."""
-    known = [length for length in lengths_s if length is not None]
-    if slots < 1 or len(known) < len(lengths_s):
+def hours_to_finish(lengths_s: Sequence[float], slots: int) -> float | None:
+    """Hours until the last of these programs is done, each on the slot that is free first; None: there is no slot."""
+    if slots < 1:
         return None
     ends = [0.0] * slots
-    for length in known:
+    for length in lengths_s:
         ends[ends.index(min(ends))] += length
     return max(ends) / _HOUR_S
