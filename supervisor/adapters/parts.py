@@ -7,23 +7,12 @@ from dataclasses import field
 from typing import Any
 
 from supervisor import discovery
-from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.own_checkpoints import ShownBy
 from supervisor.model.commands import Command
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.alarm import Notice
-from supervisor.ports import CalendarWork, Clock, Inbox, Launcher, Probes
+from supervisor.ports import CalendarWork, Clock, Inbox
 from supervisor.records import Record
-
-
-class ProgramAdapters(Record):
-    """The adapters that start and watch programs: as processes of this machine, or as jobs of a cluster."""
-
-    paths: Paths
-    launcher: Launcher
-    probes: Probes
-    controls: Controls
-    take_evidence: Callable[[str, str], None]
 
 
 class World(Record):

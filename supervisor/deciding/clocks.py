@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from supervisor import wall_clock
-from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import Feature
 from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import ClockMoved

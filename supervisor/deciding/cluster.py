@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import Feature
 from supervisor.deciding.requests import end, stopped
 from supervisor.formats import span
 from supervisor.model import facts

@@ -6,7 +6,7 @@ from typing import Final
 
 from supervisor import discovery
 from supervisor.deciding import clocks, cluster, foundations, own_checkpoints, supervision
-from supervisor.deciding.context import Feature
+from supervisor.deciding.feature import Feature
 
 _OWN: Final = (foundations, supervision, clocks, own_checkpoints, cluster)
 FEATURES: Final[tuple[Feature, ...]] = tuple(

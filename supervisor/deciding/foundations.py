@@ -5,7 +5,8 @@ The rule is `policy/box/foundations.py`. Open findings are in memory, not in the
 
 from __future__ import annotations
 
-from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import Feature
 from supervisor.deciding.requests import end
 from supervisor.model import facts
 from supervisor.model.inputs import FoundationsLooked

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import Feature
 from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Sample

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from supervisor.deciding import clocks, levels
 from supervisor.deciding.attempts import fill_slots, finish, had_finished, set_control, stop
-from supervisor.deciding.context import BoxEnd, DecisionContext
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import BoxEnd
 from supervisor.deciding.reconcile import beside_programs, reconcile
 from supervisor.formats import span
 from supervisor.model import commands, facts

@@ -6,7 +6,8 @@ The rule is `policy/box/supervision.py`.
 from __future__ import annotations
 
 from supervisor.deciding import foundations
-from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import Feature
 from supervisor.deciding.requests import end
 from supervisor.model import commands, facts
 from supervisor.model.inputs import SupervisionLooked

@@ -40,7 +40,7 @@ from supervisor.adapters.host.host import LocalHost
 from supervisor.adapters.host.logind import HostWatch
 from supervisor.adapters.host.systemd import Notifier, passed_fds
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
-from supervisor.adapters.parts import ProgramAdapters, World
+from supervisor.adapters.parts import World
 from supervisor.adapters.parts import parts as make_parts
 from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans, starts
 from supervisor.adapters.process.cgroups import OwnCgroup
@@ -49,7 +49,7 @@ from supervisor.adapters.process.evidence import LocalEvidence
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
-from supervisor.adapters.process.processes import LocalLauncher, make_dir
+from supervisor.adapters.process.processes import LocalLauncher, ProgramAdapters, make_dir
 from supervisor.adapters.recorder.thread import Recorder
 from supervisor.api.listener import Listener, listen, refuse_if_alive, take_over
 from supervisor.api.night import daily_report

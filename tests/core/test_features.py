@@ -4,6 +4,7 @@ from core_kit import Core, settings
 
 from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.features import FEATURES
+from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model.inputs import FoundationsLooked
 from supervisor.policy.box.foundations import Finding, Look
 
@@ -27,3 +28,10 @@ def test_each_reason_not_to_start_is_remembered_once():
     assert (held.by, held.programs, held.until_s) == ("foundations", None, None)
     core.give(FoundationsLooked(core.now_s + 1.0, ()))
     assert core.memory.held == ()
+
+
+def test_a_section_without_a_repository_makes_no_copies():
+    core = Core(settings("Pong", offsite=OffsiteSettings(every_s=60.0)))
+    core.begin()
+    context = DecisionContext(core.settings, core.state, core.memory, core.now_s, 0.0, "boot-1", FEATURES)
+    assert context.copies is None

@@ -40,6 +40,7 @@ from supervisor import as_user, files, lack, trust, users
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.figures.thread import began_wall_s
 from supervisor.adapters.process import cgroups, checkpoints, endings, limits, marks, orphans, trees
+from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Lasting, Tasks, Thread, worker_ended
 from supervisor.model.inputs import Ended, Ending, OwnCheckpoint, SpawnBroke, SpawnSucceeded, Survival, Survivor
@@ -48,7 +49,7 @@ from supervisor.policy.worker import placeholders
 from supervisor.policy.worker.figures import Figures
 from supervisor.policy.worker.inherited import is_inherited
 from supervisor.policy.worker.placeholders import RESUME
-from supervisor.ports import Clock, Inbox
+from supervisor.ports import Clock, Inbox, Launcher, Probes
 from supervisor.records import Record
 from workers import contract
 from workers.exit_record import ExitRecord
@@ -310,6 +311,16 @@ def _members(token: str, shim: tuple[int, int] | None, more: Callable[[], Iterab
         found |= {stat.pid: stat for stat in procfs.descendants(found)}
     found.pop(os.getpid(), None)
     return list(found.values())
+
+
+class ProgramAdapters(Record):
+    """The adapters that start and watch programs: as processes of this machine, or as jobs of a cluster."""
+
+    paths: Paths
+    launcher: Launcher
+    probes: Probes
+    controls: Controls
+    take_evidence: Callable[[str, str], None]
 
 
 class LocalLauncher:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from supervisor.adapters.figures.thread import FigureReader
-from supervisor.adapters.parts import ProgramAdapters
+from supervisor.adapters.process.processes import ProgramAdapters
 from supervisor.adapters.slurm.client import Slurm
 from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
 from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes

@@ -15,7 +15,8 @@ import hashlib
 from collections.abc import Iterator
 from typing import Final
 
-from supervisor.deciding.context import AlertRow, DecisionContext, Feature
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import AlertRow, Feature
 from supervisor.deciding.own_checkpoints import starts_over
 from supervisor.features.alerts import rules as rule
 from supervisor.features.alerts.messages import AlertTried, Deliver, ReportDue, WriteAlert

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.deciding.attempts import send_away
-from supervisor.deciding.context import AlertRow, DecisionContext, Feature
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import AlertRow, Feature
 from supervisor.features.backups import rules as rule
 from supervisor.features.backups.messages import (
     Backup,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from supervisor.deciding.context import DecisionContext, Feature
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import Feature
 from supervisor.features.heartbeat.record import Beating, HeartbeatRecord
 from supervisor.features.heartbeat.rules import DONE, FAIL, START, UP, Ping
 from supervisor.features.heartbeat.settings import HeartbeatSettings

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.deciding.attempts import send_away, set_control
-from supervisor.deciding.context import AlertRow, BoxEnd, Copies, DecisionContext, Feature
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import AlertRow, BoxEnd, Copies, Feature
 from supervisor.deciding.requests import savings
 from supervisor.features.notices import rules as rule
 from supervisor.features.notices.messages import EndNotice, EndNoticesRead

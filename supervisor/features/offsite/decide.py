@@ -13,7 +13,8 @@ import math
 from typing import Any, Final
 
 from supervisor.deciding.attempts import send_away
-from supervisor.deciding.context import AlertRow, BoxEnd, Copies, DecisionContext, Feature
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import AlertRow, BoxEnd, Copies, Feature
 from supervisor.features.offsite import rules as rule
 from supervisor.features.offsite.messages import (
     Claim,

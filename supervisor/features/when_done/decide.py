@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor.deciding.attempts import send_away
-from supervisor.deciding.context import AlertRow, DecisionContext, Feature
+from supervisor.deciding.context import DecisionContext
+from supervisor.deciding.feature import AlertRow, Feature
 from supervisor.deciding.gating import gpu_is_back, knows_gpus
 from supervisor.features.when_done import record as words
 from supervisor.features.when_done import rules as rule
