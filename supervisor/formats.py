@@ -1,6 +1,6 @@
 """Numbers, durations, moments, sizes and money for people, one format for each, in daemon and client.
 
-Durations and money have the same rules in the dashboard (`dashboard/text.js`); a test compares them.
+Durations and money have the same rules in the dashboard (`features/dashboard/static/text.js`); a test compares them.
 """
 
 from __future__ import annotations

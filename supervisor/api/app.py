@@ -29,7 +29,6 @@ from supervisor import discovery
 from supervisor.adapters import threads
 from supervisor.api import logfiles, starting
 from supervisor.api.added import Handler, Post, Serving
-from supervisor.api.assets import Assets
 from supervisor.api.door import PasswordCheck
 from supervisor.api.encoding import EncodedPages, answer, encoded
 from supervisor.api.inputs import MOST_PIN_S, RequestRefused, body_of, is_span, signal_name
@@ -102,7 +101,6 @@ class Api:
         self._read_short = _Threads(1, "api-short")
         self._read_long = _Threads(1, "api-long", _MOST_LONG, "pages of long windows are being made")
         self._wait = _Threads(_ASKERS, "api-ask", MOST_ASKS, "requests are waiting")
-        self._assets = Assets()
         self._stream, self._encoded_pages = Stream(backend), EncodedPages()
         serving = Serving(backend, self._read, self._wait, self._encoded_pages)
         self._added = [each.routes(serving) for each in discovery.modules("routes")]
@@ -122,8 +120,6 @@ class Api:
 
     def app(self, host_names: Iterable[str], passwords: PasswordCheck) -> ASGIApp:
         get: list[tuple[str, Handler]] = [
-            ("/", self.dashboard),
-            ("/assets/{stamp}/{path:path}", self.dashboard),
             ("/healthz", self.healthz),
             ("/api/v1/programs/{name}", self.program),
             ("/api/v1/logs/{name}/{channel}", self.program_log),
@@ -162,11 +158,6 @@ class Api:
             "config": snapshot.daemon["config"],
         }  # fmt: skip
         return answer({**health, "error": "; ".join(wrong), "troubles": wrong}, 503) if wrong else answer(health)
-
-    async def dashboard(self, request: Request) -> Response:
-        if not self._assets.loaded:
-            await self._read(self._assets.load)
-        return self._assets.answer(request)
 
     async def program(self, request: Request) -> Response:
         return answer(self._view(request.path_params["name"]))

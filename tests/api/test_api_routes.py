@@ -15,9 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from structlog.testing import capture_logs
 
 from supervisor.api import app as apps
-from supervisor.api import assets
 from supervisor.api.app import Api
 from supervisor.api.inputs import RequestRefused
+from supervisor.features.dashboard import assets
 from supervisor.reports.pages import BadQuery, pages
 
 BOTH = {"level", "offsite"}  # read and posted

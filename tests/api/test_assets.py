@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from serving import Connection
 
-from supervisor.api.assets import DIRECTORY
+from supervisor.features.dashboard.assets import DIRECTORY
 
 MOST_BYTES = 100_000  # of the whole page, gzipped
 LOADED = [file for file in sorted(DIRECTORY.rglob("*")) if file.suffix in {".js", ".css", ".html"}]

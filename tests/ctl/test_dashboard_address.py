@@ -17,7 +17,7 @@ import pytest
 from fake_backend import FakeBackend
 from running import CTL, Terminal, ctl, environment
 
-from supervisor.adapters import tcp_owner
+from supervisor.features.dashboard.adapters import tcp_owner
 
 NOBODY = 65534
 

@@ -27,10 +27,10 @@ from typing import Final
 
 import h11
 
-from supervisor.adapters.tcp_owner import owner
 from supervisor.ctl import text
 from supervisor.ctl.outcome import OK, USAGE, DaemonRefused, Failed
 from supervisor.ctl.session import Session, parse_int, parse_options
+from supervisor.features.dashboard.adapters.tcp_owner import owner
 from supervisor.users import name_of
 
 _LAPTOP_PORT: Final = 8700

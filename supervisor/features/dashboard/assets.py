@@ -25,7 +25,7 @@ from supervisor.api.inputs import RequestRefused
 from supervisor.records import Record
 from workers.scores import REFERENCES
 
-DIRECTORY: Final = Path(__file__).resolve().parents[1] / "dashboard"
+DIRECTORY: Final = Path(__file__).resolve().parent / "static"
 PAGE: Final = "index.html"
 _REFERENCES: Final = "references.json"  # scores of random play and of a human, by game
 _STAMPED: Final = b"/assets/"

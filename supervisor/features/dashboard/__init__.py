@@ -1,0 +1,1 @@
+"""The dashboard: a page in the browser, and the way to it from a laptop."""

@@ -1,0 +1,1 @@
+"""What it does in the world."""
