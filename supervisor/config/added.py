@@ -4,8 +4,8 @@ So they survive a restart of the daemon and a reboot. `reread`, `update` and the
 like all others. A section of the same name in the configuration wins. A file that cannot be read is a warning, and affects
 only its own program.
 
-Why not a request to the API: everybody who may stop a program could run any command as the daemon's user. Why not a fact: the
-journal would keep the environment for ever.
+Why not a request to the API: everybody who may stop a program could run any command as the daemon's user. Why not a fact:
+the journal would keep the environment for ever.
 """
 
 from __future__ import annotations
