@@ -50,6 +50,8 @@ def test_order_is_by_step_where_one_has_a_step_and_else_by_time() -> None:
 def test_one_whose_step_file_is_torn_comes_after_the_one_written_before_it() -> None:
     rows = [("run", None, 300.0), ("c-120", 120, 100.0), ("c-240", None, 200.0), ("c-60", None, 50.0), ("c-180", 180, 150.0)]
     assert newest_whole.with_stand_ins(rows) == [None, 120, 180, None, 180]
+    at_once = [("c-1", 7000, 5.0), ("c-2", 8000, 5.0), ("c-3", None, 6.0)]
+    assert newest_whole.with_stand_ins(at_once) == [7000, 8000, 8000]
 
 
 def test_the_newest_is_what_the_newest_attempt_wrote() -> None:
