@@ -371,7 +371,9 @@ def test_attempts_that_save_and_are_killed_within_seconds_end_each_trial():
         assert (spawn.aside, spawn.back) == ((f"/w/{step}.pt",), ())
         starts(core, own(step - 10, core=core))
         for at in (step - 9, step - 1):
-            core.later(2.0).look(Pong={"live_at_s": None, "ready": False, "steps": at, "own": own(step, core=core, age_s=0.0)})
+            core.later(2.0).look(
+                Pong={"live_at_s": None, "ready": False, "steps": at, "own": own(step, core=core, age_s=0.0)}
+            )
         dies(core)
     assert not core.told(facts.CheckpointsPutBack)
 
