@@ -42,7 +42,6 @@ from supervisor.policy.worker.slowness import Pace
 from supervisor.policy.worker.witness import GPU, GpuUse, works_on_gpu
 from supervisor.records import replace
 
-_CKPT_FACT_S = 600.0  # ten programs make 30,000 facts in three weeks, which are folded in less than a second
 _INTERVAL_FACT_S = 30.0
 _GAP_GROWTH = 1.2
 _LEAST_GAP_S = 1.0
@@ -312,9 +311,8 @@ def _note_checkpoint(context: DecisionContext, name: str, sample: Sample) -> Non
     program = context.state.programs[name]
     if sample.ckpt_step is None or (program.ckpt.step is not None and sample.ckpt_step <= program.ckpt.step):
         return
-    attempt, recorded_at_s = context.present(name)[1], program.ckpt.at_s
-    at_once = recorded_at_s is None or recorded_at_s <= attempt.intended_at_s or program.ckpt.quarantined
-    if at_once or attempt.saves_again(sample.ckpt_step) or context.now_s - (recorded_at_s or 0.0) >= _CKPT_FACT_S:
+    _, attempt = context.present(name)
+    if attempt.saves_again(sample.ckpt_step) or own_checkpoints.is_due(context, program, attempt):
         why = f"checkpoint at step {sample.ckpt_step:,} is durable"
         well = health.is_well(context.memory.watches[name], attempt)
         context.record(

@@ -91,12 +91,11 @@ def _judge_suspect(context: DecisionContext, program: Program, ending: Ending) -
     if verdict is suspects.Verdict.SET_ASIDE:
         proofs = (suspicion.torn, "which is torn"), (named, "which its output names"), (suspicion.cut, "which may be cut")
         proof = next((words for holds, words in proofs if holds), "and nothing else has helped")
-        then = "and the next start goes without it" if suspicion.spare else "and the next start begins from nothing"
         step = program.ckpt.step if path == program.ckpt.path else None
-        why = f"{deaths}, {proof}: it is set aside, {then}"
+        why = f"{deaths}, {proof}: it is set aside, and the next start goes without it"
         context.record(facts.CheckpointQuarantined(why, program.name, path, step, not suspicion.torn))
     elif verdict is suspects.Verdict.PUT_BACK:
         why = f"{deaths}: no older one is whole, so it stays; see what it dies of"
         if tried := ", ".join(suspicion.tried):
-            why = f"{deaths} and with newer ones: no checkpoint is the cause, so {tried} is put back; see what it dies of"
+            why = f"{deaths} and with newer ones: no checkpoint is the cause; put back: {tried}; see what it dies of"
         context.record(facts.CheckpointsPutBack(why, program.name, suspicion.tried))

@@ -373,6 +373,9 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     elif fact.checkpoint_step is not None and fact.checkpoint_step == program.ckpt.step and fact.checkpoint_at_s is not None:
         at_s = fact.checkpoint_at_s  # it was recorded some time after it was durable
         program = replace(program, ckpt=replace(program.ckpt, at_s=at_s))
+    if fact.saved:  # also if it lived too briefly for its checkpoint to be on record
+        done = helped(program.interventions, ASIDE)
+        program = replace(program, suspicion=program.suspicion.wrote(), interventions=done)
     if not fact.counted:
         return program
     blamed, deaths = fact.cause in BLAMED, program.deaths.after(

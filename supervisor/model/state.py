@@ -209,11 +209,6 @@ class Program:
         """Its step at the end of an attempt. Without its own `steps`: that of earlier ones, or of the newest checkpoint."""
         return furthest(self.steps, self.ckpt.step) if steps is None else steps
 
-    @property
-    def is_dead_end(self) -> bool:
-        """Whether even a trial start of the slow retry died as the death before it, and no later one got further."""
-        return self.deaths.is_dead_end and self.phase is not Phase.RUNNING
-
     def gap_s(self, phase: str) -> float | None:
         """The largest healthy gap seen in a phase."""
         return dict(self.gaps_s).get(phase)

@@ -124,7 +124,7 @@ def test_one_written_just_before_a_kill_stays_until_starts_die_of_it(script: Scr
 
 def test_one_that_was_set_aside_on_trial_comes_back_in_place_of_the_copy(script: Script) -> None:
     script.starts(killed=False)
-    last = plain(script.work / "last.pt", -1.0)
+    last = plain(script.work / "last.pt", 9.0)
     script.looks_until("last.pt")
     plain(last, 0.0).write_bytes(b"newer bytes")
     assert script.starts("last.pt").put_back
@@ -135,6 +135,17 @@ def test_one_that_was_set_aside_on_trial_comes_back_in_place_of_the_copy(script:
     plain(last, 0.0).write_bytes(b"newest bytes")
     script.starts(back=(str(last),))
     assert last.read_bytes() == b"newest bytes", "the trial has saved"
+
+
+def test_what_its_script_wrote_in_place_of_one_on_trial_stays_although_the_copy_is_of_it(script: Script) -> None:
+    script.starts(killed=False)
+    last = plain(script.work / "last.pt")
+    last.write_bytes(b"cut")
+    script.starts("last.pt")
+    plain(last, -1.0)
+    script.looks_until("last.pt")
+    assert script.starts(back=(str(last),)).path == str(last)
+    assert last.read_bytes() == b"some bytes"
 
 
 def test_one_that_its_script_replaces_by_a_rename_is_whole_also_just_before_a_kill(script: Script) -> None:

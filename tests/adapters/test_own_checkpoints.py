@@ -679,6 +679,23 @@ def test_checkpoints_of_a_second_writer_are_left_out_and_the_start_gets_the_own_
     assert Daemon(tmp_path).begins(to_start(found, "t3")).found.step == 80, "the next daemon knows it from the record"
 
 
+def test_a_busy_box_makes_looks_at_an_only_file_no_rarer(
+    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(plain(tmp_path / "last.pt"))
+    found, real = spec(tmp_path), own_checkpoints._find
+    watched = daemon.own._of(found)
+    assert watched is not None
+
+    def slowly(place: Place, budget: Budget) -> object:
+        threading.Event().wait(0.3)
+        return real(place, budget)
+
+    monkeypatch.setattr(own_checkpoints, "_find", slowly)
+    daemon.own._look_again(watched)
+    assert watched.due_s - time.monotonic() < 5.0, "a fiftieth of its time would be 15 s"
+
+
 LEFT = "it is left where it is, and no start gets it"
 
 

@@ -362,6 +362,22 @@ def test_one_that_looks_whole_and_kills_at_once_is_set_aside_and_the_one_before_
     assert core.program("Pong").suspicion.tried == (), "a new checkpoint confirms that the other one was the cause"
 
 
+def test_attempts_that_save_and_are_killed_within_seconds_end_each_trial():
+    """Each kill cuts the next file. A trial that had helped counted as one without effect: after two, a cut one stayed."""
+    core = script()
+    for step in (20, 30, 40):
+        starts(core, own(step, core=core, spare=f"/w/{step - 10}.pt", sure=False))
+        spawn = dies(core, code=1, last_lines=(f"ValueError: /w/{step}.pt is cut",))
+        assert (spawn.aside, spawn.back) == ((f"/w/{step}.pt",), ())
+        starts(core, own(step - 10, core=core))
+        for at in (step - 9, step - 1):
+            core.later(2.0).look(
+                Pong={"live_at_s": None, "ready": False, "steps": at, "own": own(step, core=core, age_s=0.0)}
+            )
+        dies(core)
+    assert not core.told(facts.CheckpointsPutBack)
+
+
 def test_the_only_one_that_kills_each_start_stays_and_a_person_is_told_at_the_third_death_although_each_takes_long():
     core = script()
     for _ in range(7):

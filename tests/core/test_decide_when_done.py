@@ -277,7 +277,7 @@ def test_only_deaths_of_one_kind_without_progress_are_a_dead_end(ends, over):
             core.spawned("Pong")
         core.ended("Pong", code=code, steps=step)
     assert core.program("Pong").slow
-    assert core.program("Pong").is_dead_end is over
+    assert core.program("Pong").deaths.is_dead_end is over
 
 
 def test_new_work_over_the_budget_has_the_whole_wait():

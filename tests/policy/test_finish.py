@@ -143,6 +143,13 @@ def test_a_main_thread_in_the_interpreters_exit_has_left_the_script(evidence, at
     assert is_at_exit(evidence) is at_exit
 
 
+@pytest.mark.parametrize("cause", ["diverged", "sick"])
+def test_a_training_that_went_wrong_at_its_target_has_not_finished(cause):
+    course = Course(1000, 1000, resumed_step=1000)
+    assert course.judge(Diagnosis(cause, counted=True, why="x")).cause == cause
+    assert course.judge(Diagnosis("crash", counted=True, why="x")).cause == "done"
+
+
 @pytest.mark.parametrize(
     ("by_contract", "sudden", "steps", "finished"),
     [

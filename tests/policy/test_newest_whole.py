@@ -50,6 +50,8 @@ def test_order_is_by_step_where_one_has_a_step_and_else_by_time() -> None:
 def test_one_whose_step_file_is_torn_comes_after_the_one_written_before_it() -> None:
     rows = [("run", None, 300.0), ("c-120", 120, 100.0), ("c-240", None, 200.0), ("c-60", None, 50.0), ("c-180", 180, 150.0)]
     assert newest_whole.with_stand_ins(rows) == [None, 120, 180, None, 180]
+    at_once = [("c-1", 7000, 5.0), ("c-2", 8000, 5.0), ("c-3", None, 6.0)]
+    assert newest_whole.with_stand_ins(at_once) == [7000, 8000, 8000]
 
 
 def test_the_newest_is_what_the_newest_attempt_wrote() -> None:
@@ -59,6 +61,8 @@ def test_the_newest_is_what_the_newest_attempt_wrote() -> None:
     rows = [first, second, copied_back, best, (5000, 50.0, "from before.pt")]
     newest_first = sorted(rows, key=lambda row: newest_whole.order(*row, [100.0, 200.0, 300.0]), reverse=True)
     assert newest_first == [copied_back, second, best, first, rows[4]], "of one attempt the step decides"
+    at_start = newest_whole.order(1, 200.0, "a", [100.0, 200.0])
+    assert at_start > newest_whole.order(9, 199.0, "b", [100.0, 200.0])
 
 
 @pytest.mark.parametrize("starts", [[1000.0, 10.0], [10.0, 1000.0 + 3600.0]])
@@ -189,6 +193,9 @@ def test_deaths_after_a_step_do_not_count_against_a_checkpoint_nor_do_those_with
         "a", cut=True, deaths=1, condemned=("x",)
     )
     assert first.begins("b", torn=True, cut=False, spare=True, left=()) == Suspicion("b", torn=True, spare=True)
+    known = Suspicion("a", innocent=True, put_back=("x",))
+    assert known.begins("a", torn=False, cut=False, spare=False, left=()) == Suspicion("a", innocent=True)
+    assert known.begins("b", torn=False, cut=False, spare=False, left=()) == Suspicion("b")
 
 
 def test_on_trial_it_comes_back_unless_the_program_has_written_another() -> None:
@@ -203,6 +210,9 @@ def test_on_trial_it_comes_back_unless_the_program_has_written_another() -> None
 
 def test_without_an_exception_an_output_says_nothing_about_a_checkpoint() -> None:
     assert names("/w/ck/global_step20", ("resumed from ck/global_step20", "Segmentation fault")) is None
+    assert names("/w/ck/global_step20", ("OSError: ck/global_step20 is cut",)) is True, "also without its stack"
+    chained = ("FileNotFoundError: /mnt/cache", "RuntimeError: cannot load ck/global_step20")
+    assert names("/w/ck/global_step20", chained) is True, "the last one counts"
 
 
 @pytest.mark.parametrize(

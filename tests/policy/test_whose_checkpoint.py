@@ -75,3 +75,4 @@ def test_a_restart_adds_what_an_attempt_has_shown() -> None:
     assert Shown(before=300).total == 300
     assert Shown().total is None
     assert Shown(steps=10, counts_steps=True).limit((15,)) == 20
+    assert Shown(steps=10, counts_steps=True).limit((4, 8)) == 28

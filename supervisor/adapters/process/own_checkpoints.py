@@ -552,12 +552,14 @@ def set_aside(base: str, path: str) -> str:
 
 
 def put_back(copy: KeptCopy | None, base: str, path: str) -> None:
-    """Undo `set_aside`, unless a new one has that name; the `copy` that was put there goes. Raises OSError, ValueError."""
-    fd, name = parent_below(base, path)
+    """Undo `set_aside`, unless a newer one has that name; the `copy` that was put there goes. Raises OSError, ValueError."""
+    (fd, name), there = parent_below(base, path), f"{base}/{path}"
     with held(fd):
         asides = asides_of(fd, name)
-        is_copy = copy is not None and copy.is_of(f"{base}/{path}")
-        if not asides or (os.path.lexists(f"{base}/{path}") and not is_copy):
+        # Its script may have written it again, and that may be what the copy was made of.
+        is_copy = copy is not None and copy.is_of(there)
+        is_copy = is_copy and asides != [] and _written_s(f"/proc/self/fd/{fd}/{asides[-1]}") > _written_s(there)
+        if not asides or (os.path.lexists(there) and not is_copy):
             return
         if is_copy and stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
             shutil.rmtree(name, dir_fd=fd)

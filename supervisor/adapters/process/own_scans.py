@@ -154,7 +154,7 @@ class OwnCheckpoints:
             return watched
 
     def _look_again(self, watched: _Watched) -> None:
-        began_s = time.monotonic()
+        began_s, cpu_s = time.monotonic(), time.thread_time()
         try:
             with watched.guard:
                 found, before = self._look(watched, running=True), watched.reported
@@ -169,9 +169,11 @@ class OwnCheckpoints:
                     watched.reported = found
         finally:
             took_s = time.monotonic() - began_s
+            # By time of the CPU: on a busy box a look takes longer, and programs are killed within a write more often.
+            cost_s = took_s if watched.place.check else time.thread_time() - cpu_s
             # Of a single checkpoint that is written over, each state is worth a copy before the next one.
             at_risk = watched.result is not None and (watched.result.matches <= 1 or watched.result.older)
-            watched.due_s = began_s + max(_SOON_S if at_risk else _LOOK_S, took_s / _LOOK_SHARE)
+            watched.due_s = began_s + max(_SOON_S if at_risk else _LOOK_S, 2 * took_s, cost_s / _LOOK_SHARE)
             watched.began_s = None
 
     def _sight(self, watched: _Watched) -> None:

@@ -28,7 +28,8 @@ def outlooks(state: State, memory: Memory) -> dict[str, Outlook]:
             return Outlook.DONE
         if program.phase in {Phase.FATAL, Phase.EXITED}:
             return Outlook.GIVEN_UP
-        held = program.gpu_lost != "" or program.is_dead_end or (down and program.attempt is None)
+        dead_end = program.deaths.is_dead_end and program.phase is not Phase.RUNNING
+        held = program.gpu_lost != "" or dead_end or (down and program.attempt is None)
         return Outlook.OVER if held else Outlook.OPEN
 
     return {name: of(each) for name, each in sorted(state.programs.items()) if each.wanted and not each.service}
