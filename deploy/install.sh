@@ -203,7 +203,7 @@ run_service() {
 main() {
     parse "$@"
     check_host
-    local python release
+    local python release before
     lock
     python=$(find_python)
     install_debian_packages "$python"
@@ -211,10 +211,12 @@ main() {
     release=$prefix/releases/$(release_name "$python")
     [[ -e $release/.complete ]] || act "make $release" make_release "$release" "$python"
     "$dry_run" || check_release "$release"
+    before=$(in_use)
+    [[ -n $before ]] || act "make it the current release" make_current "$release" # settings may name its commands
     [[ -z $repository ]] || restore_offsite "$release"
     write_config "$release"
     "$dry_run" || check_config "$release"
-    [[ $(in_use) == "$release" ]] || switch "$release"
+    [[ -z $before || $before == "$release" ]] || switch "$release"
     put_units .
     ! "$changed" || act "reload the units" systemctl daemon-reload
     # systemd treats an empty unit file as masked. Without this sync a power cut could leave one, and the box would never train.

@@ -191,7 +191,7 @@ check_release() {
 # check_config RELEASE [FILE]: die if that release cannot use the file with the service's directories.
 check_config() {
     local said file=${2:-$CONFIG}
-    # systemd creates the directories at the first start. supervisorctl finds them only through this file.
+    # systemd creates the directories at the first start. extralifectl finds them only through this file.
     said=$("$1/.venv/bin/python" -P -c '
 import sys
 from supervisor import config

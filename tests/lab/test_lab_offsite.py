@@ -26,6 +26,8 @@ password_file = "{PASSWORD}"
 every_s = {EVERY_S:g}
 forget = "off"
 check = "off"
+[when_done]
+command = ["/opt/extralife/deploy/when_done/poweroff"]
 """
 DROP_IN = f"[Service]\nReadWritePaths=-{REPO}\n"
 

@@ -42,8 +42,7 @@ _ANSWERS: Final = {
 def on_ended(context: DecisionContext, item: WhenDoneEnded) -> None:
     output = item.output[-_MOST_OUTPUT:]
     outcome = f"failed: {item.error}" if item.error else "has succeeded: this box should end now"
-    printed = "" if outcome.endswith(output) else f"; it printed: {output}"
-    why = f"{_name(context)} {outcome}{printed}"
+    why = f"{_name(context)} {outcome}{'' if outcome.endswith(output) else f'; it printed: {output}'}"
     context.record(facts.WhenDoneStep(why, Step.ENDED.value, error=item.error, output=output))
 
 
