@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from supervisor.features.next_box.rent import FAILED, LEFT_TO, RENTED, RentRules, Try, next_step
+from supervisor.features.next_box.rent import FAILED, LEFT_TO, ORDERED, RENTED, RentRules, Try, next_step
 from supervisor.features.next_box.rules import Judgement, Sight, Verdict, Watch, judge, longest_gap_s, watched
 from supervisor.features.offsite.rules import retry_s
 from supervisor.features.offsite.settings import OffsiteSettings
@@ -132,6 +132,13 @@ def test_a_box_that_costs_more_than_allowed_is_the_last_one():
     assert played(rules, usd=2.5) == [0]
     assert played(rules, usd=2.0) == played(rules, usd=None) == [0, 20, 60, 140]
     assert rents([Try(RENTED, "7/1", AT_S, 2.5)], 60, rules).severity == "critical"
+
+
+def test_an_order_counts_as_a_rent_until_its_outcome_is_known():
+    ordered, failed = Try(ORDERED, "7/1", AT_S), Try(FAILED, "7/1", AT_S)
+    assert rents([ordered], 19).do == "wait"
+    assert rents([ordered, failed], 1).do == "rent"
+    assert rents([ordered, Try(RENTED, "7/1", AT_S)], 20).do == "rent", "one, not two"
 
 
 def test_another_machine_that_was_first_rents():
