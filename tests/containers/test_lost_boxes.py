@@ -31,6 +31,8 @@ class Provider:
             (directory / each).mkdir()
         (directory / "password").write_text("correct horse\n")
         (directory / "password").chmod(0o600)
+        where = ("--repo", str(directory / "copies/repo"), "--password-file", str(directory / "password"))
+        subprocess.run(["restic", *where, "init"], check=True, capture_output=True)
         self.command = directory / "rent"
         self.command.write_text(
             f'#!/bin/sh\n[ ! -e {directory}/fails ] || {{ echo "KEY=s3cr3t" >&2; exit 7; }}\n'
@@ -181,9 +183,10 @@ class Night:
             case "the command fails":
                 (provider.directory / "fails").touch()
             case "the repository is away":
-                (provider.directory / "copies/repo").rename(provider.directory / "copies/away")
+                config = provider.directory / "copies/repo/config"
+                config.rename(f"{config}.away")
                 time.sleep(AFTER_S * 1.5)
-                (provider.directory / "copies/away").rename(provider.directory / "copies/repo")
+                config.with_name("config.away").rename(config)
                 time.sleep(AFTER_S * 0.5)
                 assert len(provider.entries("succeeded")) == rents, "silence of the repository is no silence of a box"
             case _:

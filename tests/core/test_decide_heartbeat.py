@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from core_kit import Core, of, settings
 
+from supervisor.deciding.context import DecisionContext
+from supervisor.features.heartbeat.decide import pursue
 from supervisor.features.heartbeat.rules import DONE, FAIL, START, UP, Ping, Request, Target, request, targets
 from supervisor.features.heartbeat.settings import HeartbeatSettings
 from supervisor.features.notices.messages import EndNotice, EndNoticesRead
 from supervisor.model import facts
-from supervisor.model.facts import Stamped
-from supervisor.model.fold import fold
 from supervisor.model.inputs import SupervisionLooked, Terminated
 from supervisor.policy.box.supervision import Failing
 
@@ -68,8 +68,11 @@ def test_an_announced_end_is_said_until_it_is_withdrawn():
 def test_the_end_of_the_work_is_said_once_its_command_is_ordered_and_unsaid_if_it_is_called_off():
     core = begun()
     for step, word in (("begin", []), ("run", [DONE]), ("ended", []), ("call off", [UP])):
-        core.state = fold(core.state, Stamped(0, core.now_s, 0.0, "b", facts.WhenDoneStep("all is done", step)))
-        assert pings(core.later(1.0).woke()) == word, step
+        context = DecisionContext(core.settings, core.state, core.memory, core.now_s, 0.0, "b")
+        context.record(facts.WhenDoneStep("all is done", step))
+        pursue(context)
+        core.memory = context.memory
+        assert [each.word for each in context.commands] == word, step
 
 
 def test_a_daemon_that_replaces_itself_sends_nothing_more():

@@ -100,10 +100,12 @@ def test_with_no_copy_yet_the_first_box_begins_and_the_next_one_does_not(templat
     assert template.start("a")[0] == 0, "interrupted before its daemon began"
 
 
-def test_a_repository_that_was_never_made_is_made(template):
+def test_a_repository_that_is_not_there_is_not_made_anew(template):
+    """Its disk may not be mounted: the trainings would begin from nothing beside their copies."""
     template.rules = replace(template.rules, repository=str(template.directory / "other"))
-    assert template.start("a")[0] == 0
-    assert holder(template)[1] == 1
+    code, said = template.keep()
+    assert (code, "if it was never made, `supervisorctl offsite init` makes it" in said) == (1, True), said
+    assert not (template.directory / "other").exists()
 
 
 def test_a_dead_box_is_followed_and_a_live_one_is_not(template, ada):
@@ -269,10 +271,27 @@ def test_a_failed_command_is_tried_again_later_and_its_alert_has_no_secret(templ
             break
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    assert [each["what"] for each in template.entries if "of" in each] == ["failed"]
+    assert [each["what"] for each in template.entries if "of" in each] == ["ordered", "failed"]
     alert = json.loads(told.read_text())
     assert (alert["kind"], alert["severity"], "ended with status 4" in alert["text"]) == ("next_box", "critical", True)
     assert SECRET not in told.read_text() + template.log.read_text() + said
+
+
+def test_a_log_that_cannot_be_read_ends_the_keeper_since_its_limits_would_not_hold(template, ada):
+    template.log.mkdir()
+    code, said = template.keep("--after", "1")
+    assert (code, str(template.log) in said, template.rents()) == (1, True, []), said
+
+
+def test_a_rent_without_an_outcome_counts_as_one(template, ada):
+    while not template.rents():
+        template.keep("--after", "1")
+    lines = template.log.read_text().splitlines()
+    kept = [line for line in lines if json.loads(line)["what"] != "succeeded"]
+    template.log.write_text("\n".join([*kept, '{"wall_s": 1']) + "\n")
+    for _ in range(2):
+        template.keep("--after", "1")
+    assert template.rents() == ["ada"], "the keeper was killed while the command ran, and the box comes"
 
 
 def test_two_keepers_with_one_log_are_refused(template, ada):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from supervisor.features.next_box.rent import FAILED, LEFT_TO, RENTED, RentRules, Try, next_step
+from supervisor.features.next_box.rent import FAILED, LEFT_TO, ORDERED, RENTED, RentRules, Step, Try, away, next_step
 from supervisor.features.next_box.rules import Judgement, Sight, Verdict, Watch, judge, longest_gap_s, watched
 from supervisor.features.offsite.rules import retry_s
 from supervisor.features.offsite.settings import OffsiteSettings
@@ -134,6 +134,17 @@ def test_a_box_that_costs_more_than_allowed_is_the_last_one():
     assert rents([Try(RENTED, "7/1", AT_S, 2.5)], 60, rules).severity == "critical"
 
 
+def test_a_repository_that_does_not_answer_is_no_reason_to_rent():
+    assert away("no route") == Step("wait", "away", "the repository does not answer: no route")
+
+
+def test_an_order_counts_as_a_rent_until_its_outcome_is_known():
+    ordered, failed = Try(ORDERED, "7/1", AT_S), Try(FAILED, "7/1", AT_S)
+    assert rents([ordered], 19).do == "wait"
+    assert rents([ordered, failed], 1).do == "rent"
+    assert rents([ordered, Try(RENTED, "7/1", AT_S)], 20).do == "rent", "one, not two"
+
+
 def test_another_machine_that_was_first_rents():
     tries = [Try(LEFT_TO, "7/1", AT_S)]
     assert [rents(tries, minute).do for minute in (1, 19, 20)] == ["wait", "wait", "rent"]
@@ -246,7 +257,7 @@ def _within(times, now_s):
     return any(start <= now_s < end for start, end in times)
 
 
-@pytest.mark.parametrize("nights", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nights", [300, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_nights_with_deaths_wrong_clocks_and_late_copies_declare_no_live_box_dead(nights):
     played = [Night(random.Random(seed)).play() for seed in range(nights)]
     assert [seed for seed, night in enumerate(played) if night.live_dead] == []
@@ -255,7 +266,7 @@ def test_nights_with_deaths_wrong_clocks_and_late_copies_declare_no_live_box_dea
     print(f"{nights} nights, {len(died)} deaths, presumed after {sorted(died)[len(died) // 2]:.0f} s (median)")
 
 
-@pytest.mark.parametrize("nights", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nights", [300, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_boxes_whose_own_link_is_cut_for_hours_cost_less_than_one_per_cent_twice(nights):
     played = [
         Night(random.Random(seed), cut_s=(0.0, 7200.0) if seed % 20 == 0 else (0.0, 600.0)).play() for seed in range(nights)

@@ -8,14 +8,6 @@ provider has announced the end, or extralife was shut down. The service would al
 
 Worked example, `every_s = 60`: `start` and `up` at 2:00:00, `up` at 2:01:00. At 2:01:30 the provider announces the end:
 `done` at once, and again at 2:02:30. Then the box is gone, and the paused check pages nobody.
-
-| service | up | start | fail | done | with |
-|---|---|---|---|---|---|
-| healthchecks.io | POST URL | URL/start | URL/fail | as up | the text as body |
-| Better Stack | POST URL | as up | URL/fail | as up | the text as body |
-| Uptime Kuma | GET status=up | as up | status=down | as up | the text as msg |
-| Cronitor | GET URL | as up | state=fail | state=complete | the text as message |
-| any other | POST URL | as up | nothing | as up | the text as body |
 """
 
 from __future__ import annotations

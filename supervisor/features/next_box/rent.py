@@ -18,14 +18,17 @@ its image is broken. The command runs again at 2:20, 3:00 and 4:20, then not bef
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from supervisor.features.next_box.rules import Judgement, Verdict
 from supervisor.formats import span, usd
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING
-from supervisor.records import Record
+from supervisor.records import Record, replace
 
 RENTED, FAILED, LEFT_TO = "succeeded", "failed", "left to another machine"
+ORDERED: Final = "ordered"  # the command was started; without an outcome it may have succeeded
+AWAY: Final = "away"
 _DAY_S: Final = 86_400.0
 _FAILED_S: Final = 60.0
 _LONGEST_S: Final = 4 * 3600.0
@@ -56,8 +59,14 @@ class Step(Record):
     severity: str = ""
 
 
+def away(error: str) -> Step:
+    return Step("wait", AWAY, f"the repository does not answer: {error}")
+
+
 def next_step(rules: RentRules, tries: Sequence[Try], found: Judgement, of: str, wall_s: float) -> Step:
     """What the machine does now. `tries`: the oldest first; `of`: the sign of the box that `found` judges."""
+    ends = [each for each, after in pairwise((*tries, None)) if each is not None and (each.what != ORDERED or after is None)]
+    tries = [replace(each, what=RENTED) if each.what == ORDERED else each for each in ends]
     if found.verdict is not Verdict.DEAD:
         do = "end" if found.verdict is Verdict.ENDED else "wait"
         return Step(do, found.verdict.value, found.why, _SEVERITIES.get(found.verdict, ""))

@@ -14,7 +14,7 @@ import sys
 import time
 import tomllib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -43,19 +43,12 @@ from supervisor.records import replace
 
 _VALUED: Final = (*OPTIONS, *(f"--{each}" for each in "ask after every arrives a-day usd-per-hour log if-alive".split()))
 _TEMPLATE: Final = ("repository", "password-file", "env-file", "sftp-command")
-AWAY: Final = "away"  # the repository does not answer
 _BUSY: Final = 75  # exit status of `start --if-alive end`: another box trains
-_START_S, _KEEP_S = 20, 60
-_LOOK_S: Final = 300.0
-_RESTORE_S: Final = 6 * 3600.0
-_COMMAND_S: Final = 900.0
-_ASK_S: Final = 60.0
+_SETTLES_S: Final = 3.0
+_LOOK_S, _RESTORE_S, _COMMAND_S, _ASK_S = 300.0, 6 * 3600.0, 900.0, 60.0
 _MOST_BYTES: Final = 16 << 20
 _NEVER: Final = re.compile(r"wrong password|no key found")
-_NONE_YET: Final = re.compile(r"Is there a repository at|unable to open config file")
 _PRICE: Final = re.compile(r"^usd_per_hour=(\d{1,6}(?:\.\d{1,6})?)$", re.MULTILINE)
-
-Say = Callable[[str], object]
 
 
 def next_box(session: Session, args: list[str]) -> int:
@@ -99,20 +92,18 @@ def _mark(session: Session, options: dict[str, str], word: str) -> int:
     return OK
 
 
-def _overlay(session: Session, options: dict[str, str], files: list[str]) -> int:
+def _overlay(session: Session, options: dict[str, str], words: list[str]) -> int:
     """Write the repository into a configuration that names none, so that one template is enough."""
     _, rules = opened(session, options, owner=None)
-    for name in files:
-        path = Path(name)
-        written = path.read_text("utf-8")
-        if tomllib.loads(written).get("offsite", {}).get("repository"):
-            continue
-        keys = ("repository", "password_file", "env_file", "sftp_command")
-        wanted = {("offsite", key): str(value) for key in keys if (value := getattr(rules, key))}
-        try:
-            durable.replace(path, moved.moved(written, wanted).encode(), aside=path.with_name(f"{path.name}.new"))
-        except moved.NotMoved as error:
-            raise Failed(f"{path}: {text.printable(str(error))}") from error
+    path = Path(" ".join(words))
+    written = path.read_text("utf-8")
+    wanted = {("offsite", each.replace("-", "_")): str(getattr(rules, each.replace("-", "_"))) for each in _TEMPLATE}
+    try:
+        if not tomllib.loads(written).get("offsite", {}).get("repository"):
+            made = moved.moved(written, {key: value for key, value in wanted.items() if value})
+            durable.replace(path, made.encode(), aside=path.with_name(f"{path.name}.new"))
+    except (moved.NotMoved, tomllib.TOMLDecodeError) as error:
+        raise Failed(f"{path}: {text.printable(str(error))}") from error
     return OK
 
 
@@ -132,10 +123,12 @@ def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
         return OK
     restic, rules = opened(session, options, owner=None)
     ready = partial(confirm_takeover, session, rules=rules, options={**options, "--yes": ""})
-    alive, every_s, after_s = _choice(options), _seconds(options, "every", _START_S), _after(options)
+    alive, every_s, after_s = options.get("--if-alive", "wait"), _seconds(options, "every", 20), _after_s(options)
+    if alive not in {"wait", "end", "take-over"}:
+        raise Failed(f"Error: --if-alive is wait, end or take-over, not {alive!r:.40}", USAGE)
     watch, said, mine = Watch(), "", leases.read(target / "offsite")
     while True:
-        sight, error = _looked(restic, create=True)
+        sight, error = _looked(restic)
         if sight is not None and mine is not None:  # an earlier start was interrupted
             holder = leases.in_repository(restic)
             sight = replace(sight, same=sight.same or (holder is not None and holder.token == mine.token))
@@ -169,15 +162,12 @@ def _taken(
     _say(session, text.printable(found.why))
     try:
         if all(each.lease is not None for each in snapshots):  # no copy: a box that died before its first one, or none
-            if found.verdict is Verdict.NOTHING:
-                if others := restic.others():
-                    raise Failed(f"the repository has {others} snapshots that extralife did not make: name an empty one")
-                claim, lease = leases.claim(restic, target / "offsite", None, here)
-            else:
-                claim, lease = leases.take_over(restic, target / "offsite", here)
-            if claim not in {Claim.HELD, Claim.WRITE}:
-                _say(session, text.printable(f"box {lease.box} was faster"))
-                return None
+            if not snapshots and (others := restic.others()):
+                raise Failed(f"the repository has {others} snapshots that extralife did not make: name an empty one")
+            claim, lease = leases.take_over(restic, target / "offsite", here)
+            text.pause(_SETTLES_S)  # another box that began at the same moment has written its lease by then
+            if claim is not Claim.HELD or leases.in_repository(restic) != lease:
+                raise restoring.Overtaken(f"box {lease.box} was faster")
             _say(session, "no copy is there yet: the trainings begin here, and the copies with them")
             return OK
 
@@ -203,33 +193,22 @@ def _taken(
     return OK
 
 
-def _looked(restic: Restic, *, create: bool = False, there: bool | None = None) -> tuple[Sight | None, str]:
+def _looked(restic: Restic) -> tuple[Sight | None, str]:
     """What the repository says; None and the reason if it does not answer. Raises Failed if it never will."""
     restic.deadline_s = boot_s() + _LOOK_S
     try:
-        return repository.look(restic, there), ""
+        return repository.look(restic), ""
     except ResticError as error:
         if _NEVER.search(str(error)):
             raise Failed(text.printable(str(error))) from error
-        if create and _NONE_YET.search(str(error)):
-            with contextlib.suppress(ResticError):  # another box makes it, or it cannot be reached
-                restic.init()
-                return repository.look(restic), ""
         return None, str(error)
-
-
-def _choice(options: dict[str, str]) -> str:
-    given = options.get("--if-alive", "wait")
-    if given not in {"wait", "end", "take-over"}:
-        raise Failed(f"Error: --if-alive is wait, end or take-over, not {given!r:.40}", USAGE)
-    return given
 
 
 def _seconds(options: dict[str, str], name: str, default: int) -> int:
     return parse_int(options.get(f"--{name}", str(default)), f"--{name}", least=1)
 
 
-def _after(options: dict[str, str]) -> float | None:
+def _after_s(options: dict[str, str]) -> float | None:
     return float(parse_int(options["--after"], "--after", least=1)) if "--after" in options else None
 
 
@@ -239,11 +218,10 @@ def _after(options: dict[str, str]) -> float | None:
 class Keeper:
     """Looks, decides, rents, and writes all of it to its log, which is also its memory."""
 
-    def __init__(
-        self, restic: Restic, log: Path, rules: rent.RentRules, command: list[str], say: Say, alerts: AlertSettings | None
-    ) -> None:  # fmt: skip
-        self._restic, self._log, self._rules, self._command = restic, log, rules, command
-        self._say, self._alerts = say, alerts
+    def __init__(self, session: Session, restic: Restic, log: Path, rules: rent.RentRules, command: list[str]) -> None:
+        self._session, self._restic, self._log, self._rules, self._command = session, restic, log, rules, command
+        config = session.options.config_file
+        self._alerts = AlertSettings() if config is None else alone(config, os.environ)
         self._watch_file = log.with_suffix(".watch")
         self._boot = BootFiles.of(os.environ).boot_id.read_text("ascii").strip()
 
@@ -252,13 +230,13 @@ class Keeper:
         watch = self._watch()
         sight, error = _looked(self._restic)
         if sight is not None and ask and sight.named:
-            there = self._is_there(ask, sight.box)
-            sight = replace(sight, there=there)
+            code, _ = self._run(ask, _ASK_S, {"EXTRALIFE_BOX": sight.box})
+            sight = replace(sight, there={0: True, 1: False}.get(-1 if code is None else code))
         watch = watched(watch, sight, boot_s())
         kept = json.dumps([self._boot, dataclasses.asdict(watch)]).encode()
         durable.replace(self._watch_file, kept, aside=self._watch_file.with_suffix(".new"))
         if sight is None:
-            step = rent.Step("wait", AWAY, f"the repository does not answer: {error}")
+            step = rent.away(error)
         else:
             found = judge(watch, sight, after_s)
             step = rent.next_step(self._rules, self._tries(), found, sight.named, text.wall_s())
@@ -273,37 +251,28 @@ class Keeper:
             repository.mark(self._restic, repository.PRESUMED)
             again = repository.look(self._restic)
         except ResticError as error:
-            self._note(rent.Step("wait", AWAY, f"the repository does not answer: {error}"))
-            return
+            return self._note(rent.away(str(error)))
         if again.sign != sight.sign or again.paused:
-            return
+            return None
         if again.presumed != socket.gethostname():
-            self._record(rent.LEFT_TO, f"{why}; {again.presumed} rents the next box", sight, INFO)
-            return
-        env = {**hooks.environ(), "EXTRALIFE_LOST_BOX": sight.box}
-        if self._rules.usd_per_hour is not None:
-            env["EXTRALIFE_USD_PER_HOUR"] = f"{self._rules.usd_per_hour:g}"
-        code, output = self._run(self._command, _COMMAND_S, env)
-        price = _PRICE.search(output)
-        usd = float(price[1]) if price else None
-        if code == 0:
-            costs = "" if usd is None else f" for {usd:g} USD an hour"
-            self._record(rent.RENTED, f"{why}; the next box was rented{costs}", sight, WARNING, usd)
-        else:
-            # What it printed may have secrets, so only its status is recorded.
+            return self._record(rent.LEFT_TO, f"{why}; {again.presumed} rents the next box", sight, INFO)
+        self._record(rent.ORDERED, f"{why}; runs the command that rents the next box", sight)
+        most = self._rules.usd_per_hour
+        limit = {} if most is None else {"EXTRALIFE_USD_PER_HOUR": f"{most:g}"}
+        code, output = self._run(self._command, _COMMAND_S, {"EXTRALIFE_LOST_BOX": sight.box, **limit})
+        if code != 0:  # what it printed may have secrets, so only its status is recorded
             how = "did not end in time" if code is None else f"ended with status {code}"
-            self._record(rent.FAILED, f"{why}; the command that rents the next box {how}", sight, CRITICAL)
+            return self._record(rent.FAILED, f"{why}; the command that rents the next box {how}", sight, CRITICAL)
+        usd = float(price[1]) if (price := _PRICE.search(output)) else None
+        costs = "" if usd is None else f" for {usd:g} USD an hour"
+        return self._record(rent.RENTED, f"{why}; the next box was rented{costs}", sight, WARNING, usd)
 
-    def _run(self, command: list[str], limit_s: float, env: dict[str, str]) -> tuple[int | None, str]:
+    def _run(self, command: list[str], limit_s: float, more: dict[str, str]) -> tuple[int | None, str]:
         try:
-            return hooks.run(command, limit_s, env=env, cwd=os.getcwd(), errors=False)  # noqa: PTH109
+            return hooks.run(command, limit_s, env=hooks.environ() | more, cwd=os.getcwd(), errors=False)  # noqa: PTH109
         except OSError as error:
-            self._say(text.printable(f"{command[0]} cannot be run: {error.strerror or error}"))
+            self._say(f"{command[0]} cannot be run: {error.strerror or error}")
             return 127, ""
-
-    def _is_there(self, ask: list[str], box: str) -> bool | None:
-        code, _ = self._run(ask, _ASK_S, {**hooks.environ(), "EXTRALIFE_BOX": box})
-        return {0: True, 1: False}.get(-1 if code is None else code)
 
     def _watch(self) -> Watch:
         try:
@@ -312,48 +281,44 @@ class Keeper:
         except (OSError, ValueError, TypeError):
             return Watch()
 
-    def _entries(self) -> Iterator[dict[str, Any]]:
-        with contextlib.suppress(OSError):
-            for line in files.read(self._log, _MOST_BYTES).decode("utf-8", "replace").splitlines():
-                with contextlib.suppress(ValueError):
-                    if isinstance(entry := json.loads(line), dict):
-                        yield entry
+    def _entries(self) -> list[dict[str, Any]]:
+        """Raises OSError if the log is there and cannot be read: its limits would not hold."""
+        try:
+            lines = files.read(self._log, _MOST_BYTES).decode("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # torn by a power cut
+                found.append(json.loads(line))
+        return [each for each in found if isinstance(each, dict)]
 
     def _tries(self) -> list[rent.Try]:
-        found = []
-        for each in self._entries():
-            with contextlib.suppress(KeyError, TypeError, ValueError):
-                if each["what"] in {rent.RENTED, rent.FAILED, rent.LEFT_TO}:
-                    found.append(rent.Try(each["what"], str(each["of"]), float(each["wall_s"]), each["usd_per_hour"]))
-        return found
+        rows = [each for each in self._entries() if "of" in each]
+        return [rent.Try(each["what"], each["of"], each["wall_s"], each["usd_per_hour"]) for each in rows]
 
     def _note(self, step: rent.Step) -> None:
         """Write what it sees to the log, if it has changed."""
-        newest: dict[str, Any] = next((each for each in reversed([*self._entries()]) if "key" in each), {})
-        if newest.get("key") != step.key:
-            self._write({"what": "sees", "key": step.key, "why": step.why})
-            if step.severity:
-                self._alert(step.why, step.severity)
+        if next((each["key"] for each in reversed(self._entries()) if "key" in each), "") != step.key:
+            self._write({"what": "sees", "key": step.key, "why": step.why}, step.severity)
 
-    def _record(self, what: str, why: str, sight: Sight, severity: str, usd: float | None = None) -> None:
-        self._write({"what": what, "why": why, "of": sight.named, "box": sight.box, "usd_per_hour": usd})
-        self._alert(why, severity)
+    def _record(self, what: str, why: str, sight: Sight, severity: str = "", usd: float | None = None) -> None:
+        self._write({"what": what, "why": why, "of": sight.named, "box": sight.box, "usd_per_hour": usd}, severity)
 
-    def _write(self, entry: dict[str, Any]) -> None:
-        line = json.dumps({"wall_s": round(text.wall_s(), 1), **entry})
+    def _write(self, entry: dict[str, Any], severity: str) -> None:
+        now_s, why = text.wall_s(), text.printable(str(entry["why"]))
         with self._log.open("a", encoding="utf-8") as out:
-            out.write(f"{line}\n")
+            out.write(f"{json.dumps({'wall_s': round(now_s, 1), **entry})}\n")
             out.flush()
             os.fsync(out.fileno())
-        self._say(text.printable(str(entry["why"])))
-
-    def _alert(self, why: str, severity: str) -> None:
-        if self._alerts is None:
-            return
-        notice = Notice(uuid.uuid4().hex[:16], "next_box", severity, text.printable(why), text.wall_s())
-        for each in deliver_to_all(self._alerts, notice):
+        self._say(why)
+        notice = Notice(uuid.uuid4().hex[:16], "next_box", severity, why, now_s)
+        for each in deliver_to_all(self._alerts, notice) if severity else ():
             if each.error:
-                self._say(text.printable(f"{each.target} did not get the alert: {each.error}"))
+                self._say(f"{each.target} did not get the alert: {each.error}")
+
+    def _say(self, line: str) -> None:
+        _say(self._session, f"{time.strftime('%F %T')} {text.printable(line)}")
 
 
 def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:
@@ -361,8 +326,8 @@ def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:
     if not command:
         raise Failed("Error: keep needs the command that rents a box: next-box keep [OPTIONS] -- COMMAND", USAGE)
     restic, _ = opened(session, options, owner=None)
-    alerts = None if session.options.config_file is None else alone(session.options.config_file, os.environ)
-    log = Path(options["--log"]) if "--log" in options else _log_of(restic.place)
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+    log = Path(options.get("--log", f"{home}/extralife/next-box-{restic.place}.jsonl"))
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     dollars = options.get("--usd-per-hour")
     if dollars is not None and not re.fullmatch(r"\d+(\.\d+)?", dollars):
@@ -374,8 +339,11 @@ def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:
         ask = shlex.split(options.get("--ask", ""))
     except ValueError as error:
         raise Failed(f"Error: --ask: {error}", USAGE) from None
-    every_s, after_s = _seconds(options, "every", _KEEP_S), _after(options)
-    keeper = Keeper(restic, log, rules, command, lambda line: _say(session, f"{time.strftime('%F %T')} {line}"), alerts)
+    every_s, after_s, keeper = (
+        _seconds(options, "every", 60),
+        _after_s(options),
+        Keeper(session, restic, log, rules, command),
+    )
     with log.with_suffix(".lock").open("wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -383,12 +351,7 @@ def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:
             raise Failed(f"another `next-box keep` uses {log}: name another --log, or end that one") from None
         while (step := keeper.turn(ask, after_s)).do != "end" and "--once" not in options:
             text.pause(every_s)
-    return GENERIC if step.key == AWAY else OK
-
-
-def _log_of(place: str) -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
-    return Path(home) / "extralife" / f"next-box-{place}.jsonl"
+    return GENERIC if step.key == rent.AWAY else OK
 
 
 _DO: Final[dict[str, Callable[[Session, dict[str, str], list[str]], int]]] = {

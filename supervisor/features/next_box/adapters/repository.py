@@ -17,12 +17,9 @@ PRESUMED, PAUSE, RESUME = "presumed", "pause", "resume"
 _NONE: Final = "-"
 
 
-def look(restic: Restic, there: bool | None = None) -> Sight:
-    """What the repository says now. `there`: the provider's word. Raises ResticError."""
-    return seen(restic.snapshots(MARK_TAG), sorted(f"{each.host}:{each.renewed_wall_s}" for each in restic.locks()), there)
-
-
-def seen(snapshots: list[ResticSnapshot], locks: list[str], there: bool | None = None) -> Sight:
+def look(restic: Restic) -> Sight:
+    """What the repository says now. Raises ResticError."""
+    snapshots, locks = restic.snapshots(MARK_TAG), sorted(f"{each.host}:{each.renewed_wall_s}" for each in restic.locks())
     copy, lease, marks = _newest(snapshots)
     holder = copy if lease is None or (copy is not None and copy.generation >= lease.generation) else lease
     word = next((each for each in reversed(marks) if each.word("mark") in {PAUSE, RESUME}), None)
@@ -34,7 +31,7 @@ def seen(snapshots: list[ResticSnapshot], locks: list[str], there: bool | None =
     return Sight(
         " ".join((named, *locks)), holder.host, holder.word("then"), paused,
         next((each.host for each in marks if each.word("mark") == PRESUMED and each.word("of") == named), ""),
-        on != "" and (f"on={on}",) == hardware.instance_tags(), there, named,
+        on != "" and (f"on={on}",) == hardware.instance_tags(), named=named,
     )  # fmt: skip
 
 
