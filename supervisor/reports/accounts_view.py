@@ -80,7 +80,6 @@ def accounts_view(closed: Ledger, found: Summary, wall_s: float) -> Json:
         "slots": closed.levels[-1][2] if closed.levels else None,
         "total": _sheet(found.slots),
         "programs": [_sheet(sheet) for sheet in found.programs],
-        "levels": {name: {key: getattr(each, key) for key in _OF_A_LEVEL} for name, each in found.levels.items()},
     }
 
 
@@ -94,6 +93,3 @@ def _sheet(sheet: AccountSheet) -> Json:
         "availability": sheet.availability,
     }
     return shares | {key: value for key, value in asdict(sheet).items() if key not in shares}
-
-
-_OF_A_LEVEL = ("host_up_s", "reboots", "host_mtbf_s", "trained_s", "failures", "program_mtbf_s")

@@ -88,7 +88,7 @@ def _row(
         "kept_frames": frames,
         "useful_share": bill.causes[0].share,
         "failures": sum(sheet.failures for sheet in slots),
-        "reboots": sum(from_s <= reboot.boot_s < to_s for reboot in closed.reboots),
+        "reboots": sum(sheet.reboots for sheet in slots),
         "usd": bill.usd,
         "usd_per_million_frames": cost.usd_per_million(bill.usd, frames),
         "causes": [asdict(each) for each in bill.causes],

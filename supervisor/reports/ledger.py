@@ -67,7 +67,6 @@ class Interruption(NamedTuple):
     kind: str  # stall, death, reboot
     failed_at_s: float
     detected_at_s: float
-    level: str
     trains_at_s: float | None = None
 
 
@@ -360,8 +359,6 @@ class JobTime(NamedTuple):
 class RebootEntry:
     last_sign_s: float
     boot_s: float
-    level: str
-    unclean: bool
 
 
 @dataclass(slots=True)
@@ -519,14 +516,14 @@ class Ledger:
         off_s = self.at_s if fact.last_sign_s is None else min(at_s, max(self.at_s, fact.last_sign_s))
         boot_s = at_s if fact.boot_wall_s is None else at_s - (stamped.wall_s - fact.boot_wall_s)
         boot_s = min(at_s, max(off_s, boot_s))
-        level = self.levels[-1][1] if self.levels else ""
         self._book_daemon_down(self.at_s if self.stopped_at_s is not None else off_s, at_s, Account.DOWN)
         for timeline in self.timelines.values():
             timeline.rebook(off_s, boot_s, _off)
             timeline.rebook(boot_s, at_s, lambda piece: piece._replace(holds=False))
             if timeline.token is not None:
                 self._fail(timeline, "reboot", off_s, at_s)
-        self.reboots.append(RebootEntry(off_s, boot_s, level, fact.cause == "unclean"))
+        if fact.cause != "moved":
+            self.reboots.append(RebootEntry(off_s, boot_s))
         self.stopped_at_s = None
 
     # --- programs ----------------------------------------------------------------------------------------------------
@@ -662,9 +659,9 @@ class Ledger:
             self._fail(timeline, "death", ended_s, at_s)
         self._left(timeline, at_s, Account.UNKNOWN)  # a later fact of the same transaction sets the next account
 
-    def _fail(self, timeline: ProgramTimeline, kind: str, failed_s: float, at_s: float) -> None:
-        level = self.levels[-1][1] if self.levels else ""
-        timeline.incidents.append(Interruption(kind, failed_s, at_s, level))
+    @staticmethod
+    def _fail(timeline: ProgramTimeline, kind: str, failed_s: float, at_s: float) -> None:
+        timeline.incidents.append(Interruption(kind, failed_s, at_s))
 
     @staticmethod
     def _end_outages(timeline: ProgramTimeline, at_s: float) -> None:
