@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from math import fsum
 from operator import itemgetter
 from typing import Final
@@ -174,7 +174,7 @@ def _slots(ledger: Ledger, booked: _Booked, since_s: float, until_s: float) -> A
 
 def reboots_in(ledger: Ledger, since_s: float, until_s: float) -> int:
     """The reboots of a window: those after which the box came up in it, also at its end."""
-    return sum(since_s < reboot.boot_s <= until_s for reboot in ledger.reboots)
+    return sum(since_s < reboot.boot_s <= until_s for reboot in ledger.reboots if not reboot.moved)
 
 
 def _with_figures(
@@ -184,7 +184,8 @@ def _with_figures(
     detected_s, reboots, steps, unknown, unknown_s = array("d"), 0, 0, 0, 0
     ends: dict[float, float] = {}  # when it trained again -> the first failure before that: without training, one outage
     for timeline in timelines:
-        for item in timeline.incidents:
+        first = bisect_left(timeline.incidents, since_s, key=lambda each: each.detected_at_s)  # recorded in this order
+        for item in islice(timeline.incidents, first, None):
             if not since_s <= item.failed_at_s < until_s:
                 continue
             if item.kind == "reboot":
@@ -193,7 +194,7 @@ def _with_figures(
                 detected_s.append(item.detected_at_s - item.failed_at_s)
             if item.trains_at_s is not None:
                 ends[item.trains_at_s] = min(ends.get(item.trains_at_s, item.failed_at_s), item.failed_at_s)
-        for loss in timeline.losses:
+        for loss in islice(timeline.losses, bisect_left(timeline.losses, since_s, key=lambda each: each.at_s), None):
             if since_s <= loss.at_s < until_s:
                 steps += loss.steps or 0
                 unknown += loss.steps is None and loss.again

@@ -331,16 +331,10 @@ def _off(piece: Slice) -> Slice:
 
 
 _BEGINS: Final = {
-    Phase.QUEUED: Account.WAITING,
-    Phase.GATED: Account.WAITING,
-    Phase.STARTING: Account.RESTARTING,
+    **dict.fromkeys((Phase.QUEUED, Phase.GATED), Account.WAITING),
+    **dict.fromkeys((Phase.STARTING, Phase.STOPPING, Phase.BACKOFF), Account.RESTARTING),
+    **dict.fromkeys((Phase.DONE, Phase.STOPPED, Phase.FATAL, Phase.EXITED), Account.IDLE),
     Phase.RUNNING: Account.TRAINING,
-    Phase.STOPPING: Account.RESTARTING,
-    Phase.BACKOFF: Account.RESTARTING,
-    Phase.DONE: Account.IDLE,
-    Phase.STOPPED: Account.IDLE,
-    Phase.FATAL: Account.IDLE,
-    Phase.EXITED: Account.IDLE,
 }
 _GONE: Final = frozenset({Account.IDLE, Account.DOWN})
 
@@ -355,10 +349,9 @@ class JobTime(NamedTuple):
     gpus: int | None
 
 
-@dataclass(slots=True)
-class RebootEntry:
-    last_sign_s: float
+class RebootEntry(NamedTuple):
     boot_s: float
+    moved: bool  # it was the start of another box
 
 
 @dataclass(slots=True)
@@ -388,7 +381,7 @@ class Ledger:
         """The ledger as values for `json.dumps`."""
         return _values(self) | {
             "timelines": {name: _values(timeline) for name, timeline in self.timelines.items()},
-            "ended": [_values(timeline) for timeline in self.ended], "reboots": [_values(each) for each in self.reboots],
+            "ended": [_values(timeline) for timeline in self.ended],
         }  # fmt: skip
 
     @staticmethod
@@ -397,7 +390,7 @@ class Ledger:
             "timelines": {name: _timeline(each) for name, each in values["timelines"].items()},
             "ended": [_timeline(each) for each in values["ended"]], "merged": list(map(_slice, values["merged"])),
             "levels": [tuple(each) for each in values["levels"]], "clocks": [tuple(each) for each in values["clocks"]],
-            "reboots": [RebootEntry(**each) for each in values["reboots"]],
+            "reboots": [RebootEntry(*each) for each in values["reboots"]],
             "jobs": [JobTime(*each) for each in values["jobs"]],
             "running": {name: JobTime(*each) for name, each in values["running"].items()},
         }  # fmt: skip
@@ -522,8 +515,7 @@ class Ledger:
             timeline.rebook(boot_s, at_s, lambda piece: piece._replace(holds=False))
             if timeline.token is not None:
                 self._fail(timeline, "reboot", off_s, at_s)
-        if fact.cause != "moved":
-            self.reboots.append(RebootEntry(off_s, boot_s))
+        self.reboots.append(RebootEntry(boot_s, fact.cause == "moved"))
         self.stopped_at_s = None
 
     # --- programs ----------------------------------------------------------------------------------------------------
@@ -671,7 +663,7 @@ class Ledger:
         timeline.ended_incidents = len(timeline.incidents)
 
 
-def _values(record: ProgramTimeline | Ledger | RebootEntry) -> dict[str, Any]:
+def _values(record: ProgramTimeline | Ledger) -> dict[str, Any]:
     return {each.name: getattr(record, each.name) for each in fields(record)}
 
 

@@ -220,6 +220,7 @@ def test_a_move_to_another_box_is_no_reboot():
     moved = facts.HostRebooted("r", "b", "c", "moved", "boot id", 40.0, 900.0, "light", (), {}, last_sign_s=100.0)
     story = Story("P").start(0, trains=10).at(150, moved)
     assert story.summary(200).slots.reboots == 0
+    assert since_s(fold_accounts(story.rows).closed(200.0), Since(boot=True)) == 150.0
 
 
 def test_a_box_that_was_stopped_after_its_work_was_not_down():
