@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from math import fsum
 from operator import itemgetter
 from typing import Final
 
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import Record, replace
-from supervisor.reports.ledger import ROUNDING_S, Ledger, ProgramTimeline, Slice, within
+from supervisor.reports.ledger import ROUNDING_S, Ledger, ProgramTimeline, Slice, recorded, within
 
 Seconds = dict[Account, float]
 
@@ -174,31 +174,27 @@ def _slots(ledger: Ledger, booked: _Booked, since_s: float, until_s: float) -> A
 
 def reboots_in(ledger: Ledger, since_s: float, until_s: float) -> int:
     """The reboots of a window: those after which the box came up in it, also at its end."""
-    return sum(since_s < reboot.boot_s <= until_s for reboot in ledger.reboots if not reboot.moved)
+    return sum(not reboot.moved for reboot in recorded(ledger.reboots, since_s, until_s))
 
 
 def _with_figures(
     name: str, timelines: list[ProgramTimeline], since_s: float, until_s: float, wall_s: float, seconds: Seconds
 ) -> AccountSheet:  # fmt: skip
-    """An incident counts at the time at which it began, a loss at the time at which it was recorded."""
+    """An incident and a loss count at the time at which they were recorded."""
     detected_s, reboots, steps, unknown, unknown_s = array("d"), 0, 0, 0, 0
     ends: dict[float, float] = {}  # when it trained again -> the first failure before that: without training, one outage
     for timeline in timelines:
-        first = bisect_left(timeline.incidents, since_s, key=lambda each: each.detected_at_s)  # recorded in this order
-        for item in islice(timeline.incidents, first, None):
-            if not since_s <= item.failed_at_s < until_s:
-                continue
+        for item in recorded(timeline.incidents, since_s, until_s):
             if item.kind == "reboot":
                 reboots += 1
             else:
-                detected_s.append(item.detected_at_s - item.failed_at_s)
+                detected_s.append(item.at_s - item.failed_at_s)
             if item.trains_at_s is not None:
                 ends[item.trains_at_s] = min(ends.get(item.trains_at_s, item.failed_at_s), item.failed_at_s)
-        for loss in islice(timeline.losses, bisect_left(timeline.losses, since_s, key=lambda each: each.at_s), None):
-            if since_s <= loss.at_s < until_s:
-                steps += loss.steps or 0
-                unknown += loss.steps is None and loss.again
-                unknown_s += loss.seconds is None
+        for loss in recorded(timeline.losses, since_s, until_s):
+            steps += loss.steps or 0
+            unknown += loss.steps is None and loss.again
+            unknown_s += loss.seconds is None
     return AccountSheet(
         name, wall_s, seconds, len(detected_s), reboots, _mean(detected_s),
         _mean(trains_s - failed_s for trains_s, failed_s in ends.items()), steps, unknown, unknown_s,

@@ -44,7 +44,7 @@ def since_s(ledger: Ledger, since: Since) -> float:
     if since.ago_s is not None:
         return max(first_s, ledger.at_s - float(since.ago_s))
     if since.boot:
-        return ledger.reboots[-1].boot_s if ledger.reboots else first_s
+        return ledger.reboots[-1].at_s if ledger.reboots else first_s
     if since.wall_s is not None:
         return max(first_s, min(ledger.at_s, journal_s(ledger, since.wall_s)))
     return first_s

@@ -30,9 +30,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import fsum, inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from supervisor import wall_clock
 from supervisor.model import facts
@@ -43,6 +43,7 @@ from supervisor.model.state import State
 from supervisor.policy.upkeep.accounting import Account, booked_as
 
 ROUNDING_S: Final = 1e-6
+R = TypeVar("R", "Interruption", "ResumeCost", "RebootEntry")
 
 
 class Slice(NamedTuple):
@@ -66,7 +67,7 @@ class Interruption(NamedTuple):
 
     kind: str  # stall, death, reboot
     failed_at_s: float
-    detected_at_s: float
+    at_s: float  # when it was detected
     trains_at_s: float | None = None
 
 
@@ -279,6 +280,12 @@ def step_at(marks: Sequence[tuple[float, float]], at_s: float) -> float:
     return low + (high - low) * (at_s - from_s) / (to_s - from_s)
 
 
+def recorded(items: Sequence[R], since_s: float, until_s: float) -> Iterator[R]:
+    """The items that were recorded in a window, also at its end. They are in the order of time."""
+    first, last = (bisect_right(items, at_s, key=lambda each: each.at_s) for at_s in (since_s, until_s))
+    return islice(items, first, last)
+
+
 def within(slices: Sequence[Slice], since_s: float, until_s: float) -> Iterator[Slice]:
     """The slices of a window, cut at its ends. They are in the order of time."""
     for place in range(bisect_right(slices, since_s, key=lambda each: each.end_s), len(slices)):
@@ -350,7 +357,7 @@ class JobTime(NamedTuple):
 
 
 class RebootEntry(NamedTuple):
-    boot_s: float
+    at_s: float  # the boot
     moved: bool  # it was the start of another box
 
 
