@@ -37,6 +37,7 @@ PAGES_OF_WINDOWS = ("accounts", "cost", "days", "incidents", "report", "timeline
 @pytest.fixture(autouse=True)
 def soon_written(monkeypatch):
     monkeypatch.setattr(summaries, "_EVERY_FACTS", 40)
+    monkeypatch.setattr(summaries, "_PIECE", 30)
 
 
 @pytest.fixture(scope="module", params=NIGHTS, ids=lambda each: f"{each[0]}-{each[1]}")
