@@ -100,8 +100,7 @@ def page(
         out += ["", f"{booked_s / 3600:,.2f} slot-hours booked of {paid}"]
     figures = [_TITLES, *map(_figure_row, sheets)]
     out += ["", *text.table(figures, range(1, len(_TITLES)), _EXPENDABLE, columns)]
-    levels = _levels(found["levels"]) if total else []
-    return [*out, "", *levels] if levels else out
+    return out
 
 
 def _table(sheets: list[dict[str, Any]], paint: text.Paint, columns: int | None) -> list[str]:
@@ -173,20 +172,3 @@ def _figure_row(sheet: dict[str, Any]) -> tuple[str, ...]:
         str(sheet["reboots"]), text.UNKNOWN if sheet["mttd_s"] is None else span(sheet["mttd_s"]),
         text.UNKNOWN if sheet["mttr_s"] is None else span(sheet["mttr_s"]), f"{sheet['lost_steps']:,}{unknown}",
     )  # fmt: skip
-
-
-def _levels(levels: dict[str, dict[str, Any]]) -> list[str]:
-    out = []
-    for name, level in levels.items():
-        box = _mtbf(level["host_up_s"], level["reboots"], "reboot")
-        programs = _mtbf(level["trained_s"], level["failures"], "failure")
-        out.append(f"level {text.printable(name or text.UNKNOWN)}: box up {box}; trained {programs}")
-    return out
-
-
-def _mtbf(seconds: float, count: int, what: str) -> str:
-    if count == 0:
-        return f"{text.duration(seconds)} without a {what}"
-    each_s = seconds / count
-    mean = text.UNKNOWN if each_s <= 0.0 else "less than 1s" if each_s < 1.0 else text.duration(each_s)
-    return f"{text.duration(seconds)}, {text.count(count, what)}: one in {mean}"

@@ -98,7 +98,7 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         ago = text.duration(now_s - last["wall_s"] if ago_s is None else ago_s)
         told += f" (last {ago} ago, {last['cause']}{down})"
     if told and daemon["mtbf_s"] is not None:
-        told += f", MTBF {text.duration(daemon['mtbf_s'])}"
+        told += f", one unclean in {text.duration(daemon['mtbf_s'])} up"
     parts += [part for part in (boot, told) if part]
     if daemon.get("cost"):
         parts.append(daemon["cost"])

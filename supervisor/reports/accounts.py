@@ -1,7 +1,7 @@
 """Totals and figures of any stretch of time, from the timelines of `reports/ledger.py`; defined in docs/accounts.md.
 
 Every total is a sum over slices that are cut at the window's ends. So the totals of two neighbouring windows add up to the
-total of both. Unknown is None: a mean of nothing, an MTBF without a failure.
+total of both. Unknown is None: a mean of nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from math import fsum
@@ -17,33 +17,15 @@ from operator import itemgetter
 from typing import Final
 
 from supervisor.policy.upkeep.accounting import Account
-from supervisor.records import Record
-from supervisor.reports.ledger import ROUNDING_S, Ledger, ProgramTimeline, Slice, within
+from supervisor.records import Record, replace
+from supervisor.reports.ledger import ROUNDING_S, Ledger, ProgramTimeline, Slice, recorded, within
 
 Seconds = dict[Account, float]
 
 # Reasons why nothing runs in a free slot, by priority.
 _FREE: Final = (Account.DOWN, Account.RESTARTING, Account.WAITING, Account.UNKNOWN)
 _OF_PROGRAM: Final = (Account.TRAINING, Account.LOST, Account.UNKNOWN)  # later facts move merged time between these
-_TRAINS: Final = (Account.TRAINING, Account.LOST, Account.UNKNOWN, Account.SAVING)
 _Stay = tuple[float, float, str]  # from, to, `workers` or the account in which it waits (empty: neither); neighbours joined
-
-
-class LevelFigures(Record):
-    """Figures of one level. `host_up_s` / `reboots` is the box's MTBF, `trained_s` / `failures` a program's."""
-
-    host_up_s: float = 0.0
-    reboots: int = 0  # unclean ones
-    trained_s: float = 0.0
-    failures: int = 0  # stalls and deaths
-
-    @property
-    def host_mtbf_s(self) -> float | None:
-        return self.host_up_s / self.reboots if self.reboots and self.host_up_s > 0.0 else None
-
-    @property
-    def program_mtbf_s(self) -> float | None:
-        return self.trained_s / self.failures if self.failures and self.trained_s > 0.0 else None
 
 
 class AccountSheet(Record):
@@ -53,7 +35,7 @@ class AccountSheet(Record):
     wall_s: float
     seconds: Seconds
     failures: int = 0  # stalls and deaths
-    reboots: int = 0  # reboots of the host during an attempt
+    reboots: int = 0  # of the host; of a program: those that interrupted it
     mttd_s: float | None = None  # over stalls and deaths
     mttr_s: float | None = None  # over all interruptions after which it trained again
     lost_steps: int = 0
@@ -85,7 +67,6 @@ class Summary(Record):
     slots: AccountSheet
     programs: tuple[AccountSheet, ...]
     at_level: dict[str, dict[str, Seconds]]  # by program and level
-    levels: dict[str, LevelFigures] = field(default_factory=dict)
 
 
 def _share(part_s: float, whole_s: float) -> float | None:
@@ -105,16 +86,12 @@ def summary(ledger: Ledger, *, since_s: float | None = None, until_s: float | No
         by_name.setdefault(timeline.name, []).append(timeline)
         _book(ledger, timeline, since_s, until_s, booked.setdefault(timeline.name, _Booked()), of_slots)
     sheets = []
-    trained: dict[str, float] = {}
     for name, timelines in sorted(by_name.items()):
         own = booked[name]
         seconds = {account: own.seconds[account] for account in Account if account in own.seconds}
         sheets.append(_with_figures(name, timelines, since_s, until_s, fsum(own.lengths_s), seconds))
-        if not any(timeline.service for timeline in timelines):
-            for level, spent in own.at_level.items():
-                trained[level] = trained.get(level, 0.0) + fsum(spent[each] for each in spent if each in _TRAINS)
     slots, at_level = _slots(ledger, of_slots, since_s, until_s), {name: own.at_level for name, own in booked.items()}
-    return Summary(since_s, until_s, slots, tuple(sheets), at_level, _levels(ledger, trained, since_s, until_s))
+    return Summary(since_s, until_s, slots, tuple(sheets), at_level)
 
 
 def slots_in(ledger: Ledger, since_s: float, until_s: float) -> AccountSheet:
@@ -191,30 +168,33 @@ def _slots(ledger: Ledger, booked: _Booked, since_s: float, until_s: float) -> A
         for account, count in free.items():
             found[account] = found.get(account, 0.0) + count * (to_s - from_s)
     seconds = {account: found[account] for account in Account if account in found}
-    return _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, seconds)
+    sheet = _with_figures("slots", ledger.trainings(), since_s, until_s, paid_s, seconds)
+    return replace(sheet, reboots=reboots_in(ledger, since_s, until_s))
+
+
+def reboots_in(ledger: Ledger, since_s: float, until_s: float) -> int:
+    """The reboots of a window: those after which the box came up in it, also at its end."""
+    return sum(not reboot.moved for reboot in recorded(ledger.reboots, since_s, until_s))
 
 
 def _with_figures(
     name: str, timelines: list[ProgramTimeline], since_s: float, until_s: float, wall_s: float, seconds: Seconds
 ) -> AccountSheet:  # fmt: skip
-    """An incident counts at the time at which it began, a loss at the time at which it was recorded."""
+    """An incident and a loss count at the time at which they were recorded."""
     detected_s, reboots, steps, unknown, unknown_s = array("d"), 0, 0, 0, 0
     ends: dict[float, float] = {}  # when it trained again -> the first failure before that: without training, one outage
     for timeline in timelines:
-        for item in timeline.incidents:
-            if not since_s <= item.failed_at_s < until_s:
-                continue
+        for item in recorded(timeline.incidents, since_s, until_s):
             if item.kind == "reboot":
                 reboots += 1
             else:
-                detected_s.append(item.detected_at_s - item.failed_at_s)
+                detected_s.append(item.at_s - item.failed_at_s)
             if item.trains_at_s is not None:
                 ends[item.trains_at_s] = min(ends.get(item.trains_at_s, item.failed_at_s), item.failed_at_s)
-        for loss in timeline.losses:
-            if since_s <= loss.at_s < until_s:
-                steps += loss.steps or 0
-                unknown += loss.steps is None and loss.again
-                unknown_s += loss.seconds is None
+        for loss in recorded(timeline.losses, since_s, until_s):
+            steps += loss.steps or 0
+            unknown += loss.steps is None and loss.again
+            unknown_s += loss.seconds is None
     return AccountSheet(
         name, wall_s, seconds, len(detected_s), reboots, _mean(detected_s),
         _mean(trains_s - failed_s for trains_s, failed_s in ends.items()), steps, unknown, unknown_s,
@@ -248,29 +228,6 @@ def level_stretches(ledger: Ledger) -> list[tuple[float, float, str, int]]:
     """(from, to, level, slots) of every level in force, end to end; empty before the first level."""
     ends = [*(at_s for at_s, _, _ in ledger.levels[1:]), ledger.at_s] if ledger.levels else []
     return [(at_s, end_s, name, slots) for (at_s, name, slots), end_s in zip(ledger.levels, ends, strict=True)]
-
-
-def _levels(ledger: Ledger, trained: Mapping[str, float], since_s: float, until_s: float) -> dict[str, LevelFigures]:
-    up: dict[str, float] = {}
-    for from_s, to_s, level, _ in level_stretches(ledger):
-        stretch_s = max(0.0, min(to_s, until_s) - max(from_s, since_s))
-        off_s = sum(
-            max(0.0, min(to_s, until_s, reboot.boot_s) - max(from_s, since_s, reboot.last_sign_s))
-            for reboot in (ledger.reboots if stretch_s else ())
-        )
-        up[level] = up.get(level, 0.0) + stretch_s - off_s
-    reboots = [reboot.level for reboot in ledger.reboots if reboot.unclean and since_s <= reboot.last_sign_s < until_s]
-    failures = [
-        item.level
-        for timeline in ledger.trainings()
-        for item in timeline.incidents
-        if item.kind != "reboot" and since_s <= item.failed_at_s < until_s
-    ]
-    names = sorted({*up, *trained, *reboots, *failures})
-    return {
-        name: LevelFigures(up.get(name, 0.0), reboots.count(name), trained.get(name, 0.0), failures.count(name))
-        for name in names
-    }
 
 
 # --- slots -------------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def since_s(ledger: Ledger, since: Since) -> float:
     if since.ago_s is not None:
         return max(first_s, ledger.at_s - float(since.ago_s))
     if since.boot:
-        return ledger.reboots[-1].boot_s if ledger.reboots else first_s
+        return ledger.reboots[-1].at_s if ledger.reboots else first_s
     if since.wall_s is not None:
         return max(first_s, min(ledger.at_s, journal_s(ledger, since.wall_s)))
     return first_s
@@ -80,7 +80,6 @@ def accounts_view(closed: Ledger, found: Summary, wall_s: float) -> Json:
         "slots": closed.levels[-1][2] if closed.levels else None,
         "total": _sheet(found.slots),
         "programs": [_sheet(sheet) for sheet in found.programs],
-        "levels": {name: {key: getattr(each, key) for key in _OF_A_LEVEL} for name, each in found.levels.items()},
     }
 
 
@@ -94,6 +93,3 @@ def _sheet(sheet: AccountSheet) -> Json:
         "availability": sheet.availability,
     }
     return shares | {key: value for key, value in asdict(sheet).items() if key not in shares}
-
-
-_OF_A_LEVEL = ("host_up_s", "reboots", "host_mtbf_s", "trained_s", "failures", "program_mtbf_s")

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 
 from supervisor.formats import duration, number
-from supervisor.model.level_memory import costs, known
-from supervisor.model.settings import Level, Rung, Settings
-from supervisor.model.state import LevelRecord, State
+from supervisor.model.level_memory import costs, known, up_at
+from supervisor.model.settings import Level, Rung
 from supervisor.policy.level import load
 from supervisor.policy.level.load import FIXED, LevelShown, LoadState
 from supervisor.policy.level.worth import mtbf_bound_s
@@ -37,34 +36,36 @@ def level(sources: Sources) -> Json:
         },
         "reboot_penalty_min": settings.load.reboot_penalty_min if settings is not None else None,
         "change_cost_s": costs(state).change_s if climb.costs_s else None,
-        "levels": _levels(state, settings, remembered, now_s),
+        "levels": _levels(sources, remembered),
     }  # fmt: skip
     return view | {"line": _line(view)}
 
 
-def _levels(state: State, settings: Settings | None, remembered: LoadState | None, now_s: float) -> list[Json]:
+def _levels(sources: Sources, remembered: LoadState | None) -> list[Json]:
+    state, settings = sources.state, sources.settings
     ladder = [name for name, _ in state.climb.ladder]
     rungs = settings.rungs if settings is not None else [Rung(Level(name), ()) for name in ladder or [state.level]]
     rule = load.LoadSettings() if settings is None else settings.load
     cap, why = (None if remembered is None else state.cap(ladder)) or (len(rungs), "")  # without the rule: as configured
     if remembered is None or len(remembered.known) != len(rungs):
-        return [_level(state, rung, why if place > cap else "") for place, rung in enumerate(rungs)]
+        return [_level(sources, rung, why if place > cap else "") for place, rung in enumerate(rungs)]
     return [
-        _level(state, rung, why if place > cap else "") | _measured(remembered, place, shown, now_s)
+        _level(sources, rung, why if place > cap else "") | _measured(remembered, place, shown, sources.now_s)
         for place, (rung, shown) in enumerate(zip(rungs, load.shown(rule, costs(state), remembered), strict=True))
     ]
 
 
-def _level(state: State, rung: Rung, objection: str) -> Json:
+def _level(sources: Sources, rung: Rung, objection: str) -> Json:
     """A level without the load rule, by the reboots recorded at it. `objection`: the pre-checks'."""
-    level, record = rung.level, state.levels.get(rung.level.name, LevelRecord())
+    level, state = rung.level, sources.state
+    up_s, reboots = up_at(state, level.name, now_s=sources.now_s, boot_at_s=sources.memory.boot_at_s)
     return {
         "name": level.name,
         "in_force": level.name == state.level,
         "slots": level.slots if rung.programs else None,
         "num_envs": level.num_envs if rung.programs else None,
         "batch_size": level.batch_size if rung.programs else None,
-        **_reboots(record.up_s, float(record.reboots), 0),
+        **_reboots(up_s, float(reboots), 0),
         "steps_per_min": None, "speed": None, "speed_error": None, "readings": 0, "worth": None,
         "next_trial_s": None, "shortest_s": None,
         "veto": rung.veto or objection,
@@ -73,8 +74,9 @@ def _level(state: State, rung: Rung, objection: str) -> Json:
 
 def _measured(remembered: LoadState, place: int, shown: LevelShown, now_s: float) -> Json:
     known, readings = remembered.known[place], remembered.speeds.readings[place]
+    measured = known.up_s or known.reboots or known.failures  # before its first review the level has its time in force
     return {
-        **_reboots(known.up_s, known.reboots, known.failures),
+        **(_reboots(known.up_s, known.reboots, known.failures) if measured else {}),
         "steps_per_min": math.exp(remembered.speeds.mean[place]) if readings else None,
         **shown._asdict(),
         "readings": readings,

@@ -21,7 +21,7 @@ from supervisor.reports.accounts import AccountSheet, slots_in
 from supervisor.reports.accounts_view import journal_s, placed, wall_clock_of
 from supervisor.reports.cost_view import NO_PRICE, Games, frames_in, games_of, kept_in
 from supervisor.reports.incidents import cause_in_words
-from supervisor.reports.ledger import Ledger
+from supervisor.reports.ledger import Ledger, recorded
 from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
 
@@ -88,7 +88,7 @@ def _row(
         "kept_frames": frames,
         "useful_share": bill.causes[0].share,
         "failures": sum(sheet.failures for sheet in slots),
-        "reboots": sum(from_s <= reboot.boot_s < to_s for reboot in closed.reboots),
+        "reboots": sum(sheet.reboots for sheet in slots),
         "usd": bill.usd,
         "usd_per_million_frames": cost.usd_per_million(bill.usd, frames),
         "causes": [asdict(each) for each in bill.causes],
@@ -98,8 +98,7 @@ def _row(
 def _lost(closed: Ledger, from_s: float, to_s: float) -> list[Json]:
     """Lost steps by the cause of the previous attempt's end, the largest loss first."""
     found: dict[str, Json] = {}
-    every = (loss for timeline in closed.trainings() for loss in timeline.losses)
-    for loss in (loss for loss in every if from_s <= loss.at_s < to_s):
+    for loss in (loss for timeline in closed.trainings() for loss in recorded(timeline.losses, from_s, to_s)):
         if loss.steps or (loss.steps is None and loss.again):
             words = cause_in_words(loss.cause)
             group = found.setdefault(words, {"cause": words, "steps": 0, "resumes": 0, "unknown": 0})

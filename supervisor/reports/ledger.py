@@ -30,9 +30,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import fsum, inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from supervisor import wall_clock
 from supervisor.model import facts
@@ -43,6 +43,7 @@ from supervisor.model.state import State
 from supervisor.policy.upkeep.accounting import Account, booked_as
 
 ROUNDING_S: Final = 1e-6
+R = TypeVar("R", "Interruption", "ResumeCost", "RebootEntry")
 
 
 class Slice(NamedTuple):
@@ -66,8 +67,7 @@ class Interruption(NamedTuple):
 
     kind: str  # stall, death, reboot
     failed_at_s: float
-    detected_at_s: float
-    level: str
+    at_s: float  # when it was detected
     trains_at_s: float | None = None
 
 
@@ -280,6 +280,12 @@ def step_at(marks: Sequence[tuple[float, float]], at_s: float) -> float:
     return low + (high - low) * (at_s - from_s) / (to_s - from_s)
 
 
+def recorded(items: Sequence[R], since_s: float, until_s: float) -> Iterator[R]:
+    """The items that were recorded in a window, also at its end. They are in the order of time."""
+    first, last = (bisect_right(items, at_s, key=lambda each: each.at_s) for at_s in (since_s, until_s))
+    return islice(items, first, last)
+
+
 def within(slices: Sequence[Slice], since_s: float, until_s: float) -> Iterator[Slice]:
     """The slices of a window, cut at its ends. They are in the order of time."""
     for place in range(bisect_right(slices, since_s, key=lambda each: each.end_s), len(slices)):
@@ -332,16 +338,10 @@ def _off(piece: Slice) -> Slice:
 
 
 _BEGINS: Final = {
-    Phase.QUEUED: Account.WAITING,
-    Phase.GATED: Account.WAITING,
-    Phase.STARTING: Account.RESTARTING,
+    **dict.fromkeys((Phase.QUEUED, Phase.GATED), Account.WAITING),
+    **dict.fromkeys((Phase.STARTING, Phase.STOPPING, Phase.BACKOFF), Account.RESTARTING),
+    **dict.fromkeys((Phase.DONE, Phase.STOPPED, Phase.FATAL, Phase.EXITED), Account.IDLE),
     Phase.RUNNING: Account.TRAINING,
-    Phase.STOPPING: Account.RESTARTING,
-    Phase.BACKOFF: Account.RESTARTING,
-    Phase.DONE: Account.IDLE,
-    Phase.STOPPED: Account.IDLE,
-    Phase.FATAL: Account.IDLE,
-    Phase.EXITED: Account.IDLE,
 }
 _GONE: Final = frozenset({Account.IDLE, Account.DOWN})
 
@@ -356,12 +356,9 @@ class JobTime(NamedTuple):
     gpus: int | None
 
 
-@dataclass(slots=True)
-class RebootEntry:
-    last_sign_s: float
-    boot_s: float
-    level: str
-    unclean: bool
+class RebootEntry(NamedTuple):
+    at_s: float  # the boot
+    moved: bool  # it was the start of another box
 
 
 @dataclass(slots=True)
@@ -391,7 +388,7 @@ class Ledger:
         """The ledger as values for `json.dumps`."""
         return _values(self) | {
             "timelines": {name: _values(timeline) for name, timeline in self.timelines.items()},
-            "ended": [_values(timeline) for timeline in self.ended], "reboots": [_values(each) for each in self.reboots],
+            "ended": [_values(timeline) for timeline in self.ended],
         }  # fmt: skip
 
     @staticmethod
@@ -400,7 +397,7 @@ class Ledger:
             "timelines": {name: _timeline(each) for name, each in values["timelines"].items()},
             "ended": [_timeline(each) for each in values["ended"]], "merged": list(map(_slice, values["merged"])),
             "levels": [tuple(each) for each in values["levels"]], "clocks": [tuple(each) for each in values["clocks"]],
-            "reboots": [RebootEntry(**each) for each in values["reboots"]],
+            "reboots": [RebootEntry(*each) for each in values["reboots"]],
             "jobs": [JobTime(*each) for each in values["jobs"]],
             "running": {name: JobTime(*each) for name, each in values["running"].items()},
         }  # fmt: skip
@@ -519,14 +516,13 @@ class Ledger:
         off_s = self.at_s if fact.last_sign_s is None else min(at_s, max(self.at_s, fact.last_sign_s))
         boot_s = at_s if fact.boot_wall_s is None else at_s - (stamped.wall_s - fact.boot_wall_s)
         boot_s = min(at_s, max(off_s, boot_s))
-        level = self.levels[-1][1] if self.levels else ""
         self._book_daemon_down(self.at_s if self.stopped_at_s is not None else off_s, at_s, Account.DOWN)
         for timeline in self.timelines.values():
             timeline.rebook(off_s, boot_s, _off)
             timeline.rebook(boot_s, at_s, lambda piece: piece._replace(holds=False))
             if timeline.token is not None:
                 self._fail(timeline, "reboot", off_s, at_s)
-        self.reboots.append(RebootEntry(off_s, boot_s, level, fact.cause == "unclean"))
+        self.reboots.append(RebootEntry(boot_s, fact.cause == "moved"))
         self.stopped_at_s = None
 
     # --- programs ----------------------------------------------------------------------------------------------------
@@ -662,9 +658,9 @@ class Ledger:
             self._fail(timeline, "death", ended_s, at_s)
         self._left(timeline, at_s, Account.UNKNOWN)  # a later fact of the same transaction sets the next account
 
-    def _fail(self, timeline: ProgramTimeline, kind: str, failed_s: float, at_s: float) -> None:
-        level = self.levels[-1][1] if self.levels else ""
-        timeline.incidents.append(Interruption(kind, failed_s, at_s, level))
+    @staticmethod
+    def _fail(timeline: ProgramTimeline, kind: str, failed_s: float, at_s: float) -> None:
+        timeline.incidents.append(Interruption(kind, failed_s, at_s))
 
     @staticmethod
     def _end_outages(timeline: ProgramTimeline, at_s: float) -> None:
@@ -674,7 +670,7 @@ class Ledger:
         timeline.ended_incidents = len(timeline.incidents)
 
 
-def _values(record: ProgramTimeline | Ledger | RebootEntry) -> dict[str, Any]:
+def _values(record: ProgramTimeline | Ledger) -> dict[str, Any]:
     return {each.name: getattr(record, each.name) for each in fields(record)}
 
 

@@ -6,6 +6,7 @@ It combines figures of other pages: accounts and bill, programs of `status`, fac
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
 from typing import Any, Final
 
 from supervisor.formats import span
@@ -56,6 +57,9 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
     returns = first_and_newest(sources, begun_s, end_s)
     kept = kept_in(closed, games, (begun_s, end_s))
     rows = [_program(view, sheets.get(view["name"]), kept, returns) for view in status["programs"] if not view["service"]]
+    if end_s >= closed.at_s:  # the newest return is the one of all pages: recorded ones are means of a stretch
+        now = {view["name"]: view["mean_return"] for view in status["programs"]}
+        rows = [row | {"last_return": last} if (last := now[row["name"]]) is not None else row for row in rows]
     rows.sort(key=lambda row: (_BROKEN.get(row["phase"], 2), row["name"]))
 
     def broke(found: Iterable[Incident]) -> list[Json]:
@@ -67,8 +71,8 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "length_s": end_s - begun_s,
         "programs": rows,
         "broke": sources.incidents(begun_s, end_s, None, broke),
-        "reboots": sum(begun_s <= reboot.boot_s <= end_s for reboot in closed.reboots),
-        "kept_steps": sum(row["kept_steps"] for row in rows),
+        "reboots": found.slots.reboots,
+        "kept_steps": fsum(kept.values()),
         "useful_share": bill["useful_share"],
         "usd": bill["usd"],
         "usd_per_hour": bill["usd_per_hour"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from supervisor.model.codec import as_fields
+from supervisor.model.level_memory import up_at
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
@@ -117,11 +118,9 @@ def box_view(state: State, *, now_s: float, boot_at_s: float | None) -> Json:
     """The box: its identity, boots and stability."""
     recent = [reboot for reboot in state.reboots if now_s - reboot.at_s <= _DAY_S]  # no clock change moves journal time
     last = state.reboots[-1] if state.reboots else None
-    blind = sum(each.cause == "unclean" and each.up_s is None for each in state.reboots)  # the uptime before is unknown
-    unclean = sum(record.reboots for record in state.levels.values()) - blind
     boot_up_s = None if boot_at_s is None else now_s - boot_at_s
-    here_s = 0.0 if boot_at_s is None else now_s - max(boot_at_s, state.climb.changed_at_s or 0.0)
-    up_s = sum(record.up_s for record in state.levels.values()) + here_s
+    figures = [up_at(state, name, now_s=now_s, boot_at_s=boot_at_s) for name in {*state.levels, state.level}]
+    up_s, unclean = (sum(each) for each in zip(*figures, strict=True))
     return {
         "boot_id": state.boot_id,
         "boots": state.boots,

@@ -111,6 +111,11 @@ def test_each_program_goes_on_at_its_own_rate_and_one_without_a_rate_at_that_of_
     found = light(ProgramSpec("Q", ("y",), "d"), Q=Sample("Q1", steps=0, target=9, target_kind="env_steps"))
     assert found["days"] * 24 == pytest.approx(2.0), "one that is unknown does not take the others' forecast away"
     assert (found["without"], found["why"]) == ({"Q": "it was not measured at this level"}, "")
+    alone = told(ProgramSpec("Q", ("y",), "d"), level=Level("light", 2))
+    found = view(story, 3600, settings=alone, samples={"Q": Sample("Q1", steps=0, target=9, target_kind="env_steps")})[
+        "levels"
+    ][0]
+    assert (found["days"], found["why"]) == (None, "Q was not measured at this level")
 
 
 def test_how_far_off_the_end_may_be_is_told_after_two_hours_of_a_level():

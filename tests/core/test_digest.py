@@ -112,10 +112,6 @@ def test_every_day_and_every_recent_window_is_the_same(journal, every):
         assert sheets(closed, begin_s, end_s) == sheets(fine, begin_s, end_s), (begin_s, end_s)
         for mine, other in zip(closed.trainings(), fine.trainings(), strict=True):
             assert kept_steps(mine, begin_s, end_s) == pytest.approx(kept_steps(other, begin_s, end_s), abs=0.01)
-    levels = accounts.summary(closed), accounts.summary(fine)
-    assert levels[0].levels.keys() == levels[1].levels.keys()
-    for name, expected in levels[1].levels.items():
-        assert levels[0].levels[name].trained_s == pytest.approx(expected.trained_s, abs=1e-3)
 
 
 def test_a_window_within_a_day_has_its_share_of_that_day(journal):

@@ -109,6 +109,16 @@ def test_what_every_program_has_done_and_where_its_return_went(core):
     assert found["usd"] == pytest.approx(2.0 * found["length_s"] / 3600)
 
 
+def test_the_newest_return_is_that_of_status_and_an_earlier_window_has_the_recorded_one(core):
+    core.later(60.0).look(Pong={"steps": 2000, "mean_return": 9.5})
+    assert by_name(report(core, returns=[("Pong", -20.0), ("Pong", 7.0)]))["Pong"]["last_return"] == 9.5
+    sources = Sources(core.state, core.settings, core.memory, core.journal, core.now_s)
+    sources.returns = [("Pong", -20.0), ("Pong", 7.0)]
+    closed, wall_s = sources.closed()
+    before = report_view(sources, closed, summary(closed, until_s=core.now_s - 1.0), wall_s=wall_s)
+    assert by_name(before)["Pong"]["last_return"] == 7.0
+
+
 def test_what_needs_somebody_comes_first_and_is_named(core):
     assert report(core)["needs"] == []
     core.give(ConfigFaulty(core.now_s, ("line 1: a", "line 2: b"), by="SIGHUP"))

@@ -15,7 +15,7 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -44,6 +44,7 @@ _REST: Final = 3.0  # seconds of rest for each second of work
 _WAIT_S: Final = 20.0
 _EVERY_S: Final = 600.0
 _MOST_BYTES: Final = 2**30
+_PIECE: Final = 500  # items
 
 
 class _Unusable(OSError):
@@ -148,7 +149,7 @@ class Summaries:
             if digest is None or (self._saved_seq and digest.seq < self._saved_seq + _EVERY_FACTS):
                 return
             digest.by_day(local_zone)
-            folds = json.dumps(digest.as_json(), separators=(",", ":")).encode()
+            folds = "".join(_pieces(digest.as_json())).encode()
             seq, fact_crc = digest.seq, reader.crc(digest.seq)
         head = {"version": VERSION, "seq": seq, "fact_crc": fact_crc, "crc": zlib.crc32(folds)}
         path = path_of(self._journal)
@@ -186,6 +187,23 @@ def _grown(digest: Digest, reader: JournalReader) -> bool:
             return False
         digest.add(stamped)
     return True
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """The value as JSON text, piece by piece: a long call of `json.dumps` would keep the interpreter from healing."""
+    give_way()
+    if isinstance(value, dict):
+        yield "{"
+        for number, (name, each) in enumerate(value.items()):
+            yield f"{',' if number else ''}{json.dumps(name)}:"
+            yield from _pieces(each)
+        yield "}"
+    elif isinstance(value, list) and len(value) > _PIECE:
+        for place in range(0, len(value), _PIECE):
+            yield ("," if place else "[") + json.dumps(value[place : place + _PIECE], separators=(",", ":"))[1:-1]
+        yield "]"
+    else:
+        yield json.dumps(value, separators=(",", ":"))
 
 
 def path_of(journal: Path) -> Path:
