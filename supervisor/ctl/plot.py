@@ -16,15 +16,20 @@ _RETURN = "mean_return"
 
 
 def plot(session: Session, args: list[str]) -> int:
-    """`plot GAME|PROGRAM|stability [--series FIGURE] [-o FILE.png|FILE.svg] [--since 12h|2d|TIME|boot|all]`.
+    """`plot [GAME|PROGRAM|stability] [--series FIGURE] [-o FILE.png|FILE.svg] [--since 12h|2d|TIME|boot|all]`.
 
-    A picture: in the terminal, or with -o (and where there is no terminal) in a file. Of a game the returns (or another
-    figure) of all its programs, over steps and over time, with levels and reboots behind them; what a resume took back is
-    faint. stability: levels, reboots, trials and faults over time, and the MTBF of each level.
+    A picture: in the terminal, or with -o (and where there is no terminal) in a file; without a name one of each game.
+    Of a game the returns (or another figure) of all its programs, over steps and over time, with levels and reboots
+    behind them; what a resume took back is faint. stability: levels, reboots, trials and faults over time, and the MTBF
+    of each level.
     """
     names, options = parse_options(args, valued=("-o", "--since", "--series"))
-    if len(names) != 1:
-        raise Failed("Error: plot takes the name of a game or program, or stability", USAGE)
+    if len(names) > 1:
+        raise Failed("Error: plot takes one name of a game or program, or stability, or no name: all games", USAGE)
+    if not names:
+        if "-o" in options:
+            raise Failed("Error: -o takes the picture of one game: name it", USAGE)
+        return _all(session, args)
     name, on_screen = names[0], "-o" not in options and text.is_screen()
     file = options.get("-o", f"{name}.png")
     ending = file.rpartition(".")[2].lower()
@@ -47,6 +52,20 @@ def plot(session: Session, args: list[str]) -> int:
         drawer.written(figure, path, ending)
     session.say(text.printable(file))
     return OK
+
+
+def _all(session: Session, options: list[str]) -> int:
+    """Draw each game, and each program without one, that has recorded anything."""
+    programs = [view for view in session.page("status")["programs"] if not view["service"]]
+    codes = []
+    for name in sorted({view.get("game") or view["name"] for view in programs}):
+        try:
+            codes.append(plot(session, [name, *options]))
+        except Failed as failed:
+            if failed.code == USAGE:
+                raise
+            session.warn(str(failed))
+    return min(codes, default=GENERIC)
 
 
 def _drawer(*, on_screen: bool) -> Any:
