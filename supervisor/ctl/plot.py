@@ -24,20 +24,28 @@ def plot(session: Session, args: list[str]) -> int:
     of each level.
     """
     names, options = parse_options(args, valued=("-o", "--since", "--series"))
-    if len(names) > 1:
-        raise Failed("Error: plot takes one name of a game or program, or stability, or no name: all games", USAGE)
-    if not names:
-        if "-o" in options:
-            raise Failed("Error: -o takes the picture of one game: name it", USAGE)
-        return _all(session, args)
-    name, on_screen = names[0], "-o" not in options and text.is_screen()
-    file = options.get("-o", f"{name}.png")
+    if len(names) > 1 or (not names and "-o" in options):
+        raise Failed("Error: plot takes the name of a game or program, or stability; without a name it takes no -o", USAGE)
+    drawer = _drawer(on_screen="-o" not in options and text.is_screen())
+    session.warn_if_dead(to_stdout=True)
+    if names:
+        return _draw(session, drawer, names[0], options)
+    drawn = 0
+    views = session.page("status")["programs"]
+    for name in sorted({view.get("game") or view["name"] for view in views if not view["service"]}):
+        try:
+            drawn += _draw(session, drawer, name, options) == OK
+        except Failed as failed:
+            session.warn(str(failed))
+    return OK if drawn else GENERIC
+
+
+def _draw(session: Session, drawer: Any, name: str, options: dict[str, str]) -> int:
+    on_screen, file = "-o" not in options and text.is_screen(), options.get("-o", f"{name}.png")
     ending = file.rpartition(".")[2].lower()
     if ending not in _ENDINGS:
         raise Failed(f"Error: -o takes a name that ends in .png or .svg, not {text.printable(file)!r}", USAGE)
-    drawer = _drawer(on_screen=on_screen)
     since, series = since_query(options.get("--since", "all")), options.get("--series", _RETURN)
-    session.warn_if_dead(to_stdout=True)
     timeline = session.page("timeline", since=since)
     curves = None if name == _STABILITY else _curves(session, name, series, since)
     if on_screen:
@@ -52,20 +60,6 @@ def plot(session: Session, args: list[str]) -> int:
         drawer.written(figure, path, ending)
     session.say(text.printable(file))
     return OK
-
-
-def _all(session: Session, options: list[str]) -> int:
-    """Draw each game, and each program without one, that has recorded anything."""
-    programs = [view for view in session.page("status")["programs"] if not view["service"]]
-    codes = []
-    for name in sorted({view.get("game") or view["name"] for view in programs}):
-        try:
-            codes.append(plot(session, [name, *options]))
-        except Failed as failed:
-            if failed.code == USAGE:
-                raise
-            session.warn(str(failed))
-    return min(codes, default=GENERIC)
 
 
 def _drawer(*, on_screen: bool) -> Any:

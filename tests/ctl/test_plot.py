@@ -118,7 +118,7 @@ def test_without_a_name_every_game_has_its_picture(api: Path, night: FakeBackend
     told = ctl("plot", "--since", "all", cwd=tmp_path, socket=api)
     assert (told.stdout, told.returncode) == ("Pong.png\n", 0)
     assert "nothing was recorded of the returns of Breakout" in told.stderr
-    assert ctl("plot", "-o", "x.png", socket=api).stdout.startswith("Error: -o takes the picture of one game")
+    assert ctl("plot", "-o", "x.png", socket=api).stdout.startswith("Error: plot takes the name of a game")
 
 
 def test_stability_as_png(api: Path, night: FakeBackend, tmp_path: Path) -> None:
