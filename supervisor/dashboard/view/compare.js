@@ -81,7 +81,7 @@ function groupRows([game, views], picked, subjects, open, choice, on) {
   return html`<tbody>
     ${single ? nothing : html`<tr class="group"><td>${box(`all of ${game}`, all, !all && names.some((name) => picked.includes(name)), () =>
       on.choose({ pick: all ? picked.filter((name) => !names.includes(name)) : [...new Set([...picked, ...names])] }))}</td>
-      <th scope="rowgroup"><button class="plain name" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}><span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${middle(game)}</button></th>
+      <th scope="rowgroup"><button class="plain name" aria-label=${game} aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}><span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${middle(game)}</button></th>
       ${cells(together(views))}<td class="muted">${inStates(views)}</td>
       <td>${spark(meanPath(views, subjects), "")}</td></tr>`}
     ${shown ? repeat(views, ({ name }) => name, (view) => html`<tr><td>${box(view.name, picked.includes(view.name), false, () =>

@@ -146,4 +146,4 @@ function settings(list, name) {
 
 /** A name with an ellipsis in its middle where it is too long: the ends of names differ. */
 export const middle = (name) => html`<span class="cut">${name.slice(0, -ENDS)}</span><span>${name.slice(-ENDS)}</span>`;
-export const programLink = (choice, name) => html`<a class="name" title=${name} href=${link(choice, "program", name)}>${middle(name)}</a>`;
+export const programLink = (choice, name) => html`<a class="name" title=${name} aria-label=${name} href=${link(choice, "program", name)}>${middle(name)}</a>`;

@@ -46,7 +46,7 @@ function groupRows([game, views], open, row, subjects, on) {
   const { n, mean, spread: off, rate, steps } = together(views);
   return html`<tbody>
     <tr class="group">
-      <th scope="rowgroup"><button class="plain name" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
+      <th scope="rowgroup"><button class="plain name" aria-label=${game} aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
         <span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${middle(game)}</button></th>
       <td class="what">${inStates(views)}</td>
       <td class="return" data-unit=${known(mean) ? " " : ""}>${spark(meanPath(views, subjects), html`${figures(mean)}${n > 1 ? html`<span class="muted"> ± ${figures(off)}</span>` : nothing}`)}</td>
