@@ -33,7 +33,7 @@ _{id}() {{
     word=${{words[${{#words[@]}}-1]}}
     word=${{word%"${{word##*[:=]}}"}}
     COMPREPLY=()
-    while read -r line; do
+    while IFS= read -r line; do
         line=${{line#"$word"}}
         [[ $line != *$'\\t'* ]] || COMPREPLY+=("$(printf '%q' "${{line%%$'\\t'*}}")")
     done < <("${{words[0]}}" __complete "${{words[@]:1}}" 2>/dev/null)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from supervisor.ctl import text
+from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, DaemonRefused, Failed, Unreachable
 from supervisor.ctl.session import Session, parse_int, parse_options
 from supervisor.ctl.status_page import cells
+from supervisor.formats import span
 from supervisor.model.codec import kinds as kinds_of_facts
 from workers.contract import FIGURES
 
 _LAST = 50
+_NEAR = 5000
 _INCIDENTS = 3
 _FOLLOW_S = 1.0
 _MOST_INCIDENTS = 100
@@ -45,12 +49,12 @@ def word(kind: str) -> str:
 
 
 def history(session: Session, args: list[str]) -> int:
-    """`history [NAME] [-n N] [-f] [--all] [--json]`.
+    """`history [NAME] [-n N] [--since 12h|2d|TIME|boot|all] [--until 2h|TIME] [-f] [--all] [--json]`.
 
-    What happened and why: the newest N facts (50); --all includes routine ones. With -f also each new one, over
-    restarts of the daemon, until Ctrl-C; with --json one object a line.
+    What happened and why: the newest N facts (50; with --since all of that time); --all includes routine ones. With -f
+    also each new one, over restarts of the daemon, until Ctrl-C; with --json one object a line.
     """
-    names, options = parse_options(args, "--json", "--all", "-f", valued=("-n",))
+    names, options = parse_options(args, "--json", "--all", "-f", valued=("-n", "--since", "--until"))
     if len(names) > 1:
         raise Failed("Error: history takes one program's name, or none")
     follow, as_json = "-f" in options, "--json" in options
@@ -58,7 +62,10 @@ def history(session: Session, args: list[str]) -> int:
     session.warn_if_dead(to_stdout=not as_json)
     program = session.program(names[0]) if names and names[0] != "all" else None
     kinds = "" if "--all" in options else ",".join(sorted(set(kinds_of_facts()) - _ROUTINE))
-    rows = session.facts(program=program, last=last, kinds=kinds) if last else []
+    if {"--since", "--until"} & options.keys():
+        rows = _within(session, options, program, kinds)[-last if "-n" in options else None :]
+    else:
+        rows = session.facts(program=program, last=last, kinds=kinds) if last else []
     if not rows and program is not None:
         session.view(program)
     if as_json and not follow:
@@ -73,6 +80,23 @@ def history(session: Session, args: list[str]) -> int:
     if not rows:
         session.say("nothing has happened yet")
     return OK
+
+
+def _within(session: Session, options: dict[str, str], program: str | None, kinds: str) -> list[dict[str, Any]]:
+    """The facts between two moments, oldest first."""
+
+    def wall_s(query: str) -> float:
+        if query == "boot":
+            status = session.page("status")
+            return float(status["wall_s"]) - float(status["daemon"]["boot_up_s"] or 0.0)
+        return -inf if query == "all" else float(query[1:]) if query[0] == "@" else text.wall_s() - float(query[:-1])
+
+    until = until_query(options.get("--until"))
+    since_s, until_s = wall_s(since_query(options.get("--since", "all"))), inf if until is None else wall_s(until)
+    rows = session.facts(program=program, last=_NEAR, kinds=kinds)
+    if len(rows) == _NEAR and rows[0]["wall_s"] > since_s:  # they reach further back
+        rows = session.facts(program=program, kinds=kinds)
+    return [row for row in rows if since_s <= row["wall_s"] <= until_s]
 
 
 class _Table:
@@ -148,8 +172,7 @@ def explain(session: Session, args: list[str]) -> int:
     if "--json" in options:
         session.say_json({"program": view, "incidents": shown})
         return OK
-    for line in _now(view):
-        session.say(line)
+    session.say_lines(_now(view))
     if not shown:
         session.say(f"\nNothing has gone wrong with {text.printable(name)} so far.")
     for number, incident in zip(range(found["count"], 0, -1), reversed(shown), strict=False):
@@ -157,7 +180,9 @@ def explain(session: Session, args: list[str]) -> int:
         for row in incident["story"]:
             if row["program"] in {None, name}:  # a reboot affects other programs too
                 for line in _fact_lines(row):
-                    session.say(line)
+                    session.say_lines([line]) if "        | " not in line else session.say(line)  # a trace stays as it is
+    if text.columns() is not None:
+        session.say_lines(["", f"extralifectl history {name}: all that happened; extralifectl tail {name} stderr: its log"])
     return OK
 
 
@@ -198,12 +223,20 @@ def _now(view: dict[str, Any]) -> list[str]:
 def _fact_lines(row: dict[str, Any]) -> list[str]:
     """One fact of an incident, with its evidence below it."""
     out = [f"  {text.when(row['wall_s'])}  {text.pad(word(row['kind']), 22)}  {text.printable(row['why'])}"]
-    measured = [f"{key} {_value(value)}" for key, value in row["measured"].items()]
+    measured = [_measured(key, value) for key, value in row["measured"].items()]
     if measured:
         out.append(f"      {', '.join(measured)}")
     for each in row["evidence"]:
         out += _block(each["title"].replace("_", " "), each["text"])
     return out
+
+
+def _measured(key: str, value: object) -> str:
+    """`free_bytes 2e9` as `free 2.0 GB`, `write_s 3.25` as `write 3.2s`."""
+    name, _, unit = key.rpartition("_")
+    if isinstance(value, int | float) and not isinstance(value, bool) and unit in {"s", "bytes"}:
+        return f"{name.replace('_', ' ')} {span(value) if unit == 's' else text.size(value)}"
+    return f"{key.replace('_', ' ')} {'yes' if value is True else 'no' if value is False else _value(value)}"
 
 
 def _value(value: object) -> str:
@@ -241,8 +274,7 @@ def reboots(session: Session, args: list[str]) -> int:
     if "--json" in options:
         session.say_json({"facts": rows})
         return OK
-    for row in rows:
-        session.say(_reboot(row))
+    session.say_lines(map(_reboot, rows))
     if not rows:
         session.say("no reboot so far")
         return OK

@@ -94,10 +94,14 @@ def page(view: dict[str, Any], paint: text.Paint) -> list[str]:
     rows = [_cells(level) for level in reversed(view["levels"])]
     titles = list(rows[0]) if rows else []
     right = [place for place, title in enumerate(titles) if title in _RIGHT]
-    head_line, *lines = text.table([titles, *(list(row.values()) for row in rows)], right) if rows else [""]
+    columns, leave = text.columns(), ("SPEED", "ON RECORD", "MTBF >=", "STEPS/MIN")
+    longest = max((len(row["NEXT"]) for row in rows), default=0)
+    wide = None if columns is None else columns + max(0, longest - len("NEXT"))  # only NEXT goes on in the next line
+    head_line, *lines = text.table([titles, *(list(row.values()) for row in rows)], right, leave, wide) if rows else [""]
     out = [*head(view), "", paint(head_line, "dim")]
     for level, line in zip(reversed(view["levels"]), lines, strict=True):
-        out.append(paint(line, "green") if level["in_force"] else line)
+        fitting = text.fit([line], columns)
+        out += [paint(each, "green") for each in fitting] if level["in_force"] else fitting
     return [*out, "", *_foot(view)]
 
 

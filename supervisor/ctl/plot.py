@@ -16,23 +16,36 @@ _RETURN = "mean_return"
 
 
 def plot(session: Session, args: list[str]) -> int:
-    """`plot GAME|PROGRAM|stability [--series FIGURE] [-o FILE.png|FILE.svg] [--since 12h|2d|TIME|boot|all]`.
+    """`plot [GAME|PROGRAM|stability] [--series FIGURE] [-o FILE.png|FILE.svg] [--since 12h|2d|TIME|boot|all]`.
 
-    A picture: in the terminal, or with -o (and where there is no terminal) in a file. Of a game the returns (or another
-    figure) of all its programs, over steps and over time, with levels and reboots behind them; what a resume took back is
-    faint. stability: levels, reboots, trials and faults over time, and the MTBF of each level.
+    A picture: in the terminal, or with -o (and where there is no terminal) in a file; without a name one of each game.
+    Of a game the returns (or another figure) of all its programs, over steps and over time, with levels and reboots
+    behind them; what a resume took back is faint. stability: levels, reboots, trials and faults over time, and the MTBF
+    of each level.
     """
     names, options = parse_options(args, valued=("-o", "--since", "--series"))
-    if len(names) != 1:
-        raise Failed("Error: plot takes the name of a game or program, or stability", USAGE)
-    name, on_screen = names[0], "-o" not in options and text.is_screen()
-    file = options.get("-o", f"{name}.png")
+    if len(names) > 1 or (not names and "-o" in options):
+        raise Failed("Error: plot takes the name of a game or program, or stability; without a name it takes no -o", USAGE)
+    drawer = _drawer(on_screen="-o" not in options and text.is_screen())
+    session.warn_if_dead(to_stdout=True)
+    if names:
+        return _draw(session, drawer, names[0], options)
+    drawn = 0
+    views = session.page("status")["programs"]
+    for name in sorted({view.get("game") or view["name"] for view in views if not view["service"]}):
+        try:
+            drawn += _draw(session, drawer, name, options) == OK
+        except Failed as failed:
+            session.warn(str(failed))
+    return OK if drawn else GENERIC
+
+
+def _draw(session: Session, drawer: Any, name: str, options: dict[str, str]) -> int:
+    on_screen, file = "-o" not in options and text.is_screen(), options.get("-o", f"{name}.png")
     ending = file.rpartition(".")[2].lower()
     if ending not in _ENDINGS:
         raise Failed(f"Error: -o takes a name that ends in .png or .svg, not {text.printable(file)!r}", USAGE)
-    drawer = _drawer(on_screen=on_screen)
     since, series = since_query(options.get("--since", "all")), options.get("--series", _RETURN)
-    session.warn_if_dead(to_stdout=True)
     timeline = session.page("timeline", since=since)
     curves = None if name == _STABILITY else _curves(session, name, series, since)
     if on_screen:

@@ -44,7 +44,12 @@ def page(found: dict[str, Any]) -> list[str]:
     if not found["rows"]:
         return ["no run has played test games yet (num_test_episodes says how many; test_period how often while it trains)"]
     rows = [_TITLES, *(_cells(row) for row in found["rows"])]
-    return [*text.table(rows, range(2, len(_TITLES))), "", *(_overall(row) for row in found["overall"])]
+    leave = ("PIXELS", "GAMES", "STD", "MIN", "MAX", "STEPS", "ALGO")
+    return [
+        *text.table(rows, range(2, len(_TITLES)), leave, text.columns()),
+        "",
+        *(_overall(row) for row in found["overall"]),
+    ]
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote as quoted
 
+from supervisor.ctl import text
 from supervisor.ctl.locate import socket_path, state_dir
 from supervisor.ctl.outcome import NOT_RUNNING, USAGE, Failed, Options, Unreachable
 from supervisor.model.names import members, plain
@@ -58,7 +59,11 @@ class Session:
         if "--json" in options:
             self.say_json(found)
             return
-        for line in page(found):
+        self.say_lines(page(found))
+
+    def say_lines(self, lines: Iterable[str]) -> None:
+        """Lines that fit the terminal."""
+        for line in text.fit(lines, text.columns()):
             self.say(line)
 
     def suggest(self, given: str, known: Iterable[str]) -> None:
@@ -96,9 +101,11 @@ class Session:
 
     def view(self, name: str) -> dict[str, Any]:
         """The view of a program. Raises Failed."""
-        for view in self.page("status")["programs"]:
+        views = self.page("status")["programs"]
+        for view in views:
             if view["name"] == name:
                 return dict(view)
+        self.suggest(name, [view["name"] for view in views])
         raise Failed(f"{printable(name)}: ERROR (no such process)")
 
     def facts(self, after: int = 0, program: str | None = None, last: int | None = None, kinds: str = "") -> list[Any]:

@@ -47,6 +47,8 @@ def status(session: Session, args: list[str]) -> int:
         columns, paint = None if "--wide" in options else text.columns(), text.Paint(on=sys.stdout.isatty())
         for line in page(status, names, columns, paint=paint):
             session.say(line)
+        for name in choose(status["programs"], names)[1]:
+            session.suggest(name, [view["name"] for view in status["programs"]])
     return code(status, names)
 
 

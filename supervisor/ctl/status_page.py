@@ -67,6 +67,9 @@ def page(status: dict[str, Any], names: list[str], columns: int | None, paint: t
     if chosen and (columns is not None or not names):
         chosen = chosen if columns is None or names else worst_first(chosen)
         lines += table([cells(view) for view in chosen], columns, paint, noted=loud(chosen))
+        if columns is not None and (worst := next((view for view in chosen if view["phase"] in {"FATAL", "EXITED"}), None)):
+            hint = f"extralifectl explain {worst['name']}: why; extralifectl tail {worst['name']} stderr: its last lines"
+            lines += ["", *(paint(line, "dim") for line in text.fit([text.printable(hint)], columns))]
     elif chosen:
         lines += labelled(chosen)
     elif not names:

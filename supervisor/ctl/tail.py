@@ -76,11 +76,17 @@ def show(
         session.say(f"{text.printable(name or 'supervisord')}: ERROR (no log file)")
         return GENERIC
     except DaemonRefused as refused:
-        detail = "no such process name" if "no such program" in str(refused) else str(refused)
+        unknown = "no such program" in str(refused)
+        detail = "no such process name" if unknown else str(refused)
         session.say(f"{text.printable(name or 'supervisord')}: ERROR ({detail})")
+        if unknown and name is not None:
+            session.suggest(name, [view["name"] for view in session.page("status")["programs"]])
         return GENERIC
     if not follow:
         write(chunk.data)
+        if not chunk.data and name is not None and text.columns() is not None:
+            other = "stdout" if channel == "stderr" else "stderr"
+            session.warn(f"its {channel} is empty; extralifectl tail {text.printable(name)} {other} shows the other log")
         return OK
     session.warn("==> Press Ctrl-C to exit <==")
     try:

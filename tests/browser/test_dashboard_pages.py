@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +100,55 @@ def test_many_programs_are_searched_sorted_and_chosen(opened: Any, shot: Any) ->
         page.get_by_role("button", name="PNG").click()
     assert saved.value.path().read_bytes().startswith(b"\x89PNG")
     shot(page, "compare")
+
+
+def option(name: str) -> Any:
+    def choose(page: Any) -> None:
+        page.get_by_label("Group by").select_option(name)
+
+    return choose
+
+
+def at_the_reboot(page: Any) -> None:
+    place = page.locator("#broke .timeline")
+    place.scroll_into_view_if_needed()
+    place.locator("canvas").wait_for()
+    first, last = page.evaluate(
+        "async () => { const {charts} = await import(document.querySelector('script[type=module]').src); return charts.about().window; }"
+    )
+    at = page.evaluate(
+        "async () => { const {charts} = await import(document.querySelector('script[type=module]').src); return charts.about().bands.find(({kind}) => kind === 'reboot').from_s; }"
+    )
+    over = place.locator(".u-over").bounding_box()
+    page.mouse.click(over["x"] + over["width"] * (at - first) / (last - first), over["y"] + over["height"] * 0.37)
+
+
+QUESTIONS = [  # the clicks that answer it, and the answer
+    ([], "sentence", r"8 of 8 trained"),
+    ([], "next", r"all is done .* for another \$"),
+    ([], "trained", r"Seaquest given up .*argument --lr: not a number"),
+    ([("button", "crash")], "dialog", "last lines"),
+    ([at_the_reboot], "dialog", "the host rebooted, unclean"),
+    ([("link", "Pong-s2")], "page", r"stop_grace_s 20.0 -> 30.0"),
+    ([("link", "Pong-s2"), ("checkbox", "all 3 seeds")], "page", r"Pong-s1 [\d.\u2212]+ Pong-s2 [\d.\u2212]+ Pong-s3 [\d.\u2212]+"),
+    ([("link", "Compare"), ("combobox", "Group by"), option("lr")], "page", r"Breakout · lr 0.0001 \(n 2\) [\d.]+ Pong · lr 0.0003 \(n 3\) [\d.\u2212]+"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(QUESTIONS)))
+def test_each_question_takes_as_many_clicks_as_the_guide_says(opened: Any, number: int) -> None:
+    rows = re.findall(r"(?m)^\| [^|]+\? \| (\d) \|", (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text())
+    clicks, panel, answer = QUESTIONS[number]
+    page = opened().page
+    drawn(page)
+    for click in clicks:
+        if callable(click):
+            click(page)
+        else:
+            page.get_by_role(click[0], name=re.compile(click[1])).first.click()
+    says(page, panel, answer)
+    assert len(clicks) == int(rows[number]) <= 3
+    assert len(rows) == len(QUESTIONS)
 
 
 def test_two_values_of_a_setting_are_compared_in_three_clicks(opened: Any, shot: Any) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Self
 
 import forked
+
+from supervisor.ctl import text
 
 ROOT = Path(__file__).resolve().parents[2]
 CTL = [sys.executable, "-m", "supervisor.ctl"]
@@ -117,3 +120,13 @@ def hung_up(socket: Path, *args: str) -> int:
     assert os.read(master, 1)
     os.close(master)
     return process.wait(30)
+
+
+def too_wide(*words: str, socket: Path, columns: int = 60) -> list[str]:
+    """The lines of an answer that do not fit the terminal and could have been broken; an answer has lines."""
+    with Terminal(*words, socket=socket, columns=columns) as terminal:
+        told, _ = terminal.end()
+    lines = re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", told).replace("\r", "").splitlines()
+    assert len(lines) > 1, lines
+    assert "Traceback" not in told
+    return [line for line in lines if text.width(line) > columns and " " in line.strip()]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fake_backend import WALL_S, FakeBackend, program
-from running import ctl
+from running import ctl, too_wide
 
 from supervisor.model.inputs import Verb
 
@@ -31,6 +31,10 @@ def test_a_backup_is_followed_to_its_end(api: Path, kept: FakeBackend) -> None:
     failed = ctl("backup", "all", "--label", "bad", socket=api)
     assert (failed.returncode, failed.stdout) == (1, "backup 20261121-033000 failed\n")
     assert kept.asked[1][1] == (), "no names: every program"
+
+
+def test_a_narrow_terminal(api: Path, kept: FakeBackend) -> None:
+    assert too_wide("backups", socket=api) == []
 
 
 def test_a_rollback_that_is_refused(api: Path, kept: FakeBackend) -> None:

@@ -89,6 +89,8 @@ def test_a_tab_completes_in_a_real_shell(api: Path, backend: FakeBackend, shells
             ("stop Qb", "stop Qbert:4"),
             ("stop Qbert:", "stop Qbert:4"),
             ("resta", "restart"),
+            ("status --js", "status --json"),
+            ("tail Pong stde", "tail Pong stderr"),
         ):
             terminal.until("ready> ")
             terminal.type(f"supervisorctl -s unix://{api} {typed}\t")
@@ -101,9 +103,17 @@ def test_fish_completes(api: Path, backend: FakeBackend, shells: Path) -> None:
     if shutil.which("fish") is None:
         pytest.skip("fish is not installed")
     backend.add(program("Pong-s4", "FATAL"))
-    asked = f"source {shells}/fish.script; complete -C 'supervisorctl -s unix://{api} stop Po'"
+    asked = "; ".join(
+        [
+            f"source {shells}/fish.script",
+            *(
+                f"complete -C 'supervisorctl -s unix://{api} {each}'"
+                for each in ("stop Po", "status --js", "tail Pong stde")
+            ),
+        ]
+    )
     done = subprocess.run(
         ["fish", "--no-config", "-c", asked], capture_output=True, text=True, check=True, timeout=60,
         env=environment(PATH=f"{shells}:/usr/bin:/bin", HOME=str(shells)),
     )  # fmt: skip
-    assert (done.stdout, done.stderr) == ("Pong\tRUNNING\nPong-s4\tFATAL\n", "")
+    assert (done.stdout, done.stderr) == ("Pong\tRUNNING\nPong-s4\tFATAL\n--json\nstderr\n", "")

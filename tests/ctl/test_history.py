@@ -7,11 +7,12 @@ import json
 import os
 import sqlite3
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend, daemon
-from running import Terminal, ctl, hung_up
+from running import Terminal, ctl, hung_up, too_wide
 from serving import served
 
 from supervisor.adapters import singleton
@@ -90,8 +91,8 @@ def test_explain_shows_the_incident_with_its_evidence(api: Path, night: FakeBack
     assert "why         stopped by ada" in told
     assert "incident 2 of 2" in told, "leaving as asked is no incident"
     for wanted in (
-        "no progress for 32s", "stall hang, age_s 32.0, limit_s 30.0", "| Thread 0x1", "wchan: futex", "signal 9",
-        "leftovers: sleep (77)", "| step 1500", "first death: 1s", "resumed from step 1000", "lost_steps 500",
+        "no progress for 32s", "stall hang, age 32s, limit 30s", "| Thread 0x1", "wchan: futex", "signal 9",
+        "leftovers: sleep (77)", "| step 1500", "first death: 1s", "resumed from step 1000", "lost steps 500",
     ):  # fmt: skip
         assert wanted in told, wanted
     assert "\x1b" not in told
@@ -126,6 +127,30 @@ def test_of_a_reboot_only_what_befell_the_program_is_told(api: Path, night: Fake
 def happens(night: FakeBackend, fact: facts.Fact) -> None:
     last = night.journal[-1]
     night.journal = [*night.journal, Stamped(last.seq + 1, last.at_s + 1, last.wall_s + 1, "c" * 32, fact)]
+
+
+@pytest.mark.parametrize("words", ["explain Pong", "reboots", "history", "status"])
+def test_every_page_knows_the_width_of_its_terminal(api: Path, night: FakeBackend, words: str) -> None:
+    assert too_wide(*words.split(), socket=api) == []
+
+
+def test_history_of_a_time(api: Path, night: FakeBackend) -> None:
+    begin_s = night.journal[0].wall_s - 1.0  # the facts are a second apart
+    moment = datetime.fromtimestamp(begin_s + 9.5, UTC).isoformat()
+
+    def seqs(*options: str) -> list[int]:
+        return [row["seq"] for row in json.loads(ctl("history", "--all", "--json", *options, socket=api).stdout)["facts"]]
+
+    assert seqs("--since", moment) == list(range(10, len(NIGHT) + 1))
+    assert seqs("--until", moment) == list(range(1, 10))
+    assert seqs("--since", moment, "-n", "2") == [len(NIGHT) - 1, len(NIGHT)]
+    assert seqs("--since", "1h") == seqs("--since", "all") == list(range(1, len(NIGHT) + 1))
+    assert seqs("--since", "1s") == []
+
+
+@pytest.mark.parametrize("verb", ["status", "explain", "history", "tail"])
+def test_a_name_with_a_typing_error_is_answered_with_the_nearest_one(api: Path, night: FakeBackend, verb: str) -> None:
+    assert ctl(verb, "Pnog", socket=api).stderr == "did you mean Pong?\n"
 
 
 def test_history_follows_what_its_filters_let_through(api: Path, night: FakeBackend) -> None:

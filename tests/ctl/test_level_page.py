@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_backend import FakeBackend
-from running import Terminal, ctl
+from running import Terminal, ctl, too_wide
 
 from supervisor.ctl.level import span_s
 from supervisor.ctl.outcome import Failed
@@ -58,6 +58,12 @@ def test_the_page_has_a_row_for_each_level_the_highest_first(api: Path, shown: F
     assert "10m of lost training" in lines[-1]
     assert "41s of training" in lines[-1]
     assert json.loads(ctl("level", "show", "--json", socket=api).stdout)["levels"][3]["veto"]
+
+
+def test_a_narrow_terminal(api: Path, shown: FakeBackend) -> None:
+    assert too_wide("level", socket=api) == too_wide("level", "why", socket=api) == []
+    with Terminal("level", socket=api, columns=100) as terminal:
+        assert "MTBF" in terminal.end()[0]
 
 
 def test_a_fixed_level_and_a_pin_on_a_terminal(api: Path, shown: FakeBackend) -> None:

@@ -114,6 +114,13 @@ def test_another_figure_of_a_game(api: Path, night: FakeBackend, tmp_path: Path)
         assert wanted in texts(file)
 
 
+def test_without_a_name_every_game_has_its_picture(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+    told = ctl("plot", "--since", "all", cwd=tmp_path, socket=api)
+    assert (told.stdout, told.returncode) == ("Pong.png\n", 0)
+    assert "nothing was recorded of the returns of Breakout" in told.stderr
+    assert ctl("plot", "-o", "x.png", socket=api).stdout.startswith("Error: plot takes the name of a game")
+
+
 def test_stability_as_png(api: Path, night: FakeBackend, tmp_path: Path) -> None:
     assert ctl("plot", "stability", cwd=tmp_path, socket=api).stdout == "stability.png\n"
     assert (tmp_path / "stability.png").read_bytes().startswith(b"\x89PNG\r\n")

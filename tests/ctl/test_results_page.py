@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend
-from running import ctl
+from running import ctl, too_wide
 
 from supervisor.ctl import results as page
 from supervisor.reports.sources import NewestResult
@@ -37,6 +37,10 @@ def test_csv_as_a_whole(api: Path, played: FakeBackend, tmp_path: Path) -> None:
     assert (overall["game"], overall["seeds"], overall["hns_iqm"], overall["return_mean"]) == ("ALL", "2", "0.95", "")
     assert [path.name for path in tmp_path.iterdir() if "results" in path.name] == ["e1_results.csv"]
     assert ctl("results", "--csv", "-", socket=api).stdout == file.read_text()
+
+
+def test_a_narrow_terminal(api: Path, played: FakeBackend) -> None:
+    assert too_wide("results", socket=api) == []
 
 
 def test_mistakes(api: Path, played: FakeBackend, tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from math import fsum
 import pytest
 from boxes import DAY_S, HOUR_S, night
 from fakes import FakeSources
+from supervisor.reports.metrics_view import metrics_view
 
 from supervisor.api import night as texts
 from supervisor.ctl import accounts as accounts_text
 from supervisor.ctl import cost as cost_text
 from supervisor.ctl import report as report_text
 from supervisor.ctl import text
-from supervisor.reports.metrics_view import metrics_view
 from supervisor.reports.pages import PAGES
 from supervisor.reports.status_view import status_view
 

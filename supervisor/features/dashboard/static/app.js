@@ -30,8 +30,7 @@ const PROBE_MS = 5_000;
 const SOON_MS = 1_500; // from a change of a program's state to the request for new reports
 const FORTNIGHT_S = 14 * 86_400; // shortest window of the page `days`
 const POINTS = 1000;
-const MOST_SUBJECTS = 360; // of charts: thirty seeds of each of twelve games
-const LEAST_SEEDS = 3;
+const MOST_SEEDS = 30; // of each game in a chart
 const MOST_ROWS = 24; // rows of the table with a sparkline
 const VIEWS = { home: "Overview", compare: "Compare", box: "Box" };
 
@@ -86,11 +85,9 @@ const requests = new Requests({
 
 const renew = (...names) => requests.renew(...names);
 
-/** Programs whose curves are visible: the same number of seeds for each game on the page, and the first rows. */
+/** Programs whose curves are visible: the seeds of each game on the page, and the first rows. */
 function shownSubjects() {
-  const { shown } = shownGames(state.status, choice);
-  const most = Math.max(LEAST_SEEDS, Math.floor(MOST_SUBJECTS / Math.max(1, shown.length)));
-  const drawn = shown.flatMap(([, names]) => names.slice(0, most));
+  const drawn = shownGames(state.status, choice).shown.flatMap(([, names]) => names.slice(0, MOST_SEEDS));
   const rows = shownPrograms(state.status, state.open).map(({ name }) => name);
   return [...new Set([...drawn, ...rows.slice(0, MOST_ROWS)])];
 }
@@ -165,10 +162,7 @@ const on = {
   pin: askPin,
   unpin: askUnpin,
   cause: (group) => openCause(group, since(), window_s()[1], choice.view === "program" ? choice.name : ""),
-  allCauses() {
-    state.all_causes = true;
-    draw();
-  },
+  allCauses: () => draw(state.all_causes = true),
 };
 
 // --- drawing ---------------------------------------------------------------------------------------------------------------
@@ -196,7 +190,6 @@ function window_s() {
 
 const timeline = new Timeline((band) => openBand(band, window_s()[1]), (range) => choice.axis === "wall" && zoom(range));
 const logs = new Logs(() => draw());
-
 const at = (id) => document.querySelector(`#${id} .body`) ?? document.getElementById(id);
 let drawing = 0;
 
@@ -316,10 +309,7 @@ async function probe() {
   if (answer.data && answer.data.wall_s !== state.status?.wall_s) setStatus(answer.data);
 }
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  charts.recolour();
-  timeline.recolour();
-});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => [charts, timeline].forEach((each) => each.recolour()));
 document.addEventListener("visibilitychange", () => requests.ask());
 addEventListener("hashchange", go);
 setInterval(() => {
@@ -328,10 +318,7 @@ setInterval(() => {
   logs.ask();
 }, 1000);
 
-fetch(new URL("references.json", import.meta.url)).then((answer) => answer.json()).then((found) => {
-  state.references = found;
-  draw();
-});
+fetch(new URL("references.json", import.meta.url)).then((answer) => answer.json()).then((found) => draw(state.references = found));
 for (const id of ["sentence", "live"]) at(id).replaceChildren(); // remove the placeholders of the loading page
 new Live(onEvent, () => state.status);
 draw();

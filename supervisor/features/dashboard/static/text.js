@@ -1,7 +1,6 @@
 // Words and numbers for people. Unknown is a dash, never 0.
 
 export const UNKNOWN = "–";
-
 const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
 
 /** Untrusted text, as `supervisor/printable.py` prints it: ESC becomes the four characters \x1b, U+202E becomes \u202e. */
@@ -23,7 +22,6 @@ export function cleaned(value) {
 }
 
 export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
-
 const when = (value, words) => (known(value) ? words(value) : UNKNOWN);
 
 /** 980, 12.3 k, 41 M: at most three digits. */
@@ -77,7 +75,6 @@ export const exact = (seconds) => when(seconds, (time) => (
 
 /** The uncertainty of an end date, with 90 % confidence: ` ± 5h`; empty if it is unknown. */
 export const around = ({ days_more: days }) => (known(days) ? ` ± ${span(days * 86400)}` : "");
-
 export const ago = (seconds) => when(seconds, (time) => (time < 2 ? "now" : `${span(time)} ago`));
 
 /** $41.20, $0.139, $0.05, <$0.001, as `supervisor/formats.py`. */
@@ -92,22 +89,15 @@ export const percent = (share) => when(share, (part) => (
 
 /** 27.8 GB, 0 B. */
 export const bytes = (size) => when(size, (number) => `${count(number)}B`.replace(/(?<=\d)B/, " B"));
-
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
-
 const two = (number) => String(number).padStart(2, "0");
 
 /** 04:12, in the reader's own time zone. */
-export const clock = (wall_s) => when(wall_s, (time) => {
-  const date = new Date(time * 1000);
-  return `${two(date.getHours())}:${two(date.getMinutes())}`;
-});
+export const clock = (wall_s) => when(wall_s, (time) => [new Date(time * 1000)].map((date) => `${two(date.getHours())}:${two(date.getMinutes())}`)[0]);
 
 export const clockSeconds = (wall_s) => when(wall_s, (time) => `${clock(time)}:${two(new Date(time * 1000).getSeconds())}`);
-
 const DAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-
 export const date = (wall_s) => when(wall_s, (time) => `${new Date(time * 1000).getDate()} ${MONTHS[new Date(time * 1000).getMonth()]}`);
 
 /** A moment for people: 04:12 within 12 hours, Thursday 14:00 within six days, 12 Dec 14:00 past, 21 Dec future, Mar 2031. */

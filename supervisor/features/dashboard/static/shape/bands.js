@@ -12,7 +12,6 @@ export const KINDS = {
   settings: { word: "change of settings", lane: 3, behind: true },
 };
 export const LANES = ["level", "box", "stalls, deaths", "changes"];
-
 const MARKS = { stall: "stall", death: "stall", divergence: "stall", illness: "stall", slow: "stall", rollback: "rollback", settings: "settings" };
 
 /** The bands of a timeline. Bands that are drawn behind others come first. */

@@ -18,9 +18,7 @@ export const AXES = {
 };
 
 /** The values that all curves of an answer share. `slots` has the number of slots by level. */
-export function frame(answer, slots, usd_per_hour) {
-  return { period_s: answer.period_s, offset_s: answer.until_wall_s - answer.until_s, slots, usd_per_hour };
-}
+export const frame = ({ period_s, until_s, until_wall_s }, slots, usd_per_hour) => ({ period_s, offset_s: until_wall_s - until_s, slots, usd_per_hour });
 
 /** The longest time between two points of one line. */
 const longest = ({ period_s }) => period_s * (period_s > READING_S ? 1.5 : 2.5);
@@ -29,9 +27,7 @@ const longest = ({ period_s }) => period_s * (period_s > READING_S ? 1.5 : 2.5);
 export function points(subject, name, axis, about, scale = (value) => value) {
   const { least, mean, most } = measured(subject.series[name]);
   const found = [];
-  let hours = 0;
-  let usd = 0;
-  let before;
+  let [hours, usd, before] = [0, 0];
   let gap = false; // also if the first values after it are not known
   subject.at_s.forEach((at_s, place) => {
     const since_s = before === undefined ? about.period_s : Math.max(0, at_s - before);
@@ -109,7 +105,7 @@ export function average(lines, grid = GRID) {
   const found = { n: drawn.length, xs: [...new Set([...even, ...pauses(drawn, from, to).filter((x) => !enough(x))])].sort((one, other) => one - other), mean: [], low: [], high: [] };
   for (const x of found.xs) {
     const values = whole.map((line) => valueAt(line, x)).filter(known);
-    const mean = enough(x) && values.length >= 2 ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
+    const mean = enough(x) && values.length >= 2 ? meanOf(values) : null;
     const square = values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1);
     const error = mean === null ? null : Math.sqrt(square / values.length);
     found.mean.push(mean);
@@ -127,15 +123,11 @@ function pauses(lines, from, to) {
 }
 
 /** The line without its gaps. */
-function closed({ xs, ys }) {
-  const places = xs.map((_, place) => place).filter((place) => known(ys[place]));
-  return { xs: places.map((place) => xs[place]), ys: places.map((place) => ys[place]) };
-}
+const closed = ({ xs, ys }) => ({ xs: xs.filter((_, place) => known(ys[place])), ys: ys.filter(known) });
 
 /** A line's value between two of its points; null outside, and inside a gap. */
 export function valueAt({ xs, ys }, x) {
-  let low = 0;
-  let high = xs.length - 1;
+  let [low, high] = [0, xs.length - 1];
   if (high < 0 || x < xs[0] || x > xs[high]) return null;
   while (high - low > 1) {
     const middle = (low + high) >> 1;
@@ -207,7 +199,7 @@ export function chartOf(subjects, name, axis, about, scale) {
     kinds: lines.map(({ kind }) => kind),
     n: over?.n ?? lists.length,
     averaged: Boolean(over),
-    last: newest.length ? newest.reduce((sum, value) => sum + value, 0) / newest.length : null,
+    last: meanOf(newest),
     toX: axis === "wall" ? (t) => t : placeAt(lists),
   };
 }
@@ -233,7 +225,7 @@ export function linesOf(groups, name, axis, about, { smooth = 0, scaleOf = () =>
     if (smooth) lines.push({ kind: "seed", ...line });
     lines.push({ kind: "line", ink, title, ...(smooth ? smoothed(line, smooth) : line) });
     const ends = (over ? [line] : kept).map(({ ys }) => ys.findLast(known)).filter(known);
-    last.set(title, ends.length ? ends.reduce((sum, value) => sum + value, 0) / ends.length : null);
+    last.set(title, meanOf(ends));
   }
   return {
     data: joined(lines),
@@ -265,13 +257,12 @@ export function csvOf(models) {
   return [`line,figure,${models[0]?.axis === "wall" ? "time" : models[0]?.axis},value`, ...rows].join("\n") + "\n";
 }
 
+const meanOf = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
+
 /** The mean place on the axis at which the programs were at a moment. */
 function placeAt(lists) {
   const lines = lists.map((list) => ({ xs: list.map(({ t }) => t), ys: list.map(({ x }) => x) }));
-  return (t) => {
-    const places = lines.map((line) => valueAt(line, t)).filter(known);
-    return places.length ? places.reduce((sum, x) => sum + x, 0) / places.length : null;
-  };
+  return (t) => meanOf(lines.map((line) => valueAt(line, t)).filter(known));
 }
 
 /** The human-normalised score: 0 is random play, 1 a professional human tester. */
@@ -308,26 +299,20 @@ function pathOf({ xs, ys }, width, height) {
   const long = xs.at(-1) - xs[0] || 1;
   let pen = "M";
   return ys.map((value, place) => {
-    if (!known(value)) {
-      pen = "M";
-      return "";
-    }
+    if (!known(value)) return (pen = "M", "");
     const x = ((xs[place] - xs[0]) / long) * width;
     const y = height - 1 - ((value - least) / (most - least || 1)) * (height - 2);
-    const part = `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
-    const alone = pen === "M" && !known(ys[place + 1]);
+    const part = `${pen}${x.toFixed(1)} ${y.toFixed(1)}${pen === "M" && !known(ys[place + 1]) ? "h1" : ""}`;
     pen = "L";
-    return alone ? `${part}h1` : part;
+    return part;
   }).join("");
 }
 
 const TABLE = 40;
 
-/** The chart's mean line (of one program: the line) in about 40 rows, for readers who cannot see it: [x, mean, low, high]. */
-export function asTable({ data, kinds }) {
-  const place = (kind) => (kinds.indexOf(kind) < 0 ? data.length : kinds.indexOf(kind) + 1);
-  const [xs, mean, low, high] = [data[0], data[place("mean")] ?? [], data[place("low")] ?? [], data[place("high")] ?? []];
-  const rows = xs.map((x, at) => [x, mean[at], low[at], high[at]]).filter(([, y]) => known(y));
+/** The chart's lines at these places in about 40 rows [x, value, ...], for readers who cannot see it: where any is known. */
+export function asTable(data, places) {
+  const rows = data[0].map((x, at) => [x, ...places.map((place) => data[place]?.[at])]).filter((row) => row.slice(1).some(known));
   const every = Math.max(1, Math.ceil(rows.length / TABLE));
   return rows.filter((_, at) => at % every === 0 || at === rows.length - 1);
 }

@@ -22,10 +22,7 @@ export function grown(before, later) {
 }
 
 /** The number of points before a moment. */
-function placeOf(at_s, moment_s) {
-  const place = at_s.findIndex((each) => each >= moment_s);
-  return place < 0 ? at_s.length : place;
-}
+const placeOf = (at_s, moment_s) => [...at_s, Infinity].findIndex((each) => each >= moment_s);
 
 const isObject = (value) => value !== null && typeof value === "object";
 const mapped = (value, change) => Object.fromEntries(Object.entries(value).map(([key, item]) => [key, change(item, key)]));

@@ -9,7 +9,6 @@ export const WINDOWS = { "1h": [3600, "1 hour"], "12h": [43_200, "12 hours"], "2
 export const RETURN = "mean_return";
 export const SMOOTH = { 0: "none", 0.6: "0.6", 0.9: "0.9", 0.97: "0.97", 0.99: "0.99" };
 const VIEWS = ["program", "compare", "box"];
-
 const flag = (word) => word === "yes";
 const list = (word) => (word ?? "").split(",").filter(Boolean);
 

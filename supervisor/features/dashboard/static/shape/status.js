@@ -48,9 +48,7 @@ export function needsYou({ programs, daemon }) {
 
 /** The programs that train; services (a TensorBoard, a log shipper) do not. */
 export const trainings = (programs) => programs.filter(({ service }) => !service);
-
 export const groupOf = ({ name, game, group }) => game || group || name;
-
 const SAME = new Set(["seed", "game", "group", "command"]);
 const WORDS = /(?:^|\s)(?:--([\w-]+)(?:=|\s+)|([a-z_][\w.]*)=)(?!--)(\S+)/g; // of a command: --lr 1e-4, --lr=1e-4, lr=1e-4
 const MOST_VALUES = 12;
@@ -107,17 +105,11 @@ export function grouped(programs, of = groupOf) {
 /** The figures of programs together: {n, mean, spread, least, most, best, rate, steps}. Unknown is null. */
 export function together(views) {
   const all = (name) => views.map((view) => view[name]).filter((value) => value !== null && value !== undefined);
-  const sum = (values) => (values.length ? values.reduce((total, value) => total + value, 0) : null);
+  const known = (values, way) => (values.length ? way(values) : null);
+  const sum = (values) => known(values, (list) => list.reduce((total, value) => total + value, 0));
   const returns = all("mean_return");
-  const mean = returns.length ? sum(returns) / returns.length : null;
-  return {
-    n: returns.length,
-    mean,
-    spread: returns.length > 1 ? Math.sqrt(sum(returns.map((value) => (value - mean) ** 2)) / (returns.length - 1)) : null,
-    least: returns.length ? Math.min(...returns) : null,
-    most: returns.length ? Math.max(...returns) : null,
-    best: all("best_return").length ? Math.max(...all("best_return")) : null,
-    rate: sum(all("steps_per_s")),
-    steps: sum(all("steps")),
-  };
+  const mean = known(returns, () => sum(returns) / returns.length);
+  const spread = returns.length > 1 ? Math.sqrt(sum(returns.map((value) => (value - mean) ** 2)) / (returns.length - 1)) : null;
+  const [least, most] = [Math.min, Math.max].map((way) => known(returns, (list) => way(...list)));
+  return { n: returns.length, mean, spread, least, most, best: known(all("best_return"), (list) => Math.max(...list)), rate: sum(all("steps_per_s")), steps: sum(all("steps")) };
 }

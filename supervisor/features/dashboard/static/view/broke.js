@@ -77,9 +77,7 @@ export class Timeline {
     });
   }
 
-  recolour() {
-    this.#chart?.recolour();
-  }
+  recolour() { this.#chart?.recolour(); }
 
   #words(band) {
     if (!band) return "";

@@ -69,20 +69,10 @@ export class Chart {
     this.#size.observe(element);
   }
 
-  /** The index of the point under the cursor; null before the cursor is moved. */
-  get place() {
-    return this.#place;
-  }
-
-  /** The range of x that is shown. */
-  get range() {
-    const { min, max } = this.#plot?.scales.x ?? {};
-    return [min, max];
-  }
-
-  get canvas() {
-    return this.#plot?.ctx.canvas;
-  }
+  /** The index of the point under the cursor (null before it is moved), the range of x that is shown, and the canvas. */
+  get place() { return this.#place; }
+  get range() { return [this.#plot?.scales.x.min, this.#plot?.scales.x.max]; }
+  get canvas() { return this.#plot?.ctx.canvas; }
 
   /**
    * Draw the model {data, kinds, inks, axis, bands, toX, range, words, lanes, log, zero, most}. `inks` are colours of lines of a
@@ -106,9 +96,7 @@ export class Chart {
   }
 
   /** Draw again, in other colours. */
-  recolour() {
-    this.#plot?.redraw(false);
-  }
+  recolour() { this.#plot?.redraw(false); }
 
   destroy() {
     this.#size.disconnect();

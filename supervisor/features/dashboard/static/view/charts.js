@@ -43,11 +43,9 @@ export class Charts {
       this.#watched.add(place);
       this.#watch.observe(place);
     }
-    for (const place of this.#watched) {
-      if (place.isConnected) continue;
+    for (const place of [...this.#watched].filter(({ isConnected }) => !isConnected)) {
       this.#watch.unobserve(place);
-      this.#watched.delete(place);
-      this.#seen.delete(place);
+      for (const kept of [this.#watched, this.#seen]) kept.delete(place);
     }
     for (const place of this.#seen) this.#draw(place);
   }
@@ -80,19 +78,11 @@ export class Charts {
     found.chart.update({ ...model, bands: behind(bands, model.programs, model.own), range, whole, zoomed: Boolean(zoom) });
   }
 
-  recolour() {
-    for (const { chart } of this.#drawn.values()) chart.recolour();
-  }
+  recolour() { for (const { chart } of this.#drawn.values()) chart.recolour(); }
 
-  /** The model of a chart as it is drawn. */
-  held(name) {
-    return this.#models.get(name)?.model;
-  }
-
-  /** A chart by its name. */
-  of(name) {
-    return this.#drawn.get(name)?.chart;
-  }
+  /** The model of a chart as it is drawn, and the chart. */
+  held(name) { return this.#models.get(name)?.model; }
+  of(name) { return this.#drawn.get(name)?.chart; }
 }
 
 /** Show the text for the point under the cursor, on the screen and for screen readers; in a legend, the value of each line. */

@@ -10,27 +10,25 @@ import { state } from "./shapes.js";
 import { meanPath, spark, sparkOf } from "./trained.js";
 import { choices } from "./well.js";
 
-const FILTERS = { "": "all", look: "needs a look", training: "training", waiting: "waiting", done: "done" };
-const FITS = {
-  "": () => true,
-  look: (view) => stateOf(view).first !== undefined,
-  training: ({ phase }) => phase === "RUNNING",
-  waiting: ({ phase }) => ["QUEUED", "GATED", "BACKOFF", "STOPPED"].includes(phase),
-  done: ({ phase }) => phase === "DONE",
+const FILTERS = { // key -> [word, whether a program fits]
+  "": ["all", () => true],
+  look: ["needs a look", (view) => stateOf(view).first !== undefined],
+  training: ["training", ({ phase }) => phase === "RUNNING"],
+  waiting: ["waiting", ({ phase }) => ["QUEUED", "GATED", "BACKOFF", "STOPPED"].includes(phase)],
+  done: ["done", ({ phase }) => phase === "DONE"],
 };
-const COLUMNS = { name: "Program", return: "Return", spread: "Spread", best: "Best", rate: "Steps/s", steps: "Steps" };
-const VALUES = { return: ({ mean }) => mean, spread: ({ spread }) => spread, best: ({ best }) => best, rate: ({ rate }) => rate, steps: ({ steps }) => steps };
+const COLUMNS = { name: "Program", mean: "Return", spread: "Spread", best: "Best", rate: "Steps/s", steps: "Steps" }; // by key of `together`
 
 /** The programs that fit the search ("pong lr=1e-4") and the filter, by group, in the chosen order. */
 function chosen(programs, { q, only, sort }, settings, of) {
   const words = q.toLowerCase().split(/\s+/).filter(Boolean);
-  const fits = FITS[only] ?? FITS[""];
+  const [, fits] = FILTERS[only] ?? FILTERS[""];
   const text = (view) => [view.name, groupOf(view), stateOf(view).word, ...[...settings].map(([key, values]) => `${key}=${values.get(view.name)}`)].join(" ").toLowerCase();
   const found = programs.filter((view) => fits(view) && (!words.length || words.every((word) => text(view).includes(word))));
   const groups = grouped(found, of);
   const key = sort.replace("-", "");
-  if (VALUES[key]) {
-    const rank = (views) => VALUES[key](together(views)) ?? -Infinity;
+  if (key in COLUMNS && key !== "name") {
+    const rank = (views) => together(views)[key] ?? -Infinity;
     groups.sort(([, one], [, other]) => rank(other) - rank(one));
     for (const [, views] of groups) views.sort((one, other) => rank([other]) - rank([one]));
   }
@@ -58,7 +56,7 @@ export function comparePage({ status, pages, errors, choice, charts, open, on })
       <div class="tools">
         <label>Search <input type="search" .value=${choice.q} @input=${(event) => on.choose({ q: event.target.value })}></label>
         <label>Show <select @change=${(event) => on.choose({ only: event.target.value })}>${
-          Object.entries(FILTERS).map(([key, word]) => html`<option value=${key} ?selected=${key === choice.only}>${word}</option>`)}</select></label>
+          Object.entries(FILTERS).map(([key, [word]]) => html`<option value=${key} ?selected=${key === choice.only}>${word}</option>`)}</select></label>
         <button @click=${() => on.choose({ pick: [...new Set([...picked, ...groups.flatMap(([, views]) => views.map(({ name }) => name))])] })}>Choose these ${number}</button>
         <button ?disabled=${!picked.length} @click=${() => on.choose({ pick: [] })}>Choose none</button>
       </div>
@@ -83,7 +81,7 @@ function groupRows([game, views], picked, subjects, open, choice, on) {
   return html`<tbody>
     ${single ? nothing : html`<tr class="group"><td>${box(`all of ${game}`, all, !all && names.some((name) => picked.includes(name)), () =>
       on.choose({ pick: all ? picked.filter((name) => !names.includes(name)) : [...new Set([...picked, ...names])] }))}</td>
-      <th scope="rowgroup"><button class="plain name" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}><span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${middle(game)}</button></th>
+      <th scope="rowgroup"><button class="plain name" aria-label=${game} aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}><span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${middle(game)}</button></th>
       ${cells(together(views))}<td class="muted">${inStates(views)}</td>
       <td>${spark(meanPath(views, subjects), "")}</td></tr>`}
     ${shown ? repeat(views, ({ name }) => name, (view) => html`<tr><td>${box(view.name, picked.includes(view.name), false, () =>

@@ -27,14 +27,8 @@ export function cost({ cost: bill, days, error }) {
 }
 
 /** One bar of all shares; the table below shows the same. */
-function shares(causes) {
-  let from = 0;
-  return html`<svg class="shares" width="100%" height="12" aria-hidden="true">${causes.map(({ name, share }) => {
-    const part = svg`<rect class=${name === "useful" ? "useful" : "lost"} x="${from * 100}%" width="${Math.max(0, share * 100 - 0.3)}%" height="12"/>`;
-    from += share;
-    return part;
-  })}</svg>`;
-}
+const shares = (causes) => html`<svg class="shares" width="100%" height="12" aria-hidden="true">${causes.map(({ name, share }, place) =>
+  svg`<rect class=${name === "useful" ? "useful" : "lost"} x="${causes.slice(0, place).reduce((sum, each) => sum + each.share, 0) * 100}%" width="${Math.max(0, share * 100 - 0.3)}%" height="12"/>`)}</svg>`;
 
 /** Steps that were kept and lost, one row per day, the newest first. */
 function byDay(days) {

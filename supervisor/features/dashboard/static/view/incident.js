@@ -78,8 +78,4 @@ function row({ wall_s, kind, program, why, decision, measured, evidence }) {
 /** `StopIntended` as `stop intended`. */
 const words = (kind) => kind.replace(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter}`).toLowerCase();
 
-function formatFigure(key, value) {
-  if (typeof value !== "number") return String(value);
-  if (key.endsWith("_s")) return exact(value);
-  return key.endsWith("_bytes") ? bytes(value) : figures(value);
-}
+const formatFigure = (key, value) => (typeof value !== "number" ? String(value) : key.endsWith("_s") ? exact(value) : key.endsWith("_bytes") ? bytes(value) : figures(value));

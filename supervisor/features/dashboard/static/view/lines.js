@@ -1,6 +1,6 @@
 // Chosen curves: one large chart per figure, one line per program or game, with a legend of values, and PNG and CSV of them.
 
-import { AXES, csvOf, frame, linesOf, normalised } from "../shape/curves.js";
+import { AXES, asTable, csvOf, frame, linesOf, normalised } from "../shape/curves.js";
 import { RETURN, SMOOTH, link } from "../shape/route.js";
 import { groupOf } from "../shape/status.js";
 import { figures } from "../text.js";
@@ -76,7 +76,7 @@ function chart(name, shown, groups, answer, choice, words, charts, on) {
       ${answer && !model.data[0].length ? html`<span class="muted">not recorded in this time</span>` : nothing}</figcaption>
     ${plot(name, word)}
     <ul class="values">${groups.map((group) => value(group, model, choice))}</ul>
-    ${choice.tables ? table(word, choice.axis, groups.map((group) => group.name), rows(groups, model)) : nothing}
+    ${choice.tables ? table(word, choice.axis, groups.map((group) => group.name), asTable(model.data, groups.map((group) => model.names.indexOf(group.name) + 1 || -1))) : nothing}
   </figure>`;
 }
 
@@ -86,14 +86,6 @@ function value({ name, ink, programs }, model, choice) {
   return html`<li><span class="ink ${lineOf(ink).stroke} ${lineOf(ink).dash ? "dashed" : ""}" aria-hidden="true"></span>
     ${programs.length > 1 ? name : html`<a href=${link(choice, "program", programs[0])}>${name}</a>`}
     <output data-line=${place} data-last=${last} .textContent=${last}></output></li>`;
-}
-
-const ROWS = 40;
-
-function rows(groups, { data, names }) {
-  const every = Math.max(1, Math.ceil(data[0].length / ROWS));
-  const columns = [data[0], ...groups.map(({ name }) => data[names.indexOf(name) + 1] ?? [])];
-  return data[0].flatMap((_, at) => (at % every ? [] : [columns.map((column) => column[at])]));
 }
 
 // --- files -----------------------------------------------------------------------------------------------------------------
@@ -107,7 +99,6 @@ function save(name, blob) {
 }
 
 const stamp = () => new Date().toISOString().slice(0, 16).replaceAll(":", "");
-
 const saveCsv = (shown, charts) => save(`extralife-${stamp()}.csv`, new Blob([csvOf(shown.map((name) => charts.held(name)).filter(Boolean))], { type: "text/csv" }));
 
 /** All charts below each other, with their titles and names of lines. */

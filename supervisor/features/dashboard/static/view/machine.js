@@ -60,7 +60,6 @@ function cells(sheet, words, answer, charts) {
 
 /** A subject without attempts: everything is kept. */
 const whole = (subject) => ({ ...subject, kept: subject.at_s.map(() => true), env_steps: [], worker_phase: [], level: subject.level ?? [] });
-
 const short = (uuid) => (uuid.length > 12 ? uuid.slice(0, 12) : uuid);
 
 const chart = ({ key, word, model, unit }) => html`<figure class="chart">

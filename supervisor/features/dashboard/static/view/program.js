@@ -48,7 +48,6 @@ export function programPage({ status, pages, errors, choice, charts, logs, on })
 }
 
 export const card = (title, body, more = "") => html`<section class="card ${more}" aria-label=${title}><h2>${title}</h2><div class="body">${body}</div></section>`;
-
 export const loading = (error) => (error ? html`<p class="trouble">${error}</p>` : html`<p class="muted">Loading …</p>`);
 
 function buttons(view) {
@@ -147,5 +146,4 @@ function settings(list, name) {
 
 /** A name with an ellipsis in its middle where it is too long: the ends of names differ. */
 export const middle = (name) => html`<span class="cut">${name.slice(0, -ENDS)}</span><span>${name.slice(-ENDS)}</span>`;
-
-export const programLink = (choice, name) => html`<a class="name" title=${name} href=${link(choice, "program", name)}>${middle(name)}</a>`;
+export const programLink = (choice, name) => html`<a class="name" title=${name} aria-label=${name} href=${link(choice, "program", name)}>${middle(name)}</a>`;

@@ -16,7 +16,6 @@ export const shape = (name) => html`<svg class="shape" viewBox="0 0 16 16" aria-
 
 /** A sentence in which back ticks enclose commands. */
 export const prose = (text) => String(text ?? "").split("`").map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
-
 export const state = ({ word, shape: name, tone }) => html`<span class="state ${tone}">${shape(name)} ${word}</span>`;
 
 /** The icon of the tab: a cross, the number of things that need somebody, or "?" while nothing answers. */

@@ -37,12 +37,8 @@ export function trained({ status, subjects, open, choice, on }) {
       ${single ? nothing : repeat(shown, ([game]) => game, (group) => groupRows(group, open, row, subjects, on))}
     </table>
     ${shown.length < groups.length && !single ? html`<p><button @click=${() => on.toggle(ALL)}>${plural(groups.length - shown.length, "more game")}</button></p>` : nothing}
-    ${services.length ? html`<h3>Services</h3><ul>${services.map(serviceRow)}</ul>` : nothing}`;
-
-  function serviceRow(view) {
-    const look = stateOf(view);
-    return html`<li>${programLink(choice, view.name)} ${state(look)} <span class="muted">${view.phase === "RUNNING" ? `up ${span(view.uptime_s)}` : prose(reason(view, look))}</span></li>`;
-  }
+    ${services.length ? html`<h3>Services</h3><ul>${services.map((view) => html`<li>${programLink(choice, view.name)} ${state(stateOf(view))}
+      <span class="muted">${view.phase === "RUNNING" ? `up ${span(view.uptime_s)}` : prose(reason(view, stateOf(view)))}</span></li>`)}</ul>` : nothing}`;
 }
 
 function groupRows([game, views], open, row, subjects, on) {
@@ -50,7 +46,7 @@ function groupRows([game, views], open, row, subjects, on) {
   const { n, mean, spread: off, rate, steps } = together(views);
   return html`<tbody>
     <tr class="group">
-      <th scope="rowgroup"><button class="plain name" aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
+      <th scope="rowgroup"><button class="plain name" aria-label=${game} aria-expanded=${shown ? "true" : "false"} @click=${() => on.toggle(game)}>
         <span class="arrow" aria-hidden="true">${shown ? "▾" : "▸"}</span> ${middle(game)}</button></th>
       <td class="what">${inStates(views)}</td>
       <td class="return" data-unit=${known(mean) ? " " : ""}>${spark(meanPath(views, subjects), html`${figures(mean)}${n > 1 ? html`<span class="muted"> ± ${figures(off)}</span>` : nothing}`)}</td>

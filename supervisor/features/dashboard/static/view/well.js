@@ -99,7 +99,7 @@ function cell(game, names, curves, choice, words, charts) {
       <span class="readout" aria-hidden="true"></span>
       ${drawn?.n > 1 ? html`<span class="muted">${drawn.averaged ? "mean of n" : "n"} ${drawn.n}${names.length > drawn.n ? ` of ${names.length}` : ""}, ${drawn.averaged ? "± standard error" : "too far apart for a mean"}</span>` : nothing}</figcaption>
     ${plot(game, `${game}: ${word}`, `now ${value}`)}
-    ${choice.tables && drawn ? table(word, choice.axis, [word, "from", "to"], asTable(drawn)) : nothing}
+    ${choice.tables && drawn ? table(word, choice.axis, [word, "from", "to"], asTable(drawn.data, ["mean", "low", "high"].map((kind) => drawn.kinds.indexOf(kind) + 1 || -1))) : nothing}
   </figure>`;
 }
 
