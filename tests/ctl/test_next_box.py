@@ -104,7 +104,7 @@ def test_a_repository_that_is_not_there_is_not_made_anew(template):
     """Its disk may not be mounted: the trainings would begin from nothing beside their copies."""
     template.rules = replace(template.rules, repository=str(template.directory / "other"))
     code, said = template.keep()
-    assert (code, "if it was never made, `supervisorctl offsite init` makes it" in said) == (1, True), said
+    assert (code, "if it was never made, `extralifectl offsite init` makes it" in said) == (1, True), said
     assert not (template.directory / "other").exists()
 
 
