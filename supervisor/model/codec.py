@@ -201,7 +201,7 @@ def _fields(cls: Any) -> dict[str, Convert]:
 @functools.cache
 def _record(cls: Any) -> Convert:
     fields, hints, flat = _fields(cls), typing.get_type_hints(cls), getattr(cls, "FORMER", {})
-    former = {name: dict(zip(_fields(hints[name]), names.split(), strict=True)) for name, names in flat.items()}
+    former = {name: dict(zip(_fields(hints[name]), names.split(), strict=False)) for name, names in flat.items()}
 
     def convert(value: object) -> object:
         if not isinstance(value, dict):

@@ -279,14 +279,18 @@ def _with_checkpoint(
 
 def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> Program:
     """The program with the checkpoints on the disk, which replace those of the previous look."""
-    torn = fact.torn not in ("", fact.path)
+    torn, suspicion, done = fact.torn not in ("", fact.path), program.suspicion, program.interventions
+    newer = fact.saved_at_s is not None and program.ckpt.at_s is not None and fact.saved_at_s > program.ckpt.at_s + 1.0
+    if newer and fact.path not in suspicion.put_back:  # the attempt before has written it, and no look came in time
+        suspicion, done = suspicion.wrote(), helped(done, ASIDE)
+        suspicion = suspicion.dies(program.exit.why, trained=True) if program.exit.cause in BLAMED else suspicion
     attempt = replace(attempt, from_path=fact.path, from_step=fact.step, from_sure=fact.sure)
-    suspicion = program.suspicion.begins(
+    suspicion = suspicion.begins(
         fact.torn or fact.path, torn=torn, cut=not fact.sure, left=fact.left,
         spare=fact.spare != "" or (torn and fact.path != ""),
     )  # fmt: skip
     return replace(
-        program, attempt=attempt, roll_from=None, suspicion=suspicion,
+        program, attempt=attempt, roll_from=None, suspicion=suspicion, interventions=done,
         ckpt=replace(program.ckpt, path=fact.path, step=fact.step, at_s=fact.saved_at_s, size_bytes=fact.size_bytes),
     )  # fmt: skip
 
@@ -359,7 +363,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         program, attempt=None, why=fact.why, exposure_s=program.exposure_s + ran_s,
         exit=LastExit(
             fact.cause, fact.code, fact.signal, stamped.wall_s, program.exit.at_s if attempt.pid is None else ended_at_s,
-            None if attempt.stop is None else attempt.stop.asked_at_s,
+            None if attempt.stop is None else attempt.stop.asked_at_s, fact.why,
         ),
         steps=program.steps if fact.steps is None else fact.steps, steps_exact=exact,
         began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,

@@ -122,6 +122,7 @@ class LastExit(Record):
     wall_s: float | None = None
     at_s: float | None = None
     asked_at_s: float | None = None
+    why: str = ""
 
 
 class Usual(Record):

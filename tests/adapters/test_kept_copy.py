@@ -119,7 +119,7 @@ def test_one_written_just_before_a_kill_stays_until_starts_die_of_it(script: Scr
     found = script.starts("last.pt")
     assert (found.path, found.put_back) == (str(cut), True)
     assert (cut.read_bytes(), (script.work / ".last.pt.bad").read_bytes()) == (b"some bytes", b"half")
-    assert script.starts(doubt_from_wall_s=time.time() - 60.0).sure, "a copy is whole, whatever its time"
+    assert script.starts(doubt_from_wall_s=time.time() - 4.0).sure, "a copy is whole, whatever its time"
 
 
 def test_one_that_was_set_aside_on_trial_comes_back_in_place_of_the_copy(script: Script) -> None:

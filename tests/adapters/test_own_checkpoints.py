@@ -228,7 +228,8 @@ def test_an_unknown_format_is_whole_once_nobody_writes_it_or_at_the_second_look(
     for given, age_s in ((place, 60.0), (replace(place, shared=False), 0.4)):
         assert Scanner().scan(given, Budget(), now_wall_s=now_s + age_s, running=True).choice.newest is None
     assert look(found, scanner, running=True, now_wall_s=now_s + 0.6).step == 1
-    assert look(found, scanner, doubt_from_wall_s=0.0).step == 1, "a later end cuts nothing that was closed"
+    assert look(found, scanner, doubt_from_wall_s=now_s - 1.0).step == 1, "a later end cuts nothing that was closed"
+    assert not look(found, scanner, doubt_from_wall_s=now_s - 4.5).path, "at that look its writer was dead already"
     for age_s, step in ((4.0, 1), (6.0, 2)):  # the next file of a directory may not be there yet
         plain(tmp_path / "step=2.pt" / "shard", age_s)
         assert look(found, running=True).step == step

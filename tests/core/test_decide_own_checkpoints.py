@@ -20,8 +20,9 @@ def script(**more):
     return core
 
 
-def own(step, *, age_s=10.0, core=None, **more):
-    saved_at_s = None if core is None else core.now_s - age_s
+def own(step, *, age_s=None, core=None, **more):
+    """Without an age it was there before the first attempt."""
+    saved_at_s = None if core is None else -10.0 if age_s is None else core.now_s - age_s
     return OwnCheckpoint(f"/w/{step}.pt", step, saved_at_s, 2_000_000, **more)
 
 
@@ -376,6 +377,29 @@ def test_attempts_that_save_and_are_killed_within_seconds_end_each_trial():
             )
         dies(core)
     assert not core.told(facts.CheckpointsPutBack)
+
+
+def test_a_save_that_no_look_saw_is_known_at_the_next_start():
+    core = script()
+    starts(core, own(20, core=core, spare="/w/10.pt", sure=False))
+    dies(core, code=1, last_lines=("ValueError: /w/20.pt is cut",))
+    starts(core, own(10, core=core, age_s=20.0))
+    dies(core.later(5.0))
+    starts(core, own(30, core=core, age_s=1.0, spare="/w/20.pt", sure=False))
+    assert (core.program("Pong").suspicion.tried, core.fruitless("aside")) == ((), 0)
+    spawn = dies(core, code=1, last_lines=("ValueError: /w/30.pt is cut",))
+    assert (spawn.aside, spawn.back) == (("/w/30.pt",), ())
+
+
+def test_an_end_whose_save_no_look_saw_is_an_end_when_it_comes_again():
+    """Both print that they have finished, and die of the same."""
+    core = script()
+    end = {"code": 1, "last_lines": ("finished", "ConnectionError: 503")}
+    starts(core, own(None, core=core, age_s=5.0))
+    dies(core.later(5.0), **end)
+    starts(core, own(None, core=core, age_s=1.0))
+    core.ended("Pong", **end)
+    assert core.phase("Pong") is Phase.DONE
 
 
 def test_the_only_one_that_kills_each_start_stays_and_a_person_is_told_at_the_third_death_although_each_takes_long():

@@ -119,6 +119,12 @@ def test_what_an_end_may_have_cut(
     assert got == doubt_s
 
 
+def test_a_look_after_the_end_proves_nothing() -> None:
+    assert newest_whole.is_late(1000.0, 995.0)
+    assert not newest_whole.is_late(999.9, 995.0)
+    assert not newest_whole.is_late(1000.0, None)
+
+
 @pytest.mark.parametrize(
     ("times", "gap_s"),
     [

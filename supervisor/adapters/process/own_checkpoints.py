@@ -348,7 +348,11 @@ class _Known:
     unreadable: str = ""
     looks: int = 0
     seen_s: float = field(default_factory=time.monotonic)  # its time of writing may be in the future
-    settled: bool = False
+    settled_wall_s: float | None = None  # since this look it counts as whole
+
+    @property
+    def settled(self) -> bool:
+        return self.settled_wall_s is not None
 
     @property
     def is_alone(self) -> bool:
@@ -389,12 +393,15 @@ class Scanner:
                     continue
                 self.known[path] = known
                 at_s = max((each.written_ns / 1e9 for each in known.files if path not in self.ahead), default=written_s)
-                known.settled = known.settled or newest_whole.is_settled(
+                if known.settled_wall_s is not None and newest_whole.is_late(known.settled_wall_s, doubt_from_wall_s):
+                    known.settled_wall_s = None  # its writer had been killed, which nobody knew at that look
+                if not known.settled and newest_whole.is_settled(
                     at_s, running=running, quiet_s=max(now_wall_s - at_s, time.monotonic() - known.seen_s),
                     stable=known.looks > 1, alone=known.is_alone, replaced=known.replaced,
                     doubt_from_wall_s=doubt_from_wall_s,
                     closed=running and not place.shared and whole_files.are_closed(f"{place.base}/{path}", known.files),
-                )  # fmt: skip
+                ):  # fmt: skip
+                    known.settled_wall_s = now_wall_s
                 verdict = _verdict(known, doubted=noted.doubts.get(path) == _state_of(known.files))
                 looked.append(Candidate(path, step, at_s, sum(each.size_bytes for each in known.files), *verdict))
                 whole += looked[-1].verdict == WHOLE

@@ -108,6 +108,11 @@ def is_settled(
     return doubt_from_wall_s is None or written_wall_s < doubt_from_wall_s or (alone and replaced)
 
 
+def is_late(look_wall_s: float, doubt_from_wall_s: float | None) -> bool:
+    """Whether a look came after the end that leaves doubt: then the file was closed because its writer was dead."""
+    return doubt_from_wall_s is not None and look_wall_s >= doubt_from_wall_s + _SETTLED_S
+
+
 def doubt_from_wall_s(
     cause: str, *, by_itself: bool, ended_wall_s: float | None, last_sign_wall_s: float | None
 ) -> float | None:
