@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from ping_service import Service
 
-from supervisor.features.heartbeat.adapters import pings
-from supervisor.features.heartbeat.adapters.pings import Pinger, send
+from supervisor.features.heartbeat import part as pings
+from supervisor.features.heartbeat.part import Pinger, send
 from supervisor.features.heartbeat.rules import DONE, UP, Ping, Target
 
 

@@ -231,7 +231,7 @@ def test_of_two_machines_the_one_that_was_first_rents(template, ada):
     template.keep("--after", "3000")
     template.keep("--after", "3000")
     assert template.rents() == []
-    assert template.entries[-1]["why"].endswith("another machine rents the next box, next try in 20m")
+    assert "another machine rents the next box" in template.entries[-1]["why"]
 
 
 def test_the_work_that_is_over_ends_the_keeper(template, ada):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from supervisor.adapters.host.clock import boot_s
 from supervisor.ctl.checks import Finding, Installation
-from supervisor.features.heartbeat.adapters.pings import send
+from supervisor.features.heartbeat.part import send
 from supervisor.features.heartbeat.rules import UP, targets
 from supervisor.features.heartbeat.settings import HeartbeatSettings
 from supervisor.model.settings import Settings

@@ -141,6 +141,10 @@ def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
                 found = Judgement(Verdict.DEAD, f"box {sight.box} is followed by this box, as its template says")
             if (done := _taken(session, restic, target, sight, found, ready)) is not None:
                 return done
+            if found.verdict is Verdict.RESTS:
+                found = replace(
+                    found, why=f"{found.why}; --if-alive take-over (EXTRALIFE_NEXT_BOX) continues them all the same"
+                )
         ends = found.verdict is Verdict.ENDED or (alive == "end" and sight is not None)
         if (word := error or found.verdict.value) != said:
             _say(session, text.printable(f"{found.why}{'' if ends else '. This box waits as the next one'}"))

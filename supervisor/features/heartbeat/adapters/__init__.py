@@ -1,1 +1,0 @@
-"""How pings reach their services."""
