@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sysconfig
-import time
 
 import pytest
 from containerbox import COUNTER, ENTRYPOINT, Box, until
-from tools import PATIENCE
 
 
 @pytest.fixture
@@ -182,25 +179,3 @@ def test_try_as_the_command_of_a_container_stays_in_the_foreground(box):
     until(lambda: box.exec(*ctl, check=False).returncode == 0, 60, "the daemon", box.said)
     assert box.stop(20) < 15
     assert box.status_of_end() == 0, box.said()
-
-
-@pytest.mark.slow
-def test_the_entrypoint_adds_less_than_five_seconds_to_a_start_from_the_volume(box):
-    """A figure of docs/container.md: medians of three starts until the daemon serves."""
-    plain = (
-        "/workspace/extralife/current/.venv/bin/python", "-P", "-m", "supervisor", "-c",
-        "/workspace/extralife/extralife.toml",
-    )  # fmt: skip
-    (box.home / "current").symlink_to(next(box.home.glob("releases/*")))
-
-    def start_s(command: tuple[str, ...]) -> float:
-        began = time.monotonic()
-        box.run(command=command)
-        until(lambda: " serving " in box.said(), 60, "the daemon", box.said)
-        took_s = time.monotonic() - began
-        box.stop(20)
-        return took_s
-
-    of_it, of_plain = (statistics.median(start_s(command) for _ in range(3)) for command in ((ENTRYPOINT,), plain))
-    print(f"until the daemon serves: {of_it:.1f} s, without the entrypoint {of_plain:.1f} s")
-    assert of_it - of_plain < 5 * PATIENCE

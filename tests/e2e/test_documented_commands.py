@@ -65,7 +65,8 @@ def test_each_documented_action_is_answered_by_a_daemon_with_each_documented_var
     assert len(ASKED) > 25
     for words in sorted(ASKED, key=lambda words: last.get(words, 0)):
         endless = ENDLESS & set(words)
-        done = box.ctl(*([words[0], "--help"] if endless else words), timeout_s=60)
+        elsewhere = ["-o", str(box.directory / "a.png")] if words[0] == "plot" else []  # not into the checkout
+        done = box.ctl(*([words[0], "--help"] if endless else [*words, *elsewhere]), timeout_s=60)
         assert done.returncode != 2, f"{' '.join(words)}: {done.stdout}{done.stderr}"
         assert "Unknown syntax" not in done.stdout, words
 
