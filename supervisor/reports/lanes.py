@@ -94,12 +94,12 @@ class LaneReading:
         """Merge neighbours before a moment that are short."""
         older: dict[tuple[str, str], list[Span]] = {}
         newer: list[tuple[str, str, Span]] = []
-        for lane, name, span in (*self._old, *self._over):
+        for lane, name, span in self._over:
             if lane != MARKS and span.to_s <= before_s:
                 older.setdefault((lane, name if lane == "programs" else ""), []).append(span)
             else:
                 newer.append((lane, name, span))
-        self._old = [(*key, span) for key, spans in older.items() for span in merged(spans, _COARSE_S)]
+        self._old += [(*key, span) for key, spans in older.items() for span in merged(spans, _COARSE_S)]
         self._over, self._merged_s = newer, before_s
 
     def as_json(self) -> Json:
