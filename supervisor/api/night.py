@@ -81,14 +81,10 @@ def until_done(found: dict[str, Any]) -> str:
         dollars = "" if found["usd"] is None else f" for {usd(found['usd'])}"
         but = found.get("but") or {}  # an older daemon does not send this key
         all_ = f"all but {few(list(map(printable, but)))} are" if but else "all is"
-        end = "; ".join([f"{all_} done in {days(found)}{dollars} at level {printable(found['level'])}", *_reasons(but)])
+        said = [f"{printable(name)}{': ' if why.startswith('it') else ' '}{printable(why)}" for name, why in but.items()]
+        when_ = f"{all_} done in {days(found)}{dollars} at level {printable(found['level'])}"
+        end = "; ".join([when_, *_first(said, _CAUSES, "")])
     return f"{end}; {printable(found['line'])}" if found["line"] else end
-
-
-def _reasons(but: dict[str, str]) -> list[str]:
-    """Such as `Seaquest was given up`, for the first programs."""
-    said = [f"{printable(name)}{': ' if why.startswith('it') else ' '}{printable(why)}" for name, why in but.items()]
-    return _first(said, _CAUSES, "")
 
 
 def days(found: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from supervisor.adapters import singleton
 from supervisor.adapters.host.boot import AliveMark, read_mark
@@ -28,8 +28,6 @@ from supervisor.model.state import Attempt, State
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import BadQuery, pages
 from supervisor.wall_clock import is_set
-
-T = TypeVar("T")
 
 
 class DeadDaemon(StateFiles):

@@ -14,7 +14,6 @@ from supervisor.formats import duration, span
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Ended, Ending, Report, Sample, SpawnBroke, SpawnSucceeded
 from supervisor.model.lifecycle import HAS_PROCESS, Phase
-from supervisor.model.memory import Observation
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box import lost_gpu
@@ -335,6 +334,8 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
         reason = f"ended within {span(spec.start_s or 0.0)} of its start" if early else "ended, but `restart` is always"
         verdict = Diagnosis("ended", counted=early, why=f"{reason}: {verdict.why}")
     before, saved = context.state, _has_saved(context, name, ending)
+    seen = None if watch is None else watch.sample.figures.get("mean_return")
+    returns = ending.mean_return, ending.shown.values.get("mean_return"), seen
     context.record(
         facts.Exited(
             verdict.why + _remains(attempt, ending),
@@ -342,7 +343,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
             ending.leftovers, ending.last_lines if verdict.counted or verdict.cause == "config" else (),
             verdict.counted, ending.max_rss_bytes, ended_at_s, accounted, ending.steps is None and steps is not None,
             None if ending.ckpt_at_s is None else min(context.now_s, ending.ckpt_at_s), early,
-            mean_return=_last_return(watch, ending),
+            mean_return=next((each for each in returns if each is not None), None),
             trained=has_trained(context, name, ending), saved=saved,
         )
     )  # fmt: skip
@@ -351,13 +352,6 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
     context.memory = context.memory.forget(name)
     context.command(commands.Forget(name, attempt.token))
     _follow(context, name, attempt, ending, verdict, saved=saved)
-
-
-def _last_return(watch: Observation | None, ending: Ending) -> float | None:
-    """The mean return of an ended attempt: of its last beat, of its own output, else of the newest look."""
-    seen = None if watch is None else watch.sample.figures.get("mean_return")
-    known = (ending.mean_return, ending.shown.values.get("mean_return"), seen)
-    return next((each for each in known if each is not None), None)
 
 
 def had_finished(context: DecisionContext, name: str, ending: Ending, *, sudden: bool) -> bool:

@@ -96,10 +96,7 @@ def record_start(context: DecisionContext, name: str) -> None:
 def record_end(
     context: DecisionContext, program: Program, attempt: Attempt, ending: Ending, ended_at_s: float | None
 ) -> None:
-    """Record the sums of an ended attempt. Time without samples is training as far as its steps prove it.
-
-    Steps come from the last beat, else from its own output. Without any it trained until its exit record says so.
-    """
+    """Record the sums of an ended attempt. Without samples its steps prove its training, without steps its exit record."""
     name = program.name
     if attempt.ready_at_s is None or attempt.stop is not None or attempt.stall is not None:
         record_tally(context, name)
@@ -117,9 +114,8 @@ def record_end(
     gap_s = until_s - from_s
     if gap_s <= least_s:
         return
-    steps = ending.steps
-    if steps is None and ending.shown.steps is not None:
-        steps = ending.shown.steps + attempt.steps_before
+    shown = None if ending.shown.steps is None else ending.shown.steps + attempt.steps_before
+    steps = shown if ending.steps is None else ending.steps
     shown_s = proven_s(
         gap_s, steps_before=before, steps_after=steps, rate=context.memory.rates.get(name) or program.rate,
         progress_s=None if ended_at_s is None else gap_s,

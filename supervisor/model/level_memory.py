@@ -6,7 +6,7 @@ import functools
 from statistics import median
 
 from supervisor.model.codec import MalformedFact, of_text
-from supervisor.model.state import LevelRecord, State
+from supervisor.model.state import State
 from supervisor.policy.level.load import LoadState
 from supervisor.policy.level.worth import Costs
 
@@ -34,12 +34,3 @@ def costs(state: State) -> Costs:
         interval_s=median(intervals) if intervals else guess.interval_s,
         change_s=median(state.climb.costs_s) if state.climb.costs_s else guess.change_s,
     )
-
-
-def up_at(state: State, level: str, *, now_s: float, boot_at_s: float | None) -> tuple[float, int]:
-    """(Seconds for which the box was up at a level, the present stay included; unclean reboots there of a known uptime)."""
-    record = state.levels.get(level, LevelRecord())
-    blind = sum(each.cause == "unclean" and each.up_s is None and each.level == level for each in state.reboots)
-    stays = level == state.level and boot_at_s is not None
-    here_s = now_s - max(boot_at_s or 0.0, state.climb.changed_at_s or 0.0) if stays else 0.0
-    return record.up_s + here_s, record.reboots - blind

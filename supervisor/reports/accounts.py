@@ -204,6 +204,8 @@ def _with_figures(
 def merge(ledger: Ledger, bounds: Sequence[float]) -> None:
     """Merge the time between neighbouring bounds, the first of which is where the merged time ends so far."""
     rest: list[Slice] = []
+    for timeline in ledger.timelines.values():
+        timeline.close(ledger.at_s)
     for from_s, to_s in pairwise(bounds):
         seconds, own = slots_in(ledger, from_s, to_s).seconds, dict[Account, float]()
         for timeline in ledger.trainings():

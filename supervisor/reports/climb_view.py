@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 
 from supervisor.formats import duration, number
-from supervisor.model.level_memory import costs, known, up_at
+from supervisor.model.level_memory import costs, known
 from supervisor.model.settings import Level, Rung
+from supervisor.model.state import LevelRecord, State
 from supervisor.policy.level import load
 from supervisor.policy.level.load import FIXED, LevelShown, LoadState
 from supervisor.policy.level.worth import mtbf_bound_s
@@ -70,6 +71,15 @@ def _level(sources: Sources, rung: Rung, objection: str) -> Json:
         "next_trial_s": None, "shortest_s": None,
         "veto": rung.veto or objection,
     }  # fmt: skip
+
+
+def up_at(state: State, level: str, *, now_s: float, boot_at_s: float | None) -> tuple[float, int]:
+    """(Seconds for which the box was up at a level, the present stay included; unclean reboots there of a known uptime)."""
+    record = state.levels.get(level, LevelRecord())
+    blind = sum(each.cause == "unclean" and each.up_s is None and each.level == level for each in state.reboots)
+    stays = level == state.level and boot_at_s is not None
+    here_s = now_s - max(boot_at_s or 0.0, state.climb.changed_at_s or 0.0) if stays else 0.0
+    return record.up_s + here_s, record.reboots - blind
 
 
 def _measured(remembered: LoadState, place: int, shown: LevelShown, now_s: float) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from supervisor.model.facts import Stamped
@@ -14,7 +14,6 @@ from supervisor.reports.lanes import LaneReading
 from supervisor.reports.ledger import Ledger
 
 _KEEP_S: Final = 8 * 86_400.0  # windows of a week are exact to the second
-Fold = Callable[[Stamped], None]
 
 
 class Digest:

@@ -159,6 +159,7 @@ class Grouping:
     def __init__(self) -> None:
         self.found: list[Incident] = []
         self._old: list[list[Any]] = []  # merged by day, as JSON values
+        self._merged_s = -1.0  # all of these are before this moment
         self._count = 0
         # The incidents that a later fact may change: ("open", program), the newest one; ("down", program, number), until it
         # trains; ("box", kind, name), until it is over; ("reboot",), the newest one.
@@ -210,7 +211,7 @@ class Grouping:
         live = (each for each in self.found if program is None or program in each.programs())
         live = (each for each in live if _overlaps(_span(each), since_s, until_s))
         newest = [replace(each.of(program), goes_on=each.number in going) for each in live]
-        older = [item for item in self._old if _overlaps(item[:2], since_s, until_s)]
+        older = [item for item in self._old if _overlaps(item[:2], since_s, until_s)] if since_s <= self._merged_s else []
         older = [item for item in older if program is None or program in item[3]]
 
         def read() -> Iterator[Incident]:
@@ -231,6 +232,7 @@ class Grouping:
             key = bisect_right(bounds, each.cause.at_s), each.what, each.error, each.programs(), each.level
             by_day[key] = each.after(by_day.get(key))
         self._old += map(_as_json, by_day.values())
+        self._merged_s = bounds[-1]
         self.found = [each for each in self.found if each.number not in over]
         self._attempts = dict([*self._attempts.items()][-_MOST_ATTEMPTS:])
 
@@ -239,7 +241,8 @@ class Grouping:
         return {
             "found": [[_as_json(each), sorted(each.awaited), each.settled] for each in self.found],
             "held": [[*key, each.number] for key, each in self._held.items()],
-            "old": self._old, "attempts": self._attempts, "plain": [self._count, self._judged_s, self._level],
+            "old": self._old, "attempts": self._attempts,
+            "plain": [self._count, self._judged_s, self._level, self._merged_s],
         }  # fmt: skip
 
     @staticmethod
@@ -252,7 +255,7 @@ class Grouping:
         by_number = {each.number: each for each in out.found}
         out._held = {tuple(key): by_number[number] for *key, number in values["held"] if number in by_number}
         out._old, out._attempts = values["old"], values["attempts"]
-        out._count, out._judged_s, out._level = values["plain"]
+        out._count, out._judged_s, out._level, out._merged_s = values["plain"]
         return out
 
     def _begin(self, what: str, stamped: Stamped, *, program: str = "", token: str = "") -> Incident:

@@ -70,6 +70,8 @@ class LaneReading:
 
     def __init__(self) -> None:
         self._over: list[tuple[str, str, Span]] = []  # (lane, name, span); a mark is a span without a length
+        self._old: list[tuple[str, str, Span]] = []  # merged
+        self._merged_s = -1.0  # all of these are before this moment
         self._open: dict[tuple[str, str], tuple[float, Json]] = {}  # (lane, name) -> begin, further keys
         self._last_s: float | None = None
         self._rebooted_s: float | None = None
@@ -82,7 +84,7 @@ class LaneReading:
         """Everything between two moments. What goes on ends now."""
         live = [(lane, name, Span(at_s, max(at_s, now_s), keys)) for (lane, name), (at_s, keys) in self._open.items()]
         out = Lanes()
-        for lane, name, span in (*self._over, *live):
+        for lane, name, span in (*(self._old if since_s <= self._merged_s else ()), *self._over, *live):
             if span.to_s >= since_s and span.from_s <= until_s:
                 spans = out.programs.setdefault(name, []) if lane == "programs" else getattr(out, lane)
                 spans.append(span)
@@ -97,20 +99,22 @@ class LaneReading:
                 older.setdefault((lane, name if lane == "programs" else ""), []).append(span)
             else:
                 newer.append((lane, name, span))
-        self._over = [(*key, span) for key, spans in older.items() for span in merged(spans, _COARSE_S)] + newer
+        self._old += [(*key, span) for key, spans in older.items() for span in merged(spans, _COARSE_S)]
+        self._over, self._merged_s = newer, before_s
 
     def as_json(self) -> Json:
         """The fold as values for `json.dumps`."""
         going = [[*key, *value] for key, value in self._open.items()]
-        over = [[lane, name, *astuple(span)] for lane, name, span in self._over]
-        return {"open": going, "last_s": self._last_s, "rebooted_s": self._rebooted_s, "over": over}
+        over, old = ([[lane, name, *astuple(span)] for lane, name, span in spans] for spans in (self._over, self._old))
+        plain = [self._last_s, self._rebooted_s, self._merged_s]
+        return {"open": going, "over": over, "old": old, "plain": plain}
 
     @staticmethod
     def of_json(values: Mapping[str, Any]) -> LaneReading:
         out = LaneReading()
-        out._over = [(lane, name, Span(*span)) for lane, name, *span in values["over"]]
+        out._over, out._old = ([(lane, name, Span(*span)) for lane, name, *span in values[key]] for key in ("over", "old"))
         out._open = {(lane, name): (at_s, keys) for lane, name, at_s, keys in values["open"]}
-        out._last_s, out._rebooted_s = values["last_s"], values["rebooted_s"]
+        out._last_s, out._rebooted_s, out._merged_s = values["plain"]
         return out
 
     def _begin(self, lane: str, name: str, at_s: float, fields: Json) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from supervisor.model.codec import as_fields
-from supervisor.model.level_memory import up_at
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
@@ -119,7 +118,7 @@ def box_view(state: State, *, now_s: float, boot_at_s: float | None) -> Json:
     recent = [reboot for reboot in state.reboots if now_s - reboot.at_s <= _DAY_S]  # no clock change moves journal time
     last = state.reboots[-1] if state.reboots else None
     boot_up_s = None if boot_at_s is None else now_s - boot_at_s
-    figures = [up_at(state, name, now_s=now_s, boot_at_s=boot_at_s) for name in {*state.levels, state.level}]
+    figures = [climb_view.up_at(state, name, now_s=now_s, boot_at_s=boot_at_s) for name in {*state.levels, state.level}]
     up_s, unclean = (sum(each) for each in zip(*figures, strict=True))
     return {
         "boot_id": state.boot_id,

@@ -204,6 +204,19 @@ def test_lost_and_unproven_work_is_booked_in_the_days_in_which_it_was_computed(r
     assert ledger_errors(found.ledger, 26_020.0) == []
 
 
+def test_a_program_that_waits_for_days_without_a_fact_is_on_the_bill():
+    told = [
+        (0, facts.DaemonStarted("", 1, "1", clean=True, salt="")), (0, facts.LevelChosen("set", "light", 1)),
+        (0, facts.ProgramConfigured("new", "P", "d")), (10, facts.Gated("no GPU", "P", 0, 8, 4)),
+        *((n * HOUR_S, facts.OperatorAsked("x", "status", (), None)) for n in range(1, 8)),
+    ]  # fmt: skip
+    found = by_day(story(*told), 1)
+    assert found.ledger.merged_s >= 2 * HOUR_S
+    closed = found.ledger.closed(7 * HOUR_S)
+    assert accounts.slots_in(closed, HOUR_S, 2 * HOUR_S).seconds == {Account.WAITING: pytest.approx(HOUR_S)}
+    assert accounts.summary(closed).slots.seconds == {Account.WAITING: pytest.approx(7 * HOUR_S)}
+
+
 def test_time_that_later_facts_may_still_book_is_not_merged():
     """The daemon was away for five hours; then the worker's steps prove what it did meanwhile."""
     told = [

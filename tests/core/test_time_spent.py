@@ -201,7 +201,10 @@ def buried(core, away_s=60.0, sign_s=51.0, known=None, **ending):
 def test_one_that_died_while_no_daemon_was_there():
     """Its last beat and its exit record say how far it came, and when."""
     core = go_on(trains(), 50.0)
-    (told,) = buried(core, known=5_100, steps=8_100, ended_at_s=91.0)
+    (told,) = buried(
+        core, known=5_100, steps=8_100, ended_at_s=91.0, mean_return=22.0, shown=Figures(values={"mean_return": 3.0})
+    )
+    assert core.program("Pong").mean_return == 22.0
     assert (told.from_s, told.until_s, told.seconds) == (51.0, 91.0, {"training": 40.0})
     assert core.told(facts.Exited)[-1].ended_at_s == 91.0
     assert accounts_of(core) == {"RESTARTING": 1.0, "TRAINING": 90.0, "DOWN": 20.0}
@@ -219,12 +222,6 @@ def test_the_output_of_a_run_that_ended_meanwhile_gives_its_steps_and_its_return
     (told,) = buried(core, known=5_100, steps=None, shown=shown, ended_at_s=111.0)
     assert (told.seconds, told.steps) == ({"training": 60.0}, 7_100)
     assert core.told(facts.Exited)[-1].mean_return == core.program("Pong").mean_return == 21.5
-
-
-def test_the_return_of_the_last_beat_is_newer_than_that_of_the_output():
-    core = go_on(trains(), 50.0)
-    buried(core, steps=8_100, ended_at_s=91.0, mean_return=22.0, shown=Figures(values={"mean_return": 3.0}))
-    assert core.program("Pong").mean_return == 22.0
 
 
 def test_one_whose_end_proves_nothing():

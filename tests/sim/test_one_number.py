@@ -5,14 +5,9 @@ from math import fsum
 import pytest
 from boxes import DAY_S, HOUR_S, night
 from fakes import FakeSources
-from supervisor.reports.metrics_view import metrics_view
 
-from supervisor.api import night as texts
-from supervisor.ctl import accounts as accounts_text
-from supervisor.ctl import cost as cost_text
-from supervisor.ctl import report as report_text
-from supervisor.ctl import text
-from supervisor.reports.pages import PAGES
+from supervisor.features.metrics.families import metrics_view
+from supervisor.reports import pages as registry
 from supervisor.reports.status_view import status_view
 
 NIGHTS = [("rough", 3, 3 * HOUR_S), ("reboots", 1, 6 * HOUR_S), ("mixed", 7, DAY_S), ("usual", 2, 5 * HOUR_S)]
@@ -36,7 +31,7 @@ def sources(request):
 
 @pytest.fixture(scope="module")
 def pages(sources):
-    found = {name: PAGES[name].of(sources, {}) for name in ("accounts", "cost", "days", "report", "level")}
+    found = {name: registry.pages()[name].of(sources, {}) for name in ("accounts", "cost", "days", "report", "level")}
     return found | {"status": status_view(sources)}
 
 
@@ -100,14 +95,3 @@ def test_a_level_and_the_forecast_have_one_value(sources, pages):
     in_force = next(each for each in level["levels"] if each["in_force"])
     assert in_force["up_s"] > 0, "a level that is in force is measured"
     assert "not measured yet" not in level["line"]
-
-
-def test_the_texts_say_the_numbers_of_the_pages(pages):
-    paint = text.Paint(on=False)
-    whole = pages["accounts"]["total"]
-    said = "\n".join(accounts_text.page(pages["accounts"], [], total=True, paint=paint))
-    share = text.percent(whole["ettr"])
-    assert f"{share} of them training" in said
-    assert f"{share} of paid time useful" in texts.headline(pages["report"])
-    assert any(line.startswith("useful") and share in line for line in cost_text.page(pages["cost"]))
-    assert texts.headline(pages["report"]) == report_text.page(pages["report"])[0]

@@ -180,10 +180,10 @@ def broken(path, how):
         return "not a regular file"
     head, _, folds = file.read_bytes().partition(b"\n")
     file.write_bytes({
-        "cut": head + b"\n" + folds[:600], "emptied": b"", "another version": head.replace(b'"version": ', b'"version": 7') + b"\n" + folds,
+        "cut": head + b"\n" + folds[:600], "another version": head.replace(b'"version": ', b'"version": 7') + b"\n" + folds,
         "a flipped bit": head + b"\n" + folds.replace(b"0", b"1", 1),
     }[how])  # fmt: skip
-    return {"emptied": "another version", "another version": "another version"}.get(how, "they are damaged")
+    return how if how == "another version" else "they are damaged"
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def journal_of(short, tmp_path):
     return path, journal
 
 
-@pytest.mark.parametrize("how", ["cut", "not a file", "emptied", "another version", "a flipped bit"])
+@pytest.mark.parametrize("how", ["cut", "not a file", "another version", "a flipped bit"])
 def test_summaries_that_are_damaged_or_of_another_version_are_made_again_and_that_is_said(how, short, journal_of):
     path, journal = journal_of
     why = broken(path, how)
