@@ -49,7 +49,7 @@ def _program(row: dict[str, Any]) -> str:
 def returns(row: dict[str, Any]) -> str:
     """The first and the newest return of the window: `-20.1 -> 18.2`."""
     known = [row[key] for key in ("first_return", "last_return") if row[key] is not None]
-    return " -> ".join(f"{each:.1f}" for each in known) or UNKNOWN
+    return UNKNOWN if row["last_return"] is None else " -> ".join(f"{each:.1f}" for each in known)
 
 
 def _cause(group: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, field
 from typing import Any, Final, Self
 
+from supervisor import discovery
 from supervisor.config.tables import DIRECTORIES, settings_of
 from supervisor.config.validation import Validation
 from supervisor.model.settings import DaemonSettings
@@ -27,6 +28,7 @@ VARIABLES: Final = {PREFIX + key.upper(): key for key in OVERRIDES}
 NO_SETTINGS: Final = frozenset(PREFIX + name for name in (
     "AFTER_SHUTDOWN", "BOOT_FILES", "CHILD_OF", "CONFIG", "KEPT", "LISTEN_FD", "LOCK_HELD", "METADATA", "NAME_FD",
     "OWN_LAYER", "PACKAGES", "STATE",
+    *(name for each in discovery.modules("settings") for name in getattr(each, "VARIABLES", ())),
 ))  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -138,8 +138,8 @@ class Weeks:
         (pong,) = (page := pages()["curves"].of(self, {"series": "mean_return", "points": "1000", **asked}))["subjects"]  # type: ignore[arg-type]
         return {**pong, "period_s": page["period_s"]}
 
-    def closed(self, figures: Callable[[Ledger, float], Any]) -> Any:
-        return figures(Ledger(first_s=0.0, at_s=self.now_s), WALL_S + self.now_s)
+    def closed(self) -> tuple[Ledger, float]:
+        return Ledger(first_s=0.0, at_s=self.now_s), WALL_S + self.now_s
 
     def recorded(self, *asked: Any) -> Any:
         return read(self.path, *asked)

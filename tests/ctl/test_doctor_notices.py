@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from supervisor.ctl.checks import Installation
-from supervisor.ctl.status_page import _notices
 from supervisor.features.notices import checks as checks_notices
+from supervisor.features.notices.lines import lines
 from supervisor.features.notices.settings import NoticeSettings
 from supervisor.model.settings import Paths, Settings
 
@@ -36,7 +36,8 @@ def test_every_source_is_asked_once_and_the_program_for_this_box_is_named(tmp_pa
 def test_status_counts_down():
     each = {"source": "aws", "kind": "end", "what": "spot\x1b terminate", "left_s": 120.0, "leaves_s": 60.0}
     risk = {**each, "kind": "risk", "left_s": None, "leaves_s": None}
-    assert _notices({"standing": [each, {**risk, "kind": "end"}, risk], "errors": {"aws": "silent"}}) == [
+    found = {"standing": [each, {**risk, "kind": "end"}, risk], "errors": {"aws": "silent"}}
+    assert lines({"notices": found}) == [
         "THIS BOX ENDS in 2m; aws announced: spot\\x1b terminate; the programs leave in 1m",
         "THIS BOX ENDS; aws announced: spot\\x1b terminate",
         "this box MAY END; aws announced: spot\\x1b terminate; all is saved and copied, and training goes on",

@@ -182,8 +182,8 @@ ALONE = (
 )  # fmt: skip
 SHELL = "help\nhelp status\npid Pong-s4\nnothing\n\nversion\nshutdown\nn\nexit\n"
 # Verbs of `help` with no page of their own here: what they print depends on the machine (doctor, with a check of its
-# refusals above), or they are words of the shell (a page of the shell has them).
-ELSEWHERE = {"dashboard", "exit"}
+# refusals above), or on a repository, or they are words of the shell (a page of the shell has them).
+ELSEWHERE = {"dashboard", "exit", "next-box"}
 
 
 def body(data: object) -> bytes:

@@ -354,7 +354,7 @@ class AnyInputs(RuleBasedStateMachine):
             return
         if state.offsite.keeps_down(on=self.core.settings.offsite.on) or state.notices.keeps_down(self.now_s):
             return
-        if self.core.memory.lease_awaited_until_s(self.now_s) is not None:
+        if (self.core.memory.copying.first_look_s or 0.0) > self.now_s:
             return
         busy = [program for program in state.programs.values() if program.phase in HAS_PROCESS or program.retry_at_s
                 or state.backups.holds(program.name)]  # fmt: skip

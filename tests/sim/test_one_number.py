@@ -71,6 +71,7 @@ def test_the_whole_box_has_one_value_for_each_figure_of_a_window(sources, pages)
 def test_a_program_has_one_value_for_each_figure(sources, pages):
     sheets = {each["name"]: each for each in pages["accounts"]["programs"]}
     views, told = {each["name"]: each for each in pages["status"]["programs"]}, metrics(sources)
+    assert {row["name"] for row in pages["report"]["programs"]} == views.keys()
     for row in pages["report"]["programs"]:
         view, sheet = views[row["name"]], sheets[row["name"]]
         assert view["mean_return"] is None or row["last_return"] == view["mean_return"]
