@@ -14,6 +14,10 @@ def box_of(page: Any, name: str) -> Any:
     place = page.locator(f".plot[data-game='{name}']")
     place.scroll_into_view_if_needed()
     place.locator("canvas").wait_for()
+    page.wait_for_function(  # an empty chart has 0 to 1
+        "async (name) => (await import(document.querySelector('script[type=module]').src)).charts.of(name)?.range[1] > 1",
+        arg=name,
+    )
     return place.bounding_box()
 
 
@@ -183,9 +187,6 @@ def test_a_service_has_a_card_and_a_page_of_its_own(opened: Any) -> None:
 def test_two_fingers_zoom_and_a_double_tap_shows_all(opened: Any) -> None:
     one = opened("/program/Pong-s1", width=390, height=844, has_touch=True, is_mobile=True)
     page, box = one.page, box_of(one.page, "mean_return")
-    page.wait_for_function(  # an empty chart has 0 to 1
-        "async () => (await import(document.querySelector('script[type=module]').src)).charts.of('mean_return')?.range[1] > 1"
-    )
     whole = ranges(page)["mean_return"]
     touch = one.context.new_cdp_session(page)
     y = box["y"] + 80
@@ -198,6 +199,7 @@ def test_two_fingers_zoom_and_a_double_tap_shows_all(opened: Any) -> None:
     fingers("touchMove", 120, 230)
     fingers("touchMove", 90, 290)
     fingers("touchEnd")
+    page.wait_for_function("() => location.hash.includes('zoom')")
     zoomed = ranges(page)["mean_return"]
     assert zoomed[1] - zoomed[0] < (whole[1] - whole[0]) / 2
     for _ in range(2):
