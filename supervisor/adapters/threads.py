@@ -157,7 +157,8 @@ def repeat(name: str, turn: Callable[[], object], over: Callable[[], bool], *, v
         try:
             turn()
         except BaseException as error:  # noqa: BLE001  the next turn may succeed; a thread that ends helps nobody
-            time.sleep(_failed(name, error, vital=vital))
+            if not over():
+                time.sleep(_failed(name, error, vital=vital))
         else:
             _succeeded(name)
     with _guard:

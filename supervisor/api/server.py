@@ -82,9 +82,9 @@ class Server:
             # uvicorn closes the sockets that it serves, but the listener must stay open.
             self._uvicorn.run(sockets=[_LongQueueSocket(fileno=os.dup(self._listener.sock.fileno()))])
         except BaseException as error:
-            if self._uvicorn.ready.is_set() or not is_lack(error):
-                raise
-            self._lack, self._ending = error, True  # `start` raises it
+            if is_lack(error) and not self._uvicorn.ready.is_set():
+                self._lack, self._ending = error, True  # `start` raises it
+            raise
         finally:
             self._uvicorn.ready.set()
         if not self._ending:
