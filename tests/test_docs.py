@@ -137,7 +137,7 @@ def test_only_texts_about_two_names_or_about_supervisor_say_supervisorctl():
     texts = [path for path in [ROOT / "README.md", *rooms] if path.is_file() and path.suffix != ".pyc"]
     assert {name(path) for path in texts if b"supervisorctl" in path.read_bytes()} <= {
         "README.md", "docs/extralifectl.md", "docs/supervisor-compatibility.md", "supervisor/features/when_done/adapters/stopping.py",
-        "supervisor/api/rpc/__init__.py", "supervisor/collision.py", "supervisor/ctl/checks_service.py",
+        "supervisor/features/dialect/__init__.py", "supervisor/collision.py", "supervisor/ctl/checks_service.py",
         "supervisor/ctl/completion.py", "workers/commands.py",
     }  # fmt: skip
 

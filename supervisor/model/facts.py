@@ -378,7 +378,7 @@ class NodeExcluded(Fact):
 
 
 class BackupFact(Fact):
-    """A fact about a backup, or about a rollback to one (`deciding/backups.py`)."""
+    """A fact about a backup, or about a rollback to one (`features/backups/decide.py`)."""
 
 
 class BackupIntended(BackupFact):
@@ -445,7 +445,7 @@ class RollbackFailed(BackupFact):
     steps: dict[str, int | None]  # by program; None: not known
 
 
-# --- copies off the box (`deciding/offsite.py`) -------------------------------------------------------------------------
+# --- copies off the box (`features/offsite/decide.py`) ----------------------------------------------------------------
 
 
 class OffsiteFact(Fact):
@@ -453,7 +453,7 @@ class OffsiteFact(Fact):
 
 
 class OffsiteAsked(OffsiteFact):
-    """A copy was requested. `cause` is one of `policy/upkeep/offsite.py`."""
+    """A copy was requested. `cause` is one of `features/offsite/rules.py`."""
 
     cause: str
 
@@ -520,7 +520,7 @@ class OffsiteHeld(OffsiteFact):
     place: str = ""  # names the repository
 
 
-# --- notices that this box ends (`deciding/notices.py`) -----------------------------------------------------------------
+# --- notices that this box ends (`features/notices/decide.py`) --------------------------------------------------------
 
 
 class EndAnnounced(Fact):
@@ -545,11 +545,11 @@ class EndCalledOff(Fact):
     passed: bool = False
 
 
-# --- the end of the work, and the command that stops the box (`deciding/when_done.py`) ----------------------------------
+# --- the end of the work, and the command that stops the box (`features/when_done/decide.py`) -------------------------
 
 
 class WhenDoneStep(Fact):
-    """A step of an end of the work, or the operator's word: `step` is a Step or an action of `policy/upkeep/when_done.py`.
+    """A step of an end of the work, or the operator's word: `step` is a Step or an action of `features/when_done/rules.py`.
 
     `until_s` is of a delay, `error` of a step that failed, and `output` has the last lines of the command.
     """
@@ -565,7 +565,7 @@ class WhenDoneStep(Fact):
 
 
 class AlertFact(Fact):
-    """A fact about an alert (`deciding/alerts.py`); `why` is the text of the alert."""
+    """A fact about an alert (`features/alerts/decide.py`); `why` is the text of the alert."""
 
 
 class AlertRaised(AlertFact):
@@ -586,7 +586,7 @@ class AlertRaised(AlertFact):
 
 
 class AlertHeld(AlertFact):
-    """An alert is counted instead of sent. A later alert reports the number (`policy/upkeep/alerting.py`)."""
+    """An alert is counted instead of sent. A later alert reports the number (`features/alerts/rules.py`)."""
 
     alert: str
     severity: str

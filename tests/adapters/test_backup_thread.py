@@ -1,4 +1,4 @@
-"""The thread that does what `deciding/backups.py` orders: every order has one outcome, and what is shown meanwhile and after."""
+"""The thread that does what `features/backups/decide.py` orders: every order has one outcome, and what is shown meanwhile and after."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from labbox import until
 ROUNDS = int(os.environ.get("EXTRALIFE_LAB_LOST_BOXES", "2"))
 REPO, PASSWORD = "/srv/copies", "/etc/extralife/restic.password"
 EVERY_S = 10.0
-FIRST_LOOK_S = 10.0  # policy/upkeep/offsite.py
+FIRST_LOOK_S = 10.0  # features/offsite/rules.py
 OFFSITE = f"""
 [offsite]
 repository = "{REPO}"

@@ -159,7 +159,7 @@ class Meter(World):
         self.arrive(daemon, done)
 
     def stop_box(self):
-        """As `adapters/when_done.py`: one that still runs, of an earlier daemon, is waited for."""
+        """As `features/when_done/adapters/stopping.py`: one that still runs, of an earlier daemon, is waited for."""
         if self.ran_for is not None:
             hold("the command runs once at a time", self.ran_for != self.daemon, "it was started while it ran")
             self.waiting_for_it.append(self.daemon)

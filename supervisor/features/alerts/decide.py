@@ -1,4 +1,4 @@
-"""Alerts: which facts raise one, and how it reaches each target (`policy/upkeep/alerting.py`).
+"""Alerts: which facts raise one, and how it reaches each target (`rules.py`).
 
 An alert is a fact in the same transaction as the fact that raised it, so neither is recorded without the other. The alert
 stays queued for a target until another fact records that the target accepted it. So a killed daemon, a reboot or a day

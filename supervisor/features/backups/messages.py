@@ -9,7 +9,7 @@ from supervisor.model.inputs import Input
 
 
 class BackupDue(Input):
-    """The newest time of the backup calendar that has passed (`policy/upkeep/backups.py`)."""
+    """The newest time of the backup calendar that has passed (`rules.py`)."""
 
     due_wall_s: float
 

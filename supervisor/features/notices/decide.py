@@ -1,6 +1,6 @@
 """Notices that this box ends: which programs save, when a copy off the box is made, and when the programs exit.
 
-The rule is `policy/upkeep/notices.py`. A notice is a fact, so that a later daemon, here or on another box, knows why the
+The rule is `rules.py`. A notice is a fact, so that a later daemon, here or on another box, knows why the
 box ended. The steps that it causes are only in memory: if the daemon is killed meanwhile, the next one begins them again.
 """
 

@@ -1,4 +1,4 @@
-"""The record of notices that this box ends (`deciding/notices.py`)."""
+"""The record of notices that this box ends (`decide.py`)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class NoticeRecord(Record):
 
 
 class Rescue(Record):
-    """The saves and the copy that were started because of a notice that this box ends (`deciding/notices.py`)."""
+    """The saves and the copy that were started because of a notice that this box ends (`decide.py`)."""
 
     since_s: float
     saving: tuple[tuple[str, str], ...] = ()  # (program, token) of the attempts that were asked to save

@@ -1,6 +1,6 @@
 """[offsite]: the repository for copies, and the files with its secrets. No message and no page shows a secret.
 
-`adapters/offsite/restic.py` reads the password and the backend's credentials when it starts restic. This module only checks
+`adapters/restic.py` reads the password and the backend's credentials when it starts restic. This module only checks
 that we can read them, and that no other user can. At the daemon's own start such a mistake is a warning: a password file on
 a disk that is not mounted must not keep the trainings from starting.
 """

@@ -1,7 +1,7 @@
 """Copies off the box: when a copy begins, and the consequences of its outcome and of another box's lease.
 
-A thread makes the copies (`adapters/offsite/thread.py`), so neither a decision nor a training waits for a copy. The request
-for a copy is in the journal (`model/offsite_record.py`): after a kill of the daemon, the next daemon begins the copy again.
+A thread makes the copies (`adapters/thread.py`), so neither a decision nor a training waits for a copy. The request
+for a copy is in the journal (`record.py`): after a kill of the daemon, the next daemon begins the copy again.
 
 If another box has taken over, this box stops its programs and starts none until `extralifectl offsite take-over`. The
 fence is a fact: the programs stay stopped over reboots, even while the box cannot reach the repository.
@@ -338,7 +338,7 @@ def _refuses(context: DecisionContext) -> str:
 
 
 def _await_lease(context: DecisionContext, rebooted: bool) -> None:
-    """After a reboot, delay the starts until the daemon knows whether another box took over (`policy/upkeep/offsite.py`)."""
+    """After a reboot, delay the starts until the daemon knows whether another box took over (`rules.py`)."""
     record, rules = context.state.of(OffsiteRecord), context.settings.of(OffsiteSettings)
     held = record.token != "" and record.place in {"", rules.place}
     until_s = rule.first_look_until_s(rules, rebooted=rebooted, held=held, now_s=context.now_s)

@@ -36,7 +36,7 @@ class OffsiteDue(Input):
 
 
 class LeaseFound(Input):
-    """This box's claim on the repository of copies (`policy/upkeep/offsite.py`); `lease` is the valid lease now."""
+    """This box's claim on the repository of copies (`rules.py`); `lease` is the valid lease now."""
 
     claim: Claim
     lease: Lease

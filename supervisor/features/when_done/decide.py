@@ -1,6 +1,6 @@
 """The end of the work: everything is saved and copied, the report is sent, then the command stops this box.
 
-The rule is `policy/upkeep/when_done.py`. Each step is a fact before it is performed, so a daemon that is killed between two
+The rule is `rules.py`. Each step is a fact before it is performed, so a daemon that is killed between two
 steps never repeats the command unseen.
 """
 

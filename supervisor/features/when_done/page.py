@@ -1,4 +1,4 @@
-"""The part of `status` about the end of the work (`policy/upkeep/when_done.py`), and the price of a box without work."""
+"""The part of `status` about the end of the work (`rules.py`), and the price of a box without work."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _KEPT_LABEL = "before rollback"
 
 
 class Backups:
-    """Carries out the commands of `deciding/backups.py`. Any thread may read `progress`."""
+    """Carries out the commands of `decide.py`. Any thread may read `progress`."""
 
     def __init__(
         self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, shown: ShownBy = lambda *_: None

@@ -2,7 +2,7 @@
 
 restic has no compare-and-swap. A lease is a snapshot whose tags hold token and generation. A box that writes a lease reads
 all of them back. The lease with the highest generation counts, and among equal generations the newest
-(`policy/upkeep/offsite.py`). If two boxes write at the same moment, both see the same winner before their next copy at the
+(`rules.py`). If two boxes write at the same moment, both see the same winner before their next copy at the
 latest.
 """
 

@@ -5,7 +5,7 @@ none of them. The child has its own process group and is ended together with tha
 sends the child SIGINT (setpriv's --pdeathsig). restic then removes its lock and ends. If that takes a while or fails, the
 next daemon ends it (`adapters/leftovers.py`).
 
-Locks that a killed restic or a lost box has left are removed by a rule (`policy/upkeep/offsite.py`); others are waited for.
+Locks that a killed restic or a lost box has left are removed by a rule (`rules.py`); others are waited for.
 Plain `restic unlock` sends SIGHUP to the process that a lock of this host names, to learn whether it is alive. By
 now another process may have that process id, and a training would die of the signal. So this module judges the locks
 itself, and then runs `unlock --remove-all`, which sends no signal.

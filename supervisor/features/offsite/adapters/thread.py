@@ -59,7 +59,7 @@ class _Work:
 
 
 class Offsite:
-    """Carries out the commands of `deciding/offsite.py`."""
+    """Carries out the commands of `decide.py`."""
 
     def __init__(
         self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, version: str,

@@ -1,4 +1,4 @@
-"""Runs the command that stops this box, looks whether it exists, and reads who is logged in (`deciding/when_done.py`)."""
+"""Runs the command that stops this box, looks whether it exists, and reads who is logged in (`decide.py`)."""
 
 from __future__ import annotations
 
