@@ -185,12 +185,12 @@ class Night:
             case "the repository is away":
                 config = provider.directory / "copies/repo/config"
                 config.rename(f"{config}.away")
-                time.sleep(AFTER_S * 1.5)
+                time.sleep(AFTER_S * 1.5)  # longer than a box may be silent: time itself is what is tried
                 config.with_name("config.away").rename(config)
-                time.sleep(AFTER_S * 0.5)
+                time.sleep(AFTER_S * 0.5)  # shorter than that, so nothing may be rented
                 assert len(provider.entries("succeeded")) == rents, "silence of the repository is no silence of a box"
             case _:
-                time.sleep(self.luck.uniform(0, 4))
+                time.sleep(self.luck.uniform(0, 4))  # a random moment
         if moment == "it saves and leaves":
             box.stop(60)
             self.floor = max(self.floor, box.acknowledged())
@@ -205,7 +205,7 @@ class Night:
         if moment == "the next one in its restore":
             (next_,) = until(provider.delivers, 300, "a rent", provider.said)
             until(lambda: "reading copy" in next_.said(), 120, "the restore", next_.said)
-            time.sleep(self.luck.uniform(0, 3))
+            time.sleep(self.luck.uniform(0, 3))  # a random moment of the restore
             next_.kill()
         self.box = provider.next()
         if moment == "the old one comes back":

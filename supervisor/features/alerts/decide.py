@@ -54,7 +54,7 @@ class Alert(Record):
 def pursue(context: DecisionContext) -> None:
     """Raise this turn's alerts and held alerts that are due, drop old alerts, and send each idle target its next alert."""
     raised: list[Alert] = []
-    rows = _by_fact(context.alerts)
+    rows = _by_fact(context.alerts) if context.facts else {}  # most turns record nothing
     for fact in context.facts:
         for row in rows.get(type(fact), ()):
             if row.when(context, fact):

@@ -18,7 +18,7 @@ from typing import Final
 from supervisor.records import Record
 
 SAVES_S: Final = 5.0  # assumed duration of a save, until one was measured
-KILL_S: Final = 1.0  # before the end that follows SIGTERM: whoever has not left is killed, and this is recorded
+KILL_S: Final = 1.0  # before the end that follows SIGTERM: a program that has not left is killed, and this is recorded
 
 
 class Saving(Record):
