@@ -51,6 +51,12 @@ def plain(path: Path, age_s: float = OLD_S, now_s: float | None = None) -> Path:
     return path
 
 
+def aged(path: Path) -> Path:
+    """It was written before all that follows: the clock of a file system stands still for some milliseconds."""
+    os.utime(path, (path.stat().st_mtime - 10.0,) * 2)
+    return path
+
+
 def look(found: ProgramSpec, scanner: Scanner | None = None, run_dir: str = "/nowhere", **more: object) -> OwnCheckpoint:
     place = place_of(found, run_dir)
     assert place is not None
@@ -703,16 +709,15 @@ LEFT = "it is left where it is, and no start gets it"
 def test_a_checkpoint_beyond_the_target_from_before_the_first_start_is_another_trainings(
     tmp_path: Path, daemon: Daemon
 ) -> None:
-    saved(plain(tmp_path / "step=5000.pt"))
+    aged(saved(tmp_path / "step=5000.pt"))
     at_1000 = spec(tmp_path, figures=Sources(target_steps=1000))
     found = daemon.begins(to_start(at_1000, "t1")).found
     why = "its number 5,000 is beyond the target of 1,000, and it is older than the first attempt"
     assert (found.path, found.odd) == ("", f"step=5000.pt is not of this training: {why}; {LEFT}")
     daemon.figures = Figures(steps=90, target=1000)
     assert daemon.newest(at_1000).displaced == ()
-    for name in ("step=20", "step=40"):  # saved, and removed in favour of the largest number
-        (tmp_path / name).touch()
-        (tmp_path / name).unlink()
+    for later_s in (1.0, 2.0):  # one is saved, and removed in favour of the largest number
+        os.utime(tmp_path, (time.time() + later_s,) * 2)
         displaced = daemon.shows((0.0, 90), found=at_1000).displaced
     assert displaced == (f"{tmp_path}/step=5000.pt",)
     daemon.own.set_aside(at_1000, displaced)
@@ -749,16 +754,18 @@ def test_a_file_of_another_name_that_is_written_in_place_of_the_named_one_is_rep
 ) -> None:
     """Lightning saves to last-v1.ckpt after a resume, because last.ckpt is taken."""
     work = tmp_path / "work"
-    saved(plain(work / "last.ckpt"))
+    aged(saved(plain(work / "last.ckpt")))
     found = spec(work, "last.ckpt", "")
     daemon.begins(to_start(found, "t1"))
-    saved(plain(work / "last-v1.ckpt", -1.0))
+    daemon.began(1.0)
+    saved(work / "last-v1.ckpt")
     assert daemon.newest(found).odd == "", "the first checkpoint of an attempt may take a minute"
     odd = daemon.begins(to_start(found, "t2")).found.odd
     assert odd == (
         f"{work}/last.ckpt is not written any more, and last-v1.ckpt beside it is newer: set checkpoint_glob so that it matches both"
     )
-    saved(plain(work / "last.ckpt", -1.0))
+    daemon.began(1.0)
+    saved(work / "last.ckpt")
     assert daemon.begins(to_start(found, "t3")).found.odd == ""
 
 
