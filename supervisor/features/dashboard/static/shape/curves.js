@@ -287,7 +287,8 @@ export function meanSparkline(subjects, name, width, height) {
 /** All points in time, also those that were computed again: at this size only the way of the line counts. Gaps stay gaps. */
 function sketch({ at_s, series }, name) {
   const { mean } = measured(series[name]);
-  const most = 2.5 * Math.min(...at_s.slice(1).map((at, place) => at - at_s[place]));
+  const steps = at_s.slice(1).map((at, place) => at - at_s[place]).sort((one, other) => one - other);
+  const most = 2.5 * steps[steps.length >> 1]; // two attempts have rows within one period
   const gap = (place) => at_s[place] - at_s[place - 1] > most;
   return { xs: at_s.flatMap((at, place) => (gap(place) ? [(at + at_s[place - 1]) / 2, at] : [at])), ys: mean.flatMap((y, place) => (gap(place) ? [null, y] : [y])) };
 }
