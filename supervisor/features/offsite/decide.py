@@ -88,8 +88,13 @@ def on_lease(context: DecisionContext, item: LeaseFound) -> None:
     if item.claim is Claim.HELD:
         known = (record.token, record.generation, record.place)
         if record.fence is not None or known != (lease.token, lease.generation, lease.place):
-            why = f"this box holds the repository of copies (generation {lease.generation})"
-            context.record(facts.OffsiteHeld(why, lease.token, lease.generation, lease.place))
+            why, origin = f"this box holds the repository of copies (generation {lease.generation})", item.origin
+            after: tuple[str, float | None] = ("", None)
+            if origin is not None and record.token in {"", origin.token}:  # else it has continued them already
+                when = "at an unknown time" if origin.at_s is None else f"{span(context.now_s - origin.at_s)} ago"
+                why += f" and continues the trainings of box {origin.box}, whose last known sign of life came {when}"
+                after = (origin.box, origin.at_s)
+            context.record(facts.OffsiteHeld(why, lease.token, lease.generation, lease.place, *after))
     elif item.claim is Claim.LOST and record.fence is None:
         why = (
             f"box {lease.box} has taken over these trainings, so no program runs here; `extralifectl offsite take-over` "

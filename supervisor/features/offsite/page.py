@@ -41,6 +41,7 @@ def offsite_view(state: State, settings: Settings | None, memory: Memory, *, now
         "error": record.error,
         "failures": record.failures,
         "generation": record.generation or None,
+        "after": {"box": record.lost, "lost_s": record.lost_s} if record.lost else None,
         "fence": None if record.fence is None else {"box": record.fence.box, "since_wall_s": record.fence.since_wall_s},
         "tended": {
             task: {"wall_s": each.wall_s, "error": each.error, "read_percent": each.read_percent}

@@ -25,6 +25,7 @@ from supervisor.adapters.process.own_checkpoints import ShownBy, places_of
 from supervisor.features.offsite.adapters import hardware, staging
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError, ResticInterrupted
+from supervisor.features.offsite.adapters.restoring import origin
 from supervisor.features.offsite.messages import (
     Claim,
     Lease,
@@ -148,7 +149,7 @@ class Offsite:
         return leases.ThisBox(self._box(), self._clock.wall_s(), self._witnesses(), copied)
 
     def _post_lease(self, claim: Claim, lease: Lease) -> Claim:
-        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease))
+        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease, origin(self._dir)))
         return claim
 
     def _copy(self, command: OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
@@ -164,7 +165,7 @@ class Offsite:
         about = {
             "box": self._box(), "generation": lease.generation, "token": lease.token, "extralife": self._version,
             "state_dir": self._paths.state_dir, "config_file": self._paths.config_file, "cause": command.cause,
-            "hardware": hardware.here(),
+            "hardware": hardware.here(), "at_s": now_s,
         }  # fmt: skip
         try:
             found = staging.collect(
