@@ -108,7 +108,8 @@ def collect(
     if paths.config_file is not None:
         (directory / CONFIG).parent.mkdir(exist_ok=True)
         _copy_small(Path(os.path.realpath(paths.config_file)), directory / CONFIG)  # the daemon reads it through links, too
-    body = {"version": VERSION, "wall_s": wall_s, "programs": steps, "missed": missed, **about, **({code.ALSO: also} if also else {})}
+    body = {"version": VERSION, "wall_s": wall_s, "programs": steps, "missed": missed, **about}
+    body |= {code.ALSO: also} if also else {}
     durable.create(directory / COPY_FILE, json.dumps(body, indent=1, sort_keys=True).encode())
     return Collected(directory, steps, missed)
 
