@@ -119,6 +119,22 @@ def test_a_box_that_continues_another_ones_trainings_says_once_for_how_long_that
     assert again.after == "", "the operator took over later"
 
 
+def test_a_program_whose_code_the_next_box_lacks_waits_for_it_and_the_others_train():
+    core = Core(settings("Pong", "mine", offsite=RULES))
+    core.begin()
+    lacks, why = {"mine": "mine waits: its script x.py is missing"}, "mine waits: its script x.py is missing"
+    found = core.give(LeaseFound(core.now_s, Claim.HELD, A1, Origin("ada", "a", None), lacks))
+    assert [each.error for each in of(found, facts.OffsiteFailed)] == [why]
+    (held,) = core.memory.held
+    assert (held.programs, held.why) == (("mine",), why)
+    done(core, "look")
+    assert copies(core.later(61.0).woke()) == [("start", True)], "it looks again each minute"
+    again = core.give(LeaseFound(core.now_s, Claim.HELD, A1, Origin("ada", "a", None), lacks))
+    assert of(again, facts.OffsiteFailed) == []
+    core.give(LeaseFound(core.now_s, Claim.HELD, A1, Origin("ada", "a", None)))
+    assert core.memory.held == ()
+
+
 def test_a_reason_that_comes_while_a_copy_is_made_needs_another_one():
     core = copied(running())
     core.later(900.0).woke()

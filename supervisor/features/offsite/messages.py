@@ -49,6 +49,7 @@ class LeaseFound(Input):
     claim: Claim
     lease: Lease
     origin: Origin | None = None
+    missing: dict[str, str] = field(default_factory=dict)  # by program: the code that this box lacks to continue it
 
 
 class OffsiteDone(Input):

@@ -75,9 +75,10 @@ def _troubles(daemon: Json) -> list[str]:
     return [found] if found else []
 
 
-def _needs_you(_: Sources, daemon: Json) -> list[str]:
+def _needs_you(sources: Sources, daemon: Json) -> list[str]:
+    missing = sources.memory.of(Copying).missing.values()
     missed = ((daemon["offsite"] or {}).get("copied") or {}).get("missed") or {}
-    return [f"the newest copy off the box lacks {name}: {why}" for name, why in missed.items()]
+    return [*missing, *(f"the newest copy off the box lacks {name}: {why}" for name, why in missed.items())]
 
 
 def _gauges(sources: Sources) -> list[Gauge]:

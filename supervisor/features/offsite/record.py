@@ -78,7 +78,7 @@ class OffsiteRecord(Record):
                 return _copied(self, stamped, fact)
             case facts.OffsiteFailed(what="forget" | "check" as what, error=error, due_wall_s=due_wall_s):
                 return _tended(self, what, Tended(stamped.wall_s, error, due_wall_s))
-            case facts.OffsiteFailed(what="take-over"):
+            case facts.OffsiteFailed(what="take-over" | "code"):
                 return _ended(self, fact.why, well=False)
             case facts.OffsiteFailed(error=error):
                 return _failed(self, stamped, fact.cause, error)
@@ -156,6 +156,7 @@ class Copying(Record):
     looked: str = ""  # the repository (`OffsiteSettings.place`) whose lease this daemon has requested ...
     looked_s: float = 0.0  # ... and when
     asked: tuple[str, ...] = ()  # tasks that the operator or the calendar requested and that have not begun yet
+    missing: dict[str, str] = field(default_factory=dict)  # by program: the code that this box lacks, in a sentence
     first_look_s: float | None = None  # no program starts before the lease is read, or before this moment
 
 

@@ -29,7 +29,7 @@ from supervisor.adapters.copies import store as backups
 from supervisor.adapters.copies.store import BackupError, PartlyRolledBack, Task
 from supervisor.adapters.durable import sync, sync_directory
 from supervisor.adapters.journal import schema
-from supervisor.features.offsite.adapters import hardware, staging
+from supervisor.features.offsite.adapters import code, hardware, staging
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError, ResticSnapshot
 from supervisor.features.offsite.messages import Claim, Lease, Origin
@@ -108,6 +108,8 @@ def restore(
     about = _about(aside)
     info = _verified(aside)
     _place(aside, target, info)
+    if isinstance(also := about.get(code.ALSO), list):
+        code.put(also, aside / code.ALSO, say)
     config = target / CONFIG
     ready(config if config.exists() else None, about)
     _made(target / "offsite")

@@ -22,7 +22,7 @@ import structlog
 from supervisor.adapters import threads
 from supervisor.adapters.copies.store import BackupError, Interrupted, Task
 from supervisor.adapters.process.own_checkpoints import ShownBy, places_of
-from supervisor.features.offsite.adapters import hardware, staging
+from supervisor.features.offsite.adapters import code, hardware, staging
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError, ResticInterrupted
 from supervisor.features.offsite.adapters.restoring import origin
@@ -149,7 +149,9 @@ class Offsite:
         return leases.ThisBox(self._box(), self._clock.wall_s(), self._witnesses(), copied)
 
     def _post_lease(self, claim: Claim, lease: Lease) -> Claim:
-        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease, origin(self._dir)))
+        copied = origin(self._dir)
+        lacks = {} if copied is None else code.missing(self._settings(), self._paths)
+        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease, copied, lacks))
         return claim
 
     def _copy(self, command: OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
@@ -172,6 +174,7 @@ class Offsite:
                 self._paths, command.programs, about, wall_s=wall_s,
                 with_replay=self._settings().of(OffsiteSettings).with_replay, task=task,
                 places=places_of(self._settings(), self._paths, command.programs, self._shown),
+                also=self._settings().of(OffsiteSettings).also,
             )  # fmt: skip
             number = 1 + max((each.number for each in snapshots), default=0)
             steps = (f"step={name}:{'' if step is None else step}" for name, step in sorted(found.steps.items()))
