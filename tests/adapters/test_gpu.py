@@ -164,13 +164,6 @@ def test_each_figure_is_in_its_place_and_unit(real):
     assert (gpu.temperature_minute, gpu.utilisation_minute) == (Spread(61.0, 61.0, 61.0), Spread(40.0, 40.0, 40.0))
 
 
-def test_a_driver_with_nvmls_older_functions(real):
-    real.plays("gpus 1", "old", "set 0 reasons 32", "set 0 free 5", "process 0 4242 77")
-    real.start()
-    (gpu,) = seen(real, lambda found: found.gpus, "readings").gpus
-    assert (gpu.free_bytes, gpu.reasons, gpu.processes) == (5, ("sw_thermal_slowdown",), ((4242, 77),))
-
-
 @pytest.mark.parametrize(("code", "said"), [(9, "Driver Not Loaded"), (18, "version mismatch")])
 def test_a_driver_that_refuses_is_told_and_tried_again(real, code, said):
     real.plays("gpus 1", f"init_error {code}")

@@ -18,10 +18,7 @@ from supervisor.adapters.parts import World
 from supervisor.adapters.parts import parts as parts_of
 from supervisor.features.alerts.messages import ReportDue
 from supervisor.features.alerts.settings import AlertSettings
-from supervisor.features.backups.messages import BackupDue
 from supervisor.features.backups.settings import BackupSettings
-from supervisor.features.offsite.messages import OffsiteDue
-from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 from supervisor.shell.inbox import Inbox
 
@@ -136,25 +133,6 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
     now[0] += 86_400
     settings = replace(settings, alerts=AlertSettings(report_at=""))
     assert due(keeper, inbox) == []
-
-
-def test_each_time_of_a_calendar_is_told_once(settings, keep):
-    inbox, now = Inbox(), [1_800_000_000.0]
-    rules = OffsiteSettings("sftp:box:/store", forget="hourly", check="off")
-    settings = replace(settings, backup=BackupSettings(calendar="hourly"), offsite=rules, alerts=AlertSettings(report_at=""))
-    keeper = keep(lambda: settings, inbox, At(now))
-    hour = now[0] - now[0] % 3600
-    assert due(keeper, inbox) == [BackupDue(9.0, hour), OffsiteDue(9.0, "forget", hour)]
-    assert due(keeper, inbox) == []
-    settings = replace(settings, backup=BackupSettings(calendar="off"), offsite=replace(rules, check="hourly"))
-    assert due(keeper, inbox) == [OffsiteDue(9.0, "check", hour)], "each operation has its own calendar"
-    now[0] += 3600
-    assert due(keeper, inbox) == [OffsiteDue(9.0, "forget", hour + 3600), OffsiteDue(9.0, "check", hour + 3600)]
-    now[0] = 7_300.0
-    assert due(keeper, inbox) == [], "the clock is not set: 01:00 of 1970 is no time of the calendar"
-    now[0] = 1_800_090_000.0
-    settings = replace(settings, offsite=replace(rules, repository=""))
-    assert due(keeper, inbox) == [], "there is no store"
 
 
 @pytest.mark.parametrize(

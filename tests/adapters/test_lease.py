@@ -63,13 +63,6 @@ def test_an_orderly_end_leaves_nothing_to_wait_for(tmp_path):
     assert sum(waited) < leases.DEAD_S
 
 
-def test_one_that_leaves_while_it_is_watched_makes_room(tmp_path):
-    first = on(tmp_path, "login1")
-    first.take()
-    on(tmp_path, "login2", lambda _: first.release()).take()
-    assert leases.read(tmp_path / "slurm" / "lease").host == "login2"
-
-
 def test_of_two_that_start_at_once_one_refuses(tmp_path):
     first, second = on(tmp_path, "login1"), on(tmp_path, "login2")
     first._wait = lambda _: second.take()
@@ -113,12 +106,6 @@ def test_a_file_system_that_fails_for_a_moment_does_not_end_the_watch(tmp_path, 
     with pytest.raises(Taken, match="login1"):
         on(tmp_path, "login2", wait).take()
     assert len(seen) == looks
-
-
-def test_what_cannot_be_read_is_unclear_and_only_what_is_gone_is_released(tmp_path):
-    assert leases.read(tmp_path / "lease") is None
-    (tmp_path / "lease").mkdir()
-    assert leases.read(tmp_path / "lease") is leases.UNCLEAR
 
 
 def test_a_daemon_that_lacks_descriptors_for_a_minute_keeps_it(tmp_path):

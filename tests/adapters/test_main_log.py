@@ -1,10 +1,7 @@
 """The daemon's own log: rotated away, removed, read-only. Real files."""
 
-import contextlib
-import errno
 import logging
 import os
-import resource
 import stat
 
 import pytest
@@ -69,29 +66,6 @@ def test_a_link_to_a_log_elsewhere_stays_and_its_target_is_rotated(tmp_path):
 
 def make_socket(path):
     os.mknod(path, 0o600 | stat.S_IFSOCK)
-
-
-@pytest.fixture
-def full_disk():
-    """A limit in place of a full disk: files can be opened, and no byte can be written."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_full_disk_stays_trouble_although_the_file_can_be_opened(tmp_path, full_disk):
-    handler = log_at(tmp_path / "extralife.log")
-    write(handler, "one")
-    assert handler.trouble() == "it cannot be written: File too large"
-    with pytest.raises(OSError) as failed:
-        handler.reopen()
-    assert failed.value.args == (errno.EIO, "File too large")
-    assert handler.trouble()
-    with contextlib.suppress(OSError):  # what is still in the buffer
-        handler.stream.close()
-    handler.stream = None
-    handler.close()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, make_socket])

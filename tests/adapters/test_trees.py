@@ -14,7 +14,7 @@ from tools import PATIENCE
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import trees
-from supervisor.adapters.process.trees import Tree, changed_roots, newest_ns, own_directory
+from supervisor.adapters.process.trees import Tree, newest_ns, own_directory
 from supervisor.adapters.procfs import ProcessTable, Stat
 from supervisor.model.inputs import Halted
 
@@ -237,16 +237,6 @@ def test_a_witness_stands_until_nobody_asks_for_it(io):
     assert look.tree.witness == "", "a first look shows nothing"
 
 
-def test_what_its_processes_read_and_write_counts_together(io):
-    look, processes = Look(), (process(WORKER, 1), process(CHILD, WORKER), process(GRANDCHILD, WORKER))
-    io |= {WORKER: 1000, CHILD: 2000, STRANGER: 10**9}
-    look.at(100.0, *processes, witnesses=True)
-    io |= {WORKER: 1000 + 5 * 16 * 1024 - 1}
-    assert look.at(105.0, *processes, witnesses=True).witness == ""
-    io |= {WORKER: 1000 + 10 * 16 * 1024 - 2, CHILD: 2001}
-    assert look.at(110.0, *processes, witnesses=True).witness == "io"
-
-
 def test_its_directory_is_looked_through_every_half_minute_by_another_thread(io, monkeypatch):
     look, asked, answers = Look(directory="/data/runs/x"), [], [7, None, 8]
 
@@ -275,25 +265,6 @@ def test_its_directory_is_looked_through_every_half_minute_by_another_thread(io,
     assert begun_by(180.0) == 3
     assert (look.tree.witness, look.tree.witness_at_s) == ("files", 180.0)
     assert asked == ["/data/runs/x"] * 3
-
-
-# --- scans and what has changed in them -------------------------------------------------------------------------------------
-
-
-def test_a_tree_has_changed_where_a_process_below_its_root_came_went_or_moved():
-    worker, child = process(WORKER, SHIM), process(CHILD, WORKER)
-    root, other = process(SHIM, 1), process(STRANGER, 1)
-    before = table(root, worker, other)
-    roots = {SHIM, STRANGER, 99}
-    assert changed_roots(None, table(root, changed={SHIM}), roots) is None
-    assert changed_roots(before, table(root, worker, other), roots) is None, "it is not known what has changed"
-    assert changed_roots(before, table(root, worker, child, other, changed={CHILD}), roots) == {SHIM}
-    assert changed_roots(table(root, worker, child, other), table(root, worker, other, changed={CHILD}), roots) == {SHIM}
-    moved = table(root, worker, process(CHILD, STRANGER), other, changed={CHILD})
-    assert changed_roots(table(root, worker, child, other), moved, roots) == {SHIM, STRANGER}
-    assert changed_roots(before, table(root, worker, other, changed={SHIM, STRANGER}), roots) == {SHIM, STRANGER}
-    assert changed_roots(before, table(root, worker, other, process(7, 1), changed={7}), roots) == set()
-    assert changed_roots(before, table(root, worker, changed={99}), roots) == {99}, "a root that is gone"
 
 
 # --- the files of a directory ---------------------------------------------------------------------------------------------

@@ -121,10 +121,6 @@ def test_the_headline(known: dict[str, Any], rest: str) -> None:
     assert night.headline(found(**known)) == f"Since 16:43:20 (11h 56m): {rest}"
 
 
-def test_a_window_of_more_than_half_a_day_is_told_with_its_date() -> None:
-    assert night.headline(found(since_wall_s=WALL_S - 43_200.0)).startswith("Since 2025-11-20 16:40:00 (")
-
-
 @pytest.mark.parametrize(
     ("coming", "line"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import grp
 import os
@@ -21,7 +20,6 @@ from fake_backend import FakeBackend
 from leaks import nothing_stays_open
 from serving import served
 
-from supervisor.adapters import foundations
 from supervisor.api.listener import SocketTaken, listen, take_over
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,32 +41,6 @@ def answers(path: Path) -> bool:
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         return True
-
-
-def test_a_listener_holds_its_socket_and_knows_its_file_until_it_is_closed(socket_path: Path) -> None:
-    with nothing_stays_open():
-        listener = listen(str(socket_path))
-        assert (listener.path, listener.trouble) == (str(socket_path), "")
-        assert listener.sock.getsockname() == str(socket_path.with_name(f".s{os.getpid()}"))
-        known = foundations.of_path(socket_path)
-        assert known is not None
-        assert known.kind == "socket"
-        assert (mode_of(socket_path), os.get_inheritable(listener.sock.fileno())) == (0o600, False)
-        assert answers(socket_path)
-        listener.close()
-    assert [each.name for each in socket_path.parent.iterdir()] == [".spare"]
-    listen(str(socket_path)).sock.close()
-    assert list(socket_path.parent.iterdir()) == [socket_path], "the spare file's inode is free for the socket's"
-
-
-def test_a_path_of_107_bytes_is_the_longest(socket_path: Path) -> None:
-    directory = socket_path.parent / ("x" * (106 - len(os.fsencode(socket_path.parent)) - len("/supervisor.sock")))
-    directory.mkdir()
-    for path, fits in ((directory / "supervisor.sock", True), (directory / "supervisor.sock2", False)):
-        with nothing_stays_open(), contextlib.ExitStack() as stack:
-            if not fits:
-                stack.enter_context(pytest.raises(OSError, match="choose a shorter runtime directory than"))
-            listen(str(path)).close()
 
 
 @pytest.mark.parametrize(
@@ -186,24 +158,6 @@ def test_a_socket_is_handed_on_open_and_taken_over_closed_to_children(socket_pat
     assert mode_of(socket_path) == 0o600
     second.close()
     assert not socket_path.exists()
-
-
-def test_a_descriptor_that_is_no_control_socket_is_given_back_open(socket_path: Path) -> None:
-    quiet, tcp = socket.socket(socket.AF_UNIX), socket.create_server(("127.0.0.1", 0))
-    for sock in (quiet, tcp):
-        says = f"[Errno {errno.ENOTSOCK}] descriptor {sock.fileno()} is not a listening control socket"
-        with sock, pytest.raises(OSError, match=f"^{re.escape(says)}$"):
-            take_over(sock.fileno(), str(socket_path))
-        assert sock.fileno() == -1, "it was open until here: its owner has closed it"
-
-
-def test_a_socket_whose_file_is_gone_is_taken_over_and_says_so(socket_path: Path) -> None:
-    first = listen(str(socket_path))
-    socket_path.unlink()
-    second = take_over(first.sock.detach(), str(socket_path))
-    assert second.trouble == f"{socket_path} has no file of the control socket any more: No such file or directory"
-    assert second.hand_on() == ""
-    second.close()
 
 
 @pytest.mark.parametrize("foreign", [True, False])

@@ -184,16 +184,6 @@ def test_a_password_that_could_not_be_read_leaves_the_port_closed(backend: FakeB
         assert not is_open(number)
 
 
-def test_both_kinds_of_addresses(backend: FakeBackend, socket_path: Path) -> None:
-    with served(backend, socket_path) as server:
-        number = free_port()
-        server.tcp.want(settings(number, host="::"))
-        until(lambda: is_open(number), "the port")
-        port = Port(server, socket_path, number)
-        assert port.ask(basic(), "/api/v1/ask", STOP, **{"Content-Type": "application/json"})[0] == 200
-        assert backend.asked[0][3] == "me at 127.0.0.1"
-
-
 # --- crowds ----------------------------------------------------------------------------------------------------------------
 
 

@@ -216,9 +216,3 @@ def test_a_gpu_that_is_lost_and_one_that_does_not_tell(installation: Installatio
     found = list(checks_gpu.gpu_memory(installation))
     assert levels(found) == ["bad", "unknown"]
     assert "it has fallen off the bus" in told(found)
-
-
-def test_without_a_driver_that_answers_memory_is_not_spoken_of(installation: Installation, nvml: SimulatedNvml) -> None:
-    nvml.plays("init_error 18")
-    write(installation, "dev/nvidia0")
-    assert list(checks_gpu.gpu_memory(installation)) == []

@@ -54,11 +54,6 @@ def test_a_rollout_that_takes_too_long_is_forgotten_and_that_is_told(monkeypatch
     assert "everything is saved, except 56 steps of an unfinished rollout\n" in capsys.readouterr().out
 
 
-def test_learning_that_takes_too_long_ends_early(monkeypatch, tmp_path):
-    monkeypatch.setattr(run, "HALF_DONE_S", 0.0)
-    assert left(Leaving(updates=3), monkeypatch, tmp_path) == (ROLLOUT, 3)
-
-
 def test_no_more_than_a_third_of_the_time_left_is_taken(monkeypatch, tmp_path):
     """The supervisor's word: to be gone by a moment that has passed."""
     monkeypatch.setattr(run, "HALF_DONE_S", 600.0)

@@ -318,16 +318,6 @@ def test_a_game_that_is_over_within_its_own_reset() -> None:
     assert set(zip(batch.actions.tolist(), discounts, strict=True)) == {(0, 0.0), (3, 0.9)}
 
 
-def test_an_environment_that_resets_within_the_call() -> None:
-    """The row after a done that begins a game is a real step; a truncation without a final frame is left out."""
-    memory = Replay(40, 1, SHAPE, stack=2, n_step=1, gamma=0.9)
-    for row, end in enumerate(["", "terminated", "", "truncated", "", ""]):
-        starts = [row in {0, 2, 4}]
-        memory.append(frame(row)[None], [row], [1.0], [end == "terminated"], [end == "truncated"], starts)
-    batch = memory.sample(200, np.random.default_rng(0))
-    assert set(batch.actions.tolist()) == {0, 1, 2, 4}
-
-
 def test_the_header_is_written_after_everything_is_synced(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = Setup(2, 2, 1, 0.99, 10, 0, 3)
     memory, world = setup.open(scratch), setup.world()
