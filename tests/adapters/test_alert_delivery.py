@@ -150,7 +150,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return asked
 
 
-def test_what_goes_wrong_is_told_without_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_is_reported_without_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = "Apprise does not know this URL: compare it with Apprise's documentation of that service"
     assert child.send(REQUEST | {"url": "x://me:hunter2@host"}) == unknown
 
@@ -217,7 +217,7 @@ def test_each_kind_is_read_on_a_phone_in_a_mail_and_by_a_webhook(receiver: Recei
 # --- a command -------------------------------------------------------------------------------------------------------
 
 
-def test_a_hook_is_told_on_standard_input_and_in_its_environment(hook, monkeypatch):
+def test_a_hook_gets_the_alert_on_standard_input_and_in_its_environment(hook, monkeypatch):
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
     assert run_hook(hook) == ""
     (got,) = hook.got()
@@ -359,7 +359,7 @@ def test_a_target_that_hangs_keeps_no_other_waiting(hook, receiver, sends):
     assert (first.target, first.error) == ("command", "")
 
 
-def test_an_alarm_is_told_to_systemds_journal_and_to_those_who_want_its_severity(hook, sends, monkeypatch):
+def test_an_alarm_is_sent_to_systemds_journal_and_to_those_who_want_its_severity(hook, sends, monkeypatch):
     inbox = Inbox()
     courier = sends(AlertSettings(command=hook.argv, min_severity="critical", timeout_s=30.0 * PATIENCE), inbox)
     with Journald() as journald:
@@ -426,7 +426,7 @@ def test_without_a_daemon_it_is_tried_again_for_those_who_have_not_taken_it(tmp_
     assert len({each["id"] for each in tries}) == 1
 
 
-def test_without_a_daemon_and_with_a_broken_file_those_of_the_last_good_configuration_are_told(tmp_path):
+def test_without_a_daemon_and_with_a_broken_file_the_targets_of_the_last_good_configuration_get_the_alert(tmp_path):
     (state := tmp_path / "state").mkdir()
     hook, config = Hook(tmp_path), tmp_path / "x.toml"
     environ = {"XDG_STATE_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}

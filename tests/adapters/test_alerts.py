@@ -99,7 +99,7 @@ def test_a_link_in_its_place_is_put_aside_and_not_followed(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_half_a_line_is_told_and_the_next_one_begins_anew(tmp_path):
+def test_half_a_line_is_an_error_and_the_next_one_begins_anew(tmp_path):
     path = tmp_path / "reboot_alerts.log"
     append(path, "one")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -111,7 +111,7 @@ def test_where_containers_share_their_processes_two_others_are_needed(first, roo
         assert told.up_s == pytest.approx(991.0)
 
 
-def test_all_that_is_told_of_a_reboot():
+def test_a_reboot_is_reported_with_all_that_is_known_of_it():
     last = replace(LAST, ckpt_steps={"mine": 650})
     found = seen(Boot(NEW, 3 * HZ), last, journal_boot_id=OLD, marker=False, clean=True)
     evidence = "the boot id changed, pid 1 was started at another time, the marker in the runtime directory is gone"
@@ -203,7 +203,7 @@ def test_the_thread_writes_every_period_and_once_at_the_end(tmp_path):
     assert not told.errors
 
 
-def test_a_disk_that_refuses_is_told_once_and_tried_again(tmp_path):
+def test_a_disk_that_refuses_is_reported_once_and_tried_again(tmp_path):
     path = tmp_path / "gone" / "alive"
     told = CheckedWriter(path)
     told.writer.write()

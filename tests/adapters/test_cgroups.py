@@ -60,7 +60,7 @@ def text(path, name):
     return (path / name).read_text().strip()
 
 
-def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
+def test_missing_controllers_are_reported_and_cost_their_limits_only(tmp_path):
     def poor(path):
         fake_mkdir(path)
         for name in FILES:

@@ -65,7 +65,7 @@ def test_stamps_of_workers_are_converted_there_and_back():
 
 
 @pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S, 2.5])
-def test_a_wall_clock_that_is_set_is_told_once_and_moves_no_deadline(step_s):
+def test_a_wall_clock_that_is_set_is_reported_once_and_moves_no_deadline(step_s):
     clock, posted = FakeClock(), []
     moved = threading.Event()
     probes = SimpleNamespace(sample=dict, reports=tuple)

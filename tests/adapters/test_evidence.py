@@ -128,7 +128,7 @@ def test_what_the_kernel_tells_of_a_process_is_in_it_whole(world):
     }  # fmt: skip
 
 
-def test_a_stopped_worker_is_told_as_stopped(world):
+def test_a_stopped_worker_is_reported_as_stopped(world):
     started = world.run(python(REGISTER + "print('up', flush=True); time.sleep(60)"))
     assert eventually(lambda: "up" in world.stdout())
     kill(started.pid, signal.SIGSTOP)
@@ -150,7 +150,7 @@ def test_a_worker_that_never_answers_is_not_waited_for_longer_than_allowed(world
 
 
 @pytest.mark.fault("slow")
-def test_what_slows_a_process_from_outside_is_told(tmp_path):
+def test_what_slows_a_process_from_outside_is_reported(tmp_path):
     files = {
         "proc/loadavg": "9.10 8.00 7.00 3/400 1234\n",
         "proc/pressure/cpu": "some avg10=55.00 avg60=40.00 avg300=1.00 total=5\nfull avg10=0.00 avg60=0.00\n",

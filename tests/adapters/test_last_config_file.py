@@ -103,7 +103,7 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path, envi
     )
 
 
-def test_where_neither_configuration_can_be_used_the_mistakes_of_both_are_told(
+def test_where_neither_configuration_can_be_used_the_mistakes_of_both_are_reported(
     tmp_path: Path, paths: Paths, environ: dict[str, str]
 ) -> None:
     flags = {"state_dir": paths.state_dir}
@@ -351,7 +351,7 @@ def test_an_image_that_names_no_mistake_is_told_by_its_last_line(tmp_path: Path,
     assert next_image.mistakes(child(tmp_path, source)) == [told]
 
 
-def test_an_image_that_hangs_or_cannot_be_started_is_told_with_its_command(tmp_path: Path) -> None:
+def test_an_image_that_hangs_or_cannot_be_started_is_reported_with_its_command(tmp_path: Path) -> None:
     argv = child(tmp_path, "import time\ntime.sleep(60)")
     assert next_image.mistakes([*argv, "-n"], timeout_s=0.25) == [
         f"the check of the configuration did not end within 250ms: {sys.executable} {tmp_path}/image.py -n --check"

@@ -123,7 +123,7 @@ def test_a_daemon_that_lacks_descriptors_for_a_minute_keeps_it(tmp_path):
         on(tmp_path, "login2", renew_in_vain).take()
 
 
-def test_losing_it_is_told_once(tmp_path, monkeypatch):
+def test_losing_it_is_reported_once(tmp_path, monkeypatch):
     monkeypatch.setattr(leases, "RENEW_S", 0.01)
     first, told = on(tmp_path, "login1"), leases.threading.Event()
     first.take()

@@ -57,7 +57,7 @@ def _library(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("_library")
-def test_what_is_told(manager):
+def test_each_message_has_its_words(manager):
     notifier = Notifier({**manager.environ, "WATCHDOG_USEC": "30000000"})
     notifier.ready("2 of 3 programs run\nMAINPID=1")
     assert manager.told() == ["READY=1", "STATUS=2 of 3 programs run MAINPID=1"]

@@ -180,7 +180,7 @@ def test_the_tree_is_what_is_below_the_shim_or_else_below_the_worker(root, worke
 # --- what stands still ----------------------------------------------------------------------------------------------------
 
 
-def test_a_stopped_process_is_told_at_once_and_since_when():
+def test_a_stopped_process_is_reported_at_once_and_since_when():
     look, worker = Look(), process(WORKER, 1, "T")
     assert look.at(1.0, worker, process(CHILD, WORKER, "T")).halted == (Halted(CHILD, 5, "p12", "T", 1.0),)
     assert look.at(9.0, worker, process(CHILD, WORKER, "T")).halted == (Halted(CHILD, 5, "p12", "T", 1.0),)
@@ -190,7 +190,7 @@ def test_a_stopped_process_is_told_at_once_and_since_when():
     assert look.at(13.0, worker, leader=True).halted == (Halted(WORKER, 5, "p11", "T", 13.0),)
 
 
-def test_a_process_in_the_kernel_is_told_after_half_a_minute_without_a_tick():
+def test_a_process_in_the_kernel_is_reported_after_half_a_minute_without_a_tick():
     look, worker = Look(), process(WORKER, 1)
     for now_s, state, ticks, since_s in (
         (100.0, "D", 0, None), (129.9, "D", 0, None), (130.0, "D", 0, 100.0), (131.0, "D", 1, None), (160.9, "D", 1, None),

@@ -189,7 +189,7 @@ class Door:
         (b"Digest " + RIGHT[6:], False), (RIGHT[6:], False), ("Bearer w\N{LATIN SMALL LETTER O WITH DIAERESIS}rd2".encode(), False),
     ],
 )  # fmt: skip
-def test_who_is_let_in_and_what_all_others_are_told(given: bytes, lets_in: bool) -> None:
+def test_the_right_password_lets_in_and_all_others_get_one_answer(given: bytes, lets_in: bool) -> None:
     door_ = Door()
     told = door_.knock(given)
     assert told == (SERVED if lets_in else UNAUTHORISED)

@@ -76,7 +76,7 @@ def outcome(phase: str, same_for_s: float, before: int = 0, **known: Any) -> Any
         ("STOPPING", 9.0, {}, None),
     ],
 )
-def test_what_is_told_of_a_start_and_when(phase: str, same_for_s: float, known: dict[str, Any], told: Any) -> None:
+def test_a_start_is_answered_by_how_it_went(phase: str, same_for_s: float, known: dict[str, Any], told: Any) -> None:
     assert outcome(phase, same_for_s, **known) == told
 
 

@@ -67,7 +67,7 @@ def test_another_kind_of_file_is_put_aside(socket_path: Path, make: Callable[[Pa
     assert {each.name for each in socket_path.parent.iterdir()} == {f"{socket_path.name}.found", ".spare"}
 
 
-def test_a_second_daemon_is_told_what_to_do_and_takes_nothing(socket_path: Path) -> None:
+def test_a_second_daemon_gets_a_remedy_and_takes_nothing(socket_path: Path) -> None:
     first = listen(str(socket_path))
     says = f"socket taken: another daemon answers on {socket_path}; stop that one first, or choose another state_dir"
     with nothing_stays_open(), pytest.raises(SocketTaken, match=f"^{re.escape(says)}$"):

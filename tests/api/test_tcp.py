@@ -152,7 +152,7 @@ def test_it_moves_closes_and_changes_its_password_with_the_settings(port: Port) 
     assert port.server.tcp.view() is None
 
 
-def test_a_port_that_is_taken_is_told_and_tried_again(
+def test_a_port_that_is_taken_is_reported_and_tried_again(
     backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tcp, "RETRY_S", 0.05)

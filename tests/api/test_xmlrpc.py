@@ -196,7 +196,7 @@ def test_a_start_that_fails_is_told_in_codes_that_the_stock_client_knows(rpc: An
     assert start_code(40, "abnormal termination: exit code 3") == 50, "Supervisor's word for an end within startsecs"
 
 
-def test_too_many_waiting_requests_are_told_so(
+def test_too_many_waiting_requests_get_a_fault(
     socket_path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("supervisor.api.app.MOST_ASKS", 0)

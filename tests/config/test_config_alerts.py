@@ -50,7 +50,7 @@ def test_every_key(place):
     assert client.urls == ("ntfy://topic",), "a client of another user may not read the file, and need not"
 
 
-def test_all_mistakes_are_told_at_once_and_none_shows_a_secret(place):
+def test_all_mistakes_are_reported_at_once_and_none_shows_a_secret(place):
     place.file.touch()
     bad = (
         '[alerts]\nurl = "json://me:hunter2@host"\nurls = ["hunter2", 5, "ntfy://x"]\ncommand = "page-me"\n'

@@ -187,7 +187,7 @@ def test_a_ladder_that_is_none_is_refused(place: Place, text: str, told: str) ->
     assert place.errors(text + "[program.Pong]\n") == [told]
 
 
-def test_all_that_is_wrong_is_told_at_once(place: Place) -> None:
+def test_all_that_is_wrong_is_reported_at_once(place: Place) -> None:
     told = place.errors("[levels.a]\nslots = 3\n[levels.b]\nslots = 1\nnum_envs = 8\nbatch = 3\n[program.Pong]\n")
     order = "and a level is at least as heavy as the one before in every respect; raise it, or move the section"
     assert told == [
@@ -207,7 +207,7 @@ def test_the_environment_overrides_every_level(place: Place) -> None:
     assert told == ["flag --slots: is for a fixed [level], and this file has a ladder; set it in [levels.NAME]"]
 
 
-def test_an_update_is_told_by_the_levels_that_it_changes(place: Place) -> None:
+def test_an_update_names_the_levels_that_it_changes(place: Place) -> None:
     old = place.settings(LADDER)
     new = place.settings(LADDER.replace("threads = 3", "threads = 2").replace("[levels.wide]\nslots = 2", ""))
     assert config.diff(old, new).settings == ("levels.heavy", "levels.wide")

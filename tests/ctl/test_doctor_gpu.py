@@ -42,7 +42,7 @@ def gpu_finding(installation: Installation, torch=TORCH):
         (17, "its driver does not answer", "dmesg | grep NVRM"),
     ],
 )
-def test_a_driver_that_an_update_has_broken_is_told_with_what_to_do(
+def test_a_driver_that_an_update_has_broken_is_reported_with_what_to_do(
     installation: Installation, nvml: SimulatedNvml, code: int, says: str, do: str
 ) -> None:
     write(

@@ -149,7 +149,7 @@ def test_a_write_that_was_interrupted_by_another_is_done_again(me, tmp_path, mon
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_what_is_told_at_once_and_what_is_written_down(tmp_path, abstract):
+def test_mistakes_are_printed_at_once_and_failures_are_written_down(tmp_path, abstract):
     name = f"extralife-test-{os.getpid()}-{tmp_path.name}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind(f"\0{name}" if abstract else name)

@@ -48,7 +48,7 @@ def test_a_rollout_that_is_half_full_is_finished_first(monkeypatch, tmp_path, ca
     assert "left on request; everything is saved\n" in capsys.readouterr().out
 
 
-def test_a_rollout_that_takes_too_long_is_forgotten_and_that_is_told(monkeypatch, tmp_path, capsys):
+def test_a_rollout_that_takes_too_long_is_forgotten_and_that_is_reported(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(run, "HALF_DONE_S", 0.0)
     assert left(Leaving(steps=ROLLOUT + 50), monkeypatch, tmp_path) == (ROLLOUT + 56, EPOCHS * BATCHES)
     assert "everything is saved, except 56 steps of an unfinished rollout\n" in capsys.readouterr().out

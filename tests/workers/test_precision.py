@@ -72,7 +72,7 @@ def test_the_second_gpu_becomes_the_current_one_before_its_formats_are_asked_for
     assert len(asked) == 2
 
 
-def test_a_gpu_that_auto_could_not_use_is_told(tmp_path):
+def test_a_gpu_that_auto_could_not_use_is_reported(tmp_path):
     on_cpu = precision.Precision(torch.device("cpu"), torch.float32)
     assert precision.idle_gpu(on_cpu, "auto", {}, tmp_path) == "", "there is none"
     card = tmp_path / "sys/bus/pci/devices/0000:01:00.0"

@@ -48,7 +48,7 @@ def test_of_a_test():
     assert records.evaluation_summary(evaluation(5, 1.0, game="Catch")) == "mean return of 1 test games: 1.00"
 
 
-def test_the_beat_takes_what_is_told(made, tmp_path):
+def test_the_beat_has_the_reported_figures(made, tmp_path):
     """Every name is a field of it: a real client refuses any other."""
     told = Records(made, tmp_path)
     told.begin(0.0, [], evaluation(5, -3.0))

@@ -178,7 +178,7 @@ def test_too_large_is_refused_with_the_numbers(scratch: Path, monkeypatch: pytes
     assert list((scratch / "r").iterdir()) == []
 
 
-def test_what_is_too_large_is_told_with_what_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_large_is_reported_with_what_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it advises is taken, and one transition more is not."""
     monkeypatch.setattr(replay_module, "available_memory_bytes", lambda: 10**6)
     with pytest.raises(ReplayTooLarge) as refused:
