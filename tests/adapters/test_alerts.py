@@ -91,14 +91,6 @@ def test_no_name_can_begin_a_line_or_steer_a_terminal(evidence, level):
     assert line.encode("utf-8", "strict")
 
 
-def test_a_link_in_its_place_is_put_aside_and_not_followed(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    assert append(tmp_path / "link", "one") is None
-    assert (tmp_path / "link").read_text() == "one\n"
-    assert (tmp_path / "link.found").is_symlink()
-    assert not (tmp_path / "elsewhere").exists()
-
-
 def test_half_a_line_is_an_error_and_the_next_one_begins_anew(tmp_path):
     path = tmp_path / "reboot_alerts.log"
     append(path, "one")

@@ -294,21 +294,6 @@ def test_a_tree_whose_shim_is_stopped_is_ended_all_the_same(world, monkeypatch):
     assert ("kill with its shim", started.token) in world.groups.asked
 
 
-def test_a_killed_shim_takes_its_tree_with_it(world):
-    # One child in a session of its own with the mark, one with an empty environment in the shim's session.
-    started = world.run(["bash", "-c", "setsid sleep 60 & env -i sleep 60 & echo up; wait"])
-    assert eventually(lambda: len(procfs.descendants([started.pid])) == 2)
-    assert eventually(lambda: {stat.name for stat in procfs.descendants([started.pid])} == {"sleep"})
-    tree = [stat.pid for stat in procfs.descendants([started.shim_pid])]
-    kill(started.shim_pid)
-    ending = world.inbox.expect(Ended).ending
-    assert ending.fate == "its shim was killed by signal 9"
-    assert (ending.code, ending.signal) == (None, None)
-    assert sorted(ending.leftovers) == sorted(f"sleep({pid})" for pid in tree if pid != started.pid)
-    assert all(gone(pid) for pid in tree)
-    assert world.run(["true"], attempt=2)
-
-
 HOME = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters.host import boot
 from supervisor.adapters.host.boot import AliveMark, AliveWriter, Boot, BootFiles, examine, read_boot, read_mark
 from supervisor.model.inputs import BootEvidence
 
@@ -216,14 +215,6 @@ def test_a_disk_that_refuses_is_reported_once_and_tried_again(tmp_path):
     path.parent.rmdir()
     told.writer.write()
     assert told.errors == [f"cannot write the sign of life {path}: No such file or directory"] * 2, "a new one is told again"
-
-
-def test_a_link_in_the_marks_place_is_not_followed(tmp_path):
-    (tmp_path / "alive").symlink_to(tmp_path / "elsewhere")
-    told = CheckedWriter(tmp_path / "alive")
-    told.writer.write()
-    assert (told.errors, (tmp_path / "elsewhere").exists()) == ([], False)
-    assert boot.read_mark(tmp_path / "alive") is not None
 
 
 def test_what_was_written_outlives_a_kill(tmp_path):

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -177,33 +176,6 @@ def test_descendants_come_after_their_parents_and_once(family: int) -> None:
     os.kill(a, signal.SIGKILL)
     assert eventually(lambda: not procfs.read_stat(a).alive)  # type: ignore[union-attr]
     assert a not in {stat.pid for stat in procfs.descendants([family])}, "a zombie is dead"
-
-
-def test_several_marks_are_found_in_one_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two, none = (f"{name}-{os.getpid()}-{time.monotonic_ns()}" for name in ("one", "two", "none"))
-    with (
-        subprocess.Popen(["sleep", "600"], env={"XL_MARK": one}) as first,
-        subprocess.Popen(["sleep", "600"], env={"A": "b", "XL_MARK": two, "C": "d"}) as second,
-        subprocess.Popen(["sleep", "600"], env={"XL_MARK": two}) as third,
-        subprocess.Popen(["sleep", "600"], env={"XL_MARK": f"{one}-and-more", "XX_MARK": one}) as fourth,
-    ):
-        everyone = (first, second, third, fourth)
-        try:
-            expected = {one: {first.pid}, two: {second.pid, third.pid}, none: set()}
-
-            def found() -> dict[str, set[int]]:
-                told = procfs.marked("XL_MARK", [one, none, two])
-                return {value: {stat.pid for stat in stats} for value, stats in told.items()}
-
-            assert eventually(lambda: found() == expected), "an environment is there at the end of the exec"
-            third.kill()
-            os.waitid(os.P_PID, third.pid, os.WEXITED | os.WNOWAIT)
-            assert [stat.pid for stat in procfs.marked("XL_MARK", [two])[two]] == [second.pid], "a zombie is dead"
-        finally:
-            for process in everyone:
-                process.kill()
-    monkeypatch.setattr(procfs, "pids", lambda: pytest.fail("nobody is looked for"))
-    assert procfs.marked("XL_MARK", []) == {}
 
 
 @pytest.mark.parametrize(

@@ -237,36 +237,6 @@ def test_a_witness_stands_until_nobody_asks_for_it(io):
     assert look.tree.witness == "", "a first look shows nothing"
 
 
-def test_its_directory_is_looked_through_every_half_minute_by_another_thread(io, monkeypatch):
-    look, asked, answers = Look(directory="/data/runs/x"), [], [7, None, 8]
-
-    def newest(directory):
-        asked.append(directory)
-        if (answer := answers.pop(0)) is None:
-            raise ZeroDivisionError
-        return answer
-
-    monkeypatch.setattr(trees, "newest_ns", newest)
-
-    def begun_by(now_s):
-        look.at(now_s, process(WORKER, 1), witnesses=True)
-        return len(look.tasks.begun)
-
-    assert (begun_by(100.0), begun_by(140.0)) == (1, 1), "while the first look hangs there is no second"
-    name, task = look.tasks.begun[0]
-    assert name == "files"
-    task()
-    assert begun_by(145.0) == 2
-    with pytest.raises(ZeroDivisionError):
-        look.tasks.begun[1][1]()
-    assert (begun_by(170.0), begun_by(175.0)) == (2, 3)
-    assert look.tree.witness == ""
-    look.tasks.begun[2][1]()
-    assert begun_by(180.0) == 3
-    assert (look.tree.witness, look.tree.witness_at_s) == ("files", 180.0)
-    assert asked == ["/data/runs/x"] * 3
-
-
 # --- the files of a directory ---------------------------------------------------------------------------------------------
 
 

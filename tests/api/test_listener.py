@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,15 +55,6 @@ def test_a_socket_that_cannot_be_made_leaves_nothing(socket_path: Path, name: st
     with nothing_stays_open(), pytest.raises(OSError, match=f"^{re.escape(f'[Errno {number}] {says.format(path)}')}$"):
         listen(path)
     assert sorted(each.name for each in socket_path.parent.iterdir()) == ["file"]
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, Path.touch])
-def test_another_kind_of_file_is_put_aside(socket_path: Path, make: Callable[[Path], None]) -> None:
-    make(socket_path)
-    listener = listen(str(socket_path))
-    assert answers(socket_path)
-    listener.close()
-    assert {each.name for each in socket_path.parent.iterdir()} == {f"{socket_path.name}.found", ".spare"}
 
 
 def test_a_second_daemon_gets_a_remedy_and_takes_nothing(socket_path: Path) -> None:

@@ -12,8 +12,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from leaks import open_files
 from supervised import OTHER, TOKEN, environment, eventually
 
@@ -209,23 +207,12 @@ def test_without_a_supervisor_every_call_is_a_no_op(tmp_path, monkeypatch, missi
 
 # --- controls --------------------------------------------------------------------------------------------------------------------
 
-CONTROLS = st.builds(
-    Control, st.just(TOKEN), *[st.integers(0, UNKNOWN)] * 2, st.integers(0, 2**32 - 1), st.integers(0, UNKNOWN)
-)
-
 
 @pytest.fixture
 def daemon(tmp_path):
     writer = ControlWriter(tmp_path / "control")
     yield writer
     writer.close()
-
-
-@given(control=CONTROLS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_control_comes_back_as_it_was(tmp_path, daemon, control):
-    daemon.write(control)
-    assert ControlReader(tmp_path / "control", TOKEN).read() == control
 
 
 def test_a_control_for_another_attempt_is_not_ours(tmp_path):
