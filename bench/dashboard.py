@@ -57,6 +57,7 @@ CHARTS = 6
 DAY, PER_REFRESH = 86_400, 60
 FIRST_GAMES, FIRST_SEEDS, FIRST_ALONE = 13, 8, 2  # 106 programs
 FIRST_DAYS = 5
+LOOK_S = 600.0
 AIMS_MS = {"first_sentence_ms": 400.0, "complete_ms": 2000.0}
 PORT = 16_016
 RESULTS = ROOT / "bench" / "results" / "dashboard.json"
@@ -129,17 +130,32 @@ def five_days(where: Path) -> night.Night:
     night.GOALS.update({game: REFERENCES[game] for game in names})
     more = "[cost]\nusd_per_hour = 1.29\n[training]\nsteps = 1_000_000_000\n"
     host = night.Night(where, f"{paths}[level]\nslots = {sum(map(len, seeds))}\nthreads = 1\n{more}{text}")
+    host.look_s = LOOK_S
     host.start()
     for hour in range(24 * FIRST_DAYS):
-        left = 24 * FIRST_DAYS - hour
-        host.look_s = 10.0 if left <= 6 else 60.0 if left <= 48 else 600.0
         if hour % 24 == 12:
             host.reboot(190.0, "power", "journal ends in the middle")
         if hour % 24 == 18:
             host.worker(f"{names[0]}-s1").stick(host.now_s)
         host.run(3600.0)
+        left = 24 * FIRST_DAYS - hour
+        every_s = 10 if left <= 6 else 60 if left <= 48 else LOOK_S
+        host.pending = {sheet: as_often(rows, every_s) for sheet, rows in host.pending.items()}
         host.write_down()
     return host
+
+
+def as_often(rows: list[Any], every_s: float) -> list[Any]:
+    """Repeat each reading every `every_s` seconds until the next one of its subject: looks are further apart."""
+    found, last = [], dict[Any, Any]()
+    for row in rows:
+        before = last.get(row.keys[:1])
+        if before is not None and row.at_s - before.at_s < 2 * LOOK_S:
+            shifts = range(1, int((row.at_s - before.at_s) // every_s))
+            found += [before._replace(at_s=before.at_s + n * every_s, wall_s=before.wall_s + n * every_s) for n in shifts]
+        found.append(row)
+        last[row.keys[:1]] = row
+    return sorted(found, key=lambda row: row.at_s)
 
 
 def small(where: Path) -> night.Night:

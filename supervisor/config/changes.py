@@ -165,7 +165,7 @@ def listed(loaded: Loaded, settings: Settings, read: Callable[[], Loaded]) -> di
     except ConfigError as error:
         errors = list(error.errors)
     names = {spec.name for spec in loaded.settings.programs} - {spec.name for spec in settings.programs}
-    gone = tuple(label("program", name, "") for name in names)  # removed until the next update
+    gone = tuple(f"{label('program', name)}." for name in names)  # removed until the next update
     rows = {
         key: {"key": key, "value": value, "origin": str(origin)}
         for key, value, origin in explain(loaded, settings.level.name)
