@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from patients import levels, make, told
 
-from supervisor.ctl import checks_slurm
+from supervisor.features.slurm import checks as checks_slurm
 
 PLAYED = Path(__file__).parents[1] / "slurm"
 
