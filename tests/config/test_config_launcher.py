@@ -91,7 +91,7 @@ def test_the_lines_before_a_program_are_plain(tmp_path, end, fault):
 def test_a_job_may_leave_half_of_its_time_before_its_limit(tmp_path):
     made = load(tmp_path, '[launcher]\nkind = "slurm"\ntime_limit_s = 100\nsignal_lead_s = 50').settings.launcher
     assert (made.time_limit_s, made.signal_lead_s) == (100.0, 50.0)
-    level = load(tmp_path, f"{LADDER}time_limit_s = 600\n").settings.ladder[2].programs[0].job
+    level = load(tmp_path, f"{LADDER}time_limit_s = 600\n").settings.ladder[2].programs[0].job.resources
     assert level.time_limit_s == 600.0
 
 

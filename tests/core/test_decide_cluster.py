@@ -340,7 +340,7 @@ class Climbing(Core):
 
     def give(self, item):
         decision = super().give(item)
-        self.asked += [(command.spec.name, command.spec.job) for command in of(decision, commands.Spawn)]
+        self.asked += [(command.spec.name, command.spec.job.resources) for command in of(decision, commands.Spawn)]
         return decision
 
     def train(self, seconds):
