@@ -32,7 +32,7 @@ class World(Record):
 
 class Part(Record):
     performs: Mapping[type[Command], Callable[[Any], None]] = field(default_factory=dict)
-    launches: Callable[..., ProgramAdapters | None] = lambda *_: None  # of all programs, given readers of their files
+    launches: Callable[..., ProgramAdapters | None] = lambda *_: None  # given the settings, and readers of files
     start: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
     shows: Mapping[str, Callable[[], Any]] = field(default_factory=dict)  # its present values, by the name of its page

@@ -265,7 +265,7 @@ class Daemon:
             os.environ, lambda: daily_report(backend), lambda *program: own.shown(*program),  # noqa: PLW0108  it is made below
         )  # fmt: skip
         parts = make_parts(world)
-        adapters = next((made for part in parts if (made := part.launches(newest_own, figures)) is not None), None)
+        adapters = next((made for part in parts if (made := part.launches(settings, newest_own, figures)) is not None), None)
         if adapters is None:
             local = self._local = LocalLauncher(
                 paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last,

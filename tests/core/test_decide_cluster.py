@@ -11,6 +11,7 @@ from supervisor.features.slurm.rules.nodes import KEPT
 from supervisor.features.slurm.settings import JobResources, LauncherSettings, NextJob
 from supervisor.model.fold import fold
 from supervisor.model.inputs import Ended, Ending, Sampled, Survival, Survivor, Terminated
+from supervisor.model.launching import Launching
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Level, Progress, Rung
 from supervisor.policy.box.readings import Gpus
@@ -416,3 +417,14 @@ def test_gpus_that_are_not_known_are_not_none():
     ended(core, code=75, asked="time limit", ran_s=3600.0)
     usage = core.state.cluster.usage["lab"]
     assert (usage.job_s, usage.gpu_s, usage.unknown_s) == (3600.0, 0.0, 3600.0)
+
+
+def test_programs_that_run_here_again_are_killed_as_ever_beside_the_record_of_a_cluster():
+    core = Core(settings("Pong")).running("Pong")
+    core.state = replace(core.state, cluster=replace(core.state.cluster, excluded={"a14": core.now_s + 1e6}))
+    core.ask("stop", "Pong")
+    assert of(core.to_wake(), commands.KillTree)
+
+
+def test_a_section_that_launches_no_program_asks_for_no_gpu_of_one():
+    assert (Launching().remote, Launching().asks_gpu(spec("Pong"))) == (False, "")

@@ -9,11 +9,14 @@ from supervisor.adapters.parts import Part, World
 from supervisor.adapters.process.processes import ProgramAdapters
 from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.model.inputs import OwnCheckpoint
+from supervisor.model.settings import Settings
 
 
 def part(world: World) -> Part:
-    def launches(newest_own: Callable[[str], OwnCheckpoint | None], figures: FigureReader) -> ProgramAdapters | None:
-        if not rules().remote:
+    def launches(
+        settings: Settings, newest_own: Callable[[str], OwnCheckpoint | None], figures: FigureReader
+    ) -> ProgramAdapters | None:
+        if not settings.of(LauncherSettings).remote:
             return None
         from supervisor.features.slurm.adapters.client import Slurm
         from supervisor.features.slurm.adapters.launcher import SlurmLauncher, remote_paths
