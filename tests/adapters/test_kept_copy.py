@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -65,6 +66,9 @@ class Script:
         for _ in range(times):
             self.own.newest(self.spec)
             time.sleep(0.01)
+        self.looks_end()
+
+    def looks_end(self) -> None:
         assert eventually(lambda: not self.own._of(self.spec).copying.locked())  # type: ignore[union-attr]
 
     @property
@@ -168,6 +172,46 @@ for number in range(100, 1000):
     os.rename(sys.argv[1], sys.argv[3])
     time.sleep(1.0)
 """
+
+
+SUSPENDED = """
+import os, signal, sys
+with open(sys.argv[1], "wb", buffering=0) as file:
+    file.write(b"half")
+    os.kill(os.getpid(), int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_the_copy_of_an_only_file_stays_while_its_script_is_suspended_or_dead_within_a_write(
+    tmp_path: Path, quick: None, number: signal.Signals
+) -> None:
+    """Its file is quiet for as long as one likes, and closed once the script is dead, which the daemon may not know yet."""
+    script = Script(tmp_path, "last.pickle")
+    script.starts(killed=False)
+    last = plain(script.work / "last.pickle")
+    script.looks_until("last.pickle")
+    process = subprocess.Popen([sys.executable, "-c", SUSPENDED, str(last), str(int(number))])
+    try:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+        progress_at_s, later = script.own._clock.now_s() - 60.0, time.time() + 1.0
+        os.utime(last, (later, later))  # surely after the start
+
+        def looked_at() -> bool:
+            script.own.newest(script.spec, (process.pid,), progress_at_s)
+            known = script.own._of(script.spec).scanner.known.get("last.pickle")  # type: ignore[union-attr]
+            return known is not None and known.files[0].size_bytes == len(b"half") and known.looks > 3
+
+        assert eventually(looked_at)
+        script.looks_end()
+    finally:
+        process.kill()
+        process.wait(30.0)
+    assert [path.read_bytes() for path in (script.run_dir / "kept/own/files").iterdir()] == [b"some bytes"]
+    found = script.starts(doubt_from_wall_s=later + 5.0)
+    assert (found.sure, found.spare) == (False, script.kept.place), "it may be cut, and its output may name it"  # type: ignore[union-attr]
+    assert script.starts("last.pickle").put_back
+    assert last.read_bytes() == b"some bytes"
 
 
 @pytest.mark.parametrize(("aside", "pause_s"), [("aside", 0.1), ("last.pickle", 0.7)])
@@ -316,7 +360,7 @@ def test_what_was_written_again_before_it_was_copied_is_not_kept(script: Script)
     script.starts(killed=False)
     path = saved(script.work / "last.pt")
     script.looks_until("last.pt")
-    scanned = own_checkpoints.Scanner().scan(script.place, own_checkpoints.Budget(), now_wall_s=time.time(), running=False)
+    scanned = own_checkpoints.Scanner().scan(script.place, own_checkpoints.Budget(), now_wall_s=time.time(), life=None)
     files = own_checkpoints.whole_files.files_of(str(path), lambda: None)
     path.write_bytes(TORN)
     with pytest.raises(kept_copy.own.Changed, match="differ from those"):

@@ -10,15 +10,14 @@ from supervisor.adapters.slurm.client import Slurm
 from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
 from supervisor.adapters.slurm.probes import SlurmEvidence, SlurmProbes
 from supervisor.adapters.slurm.report import SlurmControls
-from supervisor.model.inputs import OwnCheckpoint
 from supervisor.model.settings import Paths
 from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.ports import Clock, Inbox
+from supervisor.ports import Clock, Inbox, NewestOwn
 
 
 def program_adapters(
     paths: Paths, settings: Callable[[], LauncherSettings], inbox: Inbox, clock: Clock,
-    newest_own: Callable[[str], OwnCheckpoint | None], figures: FigureReader,
+    newest_own: NewestOwn, figures: FigureReader,
 ) -> ProgramAdapters:  # fmt: skip
     there = remote_paths(paths)
     launcher = SlurmLauncher(there, settings, Slurm(), inbox, clock, figures.last)
