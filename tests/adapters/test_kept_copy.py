@@ -273,6 +273,29 @@ def test_of_a_script_that_replaces_its_file_the_copy_is_a_link(script: Script, m
     assert (script.work / "last.pt").stat().st_ino != kept.stat().st_ino, "what a script may write over is never the copy"
 
 
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_copy_is_no_link_to_a_file_that_its_script_writes_over_after_another_one_was_renamed_here(
+    script: Script, monkeypatch: pytest.MonkeyPatch, copied: bool
+) -> None:
+    """The file is another one than at the look before, but its script has not replaced it: the next write would be in it."""
+    monkeypatch.setattr(kept_copy.durable, "clone", lambda *_: "")  # no file system that shares blocks
+    script.starts(killed=False)
+    last = saved(script.work / "last.pt")
+    if copied:
+        script.looks_until("last.pt")
+        last.write_bytes(TORN)
+        assert script.starts().put_back
+    else:
+        last.write_bytes(TORN)
+        script.looks(3)
+        script.starts("last.pt")
+    later = time.time() + 1.0  # surely after the start
+    os.utime(saved(last, 300), (later, later))
+    script.looks_until("last.pt")
+    (kept,) = (path for path in (script.run_dir / "kept/own/files").iterdir())
+    assert kept.stat().st_ino != last.stat().st_ino
+
+
 def test_what_is_kept_beside_others(script: Script) -> None:
     """A script that writes each file once has the one before; of a path that is used again there is a copy."""
     script.starts(killed=False)

@@ -572,7 +572,7 @@ def test_a_directory_that_does_not_answer_holds_up_nobody_for_long(
     assert (found.found.error, found.found.sure, found.left) == (f"its directory {tmp_path} does not answer", False, ("/a",))
     assert daemon.path is None, "unknown is not none"
     assert daemon.own.newest(spec(tmp_path)) is None
-    monkeypatch.setattr(own_scans, "MOST_S", -10_000.0)
+    monkeypatch.setattr(own_checkpoints, "MOST_S", -10_000.0)
     assert daemon.own.newest(spec(tmp_path)).error == f"its directory {tmp_path} does not answer"
     hangs.set()
     for thread in [each for each in threading.enumerate() if each.name == "look-Pong"]:
@@ -667,8 +667,8 @@ def test_what_a_disk_does_not_let_be_set_aside_is_told_and_left(
 
     path, error = str(saved(tmp_path / "step=5.pt")), "[Errno 5] Input/output error"
     saved(tmp_path / "step=4.pt")
-    monkeypatch.setattr(own_scans, "set_aside", refuses)
-    monkeypatch.setattr(own_scans, "roll_back", refuses)
+    monkeypatch.setattr(own_checkpoints, "set_aside", refuses)
+    monkeypatch.setattr(own_checkpoints, "roll_back", refuses)
     with capture_logs() as logged:
         told = daemon.begins(to_start(spec(tmp_path), "t", (path, "/elsewhere/x.pt"), from_step=5))
     assert told.left == (path,)

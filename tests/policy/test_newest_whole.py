@@ -167,6 +167,8 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"tried": ("b", "c"), "spare": True}, True, True, 2, Verdict.PUT_BACK),
         ({"tried": ("b",), "path": "", "deaths": 2}, True, True, 1, Verdict.KEEP),
         ({"tried": ("b",), "path": ""}, True, True, 1, Verdict.PUT_BACK),
+        ({"path": "", "step": 80_000}, None, False, 2, Verdict.SET_ASIDE),  # a worker's, whose digests fit
+        ({"path": "", "step": 80_000, "deaths": 2}, True, True, 0, Verdict.KEEP),
     ],
 )
 def test_a_suspect_is_set_aside_by_evidence_and_put_back_without_an_effect(
@@ -201,6 +203,15 @@ def test_deaths_after_a_step_do_not_count_against_a_checkpoint_nor_do_those_with
     known = Suspicion("a", innocent=True, put_back=("x",))
     assert known.begins("a", torn=False, cut=False, spare=False, left=()) == Suspicion("a", innocent=True)
     assert known.begins("b", torn=False, cut=False, spare=False, left=()) == Suspicion("b")
+
+
+def test_deaths_of_a_worker_count_against_the_checkpoint_from_which_it_has_resumed() -> None:
+    first = Suspicion().resumes(80_000).dies("exit code 1", trained=False)
+    assert first.resumes(80_000).dies("exit code 1", trained=False) == Suspicion(step=80_000, deaths=2)
+    assert first.dies("a missing GPU", trained=True) == first, "before it had read it"
+    assert first.resumes(60_000) == Suspicion(step=60_000)
+    assert first.resumes(None) == Suspicion(), "from nothing"
+    assert first.begins("a", torn=False, cut=False, spare=False, left=()) == Suspicion("a"), "a script's own"
 
 
 def test_on_trial_it_comes_back_unless_the_program_has_written_another() -> None:

@@ -19,27 +19,9 @@ from typing import Any, Final, Protocol
 import structlog
 
 from supervisor import lack
+from supervisor.adapters.process import own_checkpoints as own
 from supervisor.adapters.process import whole_files
-from supervisor.adapters.process.own_checkpoints import (
-    MOST_LOOKED_AT,
-    MOST_S,
-    Budget,
-    Files,
-    KeptCopy,
-    Life,
-    Place,
-    Result,
-    Scanner,
-    Unanswered,
-    each_of,
-    note_start,
-    noted_of,
-    place_of,
-    put_back,
-    roll_back,
-    set_aside,
-    stale_name,
-)
+from supervisor.adapters.process.own_checkpoints import Budget, Files, KeptCopy, Life, Place, Result, Scanner, Unanswered
 from supervisor.adapters.threads import Tasks
 from supervisor.as_user import acting_as
 from supervisor.model.commands import Spawn
@@ -96,13 +78,7 @@ class _Watched:
     puts_back: bool = False
 
     def known_shown(self) -> Shown:
-        return self.shown or noted_of(self.place).shown
-
-    def doubt_from_wall_s(self, by_end_wall_s: float | None) -> float | None:
-        """From which time of writing on the end of the newest attempt may have cut a file."""
-        if self.life.progress_s is None:
-            return by_end_wall_s
-        return newest_whole.doubt_since_progress(by_end_wall_s, time.time() - (time.monotonic() - self.life.progress_s))
+        return self.shown or own.noted_of(self.place).shown
 
 
 class OwnCheckpoints:
@@ -148,7 +124,7 @@ class OwnCheckpoints:
         if began_s is None and now_s >= watched.due_s:
             watched.began_s = now_s
             self._tasks.begin(f"checkpoints-{spec.name}", self._look_again, watched)
-        elif began_s is not None and now_s - began_s > MOST_S + watched.place.check_timeout_s * MOST_LOOKED_AT:
+        elif began_s is not None and now_s - began_s > own.MOST_S + watched.place.check_timeout_s * own.MOST_LOOKED_AT:
             return OwnCheckpoint(sure=False, error=f"its directory {watched.place.base} does not answer")
         return watched.reported
 
@@ -156,10 +132,10 @@ class OwnCheckpoints:
         """What the output of a program has shown: of its present attempt, or of those before this daemon."""
         with self._guard:
             watched = self._watched.get(program)
-        return noted_of(place).shown if watched is None else watched.shown
+        return own.noted_of(place).shown if watched is None else watched.shown
 
     def _of(self, spec: ProgramSpec) -> _Watched | None:
-        place = place_of(spec, self._paths.run_dir(spec.name), shared=self._shared)
+        place = own.place_of(spec, self._paths.run_dir(spec.name), shared=self._shared)
         if place is None:
             return None
         with self._guard:
@@ -218,7 +194,7 @@ class OwnCheckpoints:
     def set_aside(self, spec: ProgramSpec, paths: tuple[str, ...]) -> None:
         """Set these checkpoints of a running program aside. Returns at once; the next look shows what has come of it."""
         if (watched := self._of(spec)) is not None:
-            self._tasks.begin(f"aside-{spec.name}", each_of, watched.place, paths, set_aside)
+            self._tasks.begin(f"aside-{spec.name}", own.each_of, watched.place, paths, own.set_aside)
 
     def _copy_if_due(self, watched: _Watched) -> None:
         """Begin to copy the newest checkpoint if its script may write over it, and nothing else would be left.
@@ -312,11 +288,11 @@ class OwnCheckpoints:
                         found, left = self._prepare(watched, command)
                         result = watched.result or Result(watched.place)
                         with contextlib.suppress(OSError):
-                            found = replace(found, stale=stale_name(found.path))
+                            found = replace(found, stale=own.stale_name(found.path))
                     watched.reported = found
                     watched.fresh, watched.stirs, watched.life = not found.path, 0, Life(lost_wall_s=time.time())
                     watched.shown = watched.known_shown().begins()
-                    note_start(watched.place, watched.scanner.cut(result), watched.scanner.ahead, watched.shown)
+                    own.note_start(watched.place, watched.scanner.cut(result), watched.scanner.ahead, watched.shown)
                     done.set_result((found, left))
                 except Exception as error:  # noqa: BLE001  it is raised below
                     done.set_exception(error)
@@ -344,15 +320,18 @@ class OwnCheckpoints:
         watched.shown = replace(shown, target=target or shown.target, configured=target is not None)
         place = replace(watched.place, shown=watched.shown)
         kept = self._keeper.of(place)
-        each_of(place, command.back, functools.partial(put_back, kept))
+        own.each_of(place, command.back, functools.partial(own.put_back, kept))
         if command.from_step is not None:
             try:
-                roll_back(place, command.from_step, Budget())
+                own.roll_back(place, command.from_step, Budget())
             except (Unanswered, OSError) as error:
                 log.warning("not_rolled_back", base=place.base, error=str(error))
             self._keeper.drop(place)
             kept = None
-        aside, doubt_s = tuple(filter(os.path.lexists, command.aside)), watched.doubt_from_wall_s(command.doubt_from_wall_s)
+        progress_s, doubt_s = watched.life.progress_s, command.doubt_from_wall_s
+        if progress_s is not None:
+            doubt_s = newest_whole.doubt_since_progress(doubt_s, time.time() - time.monotonic() + progress_s)
+        aside = tuple(filter(os.path.lexists, command.aside))
         found = self._look(watched, life=None, start=True, doubt_from_wall_s=doubt_s, spare=True, without=aside)
         result = watched.result
         if result is None:
@@ -361,8 +340,10 @@ class OwnCheckpoints:
         if not is_copied and result.without(aside).choice.start is None and found.path and found.sure:
             left = aside  # never the last whole one
         else:
-            left = each_of(place, aside, set_aside)
-        result = watched.result = result.without({*aside}.difference(left))
+            left = own.each_of(place, aside, own.set_aside)
+        result = watched.result = result.without(gone := {*aside}.difference(left))
+        for each in gone:  # what comes in their place does not show that the script replaces its files
+            watched.scanner.known.pop(each.removeprefix(f"{place.base}/"), None)
         found = result.as_input(self._clock, start=True)
         return found if kept is None else self._beside_copy(watched, result, kept, command, found), left
 
@@ -382,6 +363,7 @@ class OwnCheckpoints:
         if newest_whole.choose(looked).start is not copy or kept.was_set_aside() or not self._put_copy_back(watched, kept):
             return found
         others = tuple(each for each in looked if each is copy or each.path != path)
+        watched.scanner.known.pop(path, None)
         watched.result = replace(result, looked=others, matches=max(1, result.matches))
         return replace(watched.result.as_input(self._clock, start=True), put_back=True)
 
