@@ -15,8 +15,7 @@ from supervisor.records import Record
 _TOGETHER_S: Final = 1e-4
 _TRIES: Final = 51
 
-# The newest known checkpoint that a program writes itself, by its name, its processes on this machine and the time of its
-# newest sign of progress. It never blocks.
+# A program's newest checkpoint of its own, by its name, its processes here and the time of its newest sign of progress
 NewestOwn = Callable[[str, Iterable[int], float | None], OwnCheckpoint | None]
 
 

@@ -802,10 +802,6 @@ def test_a_file_of_another_name_that_is_written_in_place_of_the_named_one_is_rep
 def test_a_program_without_the_setting_is_not_looked_at(tmp_path: Path, daemon: Daemon) -> None:
     bare = replace(spec(tmp_path), checkpoint_glob="")
     assert daemon.own.newest(bare) is None
-    daemon.own.before_start(to_start(bare, "t"), daemon._start, daemon.refused.put)
-    assert daemon.started.wait(30.0)
-    assert daemon.path is None
-    assert daemon.inbox.empty()
 
 
 def test_a_rollback_sets_aside_the_oldest_first_and_needs_an_older_one(

@@ -397,10 +397,7 @@ class Scanner:
         self, place: Place, budget: Budget, *, now_wall_s: float, life: Life | None, doubt_from_wall_s: float | None = None,
         spare: bool = False, without: Collection[str] = (),
     ) -> Result:  # fmt: skip
-        """Scan the place once, until a whole one is found, and a `spare` one too, beside these paths. Raises Unanswered.
-
-        `life`: of the program; None: it does not run.
-        """
+        """Scan until a whole one is found, and a `spare` one, beside these. `life`: None: not running. Raises Unanswered."""
         try:
             found = _find(place, budget)
             whole, looked, noted = 0, list[Candidate](), noted_of(place)
@@ -446,9 +443,10 @@ class Scanner:
             known = self.known.get(path)
             if known is None or known.files != files:
                 wrong = whole_files.defect(full, files, place.rule.file) if files else "it is an empty directory"
+                silent = ""
                 if not wrong and place.check:
-                    wrong = _own_check(place, full)
-                known = _Known(files, None if known is None else known.files, wrong)
+                    wrong, silent = _own_check(place, full)
+                known = _Known(files, None if known is None else known.files, wrong, silent)
         except FileNotFoundError:
             return None
         except whole_files.TooMany as error:
@@ -456,8 +454,6 @@ class Scanner:
         except OSError as error:
             lack.check(error)
             known = _Known((), unreadable=f"it cannot be read: {error.strerror or error}")
-        except _NoAnswer as error:
-            known = _Known(files, None, unreadable=str(error))
         known.looks += 1
         return known
 
@@ -470,27 +466,21 @@ def _verdict(known: _Known, *, doubted: bool) -> tuple[str, str]:
     return (UNKNOWN, _MAY_BE_CUT) if known.defect is None and (doubted or not known.settled) else (WHOLE, "")
 
 
-class _NoAnswer(Exception):
-    """The program's own check gave no answer."""
-
-
-def _own_check(place: Place, path: str) -> str:
-    """Run `checkpoint_check`: empty for exit code 0, else its last line. Raises _NoAnswer when it gives no answer."""
+def _own_check(place: Place, path: str) -> tuple[str | None, str]:
+    """Run `checkpoint_check`: empty for exit code 0, else its last line, and why it gives no answer."""
     try:
         env = hooks.environ_of(place.user, inherited()) | dict(place.env)
         code, output = hooks.run(
             [*place.check, path], place.check_timeout_s, env=env, cwd=place.directory, user=place.user
         )  # fmt: skip
     except (OSError, ValueError) as error:
-        raise _NoAnswer(f"checkpoint_check cannot be started: {error}") from error
+        return None, f"checkpoint_check cannot be started: {error}"
     if code is None:
-        raise _NoAnswer(f"checkpoint_check did not answer within {span(place.check_timeout_s)}")
+        return None, f"checkpoint_check did not answer within {span(place.check_timeout_s)}"
+    said = f"checkpoint_check ended with {code}"
     if code < 0 or code in (126, 127):
-        raise _NoAnswer(f"checkpoint_check ended with {code}")
-    lines = output.strip().splitlines()
-    if code == 0:
-        return ""
-    return (lines[-1][:_MOST_SAID] if lines else "") or f"checkpoint_check ended with {code}"
+        return None, said
+    return "" if code == 0 else (output.strip().splitlines() or [said])[-1][:_MOST_SAID], ""
 
 
 class Result(Record):

@@ -265,13 +265,12 @@ class OwnCheckpoints:
 
         If one cannot be put back, call `refuse` with the reason: the program would begin from scratch.
         """
-        self._tasks.begin(f"start-{command.spec.name}", self._before_start, command, then, refuse)
+        if (watched := self._of(command.spec)) is not None:
+            self._tasks.begin(f"start-{command.spec.name}", self._before_start, watched, command, then, refuse)
 
-    def _before_start(self, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]) -> None:
-        watched = self._of(command.spec)
-        if watched is None:
-            then(None)
-            return
+    def _before_start(
+        self, watched: _Watched, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]
+    ) -> None:
         try:
             self._put_back(self._paths, command.spec.name, watched.place)
         except OSError as error:

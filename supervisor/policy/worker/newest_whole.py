@@ -113,10 +113,7 @@ def is_settled(
 
 
 def doubt_since_progress(doubt_from_wall_s: float | None, progress_wall_s: float) -> float | None:
-    """From which time of writing on a file may be cut, if the last progress before the end is known, too.
-
-    Example: suspended within a write at 100 s and killed at 900 s; its last step was at 99 s: from 94 s on, not from 895 s.
-    """
+    """Example: suspended within a write at 100 s, killed at 900 s, last step at 99 s: from 94 s on, not from 895 s."""
     return None if doubt_from_wall_s is None else min(doubt_from_wall_s, progress_wall_s - _SETTLED_S)
 
 
