@@ -9,6 +9,7 @@ from typing import Final
 from supervisor.config.loading import LEVEL_OPTIONS, Loaded
 from supervisor.config.validation import Origin
 from supervisor.formats import count
+from supervisor.model.launching import Launching
 from supervisor.model.settings import SECTIONS, DaemonSettings, Settings
 from supervisor.records import Record
 
@@ -63,8 +64,8 @@ def diff(old: Settings, new: Settings) -> Changes:
         ]
     waiting = {f"daemon.{field.name}" for field in fields(DaemonSettings) if field.name not in _LIVE_DAEMON}
     waiting |= {"cgroups.use", "cgroups.parent"}
-    if old.launcher.kind != new.launcher.kind:
-        waiting |= {key for key in keys if key.startswith("launcher.")}
+    launching = _other_launchers(old, new)
+    waiting |= {key for key in keys if key.partition(".")[0] in launching}
     moved = [f"daemon.{key}" for key in ("state_dir", "runtime_dir") if getattr(old.paths, key) != getattr(new.paths, key)]
     return Changes(
         added=tuple(sorted(after.keys() - before.keys())), changed=tuple(name for name in both if name not in same),
@@ -104,10 +105,16 @@ def applicable(running: Settings, new: Settings) -> Settings:
     """
     live = {key: getattr(new.daemon, key) for key in _LIVE_DAEMON}
     cgroups = replace(new.cgroups, use=running.cgroups.use, parent=running.cgroups.parent)
-    launcher = new.launcher if new.launcher.kind == running.launcher.kind else running.launcher
+    launching = {name: getattr(running, name) for name in _other_launchers(running, new)}
     return replace(
-        new, paths=running.paths, daemon=replace(running.daemon, **live), cgroups=cgroups, launcher=launcher
+        new, paths=running.paths, daemon=replace(running.daemon, **live), cgroups=cgroups, **launching
     )  # fmt: skip
+
+
+def _other_launchers(old: Settings, new: Settings) -> list[str]:
+    """The sections that begin or cease to launch the programs."""
+    names = [name for name, kind in SECTIONS.items() if issubclass(kind, Launching)]
+    return [name for name in names if getattr(old, name).remote != getattr(new, name).remote]
 
 
 def explain(loaded: Loaded, level: str = "") -> list[tuple[str, object, Origin | str]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from supervisor.ctl import cluster, text
+from supervisor import discovery
+from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, OK, USAGE, DaemonRefused, Failed
 from supervisor.ctl.session import Session, parse_options, place_of
 from supervisor.ctl.status import status
@@ -263,7 +264,7 @@ def shutdown(session: Session, args: list[str]) -> int:
     if session.options.interactive and not _confirmed("shut the remote supervisord process down"):
         return OK
     status = session.page("status")
-    left = [cluster.left_behind(status)]
+    left = [each.left_behind(status) for each in discovery.modules("lines") if hasattr(each, "left_behind")]
     left += [
         f"{text.printable(view['name'])}: {text.printable(view['why'])}; the daemon ends without it"
         for view in status["programs"] if view["trouble"] in {"untouchable", "unended"}

@@ -3,17 +3,13 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from attempts_kit import World, eventually, gone, python
 from cgroups_kit import FILES, LIMITS, MB, Files, Kernel, fake_mkdir, fake_rmdir
-from structlog.testing import capture_logs
 
-from supervisor.adapters.process import cgroups
 from supervisor.adapters.process.cgroups import Cgroups, Confined, Load, OwnCgroup, find, read_note
 from supervisor.model.inputs import Ended, Survival
 from supervisor.policy.worker.confinement import Limits
@@ -52,13 +48,6 @@ def test_an_attempt_gets_a_cgroup_that_is_found_again_and_removed(tree, tmp_path
     assert groups.read(TOKEN) is None
 
 
-def test_what_has_none_is_ended_as_it_is_without(tree):
-    groups = tree.groups()
-    assert (groups.kill(TOKEN), groups.members(TOKEN), groups.read(TOKEN)) == (False, [], None)
-    groups.end(TOKEN)
-    groups.adopt("Pong", TOKEN, "/nowhere")
-
-
 # --- files: every limit, everything that can be missing ---------------------------------------------------------------------
 
 
@@ -71,7 +60,7 @@ def text(path, name):
     return (path / name).read_text().strip()
 
 
-def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
+def test_missing_controllers_are_reported_and_cost_their_limits_only(tmp_path):
     def poor(path):
         fake_mkdir(path)
         for name in FILES:
@@ -90,36 +79,10 @@ def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
     assert groups.read(TOKEN).memory_bytes is None
 
 
-def test_a_controller_that_cannot_be_turned_on_is_lacking(files, monkeypatch):
-    real = cgroups._write
-
-    def refuse(path, said, **rest):
-        if said == "+memory":
-            raise OSError(16, "Device or resource busy")
-        real(path, said, **rest)
-
-    monkeypatch.setattr(cgroups, "_write", refuse)
-    assert files.groups().view()["lacking"] == ["memory"]
-
-
-def test_a_part_that_turns_out_unusable_is_not_used(tmp_path):
-    groups = Cgroups(OwnCgroup(str(tmp_path)), lambda _name: LIMITS)
-    why = f"{tmp_path} cannot be used: No such file or directory"
-    groups.set_up()  # a directory of a disk: nothing in it is a cgroup
-    assert groups.view() == {"on": False, "why": why, "path": None, "controllers": [], "lacking": []}
-    assert groups.begin("Pong", TOKEN, str(tmp_path)) == ""
-
-
 def test_one_that_cannot_be_made_costs_its_limits_only(files, tmp_path):
     groups = files.groups()
     assert groups.begin("Pong", TOKEN, str(tmp_path / "nowhere")) == ""
     assert not list(files.base.glob("worker-*"))
-
-
-@pytest.mark.parametrize("note", ["", "{}", "[]", '{"path": "x", "limits": {"a": 1}, "counts_oom": true}', "\0"])
-def test_a_damaged_note_is_none(tmp_path, note):
-    (tmp_path / "cgroup.json").write_text(note)
-    assert read_note(str(tmp_path)) is None
 
 
 # --- whose part it is ----------------------------------------------------------------------------------------------------------
@@ -134,13 +97,6 @@ def world_of(root, own="/a.slice/a.service", mount="/", at="/sys/fs/cgroup"):
     path.mkdir(parents=True)
     (path / "cgroup.procs").write_text("")
     return path
-
-
-def test_without_a_second_version_there_is_none(tmp_path):
-    assert find(root=str(tmp_path)).why == "/proc does not show this process's cgroup"
-    world_of(tmp_path)
-    (tmp_path / "proc/self/cgroup").write_text("4:memory:/x\n")
-    assert find(root=str(tmp_path)).why == "there is no cgroup v2 here"
 
 
 # --- the kernel's own: real shims, real trees ----------------------------------------------------------------------------------
@@ -220,15 +176,6 @@ def test_one_that_cannot_be_entered_leaves_the_worker_where_it_was(world, monkey
     started = world.run(python("print(open('/proc/self/cgroup').read(), flush=True)"))
     assert world.inbox.expect(Ended, started.token).ending.code == 0
     assert "worker-" not in world.stdout()
-
-
-def test_what_an_older_version_had_started_beside_the_daemon_is_moved_aside(kernel):
-    with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"]) as other:
-        (kernel.base / "cgroup.procs").write_text(str(other.pid))
-        groups = kernel.groups()
-        assert cgroup_of(other.pid).endswith("/earlier")
-        assert groups.view()["on"]
-        other.kill()
 
 
 def test_controllers_of_this_machine_are_turned_on(kernel, tmp_path):
@@ -327,25 +274,6 @@ def test_a_part_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: 
     assert find(str(tmp_path)).why == f"{tmp_path} is no cgroup of version 2"
 
 
-# --- the part that is ours ----------------------------------------------------------------------------------------------
-
-
-def test_processes_that_multiply_are_not_moved_for_ever(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    (files.base / "cgroup.procs").write_text("812\n")
-    monkeypatch.setattr(cgroups, "_STUBBORN", 3)
-    assert files.groups().view()["on"]
-    assert (files.base / "earlier" / "cgroup.procs").read_text() == "812"
-
-
-def test_a_start_removes_empty_cgroups_of_attempts_only(files: Files) -> None:
-    for name, populated in (("worker-a-1", 0), ("worker-b-2", 1), ("other", 0)):
-        fake_mkdir(files.base / name)
-        (files.base / name / "cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
-    files.groups()
-    left = sorted(path.name for path in files.base.iterdir() if path.is_dir())
-    assert left == ["daemon", "other", "worker-b-2"]
-
-
 # --- one attempt --------------------------------------------------------------------------------------------------------
 
 
@@ -360,11 +288,6 @@ def test_all_that_is_written_for_an_attempt(files: Files, tmp_path: Path) -> Non
     assert read_note(str(tmp_path)) == Confined(str(path), LIMITS, counts_oom=True)
     path = Path(files.groups(Limits(None, None, 64, 100)).begin("Pong", "cd" * 16, str(tmp_path)))
     assert [text(path, name) for name in ("memory.high", "memory.max")] == ["max", "max"], "no limit of memory"
-
-
-def test_the_name_of_an_attempts_cgroup(files: Files, tmp_path: Path) -> None:
-    for program, name in (("a.b-c/d e", "a_b_c_d_e"), ("x" * 61, "x" * 60)):
-        assert files.groups().begin(program, TOKEN, str(tmp_path)) == f"{files.base}/worker-{name}-{TOKEN}"
 
 
 def test_orders_go_to_the_tree_or_to_all_of_an_attempt(files: Files, tmp_path: Path) -> None:
@@ -411,19 +334,3 @@ def test_a_later_daemon_knows_it_by_its_token_and_writes_its_limits_again(files:
     assert later.read("*") is None, "a token is no pattern"
     later.end(TOKEN)
     assert not path.exists()
-
-
-def test_a_busy_cgroup_is_waited_for_and_left_if_it_stays_so(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cgroups, "_REMOVE_S", 0.05)
-    groups = files.groups()
-    path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
-    (path / "shim" / "cgroup.procs").write_text("812\n")
-    with capture_logs() as logged:
-        groups.end(TOKEN)
-    assert path.is_dir()
-    monkeypatch.setattr(cgroups.time, "sleep", lambda _: (path / "shim" / "cgroup.procs").write_text(""))
-    groups.end(TOKEN)
-    assert not path.exists(), "its last process was reaped meanwhile"
-    assert logged == [{"event": "cgroup_not_removed", "path": str(path), "log_level": "warning"}]

@@ -1,6 +1,5 @@
 """The daemon's look at checkpoints: right about good ones, unmoved by garbage."""
 
-import dataclasses
 import errno
 import os
 import shutil
@@ -17,17 +16,14 @@ from leaks import open_files
 
 from supervisor.adapters.process.checkpoints import (
     CheckpointInfo,
-    Damaged,
     look,
     newest_good,
-    opened,
     quarantine,
     roll_back,
     set_aside,
     survey,
     verify,
 )
-from workers.contract import Manifest
 
 REPO = Path(__file__).parents[2]
 
@@ -185,31 +181,6 @@ def test_a_roll_back_leaves_the_last_one_that_looks_whole(tmp_path: Path) -> Non
     assert roll_back(tmp_path / "nowhere", 10) == []
 
 
-def test_equal_steps_are_sorted_by_time_and_then_by_name(tmp_path: Path) -> None:
-    """One whose manifest is damaged has no time, so it is the oldest of its step."""
-    tokens = {"a" * 32: 2.0, "b" * 32: 3.0, "c" * 32: 2.0, "d" * 32: 1.0}
-    for token, wall_s in tokens.items():
-        path = commit(tmp_path, 5, token, wall_s)
-    (path / "manifest.json").write_text("{}")
-    assert [info.token[0] for info in survey(tmp_path)] == ["b", "c", "a", "d"]
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"env_steps": 8}, f"its manifest is that of step 8 and token {TOKEN}"),
-        ({"token": OTHER}, f"its manifest is that of step 7 and token {OTHER}"),
-        ({"files": {}}, "its manifest lists no files"),
-        ({"files": {"a": (1, "0"), "a/b": (1, "0")}}, "not a checkpoint manifest: 'a/b' conflicts with another file"),
-    ],
-)
-def test_a_manifest_that_is_not_of_this_checkpoint(tmp_path: Path, change: dict[str, object], error: str) -> None:
-    path = commit(tmp_path, 7)
-    manifest = Manifest.from_json((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(dataclasses.replace(manifest, **change).to_json())  # type: ignore[arg-type]
-    assert look(path) == CheckpointInfo(path, 7, TOKEN, None, None, verified=False, error=error)
-
-
 def socket_at(path: Path) -> None:
     os.mknod(path, stat.S_IFSOCK | 0o600)
 
@@ -235,23 +206,6 @@ def test_what_lies_in_place_of_a_checkpoint_is_named(
     assert look(path) == CheckpointInfo(path, 5, TOKEN, None, None, verified=False, error=error)
     assert newest_good(tmp_path) is None
     assert open_files() <= before
-
-
-def test_a_file_below_what_is_no_directory_and_a_name_that_leads_out(tmp_path: Path) -> None:
-    path = commit(tmp_path, 5)
-    (path / "below").symlink_to(tmp_path)
-    for name, error in (
-        ("state.json/x", "the parent of state.json/x is not a directory"),
-        ("below/x", "the parent of below/x is not a directory"),
-        ("gone/x", "gone/x is missing"),
-        ("../x", "'..' is not a valid name of a file below its directory"),
-    ):
-        with pytest.raises(Damaged) as damaged:
-            opened(path, name)
-        assert str(damaged.value) == error
-    fd = opened(path, "state.json")
-    assert os.read(fd, 100) == b'{"step": 1}'
-    os.close(fd)
 
 
 def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:

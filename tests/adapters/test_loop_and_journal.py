@@ -16,7 +16,6 @@ from supervisor.model.inputs import (
     Asked,
     Began,
     BootEvidence,
-    ConfigFaulty,
     ConfigLoaded,
     FoundationsLooked,
     SupervisionLooked,
@@ -109,14 +108,6 @@ def test_a_request_is_done_on_a_journal_that_was_removed_a_moment_ago(loop, tmp_
     assert kinds.count("JournalSalvaged") == 1
     assert kinds.index("JournalSalvaged") < kinds.index("OperatorAsked"), "it is said first"
     assert [alarm.kind for alarm in loop.performer.alarms] == ["journal"]
-
-
-def test_a_look_alone_has_it_restored(loop, tmp_path):
-    path = tmp_path / "state" / "journal.sqlite"
-    path.unlink()
-    loop.turn(LOST)
-    assert path.exists()
-    assert "JournalSalvaged" in next_daemon(path)[1]
 
 
 def test_a_journal_cut_short_costs_history_and_never_the_truth(loop, tmp_path):
@@ -217,17 +208,3 @@ def test_what_is_answered_is_published_before(loop):
     loop.turn(ConfigLoaded(loop.clock.now_s(), replace(loop.settings, programs=()), request_id=7))
     assert [what for what, _ in seen] == ["published", "answered"]
     assert seen[0] == ("published", ())
-
-
-def test_what_is_away_is_shown_although_another_input_waits_before_it(loop, tmp_path):
-    state = tmp_path / "state"
-    state.rename(tmp_path / "away")
-    dead = Finding("state directory", str(state), Look.MISSING, holds_starts=True)
-    loop.inbox.post(FoundationsLooked(0.0, ()))
-    loop.inbox.post(FoundationsLooked(0.0, (dead,)))
-    loop.turn(ConfigFaulty(loop.clock.now_s(), ("line 1",)))
-    assert list(loop.memory.foundations) == ["state directory"]
-    assert isinstance(loop.inbox.take(0.0), ConfigFaulty), "what waits keeps its place"
-    assert loop.inbox.take(0.0).findings == (dead,), "of looks, the newest says all"
-    assert loop.inbox.take(0.0) is None
-    (tmp_path / "away").rename(state)

@@ -48,11 +48,6 @@ def told(place: Place, *prefix: str) -> str:
     return done.stdout.replace(str(place.file), "FILE").replace(str(place.directory), "DIR")
 
 
-def test_new_ones_are_fine(place: Place) -> None:
-    assert place.errors(PONG) == []
-    assert not (place.directory / "state").exists(), "looking makes nothing"
-
-
 def test_a_missing_parent_may_be_a_disk_that_is_not_mounted(place: Place) -> None:
     (error,) = place.errors(PONG, {"EXTRALIFE_STATE_DIR": str(place.directory / "disk" / "state")})
     assert error == (
@@ -61,12 +56,6 @@ def test_a_missing_parent_may_be_a_disk_that_is_not_mounted(place: Place) -> Non
     )
     (error,) = place.errors(PONG, state_dir=str(place.directory / "a" / "b" / "c"))
     assert error.startswith(f"flag --state-dir: daemon.state_dir: {place.directory}/a/b does not exist")
-
-
-def test_the_default_one_is_made_with_its_parents(place: Place) -> None:
-    del place.environ["EXTRALIFE_STATE_DIR"]
-    assert place.errors(PONG) == []
-    assert place.settings(PONG).paths.state_dir == f"{place.directory}/.local/state/extralife"
 
 
 def test_what_is_no_directory(place: Place) -> None:
@@ -82,12 +71,6 @@ def test_what_is_no_directory(place: Place) -> None:
         f"flag --runtime-dir: daemon.runtime_dir: {place.directory}/state is not a directory; "
         "choose another place with --runtime-dir"
     )
-
-
-def test_an_empty_one(place: Place) -> None:
-    assert place.errors(PONG, state_dir="") == [
-        "flag --state-dir: daemon.state_dir must be the path of a directory, not empty; leave it out to have the default"
-    ]
 
 
 def test_the_path_of_a_socket_has_107_bytes(place: Place) -> None:
@@ -236,23 +219,6 @@ def test_one_that_this_user_cannot_write() -> None:
         assert error.endswith("; change its mode or choose another with --state-dir")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
-@pytest.mark.parametrize(("mode", "usable"), [(0o700, True), (0o500, False), (0o600, False), (0o300, False)])
-def test_root_judges_by_what_the_owner_may_do(mode: int, usable: bool) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
-        os.chmod(directory, 0o755)
-        state = Path(directory, "state")
-        state.mkdir(mode=mode)
-        os.chown(state, NOBODY, -1)
-        paths, origin = Paths(str(state), f"{MEMORY_DIR}/xl-test"), Origin("flag", "--state-dir")
-        assert directories.user_of(paths) == NOBODY
-        assert directories.user_of(Paths(f"{state}/none", "/r")) == 0
-        validation = Validation(source.read(None))
-        directories.check(validation, paths, origin, Origin("default"), [], NOBODY)
-        refused = f"flag --state-dir: daemon.state_dir: {state} is read-only for nobody; change its mode or choose another"
-        assert validation.errors == ([] if usable else [f"{refused} with --state-dir"])
-
-
 def test_a_read_only_file_system(place: Place) -> None:
     disk = place.directory / "disk"
     disk.mkdir()
@@ -302,12 +268,6 @@ def test_a_file_system_of_another_kind_is_a_warning(
             "choose a disk of this machine with --state-dir"
         ),
     )
-
-
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "overlay", "virtiofs", "tmpfs", ""])
-def test_one_that_keeps_what_it_is_given_is_none(place: Place, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(directories, "kind_of", lambda _path: kind)
-    assert place.load(PONG).warnings == ()
 
 
 SLURM = '[launcher]\nkind = "slurm"\n'
