@@ -100,7 +100,8 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         ago_s = last.get("ago_s")  # an older daemon does not send this key
         ago = text.duration(now_s - last["wall_s"] if ago_s is None else ago_s)
         told += f" (last {ago} ago, {last['cause']}{down})"
-    if told and daemon["mtbf_s"] is not None:
+    line = text.printable(level.get("line") or "") if level.get("mode") == "climb" else ""
+    if told and daemon["mtbf_s"] is not None and "MTBF" not in line:  # one figure, the level's, is enough
         told += f", one unclean in {text.duration(daemon['mtbf_s'])} up"
     parts += [part for part in (boot, told) if part]
     if daemon.get("cost"):
@@ -112,7 +113,6 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
             lines.append(joined)
             longer = part
         joined = longer
-    line = text.printable(level.get("line") or "") if level.get("mode") == "climb" else ""
     return [*lines, joined, *([line] if line else [])]
 
 

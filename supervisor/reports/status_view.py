@@ -19,8 +19,8 @@ _DAY_S = 86400.0
 
 
 def config(sources: Sources) -> Json:
-    """Every setting, and where it comes from."""
-    return {"settings": [{"key": key, "value": value, "origin": str(origin)} for key, value, origin in sources.config()]}
+    """Every setting in force, where it comes from, and what the file says where that is something else."""
+    return sources.config()
 
 
 def status_view(sources: Sources) -> Json:
