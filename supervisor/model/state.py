@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from supervisor.discovery import Extended, extended
-from supervisor.model.cluster_record import ClusterRecord
 from supervisor.model.counts import Counts
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.box.reboot_pattern import Struck, pattern
@@ -191,7 +190,7 @@ class Program:
     usuals: tuple[Usual, ...] = ()
     counts: Counts = field(default_factory=Counts)
     FORMER: ClassVar = {  # the fields of a nested record, in their order, by their names here in earlier releases
-        "deaths": "deaths_s death_resumes streak openings dead_end died_after_s",
+        "deaths": "deaths_s streak openings dead_end died_after_s",
         "ckpt": "ckpt_step ckpt_at_s ckpt_stall_s ckpt_path ckpt_bytes quarantined_since_ckpt quarantined_step",
         "exit": "exit_cause exit_code exit_signal exit_wall_s ended_at_s asked_at_s",
     }
@@ -373,7 +372,6 @@ class State(Extended):
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
     damage: Damage | None = None
     config: ConfigFault | None = None  # as long as the configuration is refused
-    cluster: ClusterRecord = field(default_factory=ClusterRecord)
     gaps: int = 0  # how often a damaged journal lost facts: with one or more, all counts are "at least"
 
     def cap(self, levels: Sequence[str]) -> tuple[int, str] | None:

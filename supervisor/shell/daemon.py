@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from math import inf
@@ -251,9 +251,9 @@ class Daemon:
         wake = threading.Event()  # set by notifications, awaited by the sampler
         notify_sockets = NotifySockets(paths.notify_socket, wake.set)
 
-        def newest_own(name: str) -> OwnCheckpoint | None:
+        def newest_own(name: str, pids: Iterable[int], progress_at_s: float | None) -> OwnCheckpoint | None:
             spec = loop.settings.program(name)
-            return None if spec is None else own.newest(spec)
+            return None if spec is None else own.newest(spec, pids, progress_at_s)
 
         def look(state: State) -> SupervisionLooked:
             tokens = [program.attempt.token for program in state.live.values() if program.attempt is not None]
@@ -265,13 +265,8 @@ class Daemon:
             os.environ, lambda: daily_report(backend), lambda *program: own.shown(*program),  # noqa: PLW0108  it is made below
         )  # fmt: skip
         parts = make_parts(world)
-        if settings.remote:
-            from supervisor.adapters.slurm.programs import program_adapters
-
-            adapters = program_adapters(
-                paths, lambda: loop.settings.launcher, inbox, system_clock, newest_own, figures
-            )  # fmt: skip
-        else:
+        adapters = next((made for part in parts if (made := part.launches(settings, newest_own, figures)) is not None), None)
+        if adapters is None:
             local = self._local = LocalLauncher(
                 paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last,
                 lambda name, *end: own.last(loop.settings.program(name), *end),

@@ -1,29 +1,19 @@
 """The server, its TCP port and the stream without crowds: what is sent byte by byte, what is logged, what is closed."""
 
-from __future__ import annotations
-
 import gzip
-import socket
 import threading
-import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from pathlib import Path
-from typing import Any
 
-import pytest
-from fake_backend import FakeBackend, program
+from fake_backend import program
 from serving import Connection, call, served
 from tools import PATIENCE
 
-from supervisor.api import app, server
-from supervisor.reports.accounts_view import Since
+from supervisor.api import app
 
 # --- the server --------------------------------------------------------------------------------------------------------------
 
 
-def test_pages_are_compressed_for_clients_that_accept_it_and_logs_never(
-    backend: FakeBackend, socket_path: Path, tmp_path: Path
-) -> None:
+def test_pages_are_compressed_for_clients_that_accept_it_and_logs_never(backend, socket_path, tmp_path):
     backend.add(*(program(f"p{number:03}") for number in range(20)))
     (tmp_path / "log").write_bytes(b"x" * 5000)
     backend.change("p000", stdout_log=str(tmp_path / "log"))
@@ -43,35 +33,14 @@ def test_pages_are_compressed_for_clients_that_accept_it_and_logs_never(
             assert [body[:1000] for body in bodies] == [bodies[0][:1000]] * 2
 
 
-def test_a_request_that_waits_does_not_keep_the_server_from_its_end(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "_LAST_ANSWERS_S", 1)
-    monkeypatch.setattr(server, "_STOP_S", 60.0)
-    backend.gate = threading.Event()
-    body = b'{"verb": "clear", "names": ["Pong"]}'
-    asked = b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(30)
-        with served(backend, socket_path):
-            sock.connect(str(socket_path))
-            sock.sendall(asked % len(body) + body)
-            assert backend.waiting.acquire(timeout=30)
-            began_s = time.monotonic()
-        assert time.monotonic() - began_s < 40.0
-        backend.gate.set()
-
-
-def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recorded_since(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recorded_since(backend, socket_path, monkeypatch):
     asked, begun, gate, newest = threading.Semaphore(0), threading.Semaphore(0), threading.Event(), 7
 
-    def newest_fact() -> int:
+    def newest_fact():
         asked.release()
         return newest
 
-    def slow(**_: Any) -> dict[str, Any]:
+    def slow(**_):
         begun.release()
         assert gate.wait(PATIENCE * 30)
         return {"newest": newest}
@@ -90,12 +59,10 @@ def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recor
     assert made == 3, "the last asker may just have changed something; the second one gets the page of the first"
 
 
-def test_pages_of_long_windows_are_made_one_at_a_time_beside_the_short_ones(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_of_long_windows_are_made_one_at_a_time_beside_the_short_ones(backend, socket_path, monkeypatch):
     begun, gate = threading.Semaphore(0), threading.Event()
 
-    def made(since: Since, **_: Any) -> dict[str, Any]:
+    def made(since, **_):
         if since.ago_s != 43_200.0:
             begun.release()
             assert gate.wait(PATIENCE * 30)
