@@ -50,7 +50,7 @@ class Scene:
         self.edges = NotifySockets(self.paths.notify_socket, lambda: None)
         self.load, self.own = None, {}
         self.reading, self.figures_asked = None, []
-        self.probes = LocalProbes(self.paths, self.clock, self.edges, self, self.own.get, self)
+        self.probes = LocalProbes(self.paths, self.clock, self.edges, self, lambda name, *_: self.own.get(name), self)
         self.process = subprocess.Popen(["sleep", "1000"])
         self.child = self.process.pid + 1_000_000  # of no process: only made-up scans have it
         self.clients = []
