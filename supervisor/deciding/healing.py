@@ -104,7 +104,7 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
         if attempt.steps_before:
             spec = context.settings.program(name)
             sample = sample.in_total(attempt.steps_before, own_target=spec is not None and spec.figures.target_steps is None)
-        if program.steps_before and sample.own is not None:
+        if program.counting.steps_before and sample.own is not None:
             sample = replace(sample, own=own_checkpoints.in_total(program, sample.own))
         # The pace of its steps after this sample, and whether they are silent: their rate is no longer known.
         pace, absences = Pace() if before is None else before.pace, context.memory.absences
@@ -636,7 +636,7 @@ def history(context: DecisionContext, program: Program, attempt: Attempt) -> che
     level, since_s = context.state.levels.get(context.state.level, LevelRecord()), context.state.climb.changed_at_s
     uptime_s = None if context.memory.boot_at_s is None else context.now_s - max(context.memory.boot_at_s, since_s or 0.0)
     return checkpointing.History(
-        program_failures=program.failures, program_exposure_s=program.exposure_s + running_s, reboots=level.reboots,
+        program_failures=program.restarts, program_exposure_s=program.exposure_s + running_s, reboots=level.reboots,
         level_exposure_s=level.up_s + (uptime_s or 0.0), uptimes_s=level.uptimes_s, uptime_s=uptime_s,
     )  # fmt: skip
 
@@ -646,7 +646,7 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     watch, (program, attempt) = context.memory.watches[name], context.present(name)
     still, slow = _stands_still(watch), attempt.slow
     rate, settings = 0.0 if still else sample.steps_per_s, context.settings.stall
-    own, known = slowness.usual(watch.rates), program.usual(context.settings.level.name).rate
+    own, known = slowness.usual(watch.rates), program.at(program.pace_level(context.settings.level.name)).rate
     usual = max((each for each in (known, own) if each is not None), default=None)
     if still or (slow is not None and slow.step is not None):
         spec = context.settings.program(name)
@@ -683,9 +683,9 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
 
 
 def _record_pace(context: DecisionContext, program: Program, rate: float) -> None:
-    usual = program.usual(context.settings.level.name)
+    level = program.pace_level(context.settings.level.name)
     why = f"its usual rate is {_pace(rate)}"
-    context.record(facts.PaceLearned(why, program.name, usual.level, rate, usual.save_gap_s))
+    context.record(facts.PaceLearned(why, program.name, level, rate, program.at(level).save_gap_s))
 
 
 def _record_slowness(

@@ -178,7 +178,7 @@ def _window_deaths(settings: Settings | None) -> int:
 
 def _dies_on(program: Program, window_deaths: int) -> bool:
     """Whether it has died, or could not be started, so often that an alert says so although it is tried again at once."""
-    return program.deaths.streak >= window_deaths or program.spawn_failures >= STARTS_BEFORE_ALERT
+    return program.deaths.streak >= window_deaths or program.starts.failures >= STARTS_BEFORE_ALERT
 
 
 def _stands(attempt: Attempt | None) -> bool:

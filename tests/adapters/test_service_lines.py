@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from supervisor.model.lifecycle import Phase
-from supervisor.model.state import Attempt, Checkpoint, Program, State, Stop
+from supervisor.model.state import Attempt, Checkpoint, Program, Retry, State, Stop
 from supervisor.shell.service import Service, status_line
 
 
@@ -24,7 +24,7 @@ def running(name, stop=None):
 
 
 def waiting(name, retry_at_s=None):
-    return Program(name, Phase.BACKOFF, 0.0, 0.0, "", retry_at_s=retry_at_s)
+    return Program(name, Phase.BACKOFF, 0.0, 0.0, "", retry=Retry(retry_at_s))
 
 
 def test_a_summary_is_told_when_it_changes():

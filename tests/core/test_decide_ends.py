@@ -198,7 +198,7 @@ def test_a_job_that_runs_always_is_never_in_slow_retry_for_its_clean_ends():
         if core.phase("t") is Phase.BACKOFF:
             core.to_wake()
         core.spawned("t")
-    assert (core.program("t").failures, core.program("t").deaths.streak) == (0, 0)
+    assert (core.program("t").restarts, core.program("t").deaths.streak) == (0, 0)
     assert core.told(facts.Exited)[0].why == "ended, but `restart` is always: finished, exit code 0"
     assert not incidents(core.journal)
 

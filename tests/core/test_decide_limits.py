@@ -26,7 +26,7 @@ def a_restart_is_due():
     core.ended("Pong", signal=9)
     core.spawned("Pong")
     core.ended("Pong", signal=9)
-    return core, core.program("Pong").retry_at_s, lambda: of(core.woke(), commands.Spawn)
+    return core, core.program("Pong").retry.at_s, lambda: of(core.woke(), commands.Spawn)
 
 
 def one_that_does_not_leave_is_killed():

@@ -556,7 +556,7 @@ def test_a_divergence_sets_aside_from_that_step_on_before_the_next_start():
     assert (spawn.from_step, spawn.aside) == (900, ())
     assert not [command for command in core.last.commands if isinstance(command, commands.RollBack)]
     starts(core, own(800, core=core))
-    assert core.program("Pong").roll_from is None
+    assert core.program("Pong").ckpt.roll_from is None
 
 
 def doubted_from_s(core):

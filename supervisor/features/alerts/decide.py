@@ -163,7 +163,7 @@ def _starts_over(context: DecisionContext, fact: facts.Resumed | facts.StartsFro
 def _lacks_command(context: DecisionContext, fact: facts.SpawnFailed) -> bool:
     """Whether this start without a command is the one that is reported: a disk that is mounted late is there by then."""
     program = context.before.programs.get(fact.program) if fact.permanent else None
-    return program is not None and program.has_run and program.spawn_failures + 1 == STARTS_BEFORE_ALERT
+    return program is not None and program.starts.has_run and program.starts.failures + 1 == STARTS_BEFORE_ALERT
 
 
 def _dies_again_and_again(context: DecisionContext, fact: facts.BackedOff) -> bool:
