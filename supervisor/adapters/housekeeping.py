@@ -21,7 +21,7 @@ from supervisor import wall_clock
 from supervisor.adapters.host.clock import LocalZone
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
-from supervisor.adapters.process.logs import LogGuard
+from supervisor.adapters.logs import LogGuard
 from supervisor.model.inputs import SnapshotDue
 from supervisor.model.settings import Settings
 from supervisor.policy.upkeep.calendars import last_due

@@ -18,10 +18,11 @@ from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box import lost_gpu
 from supervisor.policy.box.gate import Answer, Verdict
-from supervisor.policy.worker import newest_whole, no_room, out_of_memory, reason_line, restart, resume_step
+from supervisor.policy.script import resume_step
+from supervisor.policy.script.figures import Fall
+from supervisor.policy.script.finish import BACKGROUND, ENDED, Course, in_save, says_done, says_early_stop
+from supervisor.policy.worker import newest_whole, no_room, out_of_memory, reason_line, restart
 from supervisor.policy.worker.diagnosis import NO_GPU, Diagnosis, diagnose
-from supervisor.policy.worker.figures import Fall
-from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course, in_save, says_done, says_early_stop
 from supervisor.policy.worker.loss import AT_LEAST, IN_WORDS, Loss, furthest, loss, lost_share
 from supervisor.records import replace
 
@@ -355,7 +356,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
 
 
 def had_finished(context: DecisionContext, name: str, ending: Ending, *, sudden: bool) -> bool:
-    """Whether an attempt that the reboot seems to have ended had finished before it (`policy/worker/finish.py`)."""
+    """Whether an attempt that the reboot seems to have ended had finished before it (`policy/script/finish.py`)."""
     (_, attempt), spec = context.present(name), context.settings.program(name)
     if spec is None or attempt.stop is not None or attempt.rest == BACKGROUND or ending.code not in spec.done_codes:
         return False
@@ -651,7 +652,7 @@ def _made(program: Program) -> int | None:
 
 
 def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: bool) -> None:
-    """Record the resume of an attempt that has not reported it, once it can be judged (`policy/worker/resume_step.py`)."""
+    """Record the resume of an attempt that has not reported it, once it can be judged (`policy/script/resume_step.py`)."""
     (program, attempt), spec = context.present(name), context.settings.program(name) or commands.orphan_spec(name)
     shown = own_checkpoints.first_steps(program, attempt, sample)
     firsts = shown or (() if sample.steps is None else (sample.steps,))

@@ -10,7 +10,7 @@ from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
 from supervisor.model.state import AtLevel, Attempt, LastExit, Program, Retry, Slowness, State, Stop
 from supervisor.policy.box.lost_gpu import BY_WORKER
-from supervisor.policy.worker.finish import BACKGROUND, ENDED, is_at_exit, short_ends
+from supervisor.policy.script.finish import BACKGROUND, ENDED, is_at_exit, short_ends
 from supervisor.policy.worker.intervention import (
     MOST_FRUITLESS,
     ROLLBACK,

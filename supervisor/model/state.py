@@ -215,7 +215,7 @@ class Program:
     why: str = ""
     exit: LastExit = field(default_factory=LastExit)
     starts: Starts = field(default_factory=Starts)
-    short_ends: tuple[int, ...] = ()  # steps of ends below its target, none beyond the first (`policy/worker/finish.py`)
+    short_ends: tuple[int, ...] = ()  # steps of ends below its target, none beyond the first (`policy/script/finish.py`)
     interventions: tuple[Intervention, ...] = ()  # the newest of each kind
     counts: Counts = field(default_factory=Counts)
     FORMER: ClassVar = {  # the fields of a nested record, in their order, by their names here in earlier releases

@@ -16,10 +16,10 @@ from supervisor.model.recording import PROGRAMS
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.level.worth import would_keep
+from supervisor.policy.script.finish import BACKGROUND
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.cost import LEAST_S
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
-from supervisor.policy.worker.finish import BACKGROUND
 from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import SLOW, fruitless
 from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT, RestartSettings

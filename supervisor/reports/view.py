@@ -13,11 +13,11 @@ from supervisor.model.inputs import Sample
 from supervisor.model.recording import of_other_names
 from supervisor.model.settings import ProgramSpec, Progress, Settings
 from supervisor.model.state import Attempt, Program, State
-from supervisor.policy.worker.finish import BACKGROUND, REMEDY
+from supervisor.policy.script.finish import BACKGROUND, REMEDY
+from supervisor.policy.script.service_health import Checked
 from supervisor.policy.worker.health import WORDS
 from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.restart import recent_deaths
-from supervisor.policy.worker.service_health import Checked
 from supervisor.policy.worker.stall import NOT_HEALED
 from supervisor.policy.worker.witness import WORDS as WITNESSES
 from workers.contract import FIGURES

@@ -24,8 +24,8 @@ from supervisor.adapters.figures.thread import FigureReader, FigureReading
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.model.state import Program, State
-from supervisor.policy.worker.figures import CSV, LOG, Figures, Sources
-from supervisor.policy.worker.placeholders import Template
+from supervisor.policy.script.figures import CSV, LOG, Figures, Sources
+from supervisor.policy.script.placeholders import Template
 from workers.contract import seed_after
 
 TOKEN = "ab" * 16

@@ -25,7 +25,7 @@ from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.process import health_checks
 from supervisor.adapters.process.health_checks import Failed, HealthChecks, make
 from supervisor.formats import span
-from supervisor.policy.worker.service_health import Checked, HealthCheck
+from supervisor.policy.script.service_health import Checked, HealthCheck
 
 
 def ask(fields: dict[str, object] | None = None, **check: object) -> None:

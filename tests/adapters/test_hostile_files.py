@@ -18,9 +18,9 @@ from fakes import FakeClock
 from leaks import open_files
 
 from supervisor import files
-from supervisor.adapters import last_config, state_files
+from supervisor.adapters import last_config, logs, state_files
 from supervisor.adapters import lease as leases
-from supervisor.adapters.process import checkpoints, endings, logs
+from supervisor.adapters.process import checkpoints, endings
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.api import logfiles

@@ -28,7 +28,7 @@ from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.policy.worker.figures import Figures, Sources
+from supervisor.policy.script.figures import Figures, Sources
 
 OLD_S = 1_000.0  # before now
 

@@ -18,17 +18,17 @@ from test_trees import process, table
 
 from supervisor.adapters import procfs
 from supervisor.adapters.figures.thread import FigureReading, began_wall_s
+from supervisor.adapters.logs import rotate
 from supervisor.adapters.process import growth, trees
 from supervisor.adapters.process.cgroups import Load
-from supervisor.adapters.process.logs import rotate
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes, beat_sample, completed
 from supervisor.adapters.process.processes import read_record
 from supervisor.model.inputs import Halted, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.policy.script.figures import Figures, Sources
+from supervisor.policy.script.service_health import Checked, HealthCheck
 from supervisor.policy.worker.divergence import Losses
-from supervisor.policy.worker.figures import Figures, Sources
-from supervisor.policy.worker.service_health import Checked, HealthCheck
 from workers import contract
 from workers.contract import Beat, Client, TargetKind, WorkerPhase
 

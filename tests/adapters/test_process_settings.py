@@ -15,8 +15,8 @@ from leaks import open_files
 
 from supervisor import users
 from supervisor.adapters import procfs
+from supervisor.adapters.logs import LogGuard
 from supervisor.adapters.process import endings, processes, stdin
-from supervisor.adapters.process.logs import LogGuard
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 

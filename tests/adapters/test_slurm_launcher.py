@@ -22,8 +22,8 @@ from supervisor.model.settings import LOG_NONE, Progress
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import JobResources
-from supervisor.policy.worker.figures import Figures
-from supervisor.policy.worker.placeholders import Template
+from supervisor.policy.script.figures import Figures
+from supervisor.policy.script.placeholders import Template
 from workers import contract
 
 AWAY = Unknown("no controller", "unreachable")

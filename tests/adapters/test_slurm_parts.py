@@ -21,7 +21,7 @@ from supervisor.adapters.slurm.script import Tag, Terms, batch_script, tag_of
 from supervisor.model.commands import SetControl
 from supervisor.model.inputs import Ended, JobsSeen, SpawnBroke, Survival, Survivor
 from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.policy.worker.placeholders import Template
+from supervisor.policy.script.placeholders import Template
 from workers import contract
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from supervisor.adapters.host import known_mount
-from supervisor.adapters.process import starts
+from supervisor.adapters.host import known_mount, starts
 from supervisor.features.alerts import failure
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +55,7 @@ def recorded(environ):
 
 WAIT = """
 import os, signal
-from supervisor.adapters.process import starts
+from supervisor.adapters.host import starts
 before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
 begins = starts.wait_for_turn(dict(os.environ))
 assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before | {signal.SIGUSR2}, "signals arrive as before"

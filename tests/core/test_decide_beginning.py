@@ -8,7 +8,7 @@ from supervisor.model.fold import fold
 from supervisor.model.inputs import Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script.figures import Figures
 from supervisor.policy.worker.loss import ABOUT, AT_LEAST, UNKNOWN, Loss
 from supervisor.reports.incidents import incidents
 from supervisor.reports.status_view import box_view

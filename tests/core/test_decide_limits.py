@@ -10,8 +10,8 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Xid
 from supervisor.policy.level.load import LoadSettings
+from supervisor.policy.script.figures import Sources
 from supervisor.policy.worker.divergence import DivergenceSettings, Losses
-from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.restart import RestartSettings
 from supervisor.policy.worker.stall import StallSettings
 

@@ -7,7 +7,7 @@ from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 from supervisor.reports.ledger import fold_accounts
 from supervisor.reports.view import program_view
 

@@ -9,7 +9,7 @@ from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import Sampled
 from supervisor.model.settings import Level, Progress
 from supervisor.policy.box.gate import MB
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 from supervisor.policy.worker.health import OFF_GPU
 from supervisor.reports.view import program_view
 

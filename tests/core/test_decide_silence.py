@@ -7,7 +7,7 @@ from supervisor.model.inputs import Halted, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Spread
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 from supervisor.reports.cost_view import Games, RemainingWork, games_left
 from supervisor.reports.recorded import readings
 from supervisor.reports.view import program_view

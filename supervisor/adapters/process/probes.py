@@ -43,7 +43,7 @@ from supervisor.files import held, open_regular
 from supervisor.formats import span
 from supervisor.model.inputs import CommandLeft, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
-from supervisor.policy.worker.figures import figure_of
+from supervisor.policy.script.figures import figure_of
 from supervisor.ports import Clock
 from workers import contract, daemon_side
 

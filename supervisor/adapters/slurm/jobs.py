@@ -16,7 +16,7 @@ from supervisor.model.inputs import Ending, JobSight
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script.figures import Figures
 from supervisor.ports import Clock, ahead_s
 from supervisor.records import Record, replace
 from workers import contract

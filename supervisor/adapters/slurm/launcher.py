@@ -57,8 +57,8 @@ from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.policy.worker import placeholders
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script import placeholders
+from supervisor.policy.script.figures import Figures
 from supervisor.ports import Clock, Inbox, Launcher
 from workers import contract
 from workers.exit_record import ExitRecord

@@ -26,9 +26,9 @@ from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.state import Slowness, State
 from supervisor.policy.box.prechecks import is_full
+from supervisor.policy.script import service_health
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.calendars import is_due
-from supervisor.policy.worker import service_health
 from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import STILL, may_repeat
 from supervisor.policy.worker.loss import IN_WORDS, Loss
