@@ -37,7 +37,7 @@ _CODE: Final = (
     *(f"reports/{name}.py" for name in ("accounts", "digest", "incidents", "lanes", "ledger")),
     "policy/upkeep/accounting.py", "adapters/summaries.py",
 )  # fmt: skip
-VERSION: Final = zlib.crc32(b"".join((Path(__file__).parents[2] / path).read_bytes() for path in _CODE))
+VERSION: Final = zlib.crc32(b"".join((Path(__file__).parents[1] / path).read_bytes() for path in _CODE))
 _EVERY_FACTS: Final = 2000
 _SLICE_FACTS: Final = 200
 _REST: Final = 3.0  # seconds of rest for each second of work

@@ -169,7 +169,7 @@ class Daemon:
         if misfits:
             log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")
         self._build(journal, state)
-        self.foundations.watch(*foundations.rows(self._paths, journal, lock, main_log))
+        self.foundations.watch(*foundations.rows(self._paths, lock, main_log))
         self.backend.summaries.begin()
         try:
             self._serve(listener)

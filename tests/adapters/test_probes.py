@@ -166,22 +166,6 @@ def test_a_torn_beat_is_no_stall_the_newest_whole_one_stands(scene):
     assert scene.look().steps == 10
 
 
-def test_a_removed_beat_is_read_from_the_record_that_its_worker_still_maps(scene, tmp_path):
-    with contextlib.closing(Scene(tmp_path / "elsewhere")) as other:  # a file of the same name, open before it
-        other.client().phase(WorkerPhase.TRAINING, env_steps=7)
-        scene.watch(pid=os.getpid())
-        me = scene.client()
-        me.phase(WorkerPhase.TRAINING, env_steps=10)
-        assert scene.look().steps == 10
-        Path(scene.paths.beat("Pong", 1)).unlink()
-        assert scene.probes.beat_defect("Pong", TOKEN) == "it is gone"
-        me.progress(env_steps=20)
-        for _ in range(3):
-            scene.clock.at_s += 10
-            seen = scene.look()
-            assert (seen.steps, seen.beat_lost) == (20, False)
-
-
 def test_an_adopted_worker_whose_beat_file_is_gone_is_judged_by_its_witnesses(scene):
     scene.watch(adopted=True)
     scene.clock.at_s += 5

@@ -153,27 +153,6 @@ def test_bytes_read_and_written_are_both_counted() -> None:
 # --- what it has open, its masks and texts ------------------------------------------------------------------------------
 
 
-def test_where_a_process_has_a_file_open(tmp_path: Path) -> None:
-    log, other = tmp_path / "out.log", tmp_path / "elsewhere" / "out.log"
-    other.parent.mkdir()
-    log.touch()
-    with log.open() as file:
-        entry = f"/proc/{os.getpid()}/fd/{file.fileno()}"
-        assert procfs.open_at(os.getpid(), str(log)) == entry
-        assert procfs.open_at(os.getpid(), str(other)) == entry, "its directory may have been renamed"
-        assert procfs.open_at(os.getpid(), str(tmp_path / "other.log")) is None
-        assert procfs.open_at(os.getpid(), str(tmp_path / "t.log")) is None
-        other.touch()
-        with other.open() as second, log.open() as third:
-            there = {f"/proc/{os.getpid()}/fd/{each.fileno()}" for each in (file, third)}
-            assert procfs.open_at(os.getpid(), str(log)) in there
-            assert procfs.open_at(os.getpid(), str(other)) == f"/proc/{os.getpid()}/fd/{second.fileno()}"
-        log.unlink()
-        assert procfs.open_at(os.getpid(), str(log)) == entry, "even a removed one"
-    assert procfs.open_at(os.getpid(), str(log)) is None
-    assert procfs.open_at(NOBODY, str(log)) is None
-
-
 def test_signals_that_are_caught_and_signals_that_are_ignored() -> None:
     code = "import signal\nsignal.signal(1, print)\nsignal.signal(64, print)\nsignal.signal(10, signal.SIG_IGN)\n" + WAITS
     with child(code) as process:
