@@ -126,8 +126,6 @@ class Housekeeping:
         else:
             if moved is not None:
                 log.info("journal_compacted", facts=moved.facts, archive=str(moved.archive))
-                if moved.differs:
-                    log.warning("snapshot_differs_from_facts", fields=list(moved.differs))
         try:
             self.journal_defect = spare.renew(path, self._over.wait)
         except OSError as error:

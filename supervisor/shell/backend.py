@@ -15,8 +15,8 @@ from typing import Any, Final
 import structlog
 
 from supervisor import config, image
+from supervisor.adapters import stdin
 from supervisor.adapters.presence import corrected
-from supervisor.adapters.process import stdin
 from supervisor.adapters.state_files import StateFiles
 from supervisor.adapters.summaries import Summaries
 from supervisor.adapters.threads import OneAtATime

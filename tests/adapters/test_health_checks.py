@@ -21,9 +21,8 @@ from attempts_kit import BootClock, eventually, python, spec
 from leaks import open_files
 from tools import needs
 
-from supervisor.adapters import leftovers, procfs
-from supervisor.adapters.process import health_checks
-from supervisor.adapters.process.health_checks import Failed, HealthChecks, make
+from supervisor.adapters import health_checks, leftovers, procfs
+from supervisor.adapters.health_checks import Failed, HealthChecks, make
 from supervisor.formats import span
 from supervisor.policy.script.service_health import Checked, HealthCheck
 

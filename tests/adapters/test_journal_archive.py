@@ -59,7 +59,6 @@ def test_the_fold_stays_and_nothing_is_lost(night, tmp_path, share):
     before = fold_all(night)
     moved = compact(path, before_wall_s=night[int(len(night) * share)].wall_s, most_bytes=ENOUGH, pause=never)
     kept = all_of(path)
-    assert moved.differs == ()
     assert moved.facts == len(night) - len(kept)
     assert isinstance(kept[0].fact, Snapshot)
     assert 0 < len(kept) < len(night)
@@ -137,7 +136,7 @@ def test_only_what_is_archived_can_be_removed(night, tmp_path):
             db.execute("DELETE FROM fact WHERE seq = (SELECT min(seq) FROM fact)")
 
 
-def test_a_snapshot_that_says_otherwise_is_told_and_believed(night, tmp_path):
+def test_a_snapshot_that_says_otherwise_is_believed(night, tmp_path):
     """An extralife that folds otherwise has written it: the daemon lives by the snapshot, compacted or not."""
 
     def other(item: Stamped) -> Stamped:
@@ -145,8 +144,7 @@ def test_a_snapshot_that_says_otherwise_is_told_and_believed(night, tmp_path):
 
     changed = [other(item) if isinstance(item.fact, Snapshot) else item for item in night]
     path = written(tmp_path / "journal.sqlite", changed)
-    moved = compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=never)
-    assert "salt" in moved.differs
+    assert compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=never)
     assert replay(all_of(path)) == replay(changed)
 
 

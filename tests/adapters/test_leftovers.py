@@ -13,7 +13,7 @@ import pytest
 from attempts_kit import REPO
 
 from supervisor.adapters import leftovers, procfs
-from supervisor.adapters.process.health_checks import _command
+from supervisor.adapters.health_checks import _command
 
 SLEEP = ["sleep", "300"]
 
