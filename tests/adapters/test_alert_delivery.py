@@ -105,24 +105,6 @@ def test_the_severity_is_the_services_priority_and_the_dashboard_is_one_touch_aw
     assert (headers.get("X-Priority", got.get("priority")), headers.get("X-Click")) == (priority, click)
 
 
-def test_the_time_limit_does_not_count_what_a_busy_box_needs_to_begin(receiver, tmp_path, monkeypatch):
-    slow = tmp_path / "child.py"
-    slow.write_text(f"import runpy, time\ntime.sleep(3)\nrunpy.run_path({alert_delivery._CHILD!r}, run_name='__main__')")
-    monkeypatch.setattr(alert_delivery, "_CHILD", str(slow))
-    assert told_by(receiver.up().url, timeout_s=2.5) == ""
-    assert len(receiver.got) == 1
-    monkeypatch.setattr(child, "BEGIN_S", -1.0)
-    error = told_by(receiver.url, timeout_s=2.5)
-    assert (error, isinstance(error, Unsure)) == ("it did not begin within 0s", False), "known not to have arrived"
-
-
-def test_a_sending_process_that_breaks_says_how(tmp_path, monkeypatch):
-    monkeypatch.setattr(alert_delivery, "_CHILD", str(tmp_path / "child.py"))
-    for code, status in (("print('garbage')", 0), ("print('[]')\nimport os\nos.kill(os.getpid(), 9)", -9)):
-        (tmp_path / "child.py").write_text(code)
-        assert told_by("json://host") == f"the sending process ended with status {status} and without an answer"
-
-
 def test_the_url_is_in_nobodys_argument_list(receiver):
     receiver.up("hang")
     rules = AlertSettings(urls=(receiver.url,), timeout_s=100.0)
@@ -137,12 +119,6 @@ def test_the_url_is_in_nobodys_argument_list(receiver):
     assert not any(b"hunter2" in each or b"s3cret" in each for each in seen)
     receiver._over.set()
     sending.join(30)
-
-
-def test_a_target_that_is_gone_from_the_settings_is_an_answer_too():
-    gone = "it is no longer in the configuration"
-    assert deliver(AlertSettings(), "ntfy-123456", NOTICE) == deliver(AlertSettings(), "command", NOTICE) == gone
-    assert deliver(AlertSettings(command=("/bin/true",)), "ntfy-123456", NOTICE) == gone
 
 
 def test_without_apprise_a_sentence_says_what_to_install():
@@ -174,12 +150,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setattr(custom_json.NotifyJSON, "body_maxlen", 15)
     monkeypatch.setattr(apprise.Apprise, "notify", lambda _, **notice: asked.append(notice) or True)
     return asked
-
-
-@pytest.mark.parametrize(("title", "body"), [("Pong", "one\ntwo\nend"), ("Pongs", "one\nend")])
-def test_a_text_must_fit_beside_its_title(sent: list[dict[str, Any]], title: str, body: str) -> None:
-    assert child.send(REQUEST | {"title": title}) == ""
-    assert sent == [{"body": body, "title": title, "notify_type": "failure", "body_format": "text"}]
 
 
 def test_what_goes_wrong_is_told_without_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,13 +291,6 @@ def test_a_command_that_may_not_be_killed_is_left_and_named():
     os.kill(int(found[1]), 9)
 
 
-def test_a_hook_that_reads_nothing_and_says_much_is_waited_for(tmp_path):
-    script = tmp_path / "loud.sh"
-    script.write_text("#!/bin/sh\nhead -c 300000 /dev/zero | tr '\\0' 'x'\nexit 7\n")
-    script.chmod(0o700)
-    assert deliver(AlertSettings(command=(str(script),)), "command", NOTICE) == f"it ended with status 7: {'x' * 300}"
-
-
 # --- the courier: one contract, fake and real ------------------------------------------------------------------------
 
 
@@ -443,22 +406,6 @@ def test_an_alarm_is_told_to_systemds_journal_and_to_those_who_want_its_severity
     assert [each["told"]["id"] for each in hook.got()] == ["2"]
 
 
-def test_where_no_thread_can_be_started_that_is_the_outcome_and_the_next_alert_tries_again(hook, sends, monkeypatch):
-    inbox = Inbox()
-    courier = sends(AlertSettings(command=hook.argv, timeout_s=30.0 * PATIENCE), inbox, at_s=7.0)
-
-    def refused(_thread):
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refused)
-        courier.deliver("command", NOTICE)
-    courier.deliver("command", replace(NOTICE, id="second"))
-    assert inbox.wait(2) == [
-        AlertTried(7.0, "command", NOTICE.id, "can't start new thread"), AlertTried(7.0, "command", "second", ""),
-    ]  # fmt: skip
-
-
 def test_an_alarm_is_tried_again_until_it_arrives_or_the_daemon_ends_and_each_failure_is_logged(sends, monkeypatch):
     errors = ["no route", "", *["no route"] * 4]
     monkeypatch.setattr(alert_delivery, "_RETRY_PAUSES_S", (0.0, 0.01, 0.02))
@@ -472,15 +419,6 @@ def test_an_alarm_is_tried_again_until_it_arrives_or_the_daemon_ends_and_each_fa
     courier.stop()
     courier._retry_without_record("command", NOTICE)
     assert errors == ["no route"]
-
-
-def test_a_bug_in_a_delivery_is_its_outcome(sends, monkeypatch):
-    monkeypatch.setattr(alert_delivery, "deliver", lambda *_args, **_more: 1 / 0)
-    inbox = Inbox()
-    with capture_logs():
-        sends(AlertSettings(command=("x",)), inbox, at_s=7.0).deliver("command", NOTICE)
-        error = "it stopped at a bug (ZeroDivisionError); see the daemon's log"
-        assert inbox.wait(1) == [AlertTried(7.0, "command", NOTICE.id, error)]
 
 
 # --- systemd's journal, and without a daemon -------------------------------------------------------------------------

@@ -67,12 +67,6 @@ def test_a_line_that_is_about_no_reboot():
     )
 
 
-def test_the_time_has_the_offset_of_the_place(monkeypatch):
-    monkeypatch.setenv("TZ", "Asia/Kolkata")
-    __import__("time").tzset()
-    assert reboot_line(ALERT, WALL_S).startswith("2026-11-21T10:31:44+05:30 REBOOT ")
-
-
 def test_a_clock_that_is_not_set_gives_no_time_and_a_later_line_mends_it():
     assert reboot_line(ALERT, 12.0).startswith("? REBOOT n=3 ")
     line = clock_line(AlertClock(3, WALL_S, 41.4), WALL_S + 62.0)

@@ -169,26 +169,6 @@ def test_an_end_that_the_watcher_has_missed_is_found_and_reported(world):
     assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
 
 
-def test_an_attempt_whose_report_was_lost_is_watched_again_or_reported(world):
-    started = world.run(["sleep", "60"])
-    launcher, token = world.launcher, started.token
-    shim = launcher._live[token].shim
-
-    def forget() -> None:
-        launcher._live.pop(token)
-        launcher._taken.discard(token)
-        assert launcher.gone([token]) == {token}
-
-    forget()
-    launcher.report_end("Pong", 1, token)
-    assert eventually(lambda: launcher.gone([token]) == frozenset()), "it runs, and is adopted"
-    forget()
-    kill(started.pid)
-    shim.wait()
-    launcher.report_end("Pong", 1, token)
-    assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
-
-
 @pytest.fixture
 def no_new_threads(world, monkeypatch):
     """From the moment that it is called, no thread can be begun in this process."""
@@ -206,14 +186,6 @@ def test_a_worker_is_ended_although_no_thread_can_be_begun(world, no_new_threads
     world.launcher.kill_tree("Pong", started.token)
     assert world.inbox.expect(Ended, started.token).ending.signal == signal.SIGKILL
     assert gone(started.pid)
-
-
-def test_two_ends_are_reported_although_no_thread_can_be_begun(world, no_new_threads):
-    first, second = world.run(["sleep", "60"]), world.run(["sleep", "60"], name="Breakout")
-    no_new_threads()
-    kill(first.pid)
-    kill(second.pid)
-    assert [world.inbox.expect(Ended, each.token).ending.signal for each in (first, second)] == [signal.SIGKILL] * 2
 
 
 # --- signals ---------------------------------------------------------------------------------------------------------------
@@ -289,13 +261,6 @@ def test_a_shim_that_is_stopped_passes_the_asking_on_all_the_same(world):
     world.launcher.ask_to_leave("Pong", started.token)
     assert world.inbox.expect(Ended).ending.code == 75
     assert world.stdout() == "up\nasked\n"
-
-
-def test_a_program_is_asked_to_leave_with_its_own_signal(world):
-    started = world.run(["bash", "-c", TO_BE_ASKED.replace("TERM", "INT")], stop_signal="INT", stop_signal_to="leader")
-    assert eventually(lambda: world.stdout() == "up\n")
-    world.launcher.ask_to_leave("Pong", started.token)
-    assert world.inbox.expect(Ended).ending.code == 75
 
 
 def test_a_worker_under_the_shim_of_an_older_release_is_asked_by_the_daemon(world, monkeypatch, tmp_path):
@@ -422,12 +387,3 @@ def test_a_session_whose_number_was_given_away_is_not_swept():
 def test_a_shim_that_is_unknown_has_no_session():
     """Session 0 is that of the kernel's threads, and of all whose session began outside of a container."""
     assert processes._members(secrets.token_hex(16), (0, 0)) == []
-
-
-def test_what_only_the_second_look_finds_is_swept_too():
-    """An orphan comes home once its parent has ended: after the first look, maybe."""
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as orphan:
-        assert eventually(lambda: Path(f"/proc/{orphan.pid}/comm").read_text() == "sleep\n")
-        looks = iter([(), (orphan.pid,)])
-        assert processes.kill_attempt(secrets.token_hex(16), None, more=lambda: next(looks, ())) == (f"sleep({orphan.pid})",)
-        assert orphan.wait() == -signal.SIGKILL

@@ -1,9 +1,6 @@
 """Whether the box restarted, and the sign of life that tells since when. Real files, damaged on purpose."""
 
-import errno
 import os
-import resource
-import signal
 import struct
 import subprocess
 import sys
@@ -16,7 +13,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traces_kit import thread_begun_by
 
 from supervisor.adapters.host import boot
 from supervisor.adapters.host.boot import AliveMark, AliveWriter, Boot, BootFiles, examine, read_boot, read_mark
@@ -272,31 +268,6 @@ def test_the_thread_writes_every_period_and_once_at_the_end(tmp_path):
     assert not told.errors
 
 
-def test_a_writer_that_hangs_on_its_disk_is_left_behind(tmp_path):
-    asked, disk = [], threading.Event()
-
-    def hangs():
-        asked.append(threading.current_thread().name)
-        disk.wait(120)
-        return LAST
-
-    writer = AliveWriter(tmp_path / "alive", hangs, 0.001, asked.append)
-    found = thread_begun_by(writer.start, "alive")
-    while not asked:
-        time.sleep(0.001)
-    writer.stop()
-    assert asked == ["alive"], "the last mark would hang too"
-    disk.set()
-    found.join(60)
-    assert read_mark(tmp_path / "alive") == LAST
-
-
-def test_a_writer_that_never_began_leaves_no_mark_of_this_boot(tmp_path):
-    told = CheckedWriter(tmp_path / "alive")
-    told.writer.stop()
-    assert not (tmp_path / "alive").exists()
-
-
 def test_a_disk_that_refuses_is_told_once_and_tried_again(tmp_path):
     path = tmp_path / "gone" / "alive"
     told = CheckedWriter(path)
@@ -318,44 +289,6 @@ def test_a_link_in_the_marks_place_is_not_followed(tmp_path):
     told.writer.write()
     assert (told.errors, (tmp_path / "elsewhere").exists()) == ([], False)
     assert boot.read_mark(tmp_path / "alive") is not None
-
-
-def test_what_does_not_fit_into_a_mark_or_cannot_be_made_is_told_and_the_good_one_stays(tmp_path):
-    told = CheckedWriter(tmp_path / "alive")
-    steps = {f"HalfCheetah-v5-ppo-lr3e-4-s{n}": 10**7 + 7919 * n for n in range(400)}
-    fits = told.mark = replace(LAST, steps=steps, ckpt_steps={name: step - 977 for name, step in steps.items()})
-    told.writer.write()
-    told.mark = replace(LAST, steps={f"program-{n}": n for n in range(20_000)})
-    told.writer.write()
-    (error,) = told.errors
-    assert error.endswith("bytes do not fit into a slot of 16384")
-    told.mark = replace(LAST, at_s=float("nan"))
-    told.writer.write()
-    AliveWriter(tmp_path / "alive", lambda: 1 / 0, 1.0, told.errors.append).write()
-    assert told.errors[-1] == f"cannot write the sign of life {tmp_path}/alive: division by zero"
-    assert read_mark(tmp_path / "alive") == fits
-
-
-def test_a_short_write_does_not_cost_the_good_slot(tmp_path):
-    """A file size limit makes pwrite(2) write less than it was given, as a disk that fills up does."""
-    path = tmp_path / "alive"
-    told = CheckedWriter(path)
-    told.mark = replace(LAST, at_s=1.0)
-    told.writer.write()  # the second slot
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
-    try:
-        told.mark = replace(LAST, at_s=2.0)
-        told.writer.write()  # 50 bytes of it reach the first slot
-        told.writer.write()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, ignored)
-    assert told.errors == [f"cannot write the sign of life {path}: {os.strerror(errno.ENOSPC)}"]
-    assert read_mark(path).at_s == 1.0
-    told.writer.write()
-    assert read_mark(path).at_s == 2.0
 
 
 def test_what_was_written_outlives_a_kill(tmp_path):

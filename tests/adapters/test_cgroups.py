@@ -11,9 +11,7 @@ from types import SimpleNamespace
 import pytest
 from attempts_kit import World, eventually, gone, python
 from cgroups_kit import FILES, LIMITS, MB, Files, Kernel, fake_mkdir, fake_rmdir
-from structlog.testing import capture_logs
 
-from supervisor.adapters.process import cgroups
 from supervisor.adapters.process.cgroups import Cgroups, Confined, Load, OwnCgroup, find, read_note
 from supervisor.model.inputs import Ended, Survival
 from supervisor.policy.worker.confinement import Limits
@@ -52,13 +50,6 @@ def test_an_attempt_gets_a_cgroup_that_is_found_again_and_removed(tree, tmp_path
     assert groups.read(TOKEN) is None
 
 
-def test_what_has_none_is_ended_as_it_is_without(tree):
-    groups = tree.groups()
-    assert (groups.kill(TOKEN), groups.members(TOKEN), groups.read(TOKEN)) == (False, [], None)
-    groups.end(TOKEN)
-    groups.adopt("Pong", TOKEN, "/nowhere")
-
-
 # --- files: every limit, everything that can be missing ---------------------------------------------------------------------
 
 
@@ -88,18 +79,6 @@ def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
     assert text(path, "cpu.weight").startswith("250")
     assert not read_note(str(tmp_path)).counts_oom
     assert groups.read(TOKEN).memory_bytes is None
-
-
-def test_a_controller_that_cannot_be_turned_on_is_lacking(files, monkeypatch):
-    real = cgroups._write
-
-    def refuse(path, said, **rest):
-        if said == "+memory":
-            raise OSError(16, "Device or resource busy")
-        real(path, said, **rest)
-
-    monkeypatch.setattr(cgroups, "_write", refuse)
-    assert files.groups().view()["lacking"] == ["memory"]
 
 
 def test_a_part_that_turns_out_unusable_is_not_used(tmp_path):
@@ -330,13 +309,6 @@ def test_a_part_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: 
 # --- the part that is ours ----------------------------------------------------------------------------------------------
 
 
-def test_processes_that_multiply_are_not_moved_for_ever(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    (files.base / "cgroup.procs").write_text("812\n")
-    monkeypatch.setattr(cgroups, "_STUBBORN", 3)
-    assert files.groups().view()["on"]
-    assert (files.base / "earlier" / "cgroup.procs").read_text() == "812"
-
-
 def test_a_start_removes_empty_cgroups_of_attempts_only(files: Files) -> None:
     for name, populated in (("worker-a-1", 0), ("worker-b-2", 1), ("other", 0)):
         fake_mkdir(files.base / name)
@@ -360,11 +332,6 @@ def test_all_that_is_written_for_an_attempt(files: Files, tmp_path: Path) -> Non
     assert read_note(str(tmp_path)) == Confined(str(path), LIMITS, counts_oom=True)
     path = Path(files.groups(Limits(None, None, 64, 100)).begin("Pong", "cd" * 16, str(tmp_path)))
     assert [text(path, name) for name in ("memory.high", "memory.max")] == ["max", "max"], "no limit of memory"
-
-
-def test_the_name_of_an_attempts_cgroup(files: Files, tmp_path: Path) -> None:
-    for program, name in (("a.b-c/d e", "a_b_c_d_e"), ("x" * 61, "x" * 60)):
-        assert files.groups().begin(program, TOKEN, str(tmp_path)) == f"{files.base}/worker-{name}-{TOKEN}"
 
 
 def test_orders_go_to_the_tree_or_to_all_of_an_attempt(files: Files, tmp_path: Path) -> None:
@@ -411,19 +378,3 @@ def test_a_later_daemon_knows_it_by_its_token_and_writes_its_limits_again(files:
     assert later.read("*") is None, "a token is no pattern"
     later.end(TOKEN)
     assert not path.exists()
-
-
-def test_a_busy_cgroup_is_waited_for_and_left_if_it_stays_so(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cgroups, "_REMOVE_S", 0.05)
-    groups = files.groups()
-    path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
-    (path / "shim" / "cgroup.procs").write_text("812\n")
-    with capture_logs() as logged:
-        groups.end(TOKEN)
-    assert path.is_dir()
-    monkeypatch.setattr(cgroups.time, "sleep", lambda _: (path / "shim" / "cgroup.procs").write_text(""))
-    groups.end(TOKEN)
-    assert not path.exists(), "its last process was reaped meanwhile"
-    assert logged == [{"event": "cgroup_not_removed", "path": str(path), "log_level": "warning"}]

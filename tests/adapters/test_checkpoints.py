@@ -17,10 +17,8 @@ from leaks import open_files
 
 from supervisor.adapters.process.checkpoints import (
     CheckpointInfo,
-    Damaged,
     look,
     newest_good,
-    opened,
     quarantine_newest,
     roll_back,
     set_aside,
@@ -192,15 +190,6 @@ def test_a_roll_back_leaves_the_last_one_that_looks_whole(tmp_path: Path) -> Non
     assert roll_back(tmp_path / "nowhere", 10) == []
 
 
-def test_equal_steps_are_sorted_by_time_and_then_by_name(tmp_path: Path) -> None:
-    """One whose manifest is damaged has no time, so it is the oldest of its step."""
-    tokens = {"a" * 32: 2.0, "b" * 32: 3.0, "c" * 32: 2.0, "d" * 32: 1.0}
-    for token, wall_s in tokens.items():
-        path = commit(tmp_path, 5, token, wall_s)
-    (path / "manifest.json").write_text("{}")
-    assert [info.token[0] for info in survey(tmp_path)] == ["b", "c", "a", "d"]
-
-
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -242,23 +231,6 @@ def test_what_lies_in_place_of_a_checkpoint_is_named(
     assert look(path) == CheckpointInfo(path, 5, TOKEN, None, None, verified=False, error=error)
     assert newest_good(tmp_path) is quarantine_newest(tmp_path, None) is None
     assert open_files() <= before
-
-
-def test_a_file_below_what_is_no_directory_and_a_name_that_leads_out(tmp_path: Path) -> None:
-    path = commit(tmp_path, 5)
-    (path / "below").symlink_to(tmp_path)
-    for name, error in (
-        ("state.json/x", "the parent of state.json/x is not a directory"),
-        ("below/x", "the parent of below/x is not a directory"),
-        ("gone/x", "gone/x is missing"),
-        ("../x", "'..' is not a valid name of a file below its directory"),
-    ):
-        with pytest.raises(Damaged) as damaged:
-            opened(path, name)
-        assert str(damaged.value) == error
-    fd = opened(path, "state.json")
-    assert os.read(fd, 100) == b'{"step": 1}'
-    os.close(fd)
 
 
 def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from supervisor.adapters.host.boot import AliveMark
 from supervisor.adapters.host.clock import SystemClock, journal_offset, local_zone
 from supervisor.model.inputs import ClockMoved, Sampled
-from supervisor.ports import ahead_s
 from supervisor.shell.sampler import Sampler
 
 HOUR_S = 3600.0
@@ -98,29 +97,6 @@ def test_a_wall_clock_that_is_set_is_told_once_and_moves_no_deadline(step_s):
     assert [item.step_s for item in posted if isinstance(item, ClockMoved)] == [pytest.approx(step_s)]
     assert moved.is_set(), "what goes by the calendar was told"
     assert [item.now_s for item in posted if isinstance(item, Sampled)] == [1000.0, 1001.0, 1002.0, 1003.0, 1004.0]
-
-
-class Interrupted:
-    """Its reader loses the processor for so long after each of these readings; every reading takes a microsecond."""
-
-    def __init__(self, *pauses_s):
-        self.at_s, self.pauses_s = 1_000.0, list(pauses_s)
-
-    def _passes(self):
-        at_s = self.at_s
-        self.at_s += 1e-6 + (self.pauses_s.pop(0) if self.pauses_s else 0.0)
-        return at_s
-
-    def now_s(self):
-        return self._passes()
-
-    def wall_s(self):
-        return 1_800_000_000.0 + self._passes()
-
-
-@pytest.mark.parametrize("pauses_s", [(), (0.5,), (0.0, 0.5), (0.5, 0.5, 0.5, 0.0, 0.5), (0.0, 0.0, 0.5, 0.0, 0.2)])
-def test_two_clocks_are_read_as_of_one_moment_however_busy_the_box_is(pauses_s):
-    assert ahead_s(Interrupted(*pauses_s)) == pytest.approx(1_800_000_000.0, abs=1e-4)
 
 
 @pytest.mark.parametrize(

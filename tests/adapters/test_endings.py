@@ -143,18 +143,6 @@ def test_last_lines_are_whole_and_as_they_were_shown(left: Left) -> None:
     assert endings.last_lines(path) == ("a\ufffdb",)
 
 
-@pytest.mark.parametrize("errors", [0, 5, 25])
-def test_both_logs_share_twenty_lines_and_errors_go_first(left: Left, errors: int) -> None:
-    left.log("stdout", "".join(f"out {number}\n" for number in range(30)))
-    left.log("stderr", "".join(f"err {number}\n" for number in range(errors)))
-    shown = min(errors, 20)
-    wanted = [f"out {number}" for number in range(10 + shown, 30)] + [
-        f"err {number}" for number in range(errors - shown, errors)
-    ]
-    logs = left.paths.log("Pong", "stdout"), left.paths.log("Pong", "stderr")
-    assert endings.last_log_lines(logs, (0, 0)) == tuple(wanted)
-
-
 def test_the_last_warning_of_an_attempt_is_found_far_above_its_last_lines(left: Left) -> None:
     logs = left.paths.log("Pong", "stdout"), left.paths.log("Pong", "stderr")
     left.log("stdout", "".join(f"step={number}\n" for number in range(9000)))
@@ -195,11 +183,3 @@ def test_reports_are_read_in_order_without_what_is_none(tmp_path: Path) -> None:
     )
     assert endings.read_reports(str(path)) == (Report("a", {"x": None, "y": None, "z": 1.5}), Report("b", {}))
     assert endings.read_reports(str(tmp_path / "none")) == ()
-
-
-def test_of_too_many_reports_the_newest_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "reports.jsonl"
-    path.write_text("".join(f'{{"kind": "a", "n": {number}}}\n' for number in range(1001)))
-    assert [report.fields["n"] for report in endings.read_reports(str(path))] == list(range(1, 1001))
-    path.write_text(f'{{"kind": "first"}}\n{"x" * 512 * 1024}\n{{"kind": "last"}}\n')
-    assert endings.read_reports(str(path)) == (Report("last", {}),), "half a megabyte is read"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter  # also for a worker's thread: its first import takes seconds
 
@@ -55,12 +55,6 @@ def test_a_stretch_of_the_wall_clock(run_dir: Path) -> None:
     every = points(run_dir)
     assert list(read(run_dir, NAMES, every[2].wall_s, every[4].wall_s)) == every[2:4]
     assert list(read(run_dir, NAMES, time.time() + 3600.0, 1e12)) == [], "files that are older are not even opened"
-
-
-def test_where_there_are_none(tmp_path: Path) -> None:
-    assert points(tmp_path) == points(tmp_path / "nowhere") == []
-    (tmp_path / "tensorboard").write_text("a file in its place")
-    assert points(tmp_path) == []
 
 
 def test_a_torn_end_costs_the_torn_record_and_a_damaged_length_the_rest_of_its_file(run_dir: Path) -> None:
@@ -112,39 +106,12 @@ def point(wall_s: float, step: int, value: float = 0.5, tag: str = "learn/loss")
     return Event(wall_time=wall_s, step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]))
 
 
-def begins(wall_s: float, step: int) -> Any:
-    return Event(wall_time=wall_s, step=step, session_log=SessionLog(status=SessionLog.START))
-
-
 def test_numbers_that_are_not_finite_are_not_known(tmp_path: Path) -> None:
     told = [(1.8e9, float("nan")), (float("inf"), 1.0), (1.8e9, float("inf")), (1.8e9, 3.0)]
     write(tmp_path, 1, *(point(wall_s, 2**40, value) for wall_s, value in told), Event(wall_time=1.8e9, step=7))
     assert points(tmp_path) == [
         Drawn(0, None, 1.8e9, 2**40, {}), Drawn(0, None, 1.8e9, 2**40, {}), Drawn(0, None, 1.8e9, 2**40, {"loss": 3.0}),
     ]  # fmt: skip
-
-
-def test_starts_are_counted_over_all_files_and_points_before_the_first_are_of_none(tmp_path: Path) -> None:
-    write(tmp_path, 2, point(1.8e9 + 30.0, 8), begins(1.8e9 + 40.0, 1), point(1.8e9 + 50.0, 1))
-    write(tmp_path, 1, point(1.8e9, 5), begins(1.8e9 + 10.0, 7), point(1.8e9 + 20.0, 7))
-    assert points(tmp_path) == [
-        Drawn(0, None, 1.8e9, 5, {"loss": 0.5}), Drawn(1, 6, 1.8e9 + 20.0, 7, {"loss": 0.5}),
-        Drawn(1, 6, 1.8e9 + 30.0, 8, {"loss": 0.5}), Drawn(2, 0, 1.8e9 + 50.0, 1, {"loss": 0.5}),
-    ]  # fmt: skip
-
-
-def test_a_record_larger_than_a_worker_writes_ends_its_file(tmp_path: Path) -> None:
-    long = "learn/" + "x" * (1 << 20)
-    write(tmp_path, 1, point(1.8e9, 5), point(1.8e9, 6, tag=long), point(1.8e9, 7))
-    assert [each.step for each in points(tmp_path)] == [5]
-
-
-def test_a_file_that_has_grown_is_read_again_and_one_that_has_not_is_not(tmp_path: Path) -> None:
-    write(tmp_path, 1, point(1.8e9, 5))
-    assert [each.step for each in points(tmp_path)] == [5]
-    write(tmp_path, 1, point(1.8e9, 5), point(1.8e9, 6))
-    assert [each.step for each in points(tmp_path)] == [5, 6]
-    assert [each.values for each in points(tmp_path, ("grad_norm",))] == [{}, {}], "other names of the same file"
 
 
 def test_a_worker_draws_each_series_under_the_name_that_is_looked_up() -> None:

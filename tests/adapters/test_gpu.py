@@ -182,16 +182,6 @@ def test_a_driver_that_refuses_is_told_and_tried_again(real, code, said):
     seen(real, lambda found: found.gpus, "readings")
 
 
-def test_a_hang_ends_neither_the_wait_for_readings_nor_the_stop(real):
-    real.plays("gpus 1", "hang nvmlInitWithFlags")
-    real.start()
-    found = seen(real, lambda found: found.gpus is None, "the hang")
-    assert found.error.startswith("nvmlInit has not answered")
-    began_s = time.monotonic()
-    real.gpu.stop()
-    assert time.monotonic() - began_s < 30.0, "a thread that hangs in the driver is left behind"
-
-
 def test_a_box_without_the_library_has_no_gpu_and_no_trouble():
     script = (
         "import time; from supervisor.adapters.host.gpu_nvml import NvmlGpu\n"

@@ -55,15 +55,6 @@ def test_what_was_written_since_the_start_counts_at_the_first_look() -> None:
     assert grown.at_s == 2.0
 
 
-def test_logs_are_known_by_their_channel_and_size(paths: Paths, tmp_path: Path) -> None:
-    assert growth.logs(paths, program()) == {}
-    Path(paths.log("Pong", "stdout")).write_text("12345")
-    Path(paths.log("Pong", "stderr")).write_text("")
-    assert growth.logs(paths, program()) == {"stdout": (5, 0), "stderr": (0, 0)}
-    (tmp_path / "mine.log").write_text("123")
-    assert growth.logs(paths, program(stdout_log=str(tmp_path / "mine.log"), stderr_log="NONE")) == {"stdout": (3, 0)}
-
-
 def test_files_are_those_of_the_pattern_or_all_in_the_programs_directory(
     paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

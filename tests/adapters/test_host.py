@@ -1,12 +1,10 @@
 """The host's readings from files laid out as the kernel's, and from the real ones; what is not there is unknown."""
 
 import os
-from types import SimpleNamespace
 
 import pytest
 from attempts_kit import eventually
 
-from supervisor.adapters.host import host as host_module
 from supervisor.adapters.host.host import LocalHost
 from supervisor.policy.box.readings import Host
 
@@ -90,12 +88,6 @@ def test_the_limit_of_a_container_with_cgroups_of_version_1(tmp_path):
     assert (found.memory_bytes, found.available_bytes) == (1000 * KB, 400 * KB)
 
 
-def test_a_container_whose_host_tells_nothing(tmp_path):
-    lay(tmp_path, sys__fs__cgroup__memory_DOT_max="500", sys__fs__cgroup__memory_DOT_current="300")
-    found = LocalHost(str(tmp_path), root=tmp_path).look()
-    assert (found.memory_bytes, found.available_bytes) == (500, 200)
-
-
 def test_what_cannot_be_read_is_unknown(tmp_path):
     lay(tmp_path, proc__pressure__memory="full avg10=x\n", proc__pressure__io="full avg60=x\n")
     found = LocalHost(str(tmp_path / "gone"), root=tmp_path).look()
@@ -111,12 +103,3 @@ def test_its_thread_tells_the_newest_of_this_very_box(tmp_path):
     assert 0 < first.available_bytes <= first.memory_bytes
     assert eventually(lambda: host.newest() is not first), "it looks again"
     host.stop()
-
-
-def test_old_readings_are_not_readings(tmp_path, monkeypatch):
-    host = LocalHost(str(tmp_path), root=tmp_path)
-    host._newest = (100.0, Host(cores=1))
-    monkeypatch.setattr(host_module, "time", SimpleNamespace(monotonic=lambda: 130.0))
-    assert host.newest() == Host(cores=1)
-    monkeypatch.setattr(host_module, "time", SimpleNamespace(monotonic=lambda: 130.1))
-    assert host.newest() is None

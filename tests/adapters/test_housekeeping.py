@@ -4,7 +4,6 @@ import datetime as dt
 import os
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from structlog.testing import capture_logs
 
 from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
-from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.parts import World
 from supervisor.adapters.parts import parts as parts_of
 from supervisor.features.alerts.messages import ReportDue
@@ -39,35 +37,6 @@ def settings(tmp_path):
     for program in programs:
         Path(paths.run_dir(program.name)).mkdir(parents=True)
     return Settings(paths, programs=programs, daemon=DaemonSettings(log_max_bytes=100, log_backups=2))
-
-
-def test_settings_that_changed_are_followed(settings):
-    log = Path(settings.paths.log("Pong", "stdout"))
-    log.write_text("x" * 50)
-    now = [settings]
-    housekeeping = keeper(lambda: now[0])
-    housekeeping.rotate_logs()
-    assert log.read_text()
-    now[0] = replace(settings, daemon=DaemonSettings(log_max_bytes=10))
-    housekeeping.rotate_logs()
-    assert not log.read_text()
-
-
-def test_a_late_job_still_runs_and_runs_once(settings):
-    housekeeping = keeper(lambda: settings)
-    housekeeping.start()
-    try:
-        job = housekeeping._scheduler.get_job("rotate-logs")
-        ran = threading.Semaphore(0)
-        job.modify(func=ran.release, args=())
-        # As when a box without a battery clock boots in 1970 and NTP sets it right.
-        job.modify(next_run_time=job.next_run_time.replace(year=1970))
-        assert ran.acquire(timeout=30)
-        due_in_s = (housekeeping._scheduler.get_job("rotate-logs").next_run_time - dt.datetime.now(dt.UTC)).total_seconds()
-        assert 0 < due_in_s <= 60
-        assert not ran.acquire(blocking=False)
-    finally:
-        housekeeping.stop()
 
 
 SCHEDULED = """
@@ -186,37 +155,6 @@ def test_each_time_of_a_calendar_is_told_once(settings, keep):
     now[0] = 1_800_090_000.0
     settings = replace(settings, offsite=replace(rules, repository=""))
     assert due(keeper, inbox) == [], "there is no store"
-
-
-def test_each_job_has_a_thread_and_a_stop_waits_for_none(settings):
-    made = keeper(lambda: settings)
-    made.stop()  # before its start: nothing to end
-    running, release, ended = threading.Barrier(4), threading.Event(), threading.Semaphore(0)
-
-    def work():
-        running.wait(60)
-        release.wait(60)
-        ended.release()
-
-    made.start()
-    for job in made._scheduler.get_jobs():
-        job.modify(func=work, args=(), next_run_time=dt.datetime.now(dt.UTC))
-    running.wait(60)
-    made.stop()
-    assert not ended.acquire(blocking=False), "an archiving of the journal may take minutes"
-    release.set()
-    assert all(ended.acquire(timeout=60) for _ in range(3))
-
-
-def test_a_compaction_ends_when_housekeeping_is_stopped(settings, monkeypatch):
-    pauses = []
-    monkeypatch.setattr(journal_archive, "since_snapshot", lambda _: 0)
-    monkeypatch.setattr(journal_archive, "compact", lambda *_, pause, **__: pauses.append(pause(0.0)))
-    made = keeper(lambda: settings)
-    made.care_for_journal()
-    made.stop()
-    made.care_for_journal()
-    assert pauses == [False, True]
 
 
 @pytest.mark.parametrize(

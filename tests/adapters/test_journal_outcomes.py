@@ -24,7 +24,6 @@ from supervisor.adapters.journal.sqlite import (
     JournalReader,
     JournalRefused,
     as_os_error,
-    has_orphan,
     open_or_salvage,
     salvage,
 )
@@ -60,21 +59,6 @@ def error_of(code: int) -> sqlite3.OperationalError:
     return error
 
 
-@pytest.mark.parametrize(
-    ("code", "number"),
-    [
-        (sqlite3.SQLITE_FULL, errno.ENOSPC), (sqlite3.SQLITE_READONLY, errno.EROFS), (sqlite3.SQLITE_BUSY, errno.EBUSY),
-        (sqlite3.SQLITE_CANTOPEN, errno.EACCES), (sqlite3.SQLITE_IOERR_WRITE, errno.EIO), (sqlite3.SQLITE_NOMEM, errno.ENOMEM),
-        (sqlite3.SQLITE_READONLY_DBMOVED, errno.EROFS),
-    ],
-)  # fmt: skip
-def test_an_error_of_the_disk_has_its_number_and_the_file(path: Path, code: int, number: int) -> None:
-    with pytest.raises(OSError) as failed, as_os_error(path):
-        raise error_of(code)
-    assert not isinstance(failed.value, JournalDamaged)
-    assert (failed.value.args, failed.value.filename) == ((number, "the journal: what SQLite says"), str(path))
-
-
 def test_a_quota_that_is_used_up_is_no_dead_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_fd: int) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
@@ -83,21 +67,6 @@ def test_a_quota_that_is_used_up_is_no_dead_disk(path: Path, monkeypatch: pytest
     with pytest.raises(OSError) as failed, as_os_error(path):
         raise error_of(sqlite3.SQLITE_IOERR_WRITE)
     assert (failed.value.args, failed.value.filename) == ((errno.EDQUOT, "the journal: Disk quota exceeded"), str(path))
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        *map(error_of, (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT_INDEX)),
-        sqlite3.DatabaseError("what SQLite says"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_what_can_only_be_damage_is_damage(path: Path, error: Exception) -> None:
-    with pytest.raises(JournalDamaged) as damaged, as_os_error(path):
-        raise error
-    assert (damaged.value.why, str(damaged.value)) == (str(error), f"{path}: the journal is damaged: {error}")
-    assert damaged.value.__cause__ is error
 
 
 @pytest.mark.parametrize("opener", [Journal, JournalReader], ids=["the writer", "a reader"])
@@ -132,20 +101,6 @@ def test_each_mistake_of_a_file_is_named(
     assert str(told.value) == f"{path}: {says}"
     assert path.read_bytes() == before
     assert open_files() <= open_before
-
-
-def test_a_reader_of_nothing_and_a_log_without_its_journal(path: Path) -> None:
-    with pytest.raises(FileNotFoundError) as missing:
-        JournalReader(path)
-    assert missing.value.args == (errno.ENOENT, f"{path}: there is no journal")
-    beside(path, "-wal").touch()
-    assert not has_orphan(path), "an empty one holds nothing"
-    beside(path, "-wal").write_bytes(b"x")
-    assert has_orphan(path)
-    with pytest.raises(JournalDamaged) as damaged:
-        Journal(path)
-    assert damaged.value.why == "the file was removed, and its write-ahead log was left"
-    assert names(path.parent) == ["journal.sqlite-wal"]
 
 
 # --- salvage -----------------------------------------------------------------------------------------------------------
@@ -239,27 +194,6 @@ def test_files_that_cannot_be_opened_again_are_tried_again_later(path: Path) -> 
 
 
 # --- the swap ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("second", [(), ("",), ("-wal",), ("", "-wal")], ids=str)
-@pytest.mark.parametrize("there", [("", "-wal", "-shm"), ("",), ("-wal",), ()], ids=str)
-def test_what_has_no_second_name_is_kept_when_the_rebuilt_one_takes_its_place(
-    path: Path, there: tuple[str, ...], second: tuple[str, ...]
-) -> None:
-    schema.build(beside(path, ".rebuilt"), [row(1)])
-    rebuilt = beside(path, ".rebuilt").read_bytes()
-    for suffix in there:
-        beside(path, suffix).write_text(f"old{suffix}")
-    for suffix in second:
-        if suffix in there:
-            os.link(beside(path, suffix), beside(path, f".kept{suffix}"))
-    kept = [suffix for suffix in there if suffix not in {*second, "-shm"}]
-    for _ in range(2):  # the second call finds nothing to do
-        schema.finish_swap(path)
-    assert path.read_bytes() == rebuilt
-    linked = [f"journal.sqlite.kept{suffix}" for suffix in second if suffix in there]
-    assert names(path.parent) == sorted(["journal.sqlite", *linked, *(f"journal.sqlite.found{suffix}" for suffix in kept)])
-    assert [beside(path, f".found{suffix}").read_text() for suffix in kept] == [f"old{suffix}" for suffix in kept]
 
 
 @pytest.mark.parametrize("rebuilt", ["foreign", "stale", "newest row damaged", "empty", "FIFO", "directory"])

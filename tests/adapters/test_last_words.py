@@ -130,31 +130,6 @@ def test_a_boot_that_the_journal_never_heard_of(journalctl, look, monkeypatch, t
     assert look().journal is Journal.LOST
 
 
-def test_what_the_journal_is_asked_to_the_letter(journalctl, look):
-    """journalctl refuses an option that it does not know, and a misspelt one would mean no last words for ever."""
-    look()
-    wanted = "--quiet --no-pager --output=json --output-fields=MESSAGE,SYSLOG_IDENTIFIER,_TRANSPORT,_UID --lines=400"
-    assert (journalctl.directory / "asked").read_text().splitlines() == [
-        f"--quiet --no-pager --output=cat --lines=1 --grep=Previous system reset reason _BOOT_ID={NEW} _TRANSPORT=kernel",
-        f"{wanted} _BOOT_ID={OLD}",
-        f"{wanted} _BOOT_ID={OLD} _TRANSPORT=kernel",
-        "--quiet --no-pager --output=cat --lines=1 _UID=0",
-    ]
-
-
-def test_the_journal_is_asked_in_an_environment_of_its_own(journalctl, look, monkeypatch):
-    """A pager, another language or a terminal's input would change or stop its answer."""
-    monkeypatch.setenv("SYSTEMD_PAGER", "less")
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    look()
-    lines = (journalctl.directory / "environment").read_text().splitlines()
-    named = dict(line.partition("=")[::2] for line in lines)
-    assert {key: named[key] for key in named if key not in {"PWD", "SHLVL", "OLDPWD", "_"}} == {
-        "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8",
-    }  # fmt: skip
-    assert (journalctl.directory / "input").read_text() == "/dev/null\n"
-
-
 def test_a_container_that_shares_its_hosts_boot_id_is_asked_by_time(journalctl, look):
     journalctl.says("then", entry(1.0, "x"))
     assert look(old=NEW, boot_wall_s=SINCE_S + 50.25).journal is Journal.READ
@@ -217,24 +192,6 @@ def test_a_dump_of_this_end_is_read_and_no_older_one(look, place, name):
     assert found.dumps == ("<0>[    1.5] Kernel panic - not syncing: Fatal exception\n",)
     assert judge(found).kind == "panic"
     assert look(since_wall_s=None).dumps == (), "nobody knows which end it is of"
-
-
-def test_dumps_are_bounded(look, place):
-    for number in range(20):
-        place(f"sys/fs/pstore/dmesg-efi-{number:02d}", b"x" * 100_000)
-    dumps = look().dumps
-    assert len(dumps) == 8
-    assert {len(dump) for dump in dumps} == {65536}
-    for number in range(20):
-        place(f"sys/fs/pstore/dmesg-efi-{number:02d}", b"%d \xff" % number)
-    assert look().dumps == tuple(f"{number} \ufffd" for number in range(12, 20)), "the newest, by their names"
-
-
-def test_a_dump_counts_from_a_period_before_the_last_sign_of_life(look, place):
-    place("sys/fs/pstore/dmesg-1", b"in time", SINCE_S - 15.0)
-    place("sys/fs/pstore/dmesg-2", b"too old", SINCE_S - 15.1)
-    place("sys/fs/pstore/console-3", b"no dump")
-    assert look().dumps == ("in time",)
 
 
 def test_a_dump_that_the_service_has_copied_is_read_there_and_one_that_cannot_be_read_is_passed_over(look, place, tmp_path):

@@ -17,16 +17,13 @@ from supervisor.model.inputs import (
     Asked,
     Began,
     BootEvidence,
-    ConfigFaulty,
     ConfigLoaded,
-    FoundationsLooked,
     SupervisionLooked,
     Verb,
     Woke,
 )
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.model.state import State
-from supervisor.policy.box.foundations import Finding, Look
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
 
@@ -224,17 +221,3 @@ def test_what_is_answered_is_published_before(loop):
     loop.turn(ConfigLoaded(loop.clock.now_s(), replace(loop.settings, programs=()), request_id=7))
     assert [what for what, _ in seen] == ["published", "answered"]
     assert seen[0] == ("published", ())
-
-
-def test_what_is_away_is_shown_although_another_input_waits_before_it(loop, tmp_path):
-    state = tmp_path / "state"
-    state.rename(tmp_path / "away")
-    dead = Finding("state directory", str(state), Look.MISSING, holds_starts=True)
-    loop.inbox.post(FoundationsLooked(0.0, ()))
-    loop.inbox.post(FoundationsLooked(0.0, (dead,)))
-    loop.turn(ConfigFaulty(loop.clock.now_s(), ("line 1",)))
-    assert list(loop.memory.foundations) == ["state directory"]
-    assert isinstance(loop.inbox.take(0.0), ConfigFaulty), "what waits keeps its place"
-    assert loop.inbox.take(0.0).findings == (dead,), "of looks, the newest says all"
-    assert loop.inbox.take(0.0) is None
-    (tmp_path / "away").rename(state)

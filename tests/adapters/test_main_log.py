@@ -108,17 +108,3 @@ def test_another_kind_of_file_under_its_name_or_a_rotated_one_is_put_aside(tmp_p
     assert (path.read_text(), (tmp_path / "extralife.log.1").read_text()) == ("line two\n", "line one\n")
     assert kinds["extralife.log.found"] == kinds["extralife.log.1.found"] != stat.S_IFREG
     assert [name for _, _, name in files.put_aside] == [f"{path}.found", f"{path}.1.found"]
-
-
-def test_nothing_is_opened_before_the_first_line_and_the_size_is_limited(tmp_path):
-    path = tmp_path / "extralife.log"
-    handler = MainLog(str(path), max_bytes=15, backups=2)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    assert not path.exists()
-    for number in range(5):
-        write(handler, f"line {number} é")
-    handler.close()
-    assert {each.name: each.read_bytes().decode() for each in tmp_path.iterdir()} == {
-        "extralife.log": "line 4 é\n", "extralife.log.1": "line 3 é\n", "extralife.log.2": "line 2 é\n",
-    }  # fmt: skip
-    assert handler.encoding == "utf-8", "whatever the locale is"

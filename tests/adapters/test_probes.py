@@ -254,16 +254,6 @@ def test_a_rotated_log_is_no_progress_but_what_follows_is(scene):
     assert scene.look().progress_at_s == scene.clock.at_s
 
 
-def test_a_log_that_cannot_be_read_for_a_while_is_no_progress(scene):
-    path = scene.log("stdout", "x" * 100)
-    scene.watch(Progress.LOG)
-    scene.look()
-    away = path.rename(path.with_name("away"))
-    assert scene.look().progress_at_s is None
-    away.rename(path)
-    assert scene.look().progress_at_s is None
-
-
 # --- files ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -290,18 +280,6 @@ def test_new_and_changed_files_are_progress(scene):
     (where / "old.pt").unlink()
     assert not moved(), "tidying up is not getting on"
     assert scene.look().ready
-
-
-def test_a_directory_that_comes_back_is_no_progress(scene):
-    where = scene.root / "out"
-    where.mkdir()
-    (where / "a.pt").write_text("1")
-    scene.watch(Progress.FILES, directory=str(where), progress_glob="*.pt")
-    scene.look()
-    away = where.rename(scene.root / "away")
-    scene.look()
-    away.rename(where)
-    assert not scene.look().ready
 
 
 @pytest.mark.parametrize("pattern", ["/etc/*", "**bad", "", "\0"])
@@ -344,15 +322,6 @@ def test_reports_are_read_once_each_and_only_when_whole(scene):
     with path.open("a") as file:
         file.write('-no-more", "x": NaN}\n')
     assert [item[2] for item in scene.probes.reports()] == [Report("torn-no-more", {"x": None})]
-
-
-def test_reports_that_are_none_are_passed_over(scene):
-    scene.watch()
-    path = Path(scene.paths.attempt_dir("Pong", 1, TOKEN)) / contract.REPORTS_FILE
-    junk = [b"", b"[]", b"{}", b'{"kind": 5}', b"\xff\xfe", b"[" * 5000, b'{"kind": "' + b"x" * 200_000 + b'"}']
-    path.write_bytes(b"\n".join(junk) + b'\n{"kind": "good"}\n')
-    found = [item[2] for _ in range(10) for item in scene.probes.reports()]
-    assert found == [Report("good", {})]
 
 
 OTHER = "cd" * 16
@@ -435,16 +404,6 @@ def test_a_beat_is_read_with_its_deadline_and_what_was_notified(scene):
     scene.sees(replace(made, ckpt_at_s=None))
     beat = scene.write_beat()
     assert scene.look().phase_deadline_s is None, "no deadline is not the start of the clock"
-
-
-def test_a_stamp_counts_up_to_a_second_ahead_of_the_clock(scene):
-    scene.watch()
-    scene.clock.at_s = 1000.0
-    scene.write_beat(live_ns=1_001_000_000_000, progress_ns=1_001_000_000_001 + 10**6, phase_since_ns=1)
-    seen = scene.look()
-    assert (seen.live_at_s, seen.progress_at_s, seen.phase_since_s) == (1001.0, None, 1e-9)
-    scene.write_beat(live_ns=0, phase_since_ns=contract.UNKNOWN)
-    assert (scene.look().live_at_s, scene.look().phase_since_s) == (None, None)
 
 
 # --- beats that are lost ----------------------------------------------------------------------------------------------------
@@ -532,19 +491,6 @@ def test_every_field_of_what_was_notified_is_in_the_sample(scene):
     scene.sees(replace(whole, phase="leaving"))
     scene.watch(Progress.NOTIFY, token=OTHER)
     scene.sees(Sample(OTHER))
-
-
-@pytest.mark.parametrize("source", Progress)
-def test_of_what_another_attempt_notified_nothing_is_taken(scene, source):
-    scene.watch(source)
-    scene.edges.expect("Pong", OTHER)
-    scene.say("READY=1\nX_EXTRALIFE_STEPS=12\nSTATUS=at work")
-    quiet = Sample(TOKEN, ready=source is Progress.NONE, source="log" if source is Progress.AUTO else "")
-    scene.sees(quiet)
-    scene.clock.advance(1.0)
-    scene.log("stdout", "x")
-    grows = replace(quiet, progress_at_s=scene.clock.at_s, phase="training", ready=True)
-    scene.sees(grows if source in {Progress.AUTO, Progress.LOG, Progress.FILES} else quiet)
 
 
 # --- the best source ---------------------------------------------------------------------------------------------------------
@@ -688,32 +634,6 @@ def test_the_worker_itself_is_judged_by_its_tree_only_where_nothing_else_judges_
     assert seen["Qbert"].halted == ()
 
 
-def test_the_root_of_a_tree_is_its_shim(scene, scan):
-    """A process of the shim that is not below the worker: an orphan that came home to it."""
-    scan.below = (process(scene.child, os.getpid()),)
-    scene.watch(Progress.NONE)
-    assert scene.look().pids == ()
-    scene.shim_record()
-    scene.watch(Progress.NONE)
-    assert scene.look().pids == (scene.child,)
-    scene.shim_record(token=OTHER)
-    scene.watch(Progress.NONE)
-    assert scene.look().pids == (), "of another attempt"
-
-
-def test_a_box_whose_processes_cannot_be_listed_keeps_the_last_readings(scene, scan, monkeypatch):
-    scan.below = (process(scene.child, scene.process.pid),)
-    scene.watch(Progress.NONE)
-    before = scene.look()
-
-    def refused(*_args):
-        raise OSError("too many open files")
-
-    monkeypatch.setattr(procfs, "scan", refused)
-    scene.clock.advance(2.0)
-    assert replace(scene.look(), proc_state=None) == replace(before, proc_state=None)
-
-
 def test_files_below_its_directory_are_a_witness_unless_it_is_shared(scene, scan, monkeypatch):
     looked = []
     monkeypatch.setattr(trees, "newest_ns", looked.append)
@@ -761,17 +681,6 @@ def reports_of(scene, attempt=1):
 
 def kinds(scene):
     return [report.kind for _, _, report in scene.probes.reports()]
-
-
-def test_a_program_that_reports_without_end_is_not_read_for_ever(scene):
-    scene.watch()
-    for number in range(5):
-        with reports_of(scene).open("a") as file:
-            file.write('{"kind": "x"}\n' * 250)
-        assert len(kinds(scene)) == 250, number
-    with reports_of(scene).open("a") as file:
-        file.write('{"kind": "x"}\n')
-    assert kinds(scene) == []
 
 
 def test_no_descriptor_stays_open(scene):

@@ -173,29 +173,6 @@ def test_one_that_does_not_read_is_told_with_what_it_got(held, monkeypatch):
     assert len(os.read(reading, 100_000)) == 65_536
 
 
-def test_what_is_no_pipe_of_ours_is_refused_and_nothing_stays_open(held, tmp_path):
-    reading, pid, ticks = held
-    before = open_files()
-    for wrong, said in (((pid, ticks + 1), "[Errno 3] it is gone"), ((0, 0), "[Errno 3] it is gone")):
-        with pytest.raises(stdin.NoInput) as refused:
-            stdin.send(*wrong, b"x")
-        assert str(refused.value) == said
-    # A program that starts opens its libraries, on the free descriptor 0: so the shell stops itself.
-    for command, said in (("echo up; kill -STOP $$", "[Errno 6] it is no pipe"),
-                          ("exec <&-; echo up; kill -STOP $$", "[Errno 2] No such file or directory")):  # fmt: skip
-        with (tmp_path / "input").open("w") as file:
-            other = subprocess.Popen(["sh", "-c", command], stdin=file, stdout=subprocess.PIPE)
-        assert other.stdout.readline() == b"up\n"
-        with pytest.raises(stdin.NoInput) as refused:
-            stdin.send(other.pid, procfs.read_stat(other.pid).start_ticks, b"x")
-        other.kill()
-        other.communicate()
-        assert str(refused.value) == said
-    assert open_files() <= before
-    stdin.send(pid, ticks, b"after all")
-    assert os.read(reading, 100) == b"after all"
-
-
 def test_a_pipe_that_nobody_reads_any_more_is_none():
     reading, writing = os.pipe()
     with subprocess.Popen(["sleep", "60"], stdin=writing) as holder:

@@ -48,9 +48,6 @@ def test_umask_is_read_without_changing_it():
         os.umask(before)
 
 
-NOBODY = 2**22 + 1  # no pid is so large
-
-
 @contextlib.contextmanager
 def child(code: str, **more: object) -> Iterator[subprocess.Popen[bytes]]:
     """A Python that has said that it is ready, and ends with the test."""
@@ -136,32 +133,6 @@ def test_all_that_is_known_of_a_child() -> None:
     assert (procfs.threads(process.pid), procfs.open_files(process.pid), procfs.read_stat(process.pid)) == ([], None, None)
     assert procfs.open_verified(process.pid, stat.start_ticks) is None
     assert open_files() <= before
-
-
-def test_bytes_read_and_written_are_both_counted() -> None:
-    code = "import os, sys; print('ready', flush=True); data = sys.stdin.buffer.read(70_000); os.write(1, data); sys.stdin.read()"
-    with child(code) as process:
-        first = procfs.io_bytes(process.pid)
-        assert first is not None
-        process.stdin.write(bytes(70_000))
-        process.stdin.flush()
-        assert len(process.stdout.read(70_000)) == 70_000
-        assert eventually(lambda: 140_000 <= procfs.io_bytes(process.pid) - first < 200_000)  # type: ignore[operator]
-    assert procfs.io_bytes(NOBODY) is None
-
-
-# --- what it has open, its masks and texts ------------------------------------------------------------------------------
-
-
-def test_signals_that_are_caught_and_signals_that_are_ignored() -> None:
-    code = "import signal\nsignal.signal(1, print)\nsignal.signal(64, print)\nsignal.signal(10, signal.SIG_IGN)\n" + WAITS
-    with child(code) as process:
-        assert [number for number in range(1, 65) if procfs.catches(process.pid, number)] == [1, 2, 64]
-        ignored = [number for number in range(1, 65) if procfs.ignores(process.pid, number)]
-        assert 10 in ignored
-        assert not {1, 2, 9, 11, 12, 64} & set(ignored)
-    assert not procfs.catches(NOBODY, 1)
-    assert not procfs.ignores(NOBODY, 1)
 
 
 # --- many ---------------------------------------------------------------------------------------------------------------

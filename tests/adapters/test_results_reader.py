@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from pathlib import Path
 
 import pytest
@@ -46,33 +44,9 @@ def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
     assert state_files.newest_results(tmp_path / "not there") == []
 
 
-def test_the_line_that_the_limit_cuts_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = put(tmp_path, "a", [row(100, 1), row(100, 2), row(200, 1, 2.0), row(200, 2, 2.0)])
-    size, lines = path.stat().st_size, path.read_bytes().splitlines(keepends=True)
-    newest = state_files.newest_result("a", path)
-    assert newest is not None
-    assert newest.env_steps == 200
-    monkeypatch.setattr(state_files, "_TAIL_BYTES", size)
-    assert state_files.newest_result("a", path) == newest, "all of it"
-    monkeypatch.setattr(state_files, "_TAIL_BYTES", len(lines[-1]) + len(lines[-2]))
-    assert state_files.newest_result("a", path) is None, "one of two games is cut off"
-    monkeypatch.setattr(state_files, "_TAIL_BYTES", len(lines[-1]) + len(lines[-2]) + 1)
-    assert state_files.newest_result("a", path) == newest
-
-
 def test_a_byte_that_is_no_text_spoils_its_line_alone(tmp_path: Path) -> None:
     path = put(tmp_path, "a", [row(100, 1), row(100, 2)])
     with path.open("ab") as file:
         file.write(b"\xff\xfe\n")
     (found,) = state_files.newest_results(tmp_path)
     assert found.env_steps == 100
-
-
-def test_a_link_to_results_is_not_followed_and_rubbish_is_left_out(tmp_path: Path) -> None:
-    for name in ("link", "rubbish"):
-        (tmp_path / name).mkdir()
-    secret = tmp_path / "secret"
-    secret.write_text(results.text_of([dataclasses.replace(row(1, 1), games=1)]))
-    (tmp_path / "link" / results.RESULTS_FILE).symlink_to(secret)
-    (tmp_path / "rubbish" / results.RESULTS_FILE).write_bytes(os.urandom(5000))
-    assert state_files.newest_results(tmp_path) == []

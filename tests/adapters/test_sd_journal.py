@@ -38,28 +38,9 @@ def test_only_the_stream_that_is_named_is_the_journals(tmp_path):
     assert not sd_journal.is_stream(closed, environ)
 
 
-def test_each_line_has_its_severity():
-    assert sd_journal.prefixed("one\ntwo", sd_journal.ERROR) == "<3>one\n<3>two"
-
-
 @given(st.dictionaries(st.from_regex(r"[A-Z][A-Z0-9_]{0,20}", fullmatch=True), texts))
 def test_what_is_sent_is_what_is_read(fields):
     assert parsed(sd_journal.encoded(fields)) == fields
-
-
-def test_a_value_of_one_line_is_text_and_another_one_has_its_length():
-    fields = {"MESSAGE": "one", "NOTE": "one\ntwo"}
-    assert sd_journal.encoded(fields) == b"MESSAGE=one\nNOTE\n\x07\0\0\0\0\0\0\0one\ntwo\n"
-
-
-@pytest.mark.parametrize("name", ["", "message", "_PID", "1A", "A=B", "A\nB", "A" * 65, "Ä"])
-def test_a_field_that_the_journal_would_refuse_is_refused_here(name):
-    with pytest.raises(ValueError, match=f"^{re.escape(f'no field of systemd{chr(39)}s journal can be called {name!r}')}$"):
-        sd_journal.encoded({name: "x"})
-
-
-def test_a_field_of_the_longest_name_and_a_text_that_is_none_are_sent():
-    assert sd_journal.encoded({"A" * 64: "\udcff", "B_9": ""}) == b"A" * 64 + b"=?\nB_9=\n"
 
 
 def test_nothing_stays_open_however_it_is_sent(tmp_path):

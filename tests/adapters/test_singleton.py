@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -105,28 +104,6 @@ def test_the_lock_file_is_its_owners_alone_and_who_is_refused_leaves_nothing_ope
     assert open_files() <= before
 
 
-@pytest.mark.parametrize(
-    ("content", "told"), [(b"", "unknown"), (b"\xff7\n", "\N{REPLACEMENT CHARACTER}7"), (b"12\n", "12")]
-)
-def test_the_lock_of_another_is_told_by_what_stands_in_it(tmp_path, other_daemon, content, told):
-    other = tmp_path / "lock"
-    mine = hold(str(tmp_path / "mine"))
-    (tmp_path / "mine").unlink()
-    os.link(other, tmp_path / "mine")
-    other.write_bytes(content)
-    before = open_files()
-    with pytest.raises(OSError) as busy:
-        mine.refuse_if_held()
-    assert busy.value.args == (errno.EBUSY, f"another supervisord (pid {told}) has locked it")
-    assert open_files() <= before
-    with pytest.raises(Taken) as taken:
-        hold(str(other))
-    pid = told if told == "12" else "unknown"
-    then = "stop that one first, or choose another state_dir"
-    assert str(taken.value) == f"another supervisord (pid {pid}) runs on {tmp_path}: {then}"
-    mine.release()
-
-
 def test_a_file_system_without_locks_is_an_error_and_leaves_nothing_open(tmp_path, monkeypatch):
     lock = hold(str(tmp_path / "lock"))
     (tmp_path / "lock").unlink()
@@ -178,17 +155,6 @@ def test_a_name_whose_holder_does_not_listen_says_nothing(tmp_path):
         before = open_files()
         assert claim(str(tmp_path)) is None
         assert open_files() <= before
-
-
-def test_a_holder_whose_queue_is_full_is_taken_for_a_daemon_and_not_waited_for(tmp_path):
-    with contextlib.ExitStack() as opened:
-        other = opened.enter_context(socket.socket(socket.AF_UNIX))
-        other.bind(_name(str(tmp_path)))
-        other.listen(0)
-        waiting = opened.enter_context(socket.socket(socket.AF_UNIX))
-        waiting.connect(_name(str(tmp_path)))  # a queue of none has room for one
-        with pytest.raises(Taken, match=rf"^another supervisord \(pid unknown\) runs on {tmp_path}: stop that one first"):
-            claim(str(tmp_path))
 
 
 @pytest.mark.root

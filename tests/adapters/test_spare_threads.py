@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,11 @@ from structlog.testing import capture_logs
 from tools import no_descriptors
 
 from supervisor import config
-from supervisor.adapters import singleton, threads
+from supervisor.adapters import singleton
 from supervisor.adapters.host.boot import read_mark
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.adapters.process import marks
-from supervisor.adapters.threads import Lasting, Tasks, Thread, begun, failing
+from supervisor.adapters.threads import Lasting, Tasks, begun, failing
 from supervisor.lack import is_lack
 from supervisor.policy.box.supervision import Failing
 
@@ -160,45 +159,3 @@ def test_what_a_lack_of_descriptors_hides_is_not_absent(tmp_path: Path) -> None:
             with pytest.raises(OSError, match="Too many open files") as found:
                 look()
             assert is_lack(found.value), number
-
-
-def test_a_thread_that_dies_before_it_runs_does_not_hang_its_starter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for lack of memory: the kernel has started it, and it ends before it has reported that."""
-    tasks, done = Tasks("spare"), threading.Event()
-    monkeypatch.setattr(threads, "_START_S", 0.05)
-    monkeypatch.setattr(Thread, "_bootstrap", lambda _: None)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        Lasting("stillborn", done.set, done.is_set).start()
-    assert mine("stillborn") == []
-    tasks.begin("in the spare thread", done.set)
-    assert done.wait(60)
-    tasks.close()
-
-
-def test_of_many_calls_one_runs_and_one_more_sees_the_newest_state() -> None:
-    newest, begins, go_on = ["old"], threading.Semaphore(0), threading.Semaphore(0)
-    running, most = 0, 0
-
-    def run() -> str:
-        nonlocal running, most
-        found, running = newest[0], running + 1
-        most = max(most, running)
-        begins.release()
-        go_on.acquire()
-        running -= 1
-        if found == "bad":
-            raise ValueError(found)
-        return found
-
-    each = threads.OneAtATime(run)
-    with ThreadPoolExecutor(5) as pool:
-        first = pool.submit(each)
-        begins.acquire()
-        newest[0] = "new"
-        others = [pool.submit(each) for _ in range(4)]
-        go_on.release(6)
-        assert [first.result(30), *(other.result(30) for other in others)] == ["old", *["new"] * 4]
-        assert most == 1
-        newest[0] = "bad"
-        with pytest.raises(ValueError, match="bad"):
-            pool.submit(each).result(30)

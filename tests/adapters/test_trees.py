@@ -225,12 +225,6 @@ def test_the_cpu_time_of_the_tree_counts_with_that_of_ended_children(io, now, wi
     assert (look.tree.witness, look.tree.witness_at_s) == (witness, 105.0 if witness else None)
 
 
-def test_below_a_shim_that_is_gone_the_cpu_time_of_the_rest_counts(io):
-    look = Look(SHIM)
-    look.at(100.0, process(WORKER, 1), witnesses=True)
-    assert look.at(105.0, process(WORKER, 1, ticks=TICKS_PER_S), witnesses=True).witness == "cpu"
-
-
 def test_a_witness_stands_until_nobody_asks_for_it(io):
     look = Look()
     look.at(100.0, process(WORKER, 1), witnesses=True)
@@ -251,15 +245,6 @@ def test_what_its_processes_read_and_write_counts_together(io):
     assert look.at(105.0, *processes, witnesses=True).witness == ""
     io |= {WORKER: 1000 + 10 * 16 * 1024 - 2, CHILD: 2001}
     assert look.at(110.0, *processes, witnesses=True).witness == "io"
-
-
-def test_reads_and_writes_that_nobody_may_see_are_no_witness(io):
-    look = Look()
-    look.at(100.0, process(WORKER, 1), witnesses=True)
-    io[WORKER] = 10**9
-    assert look.at(105.0, process(WORKER, 1), witnesses=True).witness == "", "they were not known before"
-    io[WORKER] = 2 * 10**9
-    assert look.at(110.0, process(WORKER, 1), witnesses=True).witness == "io"
 
 
 def test_its_directory_is_looked_through_every_half_minute_by_another_thread(io, monkeypatch):
@@ -334,19 +319,6 @@ def test_the_newest_file_is_looked_for_at_all_depths_and_behind_no_link(tmp_path
     assert newest_ns(str(tmp_path / "own")) == 9
     (tmp_path / "empty").mkdir()
     assert newest_ns(str(tmp_path / "empty")) is None
-
-
-def test_a_directory_that_goes_away_meanwhile_hides_no_other(tmp_path, monkeypatch):
-    for at_ns, name in enumerate(("a/x", "b/x", "c/x"), 1):
-        put(tmp_path / name, at_ns)
-
-    def scandir(path, real=os.scandir):
-        if path == str(tmp_path / "a"):
-            raise FileNotFoundError
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    assert newest_ns(str(tmp_path)) == 3
 
 
 def test_a_directory_is_a_programs_own_if_nobody_else_writes_there(monkeypatch):

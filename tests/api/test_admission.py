@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 from starlette.types import Message
-from structlog.testing import capture_logs
 
-from supervisor.api import door
 from supervisor.api.door import PasswordCheck
 from supervisor.api.rest import REST_KEY
 from supervisor.api.same_site import objection, same_site
@@ -245,40 +243,3 @@ def test_a_network_of_one_client_is_one_address() -> None:
         door_.knock(wrong, address="an unknown address")
     assert door_.knock(RIGHT, address="an unknown address") == too_many("an unknown address", 7)
     assert door_.knock(RIGHT, address="198.51.100.2") == door_.knock(RIGHT, address="203.0.113.6") == SERVED
-
-
-def test_the_log_names_an_address_that_guesses_at_most_once_a_minute() -> None:
-    door_, wrong = Door(), b"Bearer wrong"
-    entry = {"event": "passwords_guessed", "log_level": "warning"}
-
-    def guesses(address: str, count: int) -> list[Any]:
-        with capture_logs() as said:
-            for _ in range(count):
-                door_.knock(wrong, address=address)
-        return said
-
-    assert guesses("203.0.113.7", 9) == []
-    assert guesses("203.0.113.7", 3) == [{**entry, "address": "203.0.113.7"}]
-    door_.now_s += 59.9
-    assert guesses("2001:db8::1", 10) == []
-    door_.now_s += 0.1
-    assert guesses("2001:db9::1", 10) == [{**entry, "address": "2001:db9::/64"}]
-
-
-def test_a_full_table_forgets_who_has_no_debt_and_then_who_has_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "MOST_ADDRESSES", 2)
-    door_, wrong = Door(), b"Bearer wrong"
-
-    def left(address: str) -> int:
-        """Guesses that the address has left; this uses them."""
-        return [door_.knock(wrong, address=address) for _ in range(11)].index(too_many(address, 7))
-
-    for address, guesses in (("192.0.2.1", 9), ("192.0.2.2", 1)):
-        for _ in range(guesses):
-            door_.knock(wrong, address=address)
-    door_.knock(wrong, address="192.0.2.1")  # who is known needs no place
-    door_.knock(wrong, address="192.0.2.3")  # takes the place of the second
-    assert door_.knock(RIGHT, address="192.0.2.1") == too_many("192.0.2.1", 7)
-    door_.now_s += 6.0  # the third owes nothing any more
-    assert left("192.0.2.4") == 10
-    assert left("192.0.2.1") == 1

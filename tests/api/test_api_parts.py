@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,16 +32,6 @@ def log(tmp_path: Path) -> Iterator[Path]:
 
 def id_of(path: Path) -> str:
     return f"{path.stat().st_dev:x}-{path.stat().st_ino:x}"
-
-
-def test_one_answer_holds_a_mebibyte_at_most(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logfiles, "MOST_BYTES", 3)
-    before = log.rename(f"{log}.1")
-    log.write_bytes(b"abcdef")
-    assert logfiles.read_tail(str(log), 99) == Chunk(b"def", id_of(log), 6)
-    assert logfiles.read_part(str(log), lambda _: (1, 99)) == (b"bcd", 6)
-    assert logfiles.read_from(str(log), "", 2, 99) == Chunk(b"cde", id_of(log), 5)
-    assert logfiles.read_from(str(log), id_of(before), 2, 99) == Chunk(b"234", id_of(before), 5)
 
 
 def test_the_rest_of_a_rotated_log_comes_before_the_new_one(log: Path) -> None:
@@ -195,68 +184,7 @@ def test_each_accepted_start_is_waited_for_and_the_others_keep_their_result() ->
     assert waited([running], both)[:2] == ([queued, ("Pong", SUCCESS, "started")], 3)
 
 
-def test_time_counts_from_the_last_change_of_phase_or_process() -> None:
-    changing: list[dict[str, Any]] = [
-        {"Pong": {"phase": "QUEUED"}}, {"Pong": {"phase": "STARTING", "attempt": 1, "pid": 7, "uptime_s": 0.0}},
-        {"Pong": {"pid": 8}}, {"Pong": {}},
-    ]  # fmt: skip
-    told = waited(changing, [("Pong", SUCCESS, "accepted")])
-    assert told[:2] == ([("Pong", SUCCESS, "started")], 5)
-
-
-def test_a_start_without_a_process_is_told_after_ten_seconds() -> None:
-    silent = [{"Pong": {"phase": "STARTING", "attempt": 1, "pid": None}}]
-    told, accepted = [("Pong", SUCCESS, "starting: no process yet, see status")], [("Pong", SUCCESS, "accepted")]
-    found, _, took_s = waited(silent, accepted, look_s=0.9)
-    assert (found, 10.0 <= took_s < 11.9) == (told, True)
-    found, _, took_s = waited(silent, accepted, most_s=3.0)
-    assert (found, 3.0 <= took_s < 4.0) == (told, True)
-    assert waited(silent, accepted, most_s=0.0)[:2] == (told, 1)
-
-
 # --- peers -----------------------------------------------------------------------------------------------------------------
-
-
-class Transport:
-    """What asyncio tells of a connection with these properties."""
-
-    def __init__(self, sock: Any, waiting: int = 0, **more: Any) -> None:
-        self.get_extra_info = {"socket": sock, **more}.get
-        self.waiting, self.aborted = waiting, 0
-
-    def get_write_buffer_size(self) -> int:
-        return self.waiting
-
-    def abort(self) -> None:
-        self.aborted += 1
-
-
-def scope_of(transport: Any) -> dict[str, Any]:
-    """The scope of a request on this connection."""
-    scope: dict[str, Any] = {}
-
-    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
-        return None
-
-    asyncio.run(peer.with_peer(app, transport)(scope, None, None))  # type: ignore[arg-type]
-    return scope
-
-
-def test_bytes_that_nobody_has_read_are_counted_here_and_in_the_kernel() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        scope = scope_of(Transport(ours, waiting=5))
-        assert peer.unread_bytes(scope) == 5
-        ours.sendall(b"x" * 100)
-        assert peer.unread_bytes(scope) > 5
-        theirs.recv(100)
-        assert peer.unread_bytes(scope) == 5
-        assert not peer.disconnected(scope)
-        theirs.close()
-        assert peer.disconnected(scope)
-    assert (peer.unread_bytes(scope), peer.disconnected(scope)) == (5, True), "closed on this side as well"
-    for nothing in ({}, scope_of(Transport(None, waiting=5))):
-        assert (peer.unread_bytes(nothing), peer.disconnected(nothing)) == (0, False)
 
 
 def test_who_asks_has_a_name_for_people() -> None:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import re
-import select
 import selectors
 import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_backend import FakeBackend
 from leaks import open_files
-from malformed import malformed, request
+from malformed import malformed
 from serving import call, ended, hung_up, raw, served, until
 from tools import PATIENCE, allow_open_files
 
-from supervisor.api import limits, rest
+from supervisor.api import limits
 
 LOG = b"GET /api/v1/logs/Pong/stdout?tail=1048576 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -150,49 +147,7 @@ def test_a_client_that_takes_no_end_is_let_go_and_status_is_answered(
     assert status_took_s(path) < PROMPT_S
 
 
-REFUSED = [
-    (post(b"/api/v1/status", b"Content-Length: 6"), 405),
-    (post(b"/nothing", b"Connection: close\r\nContent-Length: 6"), 404),
-    (post(b"/nothing", b"Transfer-Encoding: chunked"), 404),
-]
-
-
-@pytest.mark.parametrize(("head", "code"), REFUSED)
-def test_who_is_refused_before_its_body_has_come_is_told_why_once_it_has(path: Path, head: bytes, code: int) -> None:
-    with connect(path) as sock:
-        sock.sendall(head)
-        status_took_s(path)  # the refusal was ready in that time
-        assert not select.select([sock], [], [], 0)[0]
-        sock.sendall(b"1\r\n{\r\n" if b"chunked" in head else b"{    }")
-        if b"chunked" in head:
-            sock.sendall(b"0\r\n\r\n")
-        assert sock.recv(65536).startswith(b"HTTP/1.1 %d" % code)
-
-
-def test_a_body_that_never_comes_or_waits_to_be_asked_for_is_answered_without(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rest, "MOST_REST_S", 0.2)
-    with connect(path) as sock:
-        sock.sendall(REFUSED[0][0] + b"{")
-        assert sock.recv(65536).startswith(b"HTTP/1.1 405")
-        assert closed(sock)
-    monkeypatch.setattr(rest, "MOST_REST_S", 1e9)
-    with connect(path) as sock:
-        sock.sendall(post(b"/nothing", b"Expect: 100-continue\r\nContent-Length: 6"))
-        assert sock.recv(65536).startswith(b"HTTP/1.1 404")
-
-
 # --- slowness --------------------------------------------------------------------------------------------------------------
-
-
-def test_between_two_requests_a_client_may_take_its_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with connect(path) as sock:
-        for _ in range(2):
-            sock.sendall(STATUS)
-            assert one_answer(sock).startswith(b"HTTP/1.1 200")
-            monkeypatch.setattr(limits, "HEAD_S", 0.2)  # a busy machine may connect that long before it asks
-            time.sleep(0.5)
 
 
 def test_a_slow_reader_that_does_read_gets_everything(path: Path, big_log: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,34 +200,6 @@ def test_the_connection_too_many_takes_the_place_of_the_one_that_was_idle_longes
     assert 4 <= len(gone) <= 6
     for sock in idle:
         sock.close()
-
-
-def test_of_many_newcomers_in_one_turn_none_takes_the_place_of_a_refused_one(
-    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 2)
-    backend.gate = threading.Event()
-    asking = [connect(path) for _ in range(2)]  # their answers wait until the gate opens
-    for sock in asking:
-        sock.sendall(request(b"/api/v1/ask", json.dumps({"verb": "stop", "names": ["Pong"]}).encode()))
-        assert backend.waiting.acquire(timeout=20)
-    all_there, made = threading.Event(), limits.BoundedProtocol.connection_made
-
-    def connection_made(self: limits.BoundedProtocol, transport: Any) -> None:
-        assert all_there.wait(20)  # the server's loop waits here, so it accepts all the others in one turn
-        made(self, transport)
-
-    monkeypatch.setattr(limits.BoundedProtocol, "connection_made", connection_made)
-    newcomers = [connect(path) for _ in range(40)]
-    for sock in newcomers:
-        sock.sendall(STATUS)
-    all_there.set()
-    answers = {one_answer(sock)[:12] for sock in newcomers}
-    backend.gate.set()
-    assert {one_answer(sock)[:12] for sock in asking} == {b"HTTP/1.1 200"}
-    for sock in (*asking, *newcomers):
-        sock.close()
-    assert answers == {b"HTTP/1.1 503"}
 
 
 def test_a_thousand_requests_at_once_are_all_answered(path: Path) -> None:

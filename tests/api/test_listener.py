@@ -117,27 +117,6 @@ def test_the_group_may_enter_the_directory_of_its_socket(socket_path: Path, befo
     listener.close()
 
 
-@pytest.mark.parametrize("elsewhere", [(), ("/elsewhere",)])
-def test_a_file_that_cannot_be_given_away_is_named(
-    socket_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: tuple[str, ...]
-) -> None:
-    """The group database has nothing to say against it, but the file system has."""
-
-    def refuses(_file: object, **_: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), *elsewhere)
-
-    monkeypatch.setattr("supervisor.api.listener.shutil.chown", refuses)
-    monkeypatch.setattr("supervisor.api.listener.membership.outside", lambda _group, _uid: "")
-    listener = listen(str(socket_path), "root")
-    (named,) = elsewhere or (socket_path.with_name(f".s{os.getpid()}"),)
-    assert listener.trouble == (
-        f"daemon.socket_group: {named}: Read-only file system; "
-        "only the daemon's own user and root can use the control socket"
-    )
-    assert mode_of(socket_path) == 0o600
-    listener.close()
-
-
 def test_a_group_that_is_not_there_costs_the_group_its_access_and_nobody_the_start(socket_path: Path) -> None:
     listener = listen(str(socket_path), "nosuchgroup")
     assert listener.trouble == (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from fake_backend import FakeBackend
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from serving import raw
 
@@ -28,15 +26,3 @@ def test_plain_text_unless_openmetrics_is_asked_for(api: Path) -> None:
     headers, text = scraped(api, "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
     assert headers["content-type"] == OPENMETRICS
     assert "extralife_up" in {family.name for family in text_string_to_metric_families(text)}
-
-
-def test_one_turn_is_encoded_once(api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    sources = backend.sources
-    monkeypatch.setattr(backend, "sources", lambda: made.append(1) or sources())
-    assert scraped(api) == scraped(api)
-    scraped(api, OPENMETRICS)
-    assert len(made) == 2  # once a format
-    backend.journal = []  # another turn
-    scraped(api)
-    assert len(made) == 3

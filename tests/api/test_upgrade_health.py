@@ -3,7 +3,6 @@
 import contextlib
 import importlib.util
 import json
-import socket
 import sys
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from fake_backend import FakeBackend, daemon, journal, known_to, program
 from serving import served
 
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
-from supervisor.api.server import _LongQueueSocket
 from supervisor.model.facts import Finished
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -203,18 +201,3 @@ def test_a_damaged_copy_is_not_put_back(tmp_path):
 def test_it_needs_nothing_but_the_standard_library():
     found = {name.partition(".")[0] for name in vars(health) if hasattr(vars(health)[name], "__spec__")}
     assert found <= set(sys.stdlib_module_names), found
-
-
-# --- the control socket ------------------------------------------------------------------------------------------------
-
-
-def test_who_waits_for_the_next_image_is_not_sent_away_when_it_begins_to_serve(tmp_path):
-    path = str(tmp_path / "s")
-    with contextlib.ExitStack() as stack:
-        queue = stack.enter_context(_LongQueueSocket(socket.AF_UNIX, socket.SOCK_STREAM))
-        queue.bind(path)
-        queue.listen(1)  # asyncio's word, which is about another thing
-        for _ in range(50):
-            client = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            client.setblocking(False)  # as a client with a timeout of its own
-            client.connect(path)

@@ -506,16 +506,6 @@ def test_the_line_end_too_many_may_come_when_the_answer_has_begun(api: Path, log
     follow.close()
 
 
-def test_a_followed_log_that_vanishes_may_come_back(api: Path, log: Path) -> None:
-    follow = Following(api, STOCK % b"Pong")
-    follow.reads(b"0123456789")
-    log.unlink()
-    time.sleep(0.5)
-    log.write_bytes(b"new file\n")
-    follow.reads(b"new file\n")
-    follow.close()
-
-
 @pytest.mark.parametrize("path", [b"nobody/stdout", b"Pong/stderr", b"Pong/stdin", b"Pong:*/stdout", b"Breakout", b""])
 def test_what_cannot_be_followed(api: Path, log: Path, path: bytes) -> None:
     request = (STOCK % path).replace(b"Accept: */*", b"Connection: close")

@@ -76,19 +76,6 @@ def test_all_mistakes_are_told_at_once_and_none_shows_a_secret(place):
     assert not any("hunter2" in sentence for sentence in told)
 
 
-@pytest.mark.parametrize(
-    ("lists", "told"),
-    [
-        ("urls = 5", 'alerts.urls must be a list of strings, such as ["ntfy://topic"]'),
-        ('command = ["a\\u0000"]', "alerts.command must be a list such as [\"/usr/local/bin/page-me\"], not ['a\\x00']"),
-        ("kinds = [1]", 'alerts.kinds must be a list such as ["reboot"], not [1]'),
-        ('command = [""]', 'alerts.command names no program; write it such as ["/usr/local/bin/page-me"]'),
-    ],
-)
-def test_wrong_lists(place, lists, told):
-    assert place.errors(f"{PROGRAM}[alerts]\n{lists}\n") == [f"FILE, line 3: {told}"]
-
-
 def test_a_file_of_urls_that_others_may_read_is_refused(place):
     file = place.directory / "urls"
     file.write_text(SECRET)

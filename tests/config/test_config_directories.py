@@ -84,12 +84,6 @@ def test_what_is_no_directory(place: Place) -> None:
     )
 
 
-def test_an_empty_one(place: Place) -> None:
-    assert place.errors(PONG, state_dir="") == [
-        "flag --state-dir: daemon.state_dir must be the path of a directory, not empty; leave it out to have the default"
-    ]
-
-
 def test_the_path_of_a_socket_has_107_bytes(place: Place) -> None:
     short = f"{MEMORY_DIR}/" + "x" * (107 - len(f"{MEMORY_DIR}/") - len("/supervisor.sock"))
     assert place.errors(PONG, runtime_dir=short) == []
@@ -234,23 +228,6 @@ def test_one_that_this_user_cannot_write() -> None:
         (error,) = validation.errors
         assert error.startswith(f"flag --state-dir: daemon.state_dir: {state} is read-only for ")
         assert error.endswith("; change its mode or choose another with --state-dir")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
-@pytest.mark.parametrize(("mode", "usable"), [(0o700, True), (0o500, False), (0o600, False), (0o300, False)])
-def test_root_judges_by_what_the_owner_may_do(mode: int, usable: bool) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
-        os.chmod(directory, 0o755)
-        state = Path(directory, "state")
-        state.mkdir(mode=mode)
-        os.chown(state, NOBODY, -1)
-        paths, origin = Paths(str(state), f"{MEMORY_DIR}/xl-test"), Origin("flag", "--state-dir")
-        assert directories.user_of(paths) == NOBODY
-        assert directories.user_of(Paths(f"{state}/none", "/r")) == 0
-        validation = Validation(source.read(None))
-        directories.check(validation, paths, origin, Origin("default"), [], NOBODY)
-        refused = f"flag --state-dir: daemon.state_dir: {state} is read-only for nobody; change its mode or choose another"
-        assert validation.errors == ([] if usable else [f"{refused} with --state-dir"])
 
 
 def test_a_read_only_file_system(place: Place) -> None:

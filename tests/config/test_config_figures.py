@@ -97,27 +97,6 @@ def test_each_key_of_a_service_is_a_mistake_of_its_own(place: Place) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        f"log_regex = {['(?P<step>a)'] * 16}",
-        f"log_regex = '(?P<step>{'a' * 990})'",
-        f"log_regex = '(?P<{'a' * 64}>a)'",
-        f"{GLOB}figures = {{ {'a' * 64} = 'a' }}",
-        f"{GLOB}figures = {{ step = 'a', kl = 'a' }}",
-        GLOB + table(64),
-        "target_steps = 1",
-        "target_steps = 9223372036854775807",
-        "progress = 'figures'\nlog_regex = '(?P<global_step>a)'",
-        "progress = 'figures'\nlog_regex = '(?P<resumed_step>a)'",
-        f"progress = 'figures'\n{GLOB}",
-    ],
-    ids=lambda text: plain_id(text[:40]),
-)
-def test_what_is_just_right(place: Place, keys: str) -> None:
-    assert place.errors(f"{HEAD}{keys}\n") == []
-
-
 def test_a_pattern_may_hold_the_seed_which_a_rollback_changes(place: Place) -> None:
     text = '[program.it]\ncommand = "t {seed}"\nseeds = [4, 6]\nevents_glob = "runs/{name}-{seed}/*"\n'
     spec = place.program("it-s4", text)

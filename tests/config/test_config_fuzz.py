@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from supervisor import config
-from supervisor.config.source import lines
-from supervisor.config.tables import TOP, program_settings, settings_of
+from supervisor.config.tables import program_settings, settings_of
 from supervisor.model.settings import SECTIONS
 from workers.options import OPTIONS
 
@@ -131,18 +130,6 @@ def test_nothing_else_is_ever_raised(table: dict[str, Any], environ: dict[str, s
         settle(Place(Path(directory)), document(table), environ, **given_flags)
 
 
-@settings(max_examples=100, deadline=None)
-@given(body)
-def test_each_key_has_its_line(table: dict[str, Any]) -> None:
-    said = document(table)
-    rows, found = said.split("\n"), lines(said)
-    for key, item in table.items():
-        expected = f"[{string(key)}]" if isinstance(item, dict) else f"{string(key)} = "
-        assert rows[found[(key,)] - 1].startswith(expected)
-        for name in item if isinstance(item, dict) else ():
-            assert rows[found[key, name] - 1].startswith(f"{string(name)} = ")
-
-
 def parsed(said: str) -> dict[str, Any] | None:
     try:
         return tomllib.loads(said)
@@ -162,7 +149,3 @@ def test_a_file_that_is_cut_off_anywhere(tmp_path: Path, name: str) -> None:
         if document is None or document != before:
             tried, whole, before = tried + 1, whole + settle(place, said), document
     assert 0 < whole < tried, "both happen: cut inside a key, and between two programs"
-
-
-def test_top_names_are_what_the_fuzz_knows() -> None:
-    assert set(TOP) == {*SECTIONS, "levels", "training", "program"}

@@ -215,13 +215,6 @@ def test_all_that_is_wrong_is_told_at_once(place: Place) -> None:
     ]
 
 
-def test_too_many_levels(place: Place) -> None:
-    rungs = [f"[levels.l{number}]\nslots = {number}\n" for number in range(1, 66)]
-    assert len(place.load("".join(rungs[:64]) + CLIMB + "[program.Pong]\n").settings.ladder) == 64
-    many = "".join(rungs) + "[program.Pong]\n"
-    assert place.errors(many) == ["FILE, line 1: levels holds 65 levels, but at most 64 are allowed; remove some"]
-
-
 def test_the_environment_overrides_every_level(place: Place) -> None:
     loaded = place.load(LADDER, {"RL_NUM_ENVS": "24"})
     assert {rung.level.num_envs for rung in loaded.settings.ladder} == {24}

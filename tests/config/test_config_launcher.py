@@ -287,13 +287,6 @@ def test_what_a_job_cannot_have_is_refused_and_on_one_machine_it_is_not(tmp_path
     load(tmp_path, "", program)
 
 
-def test_what_is_switched_off_and_a_section_that_is_none_are_no_further_mistakes(tmp_path):
-    load(tmp_path, '[launcher]\nkind = "slurm"', '[program.mine]\ncommand = ["sleep", "1"]\nstdin = false\nuser = ""\n')
-    assert errors(tmp_path, '[launcher]\nkind = "slurm"\n[program]\nother = 1') == [
-        "line 7: program.other must be a section, [program.other], not 1"
-    ]
-
-
 def test_the_end_of_the_daemons_host_ends_no_job(tmp_path):
     assert errors(tmp_path, '[launcher]\nkind = "slurm"\n[notice]\nevery_s = 2.0') == [
         "line 6: [notice] is about the end of this host, which ends no job; remove it"

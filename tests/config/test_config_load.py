@@ -433,27 +433,6 @@ def test_the_file_is_looked_for_in_order(place: Place, monkeypatch: pytest.Monke
     assert [spec.name for spec in loaded.settings.programs] == ["Qbert"]
 
 
-def test_a_path_is_absolute_and_a_home_needs_no_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    del place.environ["EXTRALIFE_STATE_DIR"]
-    monkeypatch.setenv("HOME", str(place.directory))
-    loaded = place.load('[daemon]\nstate_dir = "~/a/.."\n[program.Pong]\n')
-    assert loaded.settings.paths == Paths(str(place.directory), f"{MEMORY_DIR}/xl-test", str(place.file))
-    assert (loaded.values["daemon.state_dir"], loaded.warnings) == (str(place.directory), ())
-    monkeypatch.chdir(place.directory)
-    by_flag = place.load("[program.Pong]\n", state_dir="here")
-    assert (by_flag.settings.paths.state_dir, by_flag.warnings) == (f"{place.directory}/here", ())
-
-
-def test_where_a_default_directory_comes_from(place: Place) -> None:
-    place.environ = {"HOME": str(place.directory), "XDG_RUNTIME_DIR": str(place.directory)}
-    loaded = place.load("[program.Pong]\n", {"RUNTIME_DIRECTORY": f"{MEMORY_DIR}/xl-test", "STATE_DIRECTORY": ""})
-    assert [str(loaded.origins[f"daemon.{key}"]) for key in ("state_dir", "runtime_dir")] == [
-        "default", "environment RUNTIME_DIRECTORY",
-    ]  # fmt: skip
-    paths = place.load("[program.Pong]\n", look=False).settings.paths
-    assert paths.runtime_dir == config.runtime_dir_for(paths.state_dir, place.environ)
-
-
 def test_what_the_launcher_leaves_to_a_worker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """`RL_*` is in a built-in worker's flags and not in its environment; a command of the user's may want its own."""
     monkeypatch.setenv("RL_LR", "0.5")
@@ -507,26 +486,3 @@ def test_the_input_comes_back_from_its_text() -> None:
     assert ConfigInput.from_json(whole.to_json()) == whole
     assert ConfigInput.from_json(ConfigInput().to_json()) == ConfigInput()
     assert repr(whole) == "ConfigInput(path='/etc/x.toml', flags={'slots': '3'})", "texts and variables may be secrets"
-
-
-NO_INPUT = "it is not what a configuration was made from"
-NO_TEXT = "a text in it is not a string"
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("[]", NO_INPUT),
-        ('{"path": null, "text": "", "environ": {}}', NO_INPUT),
-        ('{"path": null, "text": "", "environ": {}, "flags": {}, "more": 1}', NO_INPUT),
-        ('{"path": null, "text": "", "environ": [], "flags": {}}', "its environ is not a table"),
-        ('{"path": null, "text": "", "environ": {}, "flags": ""}', "its flags is not a table"),
-        ('{"path": 4, "text": "", "environ": {}, "flags": {}}', NO_TEXT),
-        ('{"path": null, "text": null, "environ": {}, "flags": {}}', NO_TEXT),
-        ('{"path": null, "text": "", "environ": {"RL_LR": 1}, "flags": {}}', NO_TEXT),
-        ('{"path": null, "text": "", "environ": {}, "flags": {"slots": 3}}', NO_TEXT),
-    ],
-)
-def test_a_text_that_is_no_input_is_refused(text: str, why: str) -> None:
-    with pytest.raises(ValueError, match=f"^{why}$"):
-        ConfigInput.from_json(text)

@@ -35,11 +35,6 @@ def test_what_can_be_asked(place: Place, given: str, check: HealthCheck) -> None
     assert shown == (tomllib.loads(f"health = {{ {given} }}")["health"], f"{place.file}:4")
 
 
-def test_without_any_none_is_shown(place: Place) -> None:
-    loaded = place.load(SERVICE)
-    assert (loaded.values["program.x.health"], str(loaded.origins["program.x.health"])) == (None, "default")
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [

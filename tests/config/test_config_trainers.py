@@ -77,12 +77,6 @@ def test_a_level_changes_the_whole_digest_and_not_the_programs_own(place: Place)
     assert place.program("Pong", PONG + 'batch_size = "auto"\nlr = 0.1\n').own_digest != light.own_digest
 
 
-def test_the_borders_of_seeds(place: Place) -> None:
-    settings = place.settings(PONG + 'seeds = [0, 2147483647]\ngroup = "mine"\n')
-    assert [(spec.name, spec.group) for spec in settings.programs] == [("Pong-s0", "mine"), ("Pong-s2147483647", "mine")]
-    assert len(place.settings(PONG + f"seeds = {list(range(1000))}\n").programs) == 1000
-
-
 def test_a_script_takes_its_seeds_whatever_rl_seed_says(place: Place) -> None:
     text = '[program.x]\ncommand = "sleep {seed}"\nseeds = [4]\n[program.Pong]\n'
     assert [spec.name for spec in place.settings(text, {"RL_SEED": "3"}).programs] == ["Pong", "x-s4"]
