@@ -76,6 +76,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "useful_share": bill["useful_share"],
         "usd": bill["usd"],
         "usd_per_hour": bill["usd_per_hour"],
+        "take_overs": bill["take_overs"],
         "levels": would_have(closed, games, climb_view.level(sources)["levels"], end_s - begun_s),
         "next": _next(bill, status),
         "needs": _needs(status, sources),

@@ -191,14 +191,6 @@ def test_a_worker_is_ended_although_no_thread_can_be_begun(world, no_new_threads
 # --- signals ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_signal_is_known_by_its_name_or_number_and_any_other_word_is_quoted():
-    assert {processes.signal_number(name) for name in ("SIGTERM", "TERM", "term", "sigterm", "15")} == {15}
-    for name in ("SIGNONE", "SIGSIGTERM", "99", "-9", "", "1.5"):
-        with pytest.raises(ValueError) as refused:
-            processes.signal_number(name)
-        assert str(refused.value) == f"no such signal: {name!r}"
-
-
 def test_a_signal_goes_to_the_worker_alone(world):
     script = "trap 'echo got it' USR2; sleep 60 & echo up; while :; do wait; done"
     started = world.run(["bash", "-c", script])
@@ -302,21 +294,6 @@ def test_a_tree_whose_shim_is_stopped_is_ended_all_the_same(world, monkeypatch):
     assert ("kill with its shim", started.token) in world.groups.asked
 
 
-def test_a_killed_shim_takes_its_tree_with_it(world):
-    # One child in a session of its own with the mark, one with an empty environment in the shim's session.
-    started = world.run(["bash", "-c", "setsid sleep 60 & env -i sleep 60 & echo up; wait"])
-    assert eventually(lambda: len(procfs.descendants([started.pid])) == 2)
-    assert eventually(lambda: {stat.name for stat in procfs.descendants([started.pid])} == {"sleep"})
-    tree = [stat.pid for stat in procfs.descendants([started.shim_pid])]
-    kill(started.shim_pid)
-    ending = world.inbox.expect(Ended).ending
-    assert ending.fate == "its shim was killed by signal 9"
-    assert (ending.code, ending.signal) == (None, None)
-    assert sorted(ending.leftovers) == sorted(f"sleep({pid})" for pid in tree if pid != started.pid)
-    assert all(gone(pid) for pid in tree)
-    assert world.run(["true"], attempt=2)
-
-
 HOME = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
@@ -382,8 +359,3 @@ def test_a_session_whose_number_was_given_away_is_not_swept():
         assert procfs.is_alive(stranger.pid, ticks)
         assert procfs.is_alive(child.pid, child.start_ticks)
         assert processes.kill_attempt(token, (stranger.pid, ticks)) == (f"sleep({child.pid})",), "with the right ticks it is"
-
-
-def test_a_shim_that_is_unknown_has_no_session():
-    """Session 0 is that of the kernel's threads, and of all whose session began outside of a container."""
-    assert processes._members(secrets.token_hex(16), (0, 0)) == []

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from checkpoints_kit import TOKEN, commit
+from fakes import FakeClock
 from test_own_checkpoints import plain, spec
 from tools import PATIENCE
 
@@ -31,14 +32,6 @@ from supervisor.shell.inbox import Inbox
 NOW_S, WALL_S = 77.0, 1_800_000_000.0
 
 
-class Clock:
-    def now_s(self):
-        return NOW_S
-
-    def wall_s(self):
-        return WALL_S
-
-
 class Box:
     """Two programs with checkpoints, and the thread."""
 
@@ -49,7 +42,7 @@ class Box:
         self.pong, self.qbert = (Path(self.paths.run_dir(name)) for name in ("Pong", "Qbert"))
         commit(self.pong, 100)
         commit(self.qbert, 7)
-        self.thread = Backups(self.paths, lambda: self.settings, self.inbox, Clock())
+        self.thread = Backups(self.paths, lambda: self.settings, self.inbox, FakeClock(NOW_S, WALL_S))
 
     def does(self, command):
         self.thread.perform(command)

@@ -3,8 +3,6 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,7 +60,7 @@ def text(path, name):
     return (path / name).read_text().strip()
 
 
-def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
+def test_missing_controllers_are_reported_and_cost_their_limits_only(tmp_path):
     def poor(path):
         fake_mkdir(path)
         for name in FILES:
@@ -81,24 +79,10 @@ def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
     assert groups.read(TOKEN).memory_bytes is None
 
 
-def test_a_part_that_turns_out_unusable_is_not_used(tmp_path):
-    groups = Cgroups(OwnCgroup(str(tmp_path)), lambda _name: LIMITS)
-    why = f"{tmp_path} cannot be used: No such file or directory"
-    groups.set_up()  # a directory of a disk: nothing in it is a cgroup
-    assert groups.view() == {"on": False, "why": why, "path": None, "controllers": [], "lacking": []}
-    assert groups.begin("Pong", TOKEN, str(tmp_path)) == ""
-
-
 def test_one_that_cannot_be_made_costs_its_limits_only(files, tmp_path):
     groups = files.groups()
     assert groups.begin("Pong", TOKEN, str(tmp_path / "nowhere")) == ""
     assert not list(files.base.glob("worker-*"))
-
-
-@pytest.mark.parametrize("note", ["", "{}", "[]", '{"path": "x", "limits": {"a": 1}, "counts_oom": true}', "\0"])
-def test_a_damaged_note_is_none(tmp_path, note):
-    (tmp_path / "cgroup.json").write_text(note)
-    assert read_note(str(tmp_path)) is None
 
 
 # --- whose part it is ----------------------------------------------------------------------------------------------------------
@@ -113,13 +97,6 @@ def world_of(root, own="/a.slice/a.service", mount="/", at="/sys/fs/cgroup"):
     path.mkdir(parents=True)
     (path / "cgroup.procs").write_text("")
     return path
-
-
-def test_without_a_second_version_there_is_none(tmp_path):
-    assert find(root=str(tmp_path)).why == "/proc does not show this process's cgroup"
-    world_of(tmp_path)
-    (tmp_path / "proc/self/cgroup").write_text("4:memory:/x\n")
-    assert find(root=str(tmp_path)).why == "there is no cgroup v2 here"
 
 
 # --- the kernel's own: real shims, real trees ----------------------------------------------------------------------------------
@@ -199,15 +176,6 @@ def test_one_that_cannot_be_entered_leaves_the_worker_where_it_was(world, monkey
     started = world.run(python("print(open('/proc/self/cgroup').read(), flush=True)"))
     assert world.inbox.expect(Ended, started.token).ending.code == 0
     assert "worker-" not in world.stdout()
-
-
-def test_what_an_older_version_had_started_beside_the_daemon_is_moved_aside(kernel):
-    with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"]) as other:
-        (kernel.base / "cgroup.procs").write_text(str(other.pid))
-        groups = kernel.groups()
-        assert cgroup_of(other.pid).endswith("/earlier")
-        assert groups.view()["on"]
-        other.kill()
 
 
 def test_controllers_of_this_machine_are_turned_on(kernel, tmp_path):
@@ -304,18 +272,6 @@ def test_a_part_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: 
     assert find(str(tmp_path)) == OwnCgroup(str(tmp_path)), "the operator may name any directory"
     (tmp_path / "cgroup.procs").unlink()
     assert find(str(tmp_path)).why == f"{tmp_path} is no cgroup of version 2"
-
-
-# --- the part that is ours ----------------------------------------------------------------------------------------------
-
-
-def test_a_start_removes_empty_cgroups_of_attempts_only(files: Files) -> None:
-    for name, populated in (("worker-a-1", 0), ("worker-b-2", 1), ("other", 0)):
-        fake_mkdir(files.base / name)
-        (files.base / name / "cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
-    files.groups()
-    left = sorted(path.name for path in files.base.iterdir() if path.is_dir())
-    assert left == ["daemon", "other", "worker-b-2"]
 
 
 # --- one attempt --------------------------------------------------------------------------------------------------------

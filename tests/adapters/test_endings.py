@@ -12,9 +12,7 @@ import pytest
 from supervisor.adapters.process import cgroups, endings
 from supervisor.model.inputs import Ending, Report
 from supervisor.model.settings import Paths
-from supervisor.policy.worker import reason_line
 from supervisor.policy.worker.confinement import Limits
-from supervisor.policy.worker.diagnosis import diagnose
 from workers import contract
 from workers.contract import WorkerPhase
 from workers.exit_record import ExitRecord
@@ -150,26 +148,6 @@ def test_the_last_warning_of_an_attempt_is_found_far_above_its_last_lines(left: 
     left.log("stderr", f"{before}UserWarning: CUDA unknown error\n" + "10%|#  | 1/10\r" * 4000)
     assert endings.last_warning(logs, (0, len(before))) == "UserWarning: CUDA unknown error"
     assert endings.last_warning((logs[0], ""), (0, 0)) == ""
-
-
-OUTPUTS = Path(__file__).with_name("outputs")  # what real programs have written
-
-
-@pytest.mark.parametrize(
-    ("output", "reason"),
-    [
-        ("hf_trainer_died", "ValueError: bad shape of a batch"),
-        ("torchrun_in_step", "ValueError: bad shape of a batch"),
-        ("torchrun_at_start", "KeyError: 'lr'"),
-    ],
-)
-def test_the_line_of_the_exception_is_kept_and_is_the_reason(left: Left, output: str, reason: str) -> None:
-    left.log("stderr", (OUTPUTS / f"{output}.stderr").read_text())
-    lines = endings.last_log_lines((left.paths.log("Pong", "stdout"), left.paths.log("Pong", "stderr")), (0, 0))
-    assert len(lines) == 20
-    assert reason_line.find(lines) == reason
-    found = diagnose(code=1, signal=None, stop_reason=None, stall=None, done_codes=(0,), contract=False, last_lines=lines)
-    assert found.why == f"exit code 1: {reason}"
 
 
 # --- reports --------------------------------------------------------------------------------------------------------------

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter  # also for a worker's thread: its first import takes seconds
 
 from supervisor.adapters.recorder.events import read
@@ -51,12 +48,6 @@ def test_the_points_of_every_start_with_the_step_that_it_resumed_at(run_dir: Pat
     assert abs(found[0].wall_s - time.time()) < 60.0
 
 
-def test_a_stretch_of_the_wall_clock(run_dir: Path) -> None:
-    every = points(run_dir)
-    assert list(read(run_dir, NAMES, every[2].wall_s, every[4].wall_s)) == every[2:4]
-    assert list(read(run_dir, NAMES, time.time() + 3600.0, 1e12)) == [], "files that are older are not even opened"
-
-
 def test_a_torn_end_costs_the_torn_record_and_a_damaged_length_the_rest_of_its_file(run_dir: Path) -> None:
     whole = points(run_dir)
     second, first = max((run_dir / "tensorboard").iterdir()), min((run_dir / "tensorboard").iterdir())
@@ -77,20 +68,6 @@ def test_a_torn_end_costs_the_torn_record_and_a_damaged_length_the_rest_of_its_f
     assert all(each.step == 100 for each in found[:-3])
 
 
-def test_strangers_files_are_not_read(run_dir: Path, tmp_path: Path) -> None:
-    whole, directory = points(run_dir), run_dir / "tensorboard"
-    (directory / "events.out.tfevents.0000000009.somebody").write_bytes(b"x" * 1000)
-    (directory / "events.out.tfevents.0000000003.extralife").symlink_to("/dev/zero")
-    os.mkfifo(directory / "events.out.tfevents.0000000004.extralife")
-    (directory / "events.out.tfevents.0000000005.extralife").write_bytes(os.urandom(5000))
-    with (directory / "events.out.tfevents.0000000006.extralife").open("wb") as sparse:
-        sparse.truncate(9 << 20)
-    assert points(run_dir) == whole
-    with (directory / "events.out.tfevents.0000000007.extralife").open("wb") as sparse:
-        sparse.truncate(1 << 30)
-    assert points(run_dir) == [], "beyond the bound the oldest are not read"
-
-
 def write(run_dir: Path, number: int, *events: Any) -> Path:
     """An event file as a worker's library writes it, with these `Event`s and nothing else."""
     path = run_dir / "tensorboard" / f"events.out.tfevents.{number:010d}.extralife"
@@ -100,18 +77,6 @@ def write(run_dir: Path, number: int, *events: Any) -> Path:
         writer.write(event.SerializeToString())
     writer.close()
     return path
-
-
-def point(wall_s: float, step: int, value: float = 0.5, tag: str = "learn/loss") -> Any:
-    return Event(wall_time=wall_s, step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]))
-
-
-def test_numbers_that_are_not_finite_are_not_known(tmp_path: Path) -> None:
-    told = [(1.8e9, float("nan")), (float("inf"), 1.0), (1.8e9, float("inf")), (1.8e9, 3.0)]
-    write(tmp_path, 1, *(point(wall_s, 2**40, value) for wall_s, value in told), Event(wall_time=1.8e9, step=7))
-    assert points(tmp_path) == [
-        Drawn(0, None, 1.8e9, 2**40, {}), Drawn(0, None, 1.8e9, 2**40, {}), Drawn(0, None, 1.8e9, 2**40, {"loss": 3.0}),
-    ]  # fmt: skip
 
 
 def test_a_worker_draws_each_series_under_the_name_that_is_looked_up() -> None:

@@ -20,12 +20,8 @@ from leaks import nothing_stays_open
 from supervisor.adapters import leftovers
 from supervisor.adapters.figures import thread
 from supervisor.adapters.figures.thread import FigureReader, FigureReading
-from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.model.state import Program, State
 from supervisor.policy.script.figures import CSV, LOG, Figures, Sources
-from supervisor.policy.script.placeholders import Template
-from workers.contract import seed_after
 
 TOKEN = "ab" * 16
 STEP = r"step=(?P<step>\d+)"
@@ -122,16 +118,6 @@ def test_a_change_of_the_sources_begins_anew_with_all_that_was_counted(desk: Des
     del desk.specs["mine"]
     desk.look()
     assert desk.child.asked[-1]["regex"] == ["other"], "a program that leaves the configuration is read to its end"
-
-
-def test_a_pattern_has_the_seed_of_the_attempt(desk: Desk) -> None:
-    program = Program("mine", Phase.RUNNING, 0.0, 0.0, "d")
-    desk.reader._state = lambda: State(programs={"mine": program})
-    desk.watch(Sources(json_lines="{seed}.jsonl"), template=Template((("seed", "4"),)))
-    desk.look()
-    program = replace(program, rollbacks=2)
-    desk.look()
-    assert [asked["globs"] for asked in desk.child.asked] == [{"json": "4.jsonl"}, {"json": f"{seed_after(4, 2)}.jsonl"}]
 
 
 def test_the_next_attempt_goes_on_in_files_that_are_not_its_logs(desk: Desk) -> None:
@@ -316,8 +302,3 @@ def test_a_child_that_neither_reads_nor_answers_is_killed_with_all_that_it_has_s
     assert child._process is None
     itself, started = map(int, pids)
     assert eventually(lambda: gone(itself) and gone(started))
-
-
-def test_the_real_child_answers(child: thread._Child) -> None:
-    """It finds its code without the environment of this process, wherever it is started."""
-    assert child.ask({}, 60.0) == {"error": "KeyError: 'cursors'"}

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from fakes import FakeClock
+from fakes import FakeClock, ListInbox
 
 from supervisor import files
 from supervisor.adapters.foundations import Foundations, Identity, Remembered, Seen, Watched, check_row, of_path
@@ -17,15 +17,7 @@ from supervisor.policy.box.foundations import Answer, Finding, Look, judge
 from supervisor.shell.foundations import attempt_rows, log_row
 
 
-class Posts:
-    """`ports.Inbox` that keeps what is posted."""
-
-    def __init__(self):
-        self.items = []
-
-    def post(self, item):
-        self.items.append(item)
-
+class Posts(ListInbox):
     def newest(self):
         """The findings that were posted last, as (name, look)."""
         return [(found.name, found.look) for found in self.items[-1].findings]
@@ -91,12 +83,6 @@ def test_a_look_finds_what_happened_to_the_file_and_says_what_its_row_says(tmp_p
     assert check_row(row) == (whole if look else None)
 
 
-def test_a_defect_is_found_in_a_file_of_any_identity(tmp_path):
-    (tmp_path / "file").touch()
-    found = check_row(remembered(tmp_path / "file", check=lambda: "it is empty"))
-    assert (found.look, found.detail) == (Look.DAMAGED, "it is empty")
-
-
 def test_each_thing_that_was_put_aside_is_reported_in_one_round(tmp_path):
     made, posts = watching(Watched("main log", str(tmp_path / "log"), lambda: None))
     for name in ("log", "alive"):
@@ -139,17 +125,6 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
         thread.join(60.0)
     made.check_all()
     assert posts.newest() == [("mount", Look.MISSING), ("thing", Look.MISSING)], "it answers again"
-
-
-def test_a_directory_that_its_worker_has_made_again_is_reported_once(tmp_path):
-    path = tmp_path / "checkpoints"
-    path.mkdir()
-    made, posts = watching(remembered(path, by_others=True))
-    path.rename(tmp_path / "away")
-    path.mkdir()
-    for _ in range(3):
-        made.check_all()
-    assert [[each.look for each in item.findings] for item in posts.items] == [[Look.REPLACED], []]
 
 
 @pytest.mark.parametrize("why", ["prepare", "mistakes"])

@@ -208,9 +208,3 @@ def test_a_program_is_asked_by_the_signal_that_it_handles(start, box):
     shim = start(["bash", "-c", f"{by_int}; :"], cwd=str(box), stop_signal=int(signal.SIGINT), grace_s=60.0)
     assert asked(shim, box).leftovers == ()
     assert (box / "a.saved").exists()
-
-
-def test_leader_alone_means_that_its_pipeline_is_asked_when_it_has_left(start, box):
-    shim = start(["bash", "-c", f"{PY} saver.py a; :"], cwd=str(box), signal_to="leader")
-    assert asked(shim, box).signal == signal.SIGTERM, "the shell had no handler"
-    assert (box / "a.saved").exists()

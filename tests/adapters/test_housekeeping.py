@@ -4,7 +4,6 @@ import datetime as dt
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +17,7 @@ from supervisor.adapters.parts import World
 from supervisor.adapters.parts import parts as parts_of
 from supervisor.features.alerts.messages import ReportDue
 from supervisor.features.alerts.settings import AlertSettings
-from supervisor.features.backups.messages import BackupDue
 from supervisor.features.backups.settings import BackupSettings
-from supervisor.features.offsite.messages import OffsiteDue
-from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 from supervisor.shell.inbox import Inbox
 
@@ -136,54 +132,3 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
     now[0] += 86_400
     settings = replace(settings, alerts=AlertSettings(report_at=""))
     assert due(keeper, inbox) == []
-
-
-def test_each_time_of_a_calendar_is_told_once(settings, keep):
-    inbox, now = Inbox(), [1_800_000_000.0]
-    rules = OffsiteSettings("sftp:box:/store", forget="hourly", check="off")
-    settings = replace(settings, backup=BackupSettings(calendar="hourly"), offsite=rules, alerts=AlertSettings(report_at=""))
-    keeper = keep(lambda: settings, inbox, At(now))
-    hour = now[0] - now[0] % 3600
-    assert due(keeper, inbox) == [BackupDue(9.0, hour), OffsiteDue(9.0, "forget", hour)]
-    assert due(keeper, inbox) == []
-    settings = replace(settings, backup=BackupSettings(calendar="off"), offsite=replace(rules, check="hourly"))
-    assert due(keeper, inbox) == [OffsiteDue(9.0, "check", hour)], "each operation has its own calendar"
-    now[0] += 3600
-    assert due(keeper, inbox) == [OffsiteDue(9.0, "forget", hour + 3600), OffsiteDue(9.0, "check", hour + 3600)]
-    now[0] = 7_300.0
-    assert due(keeper, inbox) == [], "the clock is not set: 01:00 of 1970 is no time of the calendar"
-    now[0] = 1_800_090_000.0
-    settings = replace(settings, offsite=replace(rules, repository=""))
-    assert due(keeper, inbox) == [], "there is no store"
-
-
-@pytest.mark.parametrize(
-    ("zone", "change", "times"),
-    [
-        ("Europe/Berlin", "2026-10-25T01:00+00:00", ["24 00:30 +0200", "25 00:30 +0200", "26 00:30 +0100"]),
-        ("Europe/Berlin", "2026-10-25T01:00+00:00", ["24 02:15 +0200", "25 02:15 +0200", "26 02:15 +0100"]),
-        ("America/New_York", "2026-11-01T06:00+00:00", ["31 00:30 -0400", "01 00:30 -0400", "02 00:30 -0500"]),
-        ("Australia/Lord_Howe", "2026-04-04T15:00+00:00", ["04 00:30 +1100", "05 00:30 +1100", "06 00:30 +1030"]),
-        ("Europe/Berlin", "2026-03-29T01:00+00:00", ["28 00:30 +0100", "29 00:30 +0100", "30 00:30 +0200"]),
-    ],
-)
-def test_a_change_of_the_clock_makes_no_second_backup(settings, keep, monkeypatch, zone, change, times):
-    """The box's own zone, as its C library has it; a look every ten minutes from 40 hours before to 40 hours after."""
-    monkeypatch.setenv("TZ", zone)
-    time.tzset()
-    try:
-        begin_s = dt.datetime.fromisoformat(change).timestamp() - 40 * 3600
-        inbox, now = Inbox(), [begin_s]
-        settings = replace(
-            settings, backup=BackupSettings(calendar=f"daily {times[0][3:8]}"), alerts=AlertSettings(report_at="")
-        )
-        keeper = keep(lambda: settings, inbox, At(now))
-        posted = []
-        for number in range(80 * 6):
-            now[0] = begin_s + number * 600
-            posted += [time.strftime("%d %H:%M %z", time.localtime(each.due_wall_s)) for each in due(keeper, inbox)]
-    finally:
-        monkeypatch.undo()
-        time.tzset()
-    assert posted[-3:] == times
-    assert len(posted) == len(set(posted)) <= 4

@@ -27,7 +27,6 @@ from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import schema, spare
 from supervisor.adapters.journal import sqlite as journal_sqlite
 from supervisor.adapters.journal.archive import Compaction, compact, folder, read_archive, read_lasting, since_snapshot
-from supervisor.adapters.journal.schema import COLUMNS, crc_of
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.model.codec import MalformedFact, as_text
 from supervisor.model.facts import Fact, Finished, HostRebooted, Snapshot, Stamped
@@ -354,24 +353,6 @@ def stamped(*numbers: int, make: Callable[[int], Fact] = rebooted) -> list[Stamp
     return [Stamped(number, number + 0.5, 1.0, "boot", make(number)) for number in numbers]
 
 
-GOOD = json.dumps(row(stamped(1)[0])).encode() + b"\n"
-
-
-@pytest.mark.parametrize(
-    ("second", "says"),
-    [
-        (b"[1, 2]\n", "line 2: not enough values to unpack (expected 8, got 2)"),
-        (b"7\n", "line 2: cannot unpack non-iterable int object"),
-        (GOOD.replace(b"reboot 1", b"reboot 2"), "line 2: its CRC does not match"),
-        (b"\xff\n", "after line 0: 'ascii' codec can't decode byte 0xff"),
-    ],
-)
-def test_a_damaged_line_is_named_with_its_file_and_number(tmp_path: Path, second: bytes, says: str) -> None:
-    file = archived(tmp_path, 1, 2, GOOD + second)
-    with pytest.raises(MalformedFact, match=f"^{re.escape(f'{file}, {says}')}"):
-        list(read_archive(tmp_path))
-
-
 def test_a_file_that_is_cut_or_damaged_anywhere_is_one_sentence(tmp_path: Path) -> None:
     file = archived(tmp_path, 1, 40, stamped(*range(1, 41)))
     whole = file.read_bytes()
@@ -382,9 +363,3 @@ def test_a_file_that_is_cut_or_damaged_anywhere_is_one_sentence(tmp_path: Path) 
     file.write_bytes(whole[:30] + bytes(200) + whole[230:])
     with pytest.raises(MalformedFact, match=f"^{re.escape(str(file))}, after line 0: Error -3 while decompressing data: "):
         list(read_archive(tmp_path))
-
-
-def test_the_columns_of_a_line_are_those_of_the_table() -> None:
-    """A file of the archive outlives the extralife that wrote it."""
-    assert COLUMNS == "seq, at_s, wall_s, boot_id, kind, version, body, crc"
-    assert crc_of((7, 1.5, 1.7e9, "boot", "Finished", 1, '{"why":"é"}', 0)) == 1_754_364_892

@@ -162,15 +162,6 @@ def test_no_page_costs_a_fact_and_those_between_two_damaged_pages_are_counted_wi
     assert cost > 1
 
 
-def test_a_flipped_bit_in_a_row_costs_that_row_alone_without_a_spare(path):
-    at = path.read_bytes().index(b"fact 42")
-    change(path, at, b"\xff")  # text that is no text
-    without_spare(path)
-    kept, found = opened(path)
-    assert kept == [*range(1, 42), *range(43, LAST + 1)]
-    assert (found.saved, found.lost, found.damaged_path) == (LAST - 1, 1, f"{path}.damaged-77")
-
-
 @pytest.mark.parametrize(
     "content",
     [None, b"", b"x" * 5000, b"SQLite format 3\0" + b"\0" * 200, NO_TABLE],

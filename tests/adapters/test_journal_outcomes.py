@@ -229,16 +229,3 @@ def test_an_interrupted_swap_is_finished_at_the_next_start(path: Path, journal: 
     opened, found, salvage = open_or_salvage(path, wall_s=1.7e9)
     opened.close()
     assert ([each.seq for each in found], salvage) == ([1, 2, 3], None)
-
-
-# --- the open files ------------------------------------------------------------------------------------------------------
-
-
-def test_a_link_to_the_journal_is_no_other_place(path: Path) -> None:
-    schema.build(path, [row(1)])
-    (path.parent / "elsewhere").mkdir()
-    link = path.parent / "elsewhere" / "journal.sqlite"
-    link.symlink_to(path)
-    with contextlib.closing(Journal(link)) as journal:
-        journal.append([Finished("", "p")], at_s=1.0, wall_s=1.0, boot_id="boot")
-        assert names(link.parent) == ["journal.sqlite"]

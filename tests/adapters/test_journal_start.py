@@ -199,16 +199,6 @@ def compared(path, facts):
             assert len(found) == len(whole), "nothing is decoded that is not wanted"
 
 
-def test_a_search_finds_what_reading_everything_finds(facts, searched):
-    compared(searched, facts)
-
-
-def test_an_archived_fact_is_not_found(facts, searched):
-    moved = compact(searched, before_wall_s=facts[-1].wall_s, most_bytes=2**40, pause=never)
-    assert moved is not None
-    compared(searched, facts[moved.facts :])
-
-
 def test_a_journal_without_indexes_is_read_and_gets_them_at_the_next_start(facts, searched):
     with contextlib.closing(sqlite3.connect(searched)) as db:
         db.execute("DROP INDEX fact_by_kind")

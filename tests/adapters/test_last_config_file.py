@@ -18,7 +18,7 @@ import pytest
 from leaks import open_files
 
 from supervisor import config, places
-from supervisor.adapters import last_config, leftovers, next_image
+from supervisor.adapters import last_config, next_image
 from supervisor.adapters.host import boot
 from supervisor.config.whole_input import ConfigInput
 from supervisor.lack import is_lack
@@ -50,14 +50,6 @@ def test_what_is_kept_comes_back_whole(tmp_path: Path, paths: Paths, environ: di
     assert (path.read_bytes(), last_config.read(path)) == (written, found), "a version before has written it so"
     assert "slots = 2" not in repr(found)
     assert "1e-4" not in repr(found)
-
-
-def test_the_same_is_not_written_again(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
-    last_config.keep(paths, given(tmp_path), environ, 1e9)
-    before = Path(paths.last_config).stat().st_ino
-    last_config.keep(paths, given(tmp_path), environ, 2e9)
-    assert Path(paths.last_config).stat().st_ino == before
-    assert not Path(f"{paths.last_config}.before").exists()
 
 
 def test_every_flipped_byte_is_noticed(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
@@ -101,14 +93,6 @@ def test_what_another_state_directory_keeps_is_not_taken(tmp_path: Path, environ
     assert last_config.find(None, environ | variables, flags) is None
 
 
-def test_a_link_in_its_place_is_not_followed(tmp_path: Path, paths: Paths, environ: dict[str, str]) -> None:
-    last_config.keep(paths, given(tmp_path), environ, 1e9)
-    path = Path(paths.last_config)
-    path.rename(tmp_path / "elsewhere")
-    path.symlink_to(tmp_path / "elsewhere")
-    assert last_config.find(None, environ, {"state_dir": paths.state_dir}) is None
-
-
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path, environ: dict[str, str]) -> None:
     error = last_config.keep(Paths(str(tmp_path / "nowhere"), "/run"), given(tmp_path), environ, 1e9)
     assert error is not None
@@ -119,7 +103,7 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path, envi
     )
 
 
-def test_where_neither_configuration_can_be_used_the_mistakes_of_both_are_told(
+def test_where_neither_configuration_can_be_used_the_mistakes_of_both_are_reported(
     tmp_path: Path, paths: Paths, environ: dict[str, str]
 ) -> None:
     flags = {"state_dir": paths.state_dir}
@@ -201,14 +185,6 @@ def test_a_whole_file_of_another_kind_is_named(paths: Paths, body: str, says: st
     with pytest.raises(ValueError, match=f"^{re.escape(says.format(path=path))}$"):
         last_config.read(path)
     path.write_bytes(b"\xff\n\xff")
-    with pytest.raises(ValueError, match=f"^{path} is damaged$"):
-        last_config.read(path)
-
-
-def test_a_file_of_megabytes_is_not_read_whole(paths: Paths) -> None:
-    path = Path(paths.last_config)
-    body = json.dumps({"version": 1, "wall_s": 1.0, "given": ConfigInput(None, "x" * (8 << 20)).to_json()})
-    sealed(path, body)
     with pytest.raises(ValueError, match=f"^{path} is damaged$"):
         last_config.read(path)
 
@@ -348,45 +324,12 @@ def child(tmp_path: Path, source: str) -> list[str]:
     return [sys.executable, str(script)]
 
 
-def test_an_image_that_would_start_has_no_mistakes(tmp_path: Path) -> None:
-    assert next_image.mistakes(child(tmp_path, "import sys\nassert sys.argv[1:] == ['--check']\nprint('config OK')")) == []
-
-
 def test_a_check_that_lacks_descriptors_says_nothing_about_the_image(tmp_path: Path) -> None:
     source = "import sys\nprint('supervisord: x: Too many open files in system', file=sys.stderr)\nsys.exit(1)"
     for child_of_a_lack in (source, "raise MemoryError"):
         with pytest.raises(OSError, match=r"Too many open files|MemoryError") as found:
             next_image.mistakes(child(tmp_path, child_of_a_lack))
         assert is_lack(found.value)
-
-
-def test_the_child_stays_in_the_daemons_session_and_is_marked(tmp_path: Path) -> None:
-    """A child in another session without a mark is taken for an orphan of a killed shim, and killed with it."""
-    source = (
-        "import os, sys\n"
-        f"ours = os.getsid(0) == {os.getsid(0)} and os.getpgid(0) == os.getpid() and {leftovers.ENV!r} in os.environ\n"
-        "sys.exit(None if ours else 'in another session')"
-    )
-    assert next_image.mistakes(child(tmp_path, source)) == []
-
-
-def test_the_child_gets_all_but_what_is_for_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "EXTRALIFE_LISTEN_FD")
-    for name in (*ours, "RL_LR", "EXTRALIFE_SLOTS"):
-        monkeypatch.setenv(name, "1")
-    source = "import os, sys\nprint('supervisord:', *sorted(os.environ), file=sys.stderr)\nsys.exit(1)"
-    (told,) = next_image.mistakes(child(tmp_path, source))
-    expected = {*os.environ, leftovers.ENV} - {*ours}
-    assert {*told.split()} - {"LC_CTYPE"} == expected - {"LC_CTYPE"}  # Python sets that one itself
-
-
-def test_what_it_says_is_told_line_by_line_and_limited(tmp_path: Path) -> None:
-    source = (
-        "import sys\nassert sys.stdin.read() == ''\nprint('supervisord: not of stdout')\n"
-        "sys.stderr.buffer.write(b'  supervisord: \\xff one  \\n\\nsupervisord: a.toml: warning: w\\nanother line\\n')\n"
-        "for number in range(60): print(f'supervisord: {number}', file=sys.stderr)\nsys.exit(3)"
-    )
-    assert next_image.mistakes(child(tmp_path, source)) == ["\N{REPLACEMENT CHARACTER} one", *map(str, range(49))]
 
 
 @pytest.mark.parametrize(
@@ -408,7 +351,7 @@ def test_an_image_that_names_no_mistake_is_told_by_its_last_line(tmp_path: Path,
     assert next_image.mistakes(child(tmp_path, source)) == [told]
 
 
-def test_an_image_that_hangs_or_cannot_be_started_is_told_with_its_command(tmp_path: Path) -> None:
+def test_an_image_that_hangs_or_cannot_be_started_is_reported_with_its_command(tmp_path: Path) -> None:
     argv = child(tmp_path, "import time\ntime.sleep(60)")
     assert next_image.mistakes([*argv, "-n"], timeout_s=0.25) == [
         f"the check of the configuration did not end within 250ms: {sys.executable} {tmp_path}/image.py -n --check"
@@ -453,13 +396,6 @@ def test_how_long_a_file_is_waited_for(
     said = next_image.wait_until_written(None, {"EXTRALIFE_CONFIG": str(path)}, most_s)
     assert said == (None if whole else f"{path}: is still being written; try again once it is whole")
     assert passing.slept == [0.3] * sleeps
-
-
-def test_there_is_nothing_to_wait_for_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(places, "SYSTEM_CONFIG", str(tmp_path / "none"))
-    assert next_image.wait_until_written(None, {"HOME": str(tmp_path)}) is None
-    assert next_image.wait_until_written("a\0b", {}) is None
 
 
 THIS = "a" * 32

@@ -82,12 +82,6 @@ def test_in_a_container_whose_session_began_outside_a_user_s_command_still_keeps
     assert not leftovers._is_left_over(background, value)
 
 
-def test_a_daemon_that_inherited_a_mark_hands_it_on_to_nobody(monkeypatch):
-    monkeypatch.setenv(leftovers.ENV, "1:2:3:0")
-    leftovers.end()
-    assert leftovers.ENV not in os.environ
-
-
 def dead():
     """A mark of this pid, as it was used long ago, without its last field."""
     return f"{os.stat('/proc/self/ns/pid').st_ino}:{os.getpid()}:1"

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -27,13 +26,6 @@ def test_generations_move_up_and_the_oldest_goes(tmp_path):
         assert rotate(path, 5, 3)
     newest = {f"out.log.{number}": b"number %d" % (6 - number) for number in (1, 2, 3)}
     assert contents(tmp_path) == {"out.log": b"", **newest}
-
-
-def test_without_backups_it_is_only_emptied(tmp_path):
-    path = tmp_path / "out.log"
-    path.write_text("123456")
-    assert rotate(path, 5, 0)
-    assert contents(tmp_path) == {"out.log": b""}
 
 
 @pytest.mark.parametrize(
@@ -195,16 +187,6 @@ def test_the_hole_of_a_writer_that_keeps_its_offset_is_neither_counted_nor_copie
     assert contents(tmp_path) == {"out.log": b"", "out.log.1": lines(3_000, 3_000), "out.log.2": lines(3_000)}
 
 
-def test_a_copy_is_for_the_owner_and_the_group(tmp_path: Path) -> None:
-    path, before = tmp_path / "out.log", os.umask(0)
-    try:
-        path.write_bytes(lines(11))
-        rotate(path, 100, 1)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "out.log.1").stat().st_mode) == 0o640
-
-
 @pytest.mark.parametrize("refuses", ["create", "sendfile"])
 @pytest.mark.parametrize(("number", "is_raised"), [(errno.ENOSPC, False), (errno.EDQUOT, False), (errno.EIO, True)])
 def test_a_copy_that_fails_leaves_no_part_of_it(
@@ -289,20 +271,3 @@ def test_every_log_of_every_program_is_looked_at(settings: Settings) -> None:
     assert said == [{"event": "log_rotated", "path": str(path), "log_level": "info"} for path in files]
     for path in files:
         assert (path.read_bytes(), path.with_name(f"{path.name}.1").read_bytes()) == (b"", lines(11))
-
-
-def test_the_guards_thread_looks_for_twice_the_limit_and_stops(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    small, large = (Path(settings.paths.log(name, "stdout")) for name in ("Pong", "Qbert"))
-    small.write_bytes(b"x" * 200)
-    large.write_bytes(b"x" * 201)
-    monkeypatch.setattr(logs, "GUARD_S", 0.01)
-    LogGuard(lambda: settings).stop()
-    guard = LogGuard(lambda: settings)
-    guard.start()
-    try:
-        assert [thread.daemon for thread in threading.enumerate() if thread.name == "log-guard"] == [True]
-        assert eventually(lambda: large.stat().st_size == 0)
-        assert small.stat().st_size == 200
-    finally:
-        guard.stop()
-    assert "log-guard" not in {thread.name for thread in threading.enumerate()}

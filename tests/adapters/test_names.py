@@ -20,7 +20,6 @@ from test_backups import steps
 from supervisor.adapters import state_files
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.process import checkpoints
-from supervisor.adapters.process.processes import LocalLauncher, prune
 from supervisor.reports.results_view import results_view
 from workers import results
 from workers.contract import Manifest, checked_name, checked_path, open_below
@@ -215,19 +214,3 @@ def test_the_page_of_results_shows_the_others(tmp_path, score):
     page = results_view(state_files.newest_results(tmp_path))
     assert [run["program"] for run in page["runs"]] == ["Pong"]
     json.dumps(page, allow_nan=False)
-
-
-def test_odd_names_among_the_attempts_hold_up_no_start(tmp_path):
-    from attempts_kit import World
-
-    world = World(tmp_path)
-    try:
-        attempts = Path(world.paths.attempt_dir("Pong", 1, "x")).parent
-        attempts.mkdir(parents=True)
-        for name in ("\N{SUPERSCRIPT TWO}-x", "9" * 200 + "-x", "-", "1-", "\N{ARABIC-INDIC DIGIT ONE}-y"):
-            (attempts / name).mkdir()
-        assert isinstance(world.launcher, LocalLauncher)
-        prune(world.paths, "Pong", 5)
-        assert world.run(["true"], attempt=2)
-    finally:
-        world.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from attempts_kit import eventually, gone
+from attempts_kit import eventually
 from fakes import FakeClock
 from leaks import open_files
 from notices_kit import WALL_S
@@ -157,13 +157,6 @@ def test_what_is_made_of_a_command(tmp_path, clock, body, timeout_s, found):
 def test_a_command_that_is_not_there_cannot_tell(clock):
     with pytest.raises(Unreadable, match=r"^/nowhere/x cannot be started \(No such file or directory\)$"):
         Command("/nowhere/x", 5.0, clock).read()
-
-
-def test_what_a_command_leaves_running_is_ended_and_not_waited_for(tmp_path, clock):
-    mark = tmp_path / "pid"
-    asked = Command(script(tmp_path, f"sleep 300 & echo $! > '{mark}'; echo 30; yes | head -c 100000"), 20.0, clock)
-    assert asked.read()[0].until_s == 1030.0
-    assert eventually(lambda: gone(int(mark.read_text())))
 
 
 # --- which provider --------------------------------------------------------------------------------------------------------

@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tools import PATIENCE, needs
 
 from supervisor.adapters.process import notify_sockets as module
@@ -106,15 +104,6 @@ def notify(ear, *arguments, program="Pong", token=TOKEN):
         ["sh", "-c", '"$@"; exit $?', "sh", command, *arguments], env=env, timeout=PATIENCE_S, check=False,
         capture_output=True,
     )  # fmt: skip
-
-
-# --- the format ------------------------------------------------------------------------------------------------------------
-
-
-@given(st.binary(max_size=200))
-def test_garbage_is_passed_over(data):
-    heard = updated(NotifyState(TOKEN), parse(data), 5)
-    assert heard.token == TOKEN
 
 
 # --- real senders ------------------------------------------------------------------------------------------------------------
@@ -223,11 +212,6 @@ def test_a_client_never_waits_for_a_daemon_that_does_not_read(tmp_path):
             me.edge("WATCHDOG=1")
         assert time.monotonic() - began < 10 * PATIENCE
         me.close()
-
-
-@pytest.mark.parametrize("end", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
-def test_only_a_line_feed_begins_another_assignment(end):
-    assert set(parse(f"STATUS=loss 3{end}READY=1\n".encode())) == {"STATUS"}
 
 
 FULL = NotifyState(TOKEN, True, True, "going", 100, 2, 200, 10, 8, 90, 3)

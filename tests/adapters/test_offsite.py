@@ -302,7 +302,7 @@ def test_a_damaged_copy_is_refused_and_nothing_is_put_into_place(box, tmp_path):
     assert not (tmp_path / "new" / "journal.sqlite").exists()
 
 
-def test_a_full_repository_is_told_and_the_next_copy_is_whole(box, tmp_path):
+def test_a_full_repository_is_reported_and_the_next_copy_is_whole(box, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("a small file system needs root")
     small = tmp_path / "small"

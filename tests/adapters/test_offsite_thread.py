@@ -145,7 +145,7 @@ def test_all_of_a_copy_and_of_its_outcome(box: Box) -> None:
     assert box.repository.about == {
         "version": 1, "wall_s": WALL_S, "programs": {"Pong": 100}, "missed": {}, "box": "ada", "generation": 1,
         "token": lease.token, "extralife": "9.9", "state_dir": box.paths.state_dir, "config_file": box.paths.config_file,
-        "cause": "period", "hardware": {"cores": 2},
+        "cause": "period", "hardware": {"cores": 2}, "at_s": NOW_S,
     }  # fmt: skip
     assert not Path(directory).exists(), "a pruned checkpoint would keep its disk blocks"
     assert json.loads(Path(box.paths.offsite, "lease.json").read_text())["hardware"] == {"product": "1"}

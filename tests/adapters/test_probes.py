@@ -282,15 +282,6 @@ def test_new_and_changed_files_are_progress(scene):
     assert scene.look().ready
 
 
-@pytest.mark.parametrize("pattern", ["/etc/*", "**bad", "", "\0"])
-def test_an_odd_pattern_is_no_progress_and_blinds_nobody(scene, pattern):
-    scene.watch(Progress.FILES, directory="/nonexistent", progress_glob=pattern)
-    scene.watch(Progress.NONE, name="Qbert")
-    samples = scene.probes.sample()
-    assert samples["Pong"].progress_at_s is None
-    assert samples["Qbert"].ready
-
-
 def test_a_reading_that_breaks_is_unknown_and_blinds_nobody(scene, monkeypatch):
     scene.watch(Progress.FILES)
     scene.watch(Progress.NONE, name="Qbert")
@@ -386,14 +377,6 @@ def test_every_field_of_a_beat_is_in_its_sample():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("phase", WorkerPhase)
-def test_a_worker_is_ready_from_its_training_until_it_leaves(phase):
-    beat = Beat(phase, 3, 77, "b" * 32, TOKEN, 1, 1, 1, 1, env_steps=7)
-    seen = beat_sample(beat, "S", float, None)
-    ready = phase.name in {"TRAINING", "EVALUATING", "SAVING"}
-    assert (seen.phase, seen.ready, seen.steps) == (phase.name.lower(), ready, 7)
-
-
 def test_a_beat_is_read_with_its_deadline_and_what_was_notified(scene):
     scene.watch()
     scene.say("STATUS=loading")
@@ -450,24 +433,6 @@ def test_where_beats_are_lost_cpu_time_is_progress(scene, monkeypatch):
     ticks = 101
     scene.clock.at_s += 1.0
     scene.sees(replace(lost, progress_at_s=scene.clock.at_s))
-
-
-def test_a_beat_file_has_a_defect_only_once_there_must_be_one(scene):
-    scene.watch(Progress.AUTO, name="Auto", adopted=True)
-    scene.watch(adopted=True)
-    assert scene.probes.beat_defect("Nobody", TOKEN) == ""
-    scene.clock.at_s += 10.0
-    assert scene.probes.beat_defect("Pong", TOKEN) == "", "its worker may have begun a moment ago"
-    scene.clock.at_s += 0.1
-    assert scene.probes.beat_defect("Pong", TOKEN) == "it is gone"
-    assert scene.probes.beat_defect("Pong", OTHER) == ""
-    assert scene.probes.beat_defect("Auto", TOKEN) == "", "maybe it never beats"
-    scene.write_beat(token=OTHER)
-    assert scene.probes.beat_defect("Pong", TOKEN) == "it is of another attempt"
-    scene.watch()
-    assert scene.probes.beat_defect("Pong", TOKEN) == "", "it has only just begun"
-    scene.write_beat()
-    assert scene.probes.beat_defect("Pong", TOKEN) == ""
 
 
 # --- notifications -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from leaks import open_files
 from supervisor import users
 from supervisor.adapters import procfs, stdin
 from supervisor.adapters.logs import LogGuard
-from supervisor.adapters.process import endings, processes
+from supervisor.adapters.process import processes
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 
@@ -65,16 +65,6 @@ def test_no_log_at_all(world: World) -> None:
     token = world.begin(["sh", "-c", "echo out; echo err >&2; exit 3"], stdout_log="NONE", stderr_log="NONE")
     assert world.inbox.expect(Ended, token).ending.last_lines == ()
     assert not list(Path(world.paths.run_dir("Pong")).glob("*.log"))
-
-
-@pytest.mark.parametrize("note", [b"", b"[1", b"[]", b'["/a", "/b", "/c", "/d"]', b'{"a": 1}', b"[" * 100_000])
-def test_a_note_that_cannot_be_read_leaves_the_usual_places(tmp_path: Path, note: bytes) -> None:
-    paths = Paths(str(tmp_path), str(tmp_path))
-    place = Path(paths.attempt_dir("x", 1, "ab"))
-    place.mkdir(parents=True)
-    (place / "logs.json").write_bytes(note)
-    assert endings.logs_of(paths, "x", 1, "ab") == (paths.log("x", "stdout"), paths.log("x", "stderr"))
-    assert endings.last_log_lines(("", ""), (0, 0)) == ()
 
 
 def test_a_log_is_rotated_by_its_programs_own_bounds(tmp_path: Path) -> None:

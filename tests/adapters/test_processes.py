@@ -236,26 +236,6 @@ def test_a_shim_that_is_just_starting_is_waited_for(world, monkeypatch):
     assert (found[0].survival, found[0].pid) == (Survival.ALIVE, started.pid)
 
 
-def test_a_record_is_taken_with_all_its_fields_in_their_types_or_not_at_all(tmp_path):
-    path = tmp_path / "record"
-    for damaged in ("", "{", "[]", '{"token": 1}', "[" * 10000):
-        path.write_text(damaged)
-        assert processes.read_record(str(path)) is None
-    whole = processes.RunningAttempt("boot", "Pong", 3, "ab" * 16, 10, 11, 12, 13, 14, 15, "/cgroup")
-    body = asdict(whole)
-    path.write_text(json.dumps(body))
-    assert processes.read_record(str(path)) == whole
-    assert whole.logs_from == (14, 15)
-    for name, value in body.items():
-        path.write_text(json.dumps(body | {name: str(value) if type(value) is int else 7}))
-        assert processes.read_record(str(path)) is None, name
-    path.write_text(json.dumps(body | {"more": 1}))
-    assert processes.read_record(str(path)) is None
-    del body["cgroup"]
-    path.write_text(json.dumps(body))
-    assert processes.read_record(str(path)) == replace(whole, cgroup="")
-
-
 def test_an_attempt_that_is_over_is_not_waited_for_although_another_holds_its_lock(world, monkeypatch):
     monkeypatch.setattr(processes, "_HOLDER_PATIENCE_S", 600.0)
     first = world.run(["sh", "-c", "exit 7"])

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from attempts_kit import eventually, python
 from leaks import open_files
 
 from supervisor.adapters import procfs
-from supervisor.adapters.procfs import ProcessTable, Stat
+from supervisor.adapters.procfs import Stat
 
 
 def test_a_state_file_belongs_to_the_process_and_not_to_its_number():
@@ -75,12 +74,6 @@ def zombie() -> int:
 
 
 # --- one process --------------------------------------------------------------------------------------------------------
-
-
-def test_every_field_of_a_stat_file() -> None:
-    numbers = b" ".join(b"%d" % number for number in range(4, 53))
-    stat = procfs.parse_stat(b"12 (a) b\xff) Z " + numbers + b"\n")
-    assert stat == Stat(12, 4, "a) b\ufffd", "Z", 22, 14 + 15, 16 + 17, group=5, session=6, threads=20)
 
 
 @pytest.mark.parametrize(
@@ -183,66 +176,6 @@ def test_descendants_come_after_their_parents_and_once(family: int) -> None:
     os.kill(a, signal.SIGKILL)
     assert eventually(lambda: not procfs.read_stat(a).alive)  # type: ignore[union-attr]
     assert a not in {stat.pid for stat in procfs.descendants([family])}, "a zombie is dead"
-
-
-def test_a_scan_after_another_reads_only_what_is_new_or_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    running = {"1": 10, "2": 20, "self": 0, "3": 30}
-    read: list[int] = []
-
-    def process(pid: int) -> Stat | None:
-        read.append(pid)
-        ticks = running.get(str(pid))
-        return None if ticks is None else Stat(pid, 1 if pid > 1 else 0, f"p{pid}", "S", 5, ticks, 0)
-
-    monkeypatch.setattr(procfs.os, "listdir", lambda path: list(running) if path == "/proc" else [])
-    monkeypatch.setattr(procfs, "read_stat", process)
-    first = procfs.scan()
-    assert (sorted(first.processes), read) == ([1, 2, 3], [1, 2, 3])
-    assert {parent: [each.pid for each in found] for parent, found in first.children.items()} == {0: [1], 1: [2, 3]}
-    read.clear()
-    assert procfs.scan(first) is first
-    assert read == []
-    running["2"] = 21
-    assert procfs.scan(first) is first
-    second = procfs.scan(first, [2])
-    assert (read, second.changed, second.processes[2].ticks) == ([2], frozenset({2}), 21)
-    read.clear()
-    del running["3"]
-    running["4"] = 40
-    third = procfs.scan(second, {1})
-    assert (sorted(read), third.changed) == ([1, 4], frozenset({3, 4}))
-    assert third == ProcessTable(
-        {pid: Stat(pid, 1 if pid > 1 else 0, f"p{pid}", "S", 5, ticks, 0) for pid, ticks in ((1, 10), (2, 21), (4, 40))},
-        {0: [third.processes[1]], 1: [third.processes[2], third.processes[4]]},
-        frozenset({3, 4}),
-    )
-
-
-def test_several_marks_are_found_in_one_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two, none = (f"{name}-{os.getpid()}-{time.monotonic_ns()}" for name in ("one", "two", "none"))
-    with (
-        subprocess.Popen(["sleep", "600"], env={"XL_MARK": one}) as first,
-        subprocess.Popen(["sleep", "600"], env={"A": "b", "XL_MARK": two, "C": "d"}) as second,
-        subprocess.Popen(["sleep", "600"], env={"XL_MARK": two}) as third,
-        subprocess.Popen(["sleep", "600"], env={"XL_MARK": f"{one}-and-more", "XX_MARK": one}) as fourth,
-    ):
-        everyone = (first, second, third, fourth)
-        try:
-            expected = {one: {first.pid}, two: {second.pid, third.pid}, none: set()}
-
-            def found() -> dict[str, set[int]]:
-                told = procfs.marked("XL_MARK", [one, none, two])
-                return {value: {stat.pid for stat in stats} for value, stats in told.items()}
-
-            assert eventually(lambda: found() == expected), "an environment is there at the end of the exec"
-            third.kill()
-            os.waitid(os.P_PID, third.pid, os.WEXITED | os.WNOWAIT)
-            assert [stat.pid for stat in procfs.marked("XL_MARK", [two])[two]] == [second.pid], "a zombie is dead"
-        finally:
-            for process in everyone:
-                process.kill()
-    monkeypatch.setattr(procfs, "pids", lambda: pytest.fail("nobody is looked for"))
-    assert procfs.marked("XL_MARK", []) == {}
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,6 @@ CANNOT = "  py-spy cannot read it: "
         (None, "  py-spy cannot be run: Exec format error"),
     ],
 )  # fmt: skip
-def test_of_a_process_that_cannot_be_read_the_reason_is_told(spy, own, script, said) -> None:
+def test_of_a_process_that_cannot_be_read_the_reason_is_reported(spy, own, script, said) -> None:
     spy.write_text("junk" if script is None else f"#!/bin/sh\n{script}\n")
     assert evidence.stacks_by_py_spy([own, own], 30.0) == "\n".join([f"{own.name}({own.pid}):\n{said}"] * 2)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import socket
-import stat
 import subprocess
 import sys
 
@@ -121,40 +119,6 @@ def test_a_file_system_without_locks_is_an_error_and_leaves_nothing_open(tmp_pat
     lock.refuse_if_held()
     assert open_files() <= before
     lock.release()
-
-
-def test_a_link_to_the_state_directory_is_the_same_name(tmp_path):
-    (tmp_path / "state").mkdir()
-    (tmp_path / "link").symlink_to("state")
-    with claim(str(tmp_path / "state")), pytest.raises(Taken):
-        claim(str(tmp_path / "link"))
-
-
-def test_a_new_directory_in_the_root_does_not_change_the_name(tmp_path, monkeypatch):
-    """A directory has one link more for each directory in it, on most file systems; another container has another one."""
-    fields, lstat = list(os.stat("/")), os.lstat
-
-    def look(path, **_):
-        return os.stat_result(fields) if str(path) == "/" else lstat(path)
-
-    monkeypatch.setattr(os, "stat", look)
-    monkeypatch.setattr(os, "lstat", look)
-    with claim(str(tmp_path)):
-        fields[stat.ST_NLINK] += 1
-        with pytest.raises(Taken):
-            claim(str(tmp_path))
-        for number in (stat.ST_INO, stat.ST_DEV):
-            fields[number] += 1
-            claim(str(tmp_path)).close()
-            fields[number] -= 1
-
-
-def test_a_name_whose_holder_does_not_listen_says_nothing(tmp_path):
-    with socket.socket(socket.AF_UNIX) as other:
-        other.bind(_name(str(tmp_path)))
-        before = open_files()
-        assert claim(str(tmp_path)) is None
-        assert open_files() <= before
 
 
 @pytest.mark.root

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 from tools import no_descriptors
 
 from supervisor import config
@@ -118,24 +117,6 @@ def test_no_error_ends_a_thread_and_one_that_has_ended_is_reported(monkeypatch: 
     dead.start()
     dead.join(60)
     assert mine("dead") == [Failing("dead", "it has ended", None, vital=True)]
-
-
-def test_a_task_is_tried_again_for_a_lack_and_for_no_other_error() -> None:
-    tasks, done, tried = Tasks("patient"), threading.Event(), []
-    errors = lacking(1, done)
-    tasks.begin("short of files", raising, errors)
-    assert done.wait(60)
-
-    def broken() -> None:
-        tried.append(1)
-        raise ValueError
-
-    with capture_logs() as logged:
-        tasks.begin("broken", broken)
-        while not logged:
-            done.wait(0.01)
-    assert (len(tried), logged[0]["event"], logged[0]["task"]) == (1, "task_failed", "broken")
-    tasks.close()
 
 
 def test_what_a_lack_of_descriptors_hides_is_not_absent(tmp_path: Path) -> None:

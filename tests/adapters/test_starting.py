@@ -172,14 +172,6 @@ def test_what_cannot_start_is_said_and_leaves_nothing(world, argv, permanent, tm
     assert world.inbox.empty()
 
 
-def test_an_unusable_state_directory_is_named(world):
-    Path(world.paths.state_dir).rmdir()
-    Path(world.paths.state_dir).write_text("a file where a directory should be")
-    broke = world.inbox.expect(SpawnBroke, world.begin(["true"]))
-    assert broke.error == f"cannot start Pong: {world.paths.state_dir}: Not a directory"
-    assert not broke.permanent
-
-
 @pytest.mark.parametrize(
     ("error", "told", "permanent"),
     [
@@ -263,11 +255,6 @@ def test_few_start_at_once_and_one_that_hangs_delays_the_others_only_for_a_momen
     world.run(["true"], name="Pong")
     world.groups.first.set()
     world.inbox.expect(SpawnSucceeded, hangs)
-
-
-def test_directories_are_for_our_eyes(tmp_path):
-    processes.make_dir(tmp_path / "a" / "b")
-    assert [(tmp_path / each).stat().st_mode & 0o777 for each in ("a", "a/b")] == [0o700, 0o700]
 
 
 def test_a_start_keeps_the_newest_of_old_attempts_and_those_in_use(world, monkeypatch):

@@ -82,13 +82,6 @@ def test_without_a_service_manager_nothing_waits_and_nothing_is_written(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_record_that_is_none_counts_for_nothing(service):
-    environ, _ = service
-    for garbage in ("", "{}", "[1, null, true]", "\0"):
-        Path(environ["RUNTIME_DIRECTORY"], "starts").write_text(garbage)
-        assert starts.wait_for_turn(environ)
-
-
 def test_the_wait_is_told_and_over_by_itself(service):
     environ, sock = service
     began(environ, 30.0, 20.0)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import socket
 import threading
-import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from fake_backend import FakeBackend, program
 from serving import Connection, call, served
 from tools import PATIENCE
 
-from supervisor.api import app, server
+from supervisor.api import app
 from supervisor.reports.accounts_view import Since
 
 # --- the server --------------------------------------------------------------------------------------------------------------
@@ -41,25 +39,6 @@ def test_pages_are_compressed_for_clients_that_accept_it_and_logs_never(
                 bodies[-1] = gzip.decompress(bodies[-1]) if packed else bodies[-1]
                 connection.close()
             assert [body[:1000] for body in bodies] == [bodies[0][:1000]] * 2
-
-
-def test_a_request_that_waits_does_not_keep_the_server_from_its_end(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "_LAST_ANSWERS_S", 1)
-    monkeypatch.setattr(server, "_STOP_S", 60.0)
-    backend.gate = threading.Event()
-    body = b'{"verb": "clear", "names": ["Pong"]}'
-    asked = b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(30)
-        with served(backend, socket_path):
-            sock.connect(str(socket_path))
-            sock.sendall(asked % len(body) + body)
-            assert backend.waiting.acquire(timeout=30)
-            began_s = time.monotonic()
-        assert time.monotonic() - began_s < 40.0
-        backend.gate.set()
 
 
 def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recorded_since(

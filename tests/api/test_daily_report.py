@@ -65,7 +65,7 @@ def test_the_report_asks_for_the_last_day_and_is_one_text() -> None:
     assert asked == [("report", {"since": "86400s"})]
 
 
-def test_a_bad_night_is_told_up_to_the_limits_of_each_part() -> None:
+def test_a_bad_night_is_reported_up_to_the_limits_of_each_part() -> None:
     """Four programs, three causes with four names each, three needs; of a sentence 120 characters. The others are counted."""
     told = night.lines(
         found(
@@ -96,7 +96,7 @@ def test_a_bad_night_is_told_up_to_the_limits_of_each_part() -> None:
         ({"last_return": 0.0, "kept_steps": 17.0}, "Pong: RUNNING, 17 steps kept, 500 lost, return -20.1 -> 0.0"),
     ],
 )
-def test_of_a_program_only_what_is_known_is_told(known: dict[str, Any], line: str) -> None:
+def test_of_a_program_only_what_is_known_is_reported(known: dict[str, Any], line: str) -> None:
     assert night.lines(found(programs=[row("Pong", **known)]))[1] == line
     assert night.returns(row("Pong", last_return=None)) == "-"
 
@@ -119,10 +119,6 @@ def test_of_a_program_only_what_is_known_is_told(known: dict[str, Any], line: st
 )
 def test_the_headline(known: dict[str, Any], rest: str) -> None:
     assert night.headline(found(**known)) == f"Since 16:43:20 (11h 56m): {rest}"
-
-
-def test_a_window_of_more_than_half_a_day_is_told_with_its_date() -> None:
-    assert night.headline(found(since_wall_s=WALL_S - 43_200.0)).startswith("Since 2025-11-20 16:40:00 (")
 
 
 @pytest.mark.parametrize(

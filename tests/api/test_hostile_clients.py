@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import re
-import selectors
 import socket
 import threading
 import time
@@ -17,7 +16,7 @@ from fake_backend import FakeBackend
 from leaks import open_files
 from malformed import malformed
 from serving import call, ended, hung_up, raw, served, until
-from tools import PATIENCE, allow_open_files
+from tools import PATIENCE
 
 from supervisor.api import limits
 
@@ -69,20 +68,6 @@ def closed(sock: socket.socket, sent: Iterable[bytes] = (), pause_s: float = 0.0
     except TimeoutError:
         return False
     return True
-
-
-def one_answer(sock: socket.socket) -> bytes:
-    """The whole of the next answer."""
-    got = b""
-    while b"\r\n\r\n" not in got:
-        piece = sock.recv(65536)
-        assert piece, got
-        got += piece
-    size = re.search(rb"content-length: (\d+)", got)
-    assert size is not None
-    while len(got.partition(b"\r\n\r\n")[2]) < int(size[1]):
-        got += sock.recv(65536)
-    return got
 
 
 def status_took_s(path: Path) -> float:
@@ -147,44 +132,6 @@ def test_a_client_that_takes_no_end_is_let_go_and_status_is_answered(
     assert status_took_s(path) < PROMPT_S
 
 
-# --- slowness --------------------------------------------------------------------------------------------------------------
-
-
-def test_a_slow_reader_that_does_read_gets_everything(path: Path, big_log: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "UNREAD_S", 1.0)
-    longest_s = limits.UNREAD_S
-    while longest_s >= limits.UNREAD_S:  # then a busy machine, and not the reader, has kept the answer waiting
-        got, longest_s = read_slowly(path)
-    assert got > 2**20
-
-
-def read_slowly(path: Path) -> tuple[int, float]:
-    """The bytes that came of a megabyte of log, and the longest time of four reads: the kernel lets the server write again
-    once three quarters of what it holds (208 KiB) have been read."""
-    got, reads_s = 0, []
-    with connect(path) as sock, contextlib.suppress(ConnectionResetError):
-        sock.sendall(LOG.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        reads_s.append(time.monotonic())
-        while piece := sock.recv(65536):
-            got += len(piece)
-            time.sleep(0.1)
-            reads_s.append(time.monotonic())
-    reads_s.append(time.monotonic())
-    return got, max(after_s - before_s for before_s, after_s in zip(reads_s, reads_s[4:] or reads_s[-1:], strict=False))
-
-
-def test_too_much_that_nobody_reads_is_answered_503(path: Path, big_log: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_UNREAD_BYTES", 2**20)
-    readers = [connect(path) for _ in range(3)]
-    for sock in readers:
-        sock.sendall(LOG)
-        sock.recv(1)
-    until(lambda: raw(path, STATUS).startswith(b"HTTP/1.1 503"), "503")
-    for sock in readers:
-        sock.close()
-    until(lambda: raw(path, STATUS).startswith(b"HTTP/1.1 200"), "200")
-
-
 # --- numbers ---------------------------------------------------------------------------------------------------------------
 
 
@@ -200,26 +147,6 @@ def test_the_connection_too_many_takes_the_place_of_the_one_that_was_idle_longes
     assert 4 <= len(gone) <= 6
     for sock in idle:
         sock.close()
-
-
-def test_a_thousand_requests_at_once_are_all_answered(path: Path) -> None:
-    # Client and server are this process: each request has a descriptor at either end. Some are open already.
-    requests = min(1000, (allow_open_files(2_200) - 200) // 2)
-    answered, waiting = 0, selectors.DefaultSelector()
-    began = time.monotonic()
-    for _ in range(requests):
-        sock = connect(path)
-        sock.sendall(STATUS.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        waiting.register(sock, selectors.EVENT_READ)
-    while waiting.get_map():
-        for key, _ in waiting.select(20):
-            sock = key.fileobj
-            assert isinstance(sock, socket.socket)
-            answered += one_answer(sock).startswith(b"HTTP/1.1 200")
-            waiting.unregister(sock)
-            sock.close()
-    assert answered == requests > 0
-    assert time.monotonic() - began < 60, "two seconds on a quiet machine"
 
 
 def test_clients_that_vanish_in_the_middle_leave_nothing(path: Path) -> None:

@@ -152,7 +152,7 @@ def test_it_moves_closes_and_changes_its_password_with_the_settings(port: Port) 
     assert port.server.tcp.view() is None
 
 
-def test_a_port_that_is_taken_is_told_and_tried_again(
+def test_a_port_that_is_taken_is_reported_and_tried_again(
     backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tcp, "RETRY_S", 0.05)
@@ -182,16 +182,6 @@ def test_a_password_that_could_not_be_read_leaves_the_port_closed(backend: FakeB
             "listen": f"127.0.0.1:{number}", "error": "it has no password: /secret could not be used",
         }  # fmt: skip
         assert not is_open(number)
-
-
-def test_both_kinds_of_addresses(backend: FakeBackend, socket_path: Path) -> None:
-    with served(backend, socket_path) as server:
-        number = free_port()
-        server.tcp.want(settings(number, host="::"))
-        until(lambda: is_open(number), "the port")
-        port = Port(server, socket_path, number)
-        assert port.ask(basic(), "/api/v1/ask", STOP, **{"Content-Type": "application/json"})[0] == 200
-        assert backend.asked[0][3] == "me at 127.0.0.1"
 
 
 # --- crowds ----------------------------------------------------------------------------------------------------------------

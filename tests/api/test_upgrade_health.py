@@ -3,7 +3,6 @@
 import contextlib
 import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -61,17 +60,6 @@ def test_a_new_image_with_every_worker_is_well(backend, sock):
     judged(sock, before, healthy_s=0.05)
 
 
-def test_of_a_daemon_that_nobody_had_asked_before_only_its_own_health_is_known(backend, sock):
-    upgraded(backend)
-    judged(sock, {})
-
-
-def test_a_version_that_does_not_tell_its_release_is_known_by_its_start(backend, sock):
-    before = health.ask(sock)
-    upgraded(backend, release=None)
-    judged(sock, before)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -122,16 +110,6 @@ def test_a_worker_that_does_not_get_on(backend, sock, monkeypatch):
     upgraded(backend)
     with pytest.raises(health.Unwell, match="Pong trained before and has made no progress for"):
         judged(sock, before, healthy_s=0.02)
-
-
-def test_one_that_is_forgotten_and_one_that_was_done_meanwhile(backend, sock):
-    before = health.ask(sock)
-    upgraded(backend)
-    backend.change("Pong", phase="DONE", pid=None)
-    judged(sock, before)
-    del backend.programs["Pong"]
-    with pytest.raises(health.Unwell, match="the daemon does not know Pong any more"):
-        judged(sock, before)
 
 
 def test_a_start_that_ends_again_and_again_is_not_waited_for(tmp_path, monkeypatch):
@@ -196,8 +174,3 @@ def test_a_damaged_copy_is_not_put_back(tmp_path):
     with pytest.raises((health.Unwell, health.sqlite3.DatabaseError)):
         health.put_back(path, copy)
     assert not (tmp_path / "journal.sqlite.rebuilt").exists()
-
-
-def test_it_needs_nothing_but_the_standard_library():
-    found = {name.partition(".")[0] for name in vars(health) if hasattr(vars(health)[name], "__spec__")}
-    assert found <= set(sys.stdlib_module_names), found

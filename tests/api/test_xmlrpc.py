@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import threading
 import time
 import xmlrpc.client
 from collections.abc import Iterator
@@ -197,16 +196,7 @@ def test_a_start_that_fails_is_told_in_codes_that_the_stock_client_knows(rpc: An
     assert start_code(40, "abnormal termination: exit code 3") == 50, "Supervisor's word for an end within startsecs"
 
 
-def test_a_stop_that_nobody_waits_for(rpc: Any, backend: FakeBackend) -> None:
-    backend.gate = threading.Event()
-    assert rpc.supervisor.stopProcess("Pong", False) is True
-    assert backend.programs["Pong"]["phase"] == "RUNNING"
-    backend.gate.set()
-    until(lambda: backend.programs["Pong"]["phase"] == "STOPPED", "Pong to be stopped")
-    assert rpc.supervisor.startProcess("Pong", 1) is True, "some clients send 1 for true"
-
-
-def test_too_many_waiting_requests_are_told_so(
+def test_too_many_waiting_requests_get_a_fault(
     socket_path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("supervisor.api.app.MOST_ASKS", 0)
@@ -234,19 +224,6 @@ def test_while_the_daemon_ends_it_is_only_read(rpc: Any, backend: FakeBackend) -
     assert backend.asked == []
     backend.header = known_to(backend.header, state="reloading")
     assert rpc.supervisor.getState()["statename"] == "RESTARTING"
-
-
-def test_an_end_that_comes_between_is_told_too(rpc: Any, backend: FakeBackend) -> None:
-    backend.do = lambda _, name: (name, 6, "extralife is shutting down")  # type: ignore[method-assign]
-    assert fault_of(rpc.supervisor.stopProcess, "Pong") == (6, "SHUTDOWN_STATE")
-    assert fault_of(rpc.supervisor.stopAllProcesses) == (6, "SHUTDOWN_STATE")
-
-
-def test_a_restart_that_would_meet_a_bad_configuration_is_a_fault(rpc: Any, backend: FakeBackend) -> None:
-    backend.refusal = [("", 92, "line 1: not TOML; line 2: neither")]
-    assert fault_of(rpc.supervisor.restart) == (92, "CANT_REREAD: line 1: not TOML; line 2: neither")
-    backend.refusal = [("", 30, "refused, because the journal cannot be written")]
-    assert fault_of(rpc.supervisor.restart) == (30, "FAILED: refused, because the journal cannot be written")
 
 
 def test_standard_input(rpc: Any, backend: FakeBackend) -> None:
@@ -370,29 +347,6 @@ def test_following_a_log_by_offset(rpc: Any, log: Path) -> None:
     assert rpc.supervisor.tailProcessLog("Breakout", 0, 10) == ["", 0, False]
 
 
-def test_logs_that_are_not_there_or_no_files(rpc: Any, log: Path) -> None:
-    assert fault_of(rpc.supervisor.readProcessStderrLog, "Pong", -10, 0)[0] == 20
-    assert fault_of(rpc.supervisor.readProcessStdoutLog, "Breakout", -10, 0) == (20, "NO_FILE")
-    assert fault_of(rpc.supervisor.readProcessStdoutLog, "nobody", -10, 0)[0] == 10
-    log.unlink()
-    os.mkfifo(log)
-    assert fault_of(rpc.supervisor.readProcessStdoutLog, "Pong", -10, 0)[0] == 30
-    assert rpc.supervisor.tailProcessStdoutLog("Pong", 3, 10) == ["", 3, False]
-
-
-def test_what_is_not_text_in_a_log(rpc: Any, log: Path) -> None:
-    log.write_bytes("Ä".encode() * 5 + b"\xff\x00\x1b[31m")
-    assert rpc.supervisor.readProcessStdoutLog("Pong", -15, 0) == "ÄÄÄÄ\ufffd␀␛[31m"
-    assert rpc.supervisor.readProcessStdoutLog("Pong", -8, 0) == "\ufffd\ufffd␀␛[31m"
-
-
-def test_clearing_logs(rpc: Any, backend: FakeBackend) -> None:
-    assert rpc.supervisor.clearProcessLogs("Pong") is rpc.supervisor.clearProcessLog("Pong:Pong") is True
-    assert {asked[0] for asked in backend.asked} == {Verb.CLEAR}
-    backend.do = lambda _, name: (name, 30, "cannot clear its log: full")  # type: ignore[method-assign]
-    assert fault_of(rpc.supervisor.clearProcessLogs, "Pong") == (30, "FAILED: Pong: cannot clear its log: full")
-
-
 # --- HTTP ------------------------------------------------------------------------------------------------------------------
 
 
@@ -491,19 +445,6 @@ def test_a_follower_that_has_gone_is_let_go_though_the_log_stands_still(
     follow.close()
     assert time.monotonic() - began < 30, "a follower does not hold up the end of the daemon"
     assert MOST_FOLLOWERS > 10
-
-
-def test_the_line_end_too_many_may_come_when_the_answer_has_begun(api: Path, log: Path) -> None:
-    head, line_end = STOCK[:-2] % b"Pong", STOCK[-2:]
-    follow = Following(api, head)
-    follow.reads(b"0123456789")
-    for each in (line_end, line_end[:1], line_end[1:]):  # the client sends its lines one by one
-        follow.connection.sock.sendall(each)
-    assert call(api, "/RPC2", method="GET")[0] == 405, "an answer to what was sent later: the line ends have been read"
-    with log.open("ab") as out:
-        out.write(b"and on\n")
-    follow.reads(b"and on\n")
-    follow.close()
 
 
 @pytest.mark.parametrize("path", [b"nobody/stdout", b"Pong/stderr", b"Pong/stdin", b"Pong:*/stdout", b"Breakout", b""])

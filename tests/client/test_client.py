@@ -208,7 +208,7 @@ def test_figures_fill_the_beat(around):
     assert read_beat(around.beat_file).phase is contract.WorkerPhase.TRAINING
 
 
-def test_figures_that_were_told_before_go_straight_to_their_places(around, capfd):
+def test_figures_that_were_reported_before_go_straight_to_their_places(around, capfd):
     """The second step with a figure takes the short way; it must mean the same, and its mistakes be told the same."""
     run = around.run()
     for n, (loss, reward, entropy) in enumerate([(0.5, 1.0, 0.9), (0.25, 1.5, 0.8), (0.125, 2.0, 0.7)], 1):
@@ -221,7 +221,7 @@ def test_figures_that_were_told_before_go_straight_to_their_places(around, capfd
     assert "step(5) was not reported: beat field entropy cannot hold 'high'" in capfd.readouterr().err
 
 
-def test_nothing_raises_into_the_loop_and_a_mistake_is_told_once(around, capfd):
+def test_nothing_raises_into_the_loop_and_a_mistake_is_reported_once(around, capfd):
     run = around.run()
     for _ in range(3):
         run.step("seven")

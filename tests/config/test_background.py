@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -161,15 +160,3 @@ def test_it_is_a_warning_and_part_of_the_advice_to_set_a_shell(place: Place) -> 
 def test_a_training_that_another_user_runs(words: list[str], name: str) -> None:
     found = as_another_user(words, "/usr/bin")
     assert found.startswith(f"{name} starts it as another user") if name else found == ""
-
-
-def test_a_program_that_takes_its_owners_rights_is_a_warning(place: Place, tmp_path: Path) -> None:
-    helper = tmp_path / "as-other"
-    helper.touch()
-    helper.chmod(0o4755)
-    assert as_another_user([str(helper), "python"], None) == "", "its owner is this user"
-    if os.geteuid() == 0:
-        os.chown(helper, 65534, 65534)
-        helper.chmod(0o4755)
-        (warning,) = place.load(f'[program.x]\ncommand = ["{helper}", "python"]\n').warnings
-        assert "program.x.command: as-other starts it as another user" in warning

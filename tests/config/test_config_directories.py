@@ -48,11 +48,6 @@ def told(place: Place, *prefix: str) -> str:
     return done.stdout.replace(str(place.file), "FILE").replace(str(place.directory), "DIR")
 
 
-def test_new_ones_are_fine(place: Place) -> None:
-    assert place.errors(PONG) == []
-    assert not (place.directory / "state").exists(), "looking makes nothing"
-
-
 def test_a_missing_parent_may_be_a_disk_that_is_not_mounted(place: Place) -> None:
     (error,) = place.errors(PONG, {"EXTRALIFE_STATE_DIR": str(place.directory / "disk" / "state")})
     assert error == (
@@ -61,12 +56,6 @@ def test_a_missing_parent_may_be_a_disk_that_is_not_mounted(place: Place) -> Non
     )
     (error,) = place.errors(PONG, state_dir=str(place.directory / "a" / "b" / "c"))
     assert error.startswith(f"flag --state-dir: daemon.state_dir: {place.directory}/a/b does not exist")
-
-
-def test_the_default_one_is_made_with_its_parents(place: Place) -> None:
-    del place.environ["EXTRALIFE_STATE_DIR"]
-    assert place.errors(PONG) == []
-    assert place.settings(PONG).paths.state_dir == f"{place.directory}/.local/state/extralife"
 
 
 def test_what_is_no_directory(place: Place) -> None:
@@ -279,12 +268,6 @@ def test_a_file_system_of_another_kind_is_a_warning(
             "choose a disk of this machine with --state-dir"
         ),
     )
-
-
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "overlay", "virtiofs", "tmpfs", ""])
-def test_one_that_keeps_what_it_is_given_is_none(place: Place, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(directories, "kind_of", lambda _path: kind)
-    assert place.load(PONG).warnings == ()
 
 
 SLURM = '[launcher]\nkind = "slurm"\n'

@@ -208,23 +208,10 @@ def test_other_variables_of_the_prefix_are_not_ours_to_judge(place: Place) -> No
     assert sorted(kept) == ["EXTRALIFE_RUNTIME_DIR", "EXTRALIFE_STATE_DIR", "RL_LR"]
 
 
-def test_a_command_may_have_rl_variables_of_its_own(place: Place) -> None:
-    assert place.errors(X + 'env = { RL_LR = "1" }\n') == []
-
-
-def test_rl_variables_are_only_judged_for_built_in_games(place: Place) -> None:
-    assert place.errors(X, {"RL_MINE": "1"}) == []
-    assert len(place.errors(X + PONG, {"RL_MINE": "1"})) == 1
-
-
 def test_mistakes_in_flags(place: Place) -> None:
     assert place.errors(PONG, slots="0") == ["flag --slots: level.slots must be at least 1, not 0"]
     assert place.errors(PONG, sots="1") == ["flag --sots: is not a setting; did you mean slots?"]
     assert place.errors(PONG, slots=None) == []
-
-
-def test_what_the_file_says_is_checked_even_if_a_flag_overrides_it(place: Place) -> None:
-    assert place.errors(PONG + "[level]\nslots = 0\n", slots="2") == ["FILE, line 3: level.slots must be at least 1, not 0"]
 
 
 def test_each_key_of_a_service_about_progress_is_a_mistake_of_its_own(place: Place) -> None:
@@ -286,16 +273,3 @@ def test_a_file_that_is_no_text(place: Place) -> None:
     assert refused(str(place.file)) == [f"{place.file}, line 1: is not UTF-8 text; save the file as UTF-8"]
     place.file.write_bytes(b"[program.Pong]\nx = '\xff'\n")
     assert refused(str(place.file)) == [f"{place.file}, line 2: is not UTF-8 text; save the file as UTF-8"]
-
-
-def test_a_number_of_too_many_digits(place: Place) -> None:
-    place.file.write_text(f"x = {'9' * 5000}\n")
-    (error,) = refused(str(place.file))
-    assert error.startswith(f"{place.file}: not valid TOML: ")
-    assert error.endswith("; write a smaller number")
-
-
-def test_what_editors_on_windows_leave_is_fine(place: Place) -> None:
-    place.file.write_bytes(b"\xef\xbb\xbf[program.Pong]\r\nlr = 0.5\r\n")
-    loaded = config.load(str(place.file), place.environ)
-    assert str(loaded.origins["program.Pong.lr"]) == f"{place.file}:2"

@@ -91,12 +91,6 @@ def test_a_built_in_level_that_is_no_heavier_for_these_programs_is_left_out(
     assert len(place.settings(given).ladder) == 3, "a ladder of the file stays whole"
 
 
-def test_a_start_at_a_level_that_is_no_heavier_is_obeyed(place: Place) -> None:
-    settings = place.settings('[load]\nmode = "climb"\nstart = "5x64"\n[program.Pong]\n')
-    assert settings.level.name == "5x64"
-    assert [rung.level.name for rung in settings.ladder] == ["light", "medium", "5x64", "6x128", "heavy"]
-
-
 def test_one_fixed_level_is_as_it_was(place: Place) -> None:
     loaded = place.load("[level]\nslots = 3\n[program.Pong]\n")
     assert loaded.settings.ladder == ()
@@ -104,18 +98,6 @@ def test_one_fixed_level_is_as_it_was(place: Place) -> None:
     assert loaded.settings.start == "light"
     assert loaded.values["load.mode"] == "fixed"
     assert str(loaded.origins["load.mode"]) == "without [levels]"
-
-
-def test_a_fixed_ladder_begins_where_it_is_told_to(place: Place) -> None:
-    loaded = place.load('[load]\nmode = "fixed"\nstart = "heavy"\n' + LADDER)
-    assert loaded.settings.level.name == "heavy"
-    assert loaded.values["program.Pong.num_envs"] == 16
-    assert loaded.values["levels.wide.num_envs"] == 8
-    assert str(loaded.origins["levels.wide.num_envs"]) == "as in light"
-    assert not any(key.startswith("level.") for key in loaded.values)
-    found = {key: (value, str(origin)) for key, value, origin in config.explain(loaded, "wide")}
-    assert found["program.Pong.num_envs"] == (8, "level wide, in force")
-    assert found["program.Pong.lr"] == (None, "default")
 
 
 def test_a_level_that_needs_more_memory_than_there_is_is_out_of_reach(place: Place) -> None:
@@ -205,7 +187,7 @@ def test_a_ladder_that_is_none_is_refused(place: Place, text: str, told: str) ->
     assert place.errors(text + "[program.Pong]\n") == [told]
 
 
-def test_all_that_is_wrong_is_told_at_once(place: Place) -> None:
+def test_all_that_is_wrong_is_reported_at_once(place: Place) -> None:
     told = place.errors("[levels.a]\nslots = 3\n[levels.b]\nslots = 1\nnum_envs = 8\nbatch = 3\n[program.Pong]\n")
     order = "and a level is at least as heavy as the one before in every respect; raise it, or move the section"
     assert told == [
@@ -225,7 +207,7 @@ def test_the_environment_overrides_every_level(place: Place) -> None:
     assert told == ["flag --slots: is for a fixed [level], and this file has a ladder; set it in [levels.NAME]"]
 
 
-def test_an_update_is_told_by_the_levels_that_it_changes(place: Place) -> None:
+def test_an_update_names_the_levels_that_it_changes(place: Place) -> None:
     old = place.settings(LADDER)
     new = place.settings(LADDER.replace("threads = 3", "threads = 2").replace("[levels.wide]\nslots = 2", ""))
     assert config.diff(old, new).settings == ("levels.heavy", "levels.wide")

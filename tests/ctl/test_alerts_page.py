@@ -18,7 +18,7 @@ def target(name: str = "ntfy-1f3a92", **more: Any) -> dict[str, Any]:
     return {**known, **more}
 
 
-def test_nobody_is_told(api: Path, backend: FakeBackend) -> None:
+def test_without_a_target_nobody_gets_an_alert(api: Path, backend: FakeBackend) -> None:
     done = ctl("alerts", socket=api)
     assert done.returncode == 0
     assert done.stdout == ("alerts go nowhere: [alerts] has neither urls nor a command; history shows what happened\n")

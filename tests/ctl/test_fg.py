@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -54,19 +53,3 @@ def test_one_without_standard_input_says_how_to_give_it_one(api: Path, backend: 
     done = ctl("fg", "Pong", socket=api)
     said = "ERROR: Pong has no standard input: set stdin = true in its section of the configuration\n"
     assert (done.returncode, done.stdout) == (1, said)
-
-
-def test_in_the_shell_its_output_ends_with_it(api: Path, backend: FakeBackend, log: Path) -> None:
-    """A thread went on showing the log between the user's next commands, twice as much after a second `fg`."""
-    with Terminal(socket=api) as terminal:
-        terminal.until("extralife> ")
-        terminal.type("fg Pong\n")
-        terminal.until("ready")
-        terminal.interrupt_at_prompt("extralife> ")
-        with log.open("ab") as file:
-            file.write(b"printed after fg has ended\n")
-        time.sleep(1.0)  # the log is read five times in this time
-        terminal.type("pid\n")
-        assert "printed after" not in terminal.until("1234")
-        terminal.type("exit\n")
-        assert terminal.end()[1] == 0

@@ -10,9 +10,6 @@ import pytest
 from fake_backend import FakeBackend
 from running import Terminal, ctl, too_wide
 
-from supervisor.ctl.level import span_s
-from supervisor.ctl.outcome import Failed
-
 
 def rung(name: str, **more: Any) -> dict[str, Any]:
     known = {
@@ -99,10 +96,3 @@ def test_what_is_no_request(api: Path, args: tuple[str, ...], told: str) -> None
     done = ctl("level", *args, socket=api)
     assert told in done.stdout
     assert done.returncode == 2
-
-
-def test_spans_of_a_pin() -> None:
-    assert span_s("6h") == 21_600.0
-    for said in ("all", "boot", "0s", "2026-11-21", "x"):
-        with pytest.raises(Failed, match="--for takes a span"):
-            span_s(said)

@@ -91,7 +91,7 @@ def test_wrong_use_is_one_line(api: Path, three: FakeBackend, args: tuple[str, .
     assert three.asked == []
 
 
-def test_sections_and_programs_that_need_no_restart_are_told_too(api: Path, three: FakeBackend) -> None:
+def test_sections_and_programs_that_need_no_restart_are_reported_too(api: Path, three: FakeBackend) -> None:
     assert ctl("reread", socket=api).stdout == "No config updates to processes\n"
     three.changes = {"added": [], "changed": [], "removed": [], "live": ["up"], "sections": ["[alerts]", "[level]"]}
     told = [ctl(*words, socket=api) for words in (("reread",), ("update", "--dry-run"), ("update",), ("update", "[level]"))]

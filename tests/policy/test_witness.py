@@ -80,7 +80,7 @@ def test_the_worked_example_of_silence():
         ("gpu", "it uses its GPU"), ("one of tomorrow", "it works"),
     ],
 )  # fmt: skip
-def test_a_quiet_program_is_told_with_its_witness(witness, words):
+def test_a_quiet_program_is_reported_with_its_witness(witness, words):
     why = judge(DEFAULT, silent(601.0, 3.0, witness=witness)).why
     assert why == f"no sign of progress for 10m 1s while training, but {words}: it is quiet, not stalled"
 

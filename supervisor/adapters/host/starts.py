@@ -99,7 +99,7 @@ def forget(environ: Mapping[str, str]) -> None:
 def _read(path: Path) -> list[float]:
     try:
         found = json.loads(files.read(path, _LARGEST_BYTES))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
     return [at_s for at_s in found if isinstance(at_s, float)] if isinstance(found, list) else []
 

@@ -57,6 +57,8 @@ class OffsiteRecord(Record):
     place: str = ""  # ... in the repository of this name
     generation: int = 0
     fence: Fence | None = None
+    lost: str = ""  # the box whose trainings this one continued last ...
+    lost_s: float | None = None  # ... and the time from its last known sign of life to this box's lease
     ends: int = 0  # number of copies and take-overs that have ended
     ended: str = ""  # the outcome of the newest of them, and ...
     ended_well: bool = True  # ... whether it was a success
@@ -76,7 +78,7 @@ class OffsiteRecord(Record):
                 return _copied(self, stamped, fact)
             case facts.OffsiteFailed(what="forget" | "check" as what, error=error, due_wall_s=due_wall_s):
                 return _tended(self, what, Tended(stamped.wall_s, error, due_wall_s))
-            case facts.OffsiteFailed(what="take-over"):
+            case facts.OffsiteFailed(what="take-over" | "code"):
                 return _ended(self, fact.why, well=False)
             case facts.OffsiteFailed(error=error):
                 return _failed(self, stamped, fact.cause, error)
@@ -85,7 +87,7 @@ class OffsiteRecord(Record):
             case facts.OffsiteLate():
                 return replace(self, late=True)
             case facts.OffsiteFenced() | facts.OffsiteReleased() | facts.OffsiteHeld():
-                return _leased(self, fact)
+                return _leased(self, stamped, fact)
             case _:
                 return self
 
@@ -103,12 +105,17 @@ def wanting(record: OffsiteRecord, cause: str, at_s: float) -> OffsiteRecord:
     return replace(record, asked=cause, asked_at_s=at_s)
 
 
-def _leased(record: OffsiteRecord, fact: facts.OffsiteFenced | facts.OffsiteReleased | facts.OffsiteHeld) -> OffsiteRecord:
+def _leased(
+    record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteFenced | facts.OffsiteReleased | facts.OffsiteHeld
+) -> OffsiteRecord:  # fmt: skip
     match fact:
         case facts.OffsiteFenced(box=box, since_wall_s=since_wall_s, token=token, place=place):
             return _ended(replace(record, fence=Fence(box, since_wall_s, token, place)), fact.why, well=False)
         case facts.OffsiteHeld(token=token, generation=generation, place=place):
             record = replace(record, token=token, generation=generation, place=place)
+            if fact.after:
+                lost_s = None if fact.since_s is None else stamped.at_s - fact.since_s
+                record = replace(record, lost=fact.after, lost_s=lost_s)
     return _ended(replace(record, fence=None), fact.why, well=True)
 
 
@@ -149,6 +156,7 @@ class Copying(Record):
     looked: str = ""  # the repository (`OffsiteSettings.place`) whose lease this daemon has requested ...
     looked_s: float = 0.0  # ... and when
     asked: tuple[str, ...] = ()  # tasks that the operator or the calendar requested and that have not begun yet
+    missing: dict[str, str] = field(default_factory=dict)  # by program: the code that this box lacks, in a sentence
     first_look_s: float | None = None  # no program starts before the lease is read, or before this moment
 
 

@@ -22,9 +22,10 @@ import structlog
 from supervisor.adapters import threads
 from supervisor.adapters.copies.store import BackupError, Interrupted, Task
 from supervisor.adapters.process.own_checkpoints import ShownBy, places_of
-from supervisor.features.offsite.adapters import hardware, staging
+from supervisor.features.offsite.adapters import code, hardware, staging
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError, ResticInterrupted
+from supervisor.features.offsite.adapters.restoring import origin
 from supervisor.features.offsite.messages import (
     Claim,
     Lease,
@@ -148,7 +149,9 @@ class Offsite:
         return leases.ThisBox(self._box(), self._clock.wall_s(), self._witnesses(), copied)
 
     def _post_lease(self, claim: Claim, lease: Lease) -> Claim:
-        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease))
+        copied = origin(self._dir)
+        lacks = {} if copied is None else code.missing(self._settings(), self._paths)
+        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease, copied, lacks))
         return claim
 
     def _copy(self, command: OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
@@ -164,13 +167,14 @@ class Offsite:
         about = {
             "box": self._box(), "generation": lease.generation, "token": lease.token, "extralife": self._version,
             "state_dir": self._paths.state_dir, "config_file": self._paths.config_file, "cause": command.cause,
-            "hardware": hardware.here(),
+            "hardware": hardware.here(), "at_s": now_s,
         }  # fmt: skip
         try:
             found = staging.collect(
                 self._paths, command.programs, about, wall_s=wall_s,
                 with_replay=self._settings().of(OffsiteSettings).with_replay, task=task,
                 places=places_of(self._settings(), self._paths, command.programs, self._shown),
+                also=self._settings().of(OffsiteSettings).also,
             )  # fmt: skip
             number = 1 + max((each.number for each in snapshots), default=0)
             steps = (f"step={name}:{'' if step is None else step}" for name, step in sorted(found.steps.items()))
