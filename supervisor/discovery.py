@@ -1,7 +1,7 @@
 """What the features add: the modules of their folders in `supervisor/features/`, found by name.
 
-Each room of the kernel imports from every feature's folder only the module whose name it knows (docs/architecture.md).
-None names a feature. So `rm -r` of a folder removes a feature, and a new folder adds one.
+Each room of the kernel imports from every feature's folder only the module whose name it knows (docs/architecture.md), and
+names no feature. So `rm -r` of a folder removes it.
 """
 
 from __future__ import annotations

@@ -82,12 +82,11 @@ def command(section: Section, *, shell: bool, service: bool) -> Command:
         section.refuse("command", "; ".join(filter(None, (str(error), leaves))))
         return Command()
     directory = section.body.get("directory")
-    launcher, pattern = section.validation.source.body.get("launcher"), section.body.get("checkpoint_glob")
+    pattern = section.body.get("checkpoint_glob")
     saves = isinstance(pattern, str) and not elsewhere.is_store(pattern)
-    cluster = isinstance(launcher, dict) and launcher.get("kind") == "slurm"
 
     def away(text: object) -> str:
-        return "" if service else elsewhere.warning(text, saves=saves, cluster=cluster)
+        return "" if service else elsewhere.warning(text, saves=saves, remote=section.validation.remote)
 
     leaves = leaves or away(value)
     if not leaves and section.validation.look:

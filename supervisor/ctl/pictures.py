@@ -110,9 +110,12 @@ def _runs(rows: Iterable[Any], *, kept: bool, gap_s: float) -> Iterator[list[Any
 def _band(seeds: Sequence[Sequence[Point]]) -> tuple[list[float], list[float], list[float], int] | None:
     """(steps, mean, standard error, n) over the steps that all seeds have reached; None for fewer than two seeds.
 
-    Beyond the slowest seed, the mean would jump where a seed is missing, and the jump would look like learning.
+    Beyond the slowest seed, the mean would jump where a seed is missing, and the jump would look like learning. So a seed
+    that has less than half of the steps does not count, as in the dashboard.
     """
     known = [sorted(points) for points in seeds if len(points) > 1]
+    half = (max(points[-1][0] for points in known) - min(points[0][0] for points in known)) / 2 if known else 0.0
+    known = [points for points in known if points[-1][0] - points[0][0] >= half]
     if len(known) < 2:
         return None
     begin, end = max(points[0][0] for points in known), min(points[-1][0] for points in known)

@@ -104,7 +104,9 @@ def fit(lines: Iterable[str], columns: int | None) -> list[str]:
     import textwrap  # not needed by most
 
     wrapper = textwrap.TextWrapper(columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-    return [part for line in lines for part in ([line] if width(line) <= columns or "\x1b" in line else wrapper.wrap(line))]
+    filled = ("".join(char + "\0" * (width(char) - 1) for char in line) for line in lines)  # as many characters as columns
+    parts = (part for line in filled for part in ([line] if len(line) <= columns or "\x1b" in line else wrapper.wrap(line)))
+    return [part.replace("\0", "") for part in parts]
 
 
 def table(

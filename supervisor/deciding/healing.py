@@ -306,8 +306,7 @@ def reading(context: DecisionContext, program: Program, attempt: Attempt, sample
     An adopted worker's time to show progress begins with this daemon, which does not know earlier samples. Time in which
     this daemon did not run does not count (`policy/worker/absence.py`).
     """
-    absences, job = context.memory.absences, context.state.cluster.jobs.get(program.name)
-    begun_s = 0.0 if job is None or job.begun_at_s is None else job.begun_at_s
+    absences, begun_s = context.memory.absences, context.first("begun", program.name) or 0.0
     spec = context.settings.program(program.name) or commands.orphan_spec(program.name)
     source, watch = spec.source(sample.source), context.memory.watches[program.name]
     return stall.Reading(
@@ -525,8 +524,7 @@ def on_deadlines(context: DecisionContext) -> None:
         watch = context.memory.watch(name, attempt.token)
         proc_state, untouchable = (None, ()) if watch is None else (watch.sample.proc_state, watch.sample.untouchable)
         held = ending.is_held(proc_state=proc_state, stall=attempt.stall, killed=asked.kills > 0)
-        job = context.memory.jobs.get(name) if context.settings.remote else None
-        refused = None if not context.settings.remote else "" if job is None else job.refused
+        refused = context.first("refused", name)
         why = ending.not_ended(kills=asked.kills, untouchable=untouchable, held=held, refused=refused)
         if why:
             context.record(facts.NotEnded(why, name, attempt.token))

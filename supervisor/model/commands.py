@@ -28,7 +28,6 @@ class Spawn(Command):
     token: str
     batch_size: int | None = None
     rollbacks: int = 0
-    avoid: tuple[str, ...] = ()  # nodes of the cluster
     when_no_gpu: str = ""
     aside: tuple[str, ...] = ()
     back: tuple[str, ...] = ()

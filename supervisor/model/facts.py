@@ -343,7 +343,7 @@ class OperatorAsked(Fact):
     uid: int | None
 
 
-# --- a cluster that runs the programs as jobs (`deciding/cluster.py`) ------------------------------------------------------
+# --- a cluster that runs the programs as jobs (`features/slurm/decide.py`) -------------------------------------------------
 
 
 class ClusterUnreachable(Fact):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from supervisor.discovery import Extended, extended
-from supervisor.model.inputs import JobSight, Sample
+from supervisor.model.inputs import Sample
 from supervisor.model.state import Program
 from supervisor.policy.box.foundations import Answer, Finding
 from supervisor.policy.box.prechecks import StandingObjection
@@ -171,7 +171,6 @@ class Memory(Extended):
     foundations_at_s: dict[str, float] = field(default_factory=dict)  # when each was last recorded
     gone: frozenset[str] = frozenset()  # tokens of live attempts that had no process at the last look
     saves_asked: dict[str, int] = field(default_factory=dict)  # by token: how often it was asked to save at once
-    jobs: dict[str, JobSight] = field(default_factory=dict)  # by program, at the newest look at the cluster's queue
     last_copy: str = ""  # why the end waits for a last copy off the box: the host's shutdown, SIGTERM, the operator
     ends_at_s: float | None = None  # after SIGTERM: when the box ends, by `[daemon] stop_within_s`
     held: tuple[Held, ...] = ()  # why programs do not start now

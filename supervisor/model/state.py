@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from supervisor.discovery import Extended, extended
-from supervisor.model.cluster_record import ClusterRecord
 from supervisor.model.counts import Counts
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.box.reboot_pattern import Struck, pattern
@@ -400,7 +399,6 @@ class State(Extended):
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
     damage: Damage | None = None
     config: ConfigFault | None = None  # as long as the configuration is refused
-    cluster: ClusterRecord = field(default_factory=ClusterRecord)
     gaps: int = 0  # how often a damaged journal lost facts: with one or more, all counts are "at least"
 
     def cap(self, levels: Sequence[str]) -> tuple[int, str] | None:

@@ -38,6 +38,7 @@ from supervisor import wall_clock
 from supervisor.model import facts
 from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import RECORDS
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
 from supervisor.policy.upkeep.accounting import Account, booked_as
@@ -504,9 +505,9 @@ class Ledger:
                 timeline.token, timeline.began_s = program.attempt.token, program.attempt.intended_at_s
                 timeline.ready, timeline.stalled = program.attempt.ready_at_s is not None, program.attempt.stall is not None
                 timeline.account = Account.RESTARTING if timeline.stalled else timeline.account
-        for name, job in state.cluster.jobs.items():
-            if job.begun_at_s is not None:
-                self.running[name] = JobTime(stamped.at_s, stamped.at_s, job.account, job.partition, job.gpus)
+        for record in (getattr(state, name) for name, of in RECORDS.items() if hasattr(of, "running")):
+            for name, used in record.running().items():
+                self.running[name] = JobTime(stamped.at_s, stamped.at_s, *used)
 
     def _since(self, last_sign_s: float | None, at_s: float) -> float:
         """The previous daemon's last sign of life, at the earliest its last fact."""

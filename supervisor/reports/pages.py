@@ -157,7 +157,6 @@ _OWN: Final = {
         chars=_whole(1500, 0, 20_000), seq=_whole(0, 0, 2**62),
     ),
     "level": Page("climb_view.level", instant=True),
-    "nodes": Page("cluster_view.nodes", instant=True),
     "recorded": Page(
         "curves.recorded", sheet=_sheet, period_s=_period, since=_since, after=_moment,
         limit=_whole(5000, 1, _MOST_FACTS), drawn=_program,

@@ -62,7 +62,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "frames": sample.frames if sample else None,
         "updates": figures.get("updates"),
         "episodes": sample.episodes if sample else None,
-        "mean_return": figures.get("mean_return") if attempt else program.mean_return,
+        "mean_return": figures.get("mean_return", program.mean_return) if sample or not attempt else None,
         **{name: figures.get(name) for name in _SHOWN},
         "steps_per_s": sample.steps_per_s if sample else None,
         "target": sample.target if sample else None,

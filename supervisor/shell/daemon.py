@@ -265,13 +265,8 @@ class Daemon:
             os.environ, lambda: daily_report(backend), lambda *program: own.shown(*program),  # noqa: PLW0108  it is made below
         )  # fmt: skip
         parts = make_parts(world)
-        if settings.remote:
-            from supervisor.adapters.slurm.programs import program_adapters
-
-            adapters = program_adapters(
-                paths, lambda: loop.settings.launcher, inbox, system_clock, newest_own, figures
-            )  # fmt: skip
-        else:
+        adapters = next((made for part in parts if (made := part.launches(settings, newest_own, figures)) is not None), None)
+        if adapters is None:
             local = self._local = LocalLauncher(
                 paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last,
                 lambda name, *end: own.last(loop.settings.program(name), *end),

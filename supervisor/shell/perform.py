@@ -154,7 +154,7 @@ class Performer:
                     begin, refuse = partial(self._begin_with, command), partial(self.launcher.refuse, name, token)
                     self.own.before_start(command, begin, refuse)
                 else:
-                    self.launcher.spawn(_of_this_attempt(command), attempt, token, command.avoid)
+                    self.launcher.spawn(_of_this_attempt(command), attempt, token)
         except (OSError, RuntimeError, MemoryError) as error:  # RuntimeError: no thread could be started
             why = str(error) or type(error).__name__
         if why is not None:
@@ -164,7 +164,7 @@ class Performer:
         """Runs in a separate thread, after the check of the program's own checkpoints."""
         spec = _of_this_attempt(command, checkpoint)
         try:
-            self.launcher.spawn(spec, command.attempt, command.token, command.avoid)
+            self.launcher.spawn(spec, command.attempt, command.token)
         except (OSError, RuntimeError, MemoryError) as error:
             self.launcher.refuse(spec.name, command.token, str(error) or type(error).__name__)
 

@@ -163,21 +163,6 @@ def test_what_goes_wrong_is_reported_without_the_url(monkeypatch: pytest.MonkeyP
     assert child.send(REQUEST) == "the service did not accept the alert"
 
 
-@pytest.mark.parametrize(
-    ("text", "url", "told"),
-    [
-        ("abcdef abc ab", "x://abc/abcdef/ab", "*** *** ab"),  # the longest first; two characters are no secret
-        ("a b c1d", "x://h/a%20b?c1d", "a b ***"),
-        ("tok one two", "x://tok:one@two", "*** *** ***"),
-        ("tok one two", "x://tok&one=two#", "*** *** ***"),
-        ("smtps said no", "smtps://host", "smtps said no"),  # the scheme is none
-        ("x" * 301, "x://host", "x" * 300),
-    ],
-)
-def test_every_word_of_a_url_may_be_a_secret(text: str, url: str, told: str) -> None:
-    assert child._scrubbed(text, url) == told
-
-
 def test_each_kind_is_read_on_a_phone_in_a_mail_and_by_a_webhook(receiver: Receiver) -> None:
     """Each target shows what happened and where, what to do about it, and no name that only the code has."""
     mailbox, read = Mailbox(), []

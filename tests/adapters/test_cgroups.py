@@ -190,7 +190,7 @@ def test_controllers_of_this_machine_are_turned_on(kernel, tmp_path):
         assert int((path / "memory.max").read_text()) == 110 * MB
 
 
-def changed(path: Path) -> dict[str, str]:
+def changed(path):
     """The files of a cgroup in which something was written."""
     found = {each.name: each.read_text() for each in path.iterdir() if each.is_file()}
     return {name: text.strip() for name, text in found.items() if text != FILES[name]}
@@ -210,9 +210,7 @@ def changed(path: Path) -> dict[str, str]:
         ("/a/../b", "/", "/cg", None),
     ],
 )
-def test_where_a_cgroup_is_below_its_mount(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, mount: str, at: str, path: str | None
-) -> None:
+def test_where_a_cgroup_is_below_its_mount(tmp_path, monkeypatch, own, mount, at, path):
     world_of(tmp_path, own, mount, at)
     for each in ("/sys/fs/cgroup/a/b", "/cg", "/cg/b", "/c g/a"):
         (tmp_path / each[1:]).mkdir(parents=True, exist_ok=True)
@@ -239,16 +237,14 @@ def test_where_a_cgroup_is_below_its_mount(
         ("/a/other", "user.delegate", "/a", 0, 0, None),
     ],
 )
-def test_a_part_is_used_only_if_it_was_given_to_this_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, mark: str, at: str, owner: int, uid: int, found: str | None
-) -> None:
+def test_a_part_is_used_only_if_it_was_given_to_this_user(tmp_path, monkeypatch, own, mark, at, owner, uid, found):
     if owner and os.geteuid() != 0:
         pytest.skip("only root can give a directory to another user")
     path, cgroup_root = world_of(tmp_path, own), f"{tmp_path}/sys/fs/cgroup"
     (path.parent / "cgroup.procs").touch()
     os.chown(path, owner or -1, -1)
 
-    def getxattr(asked: Path, name: str) -> bytes:
+    def getxattr(asked, name):
         if str(asked) == f"{cgroup_root}{at}":
             return b"1" if name == mark else b"0"
         raise OSError(errno.ENODATA, "No data available")
@@ -260,7 +256,7 @@ def test_a_part_is_used_only_if_it_was_given_to_this_user(
 
 
 @pytest.mark.parametrize("lacking", ["disk", "procs", "directory"])
-def test_a_part_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+def test_a_part_that_cannot_be_written_is_not_used(tmp_path, monkeypatch, lacking):
     (tmp_path / "cgroup.procs").touch()
     shut = {"procs": tmp_path / "cgroup.procs", "directory": tmp_path}.get(lacking)
     flags = os.ST_NOSUID | (os.ST_RDONLY if lacking == "disk" else 0)
@@ -277,7 +273,7 @@ def test_a_part_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: 
 # --- one attempt --------------------------------------------------------------------------------------------------------
 
 
-def test_all_that_is_written_for_an_attempt(files: Files, tmp_path: Path) -> None:
+def test_all_that_is_written_for_an_attempt(files, tmp_path):
     path = Path(files.groups().begin("Pong", TOKEN, str(tmp_path)))
     assert changed(path) == {
         "memory.high": "104857600", "memory.max": "115343360", "pids.max": "512", "cpu.weight": "250",
@@ -290,7 +286,7 @@ def test_all_that_is_written_for_an_attempt(files: Files, tmp_path: Path) -> Non
     assert [text(path, name) for name in ("memory.high", "memory.max")] == ["max", "max"], "no limit of memory"
 
 
-def test_orders_go_to_the_tree_or_to_all_of_an_attempt(files: Files, tmp_path: Path) -> None:
+def test_orders_go_to_the_tree_or_to_all_of_an_attempt(files, tmp_path):
     groups = files.groups()
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
     fake_mkdir(path / "tree" / "below")
@@ -308,7 +304,7 @@ def test_orders_go_to_the_tree_or_to_all_of_an_attempt(files: Files, tmp_path: P
     assert not (path / "cgroup.kill").exists(), "no file is made that the kernel has not made"
 
 
-def test_a_reading_of_pressure_and_memory(files: Files, tmp_path: Path) -> None:
+def test_a_reading_of_pressure_and_memory(files, tmp_path):
     groups = files.groups()
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
     pressure = (("cpu some", 40.0), ("memory some", 12.5), ("memory full", 3.0))
@@ -320,7 +316,7 @@ def test_a_reading_of_pressure_and_memory(files: Files, tmp_path: Path) -> None:
     assert groups.read(TOKEN) == Load((("memory full", 7.25), ("io some", 2.0)), None)
 
 
-def test_a_later_daemon_knows_it_by_its_token_and_writes_its_limits_again(files: Files, tmp_path: Path) -> None:
+def test_a_later_daemon_knows_it_by_its_token_and_writes_its_limits_again(files, tmp_path):
     path = Path(files.groups().begin("Pong", TOKEN, str(tmp_path)))
     (path / "cgroup.events").write_text("populated 1\n")
     limits = [path / name for name in ("memory.high", "memory.max", "pids.max", "cpu.weight")] + [

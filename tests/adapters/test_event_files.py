@@ -1,16 +1,12 @@
 """Old curves from the event files that real workers' code writes: torn, damaged, hostile."""
 
-from __future__ import annotations
-
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 from tensorboardX.record_writer import RecordWriter  # also for a worker's thread: its first import takes seconds
 
 from supervisor.adapters.recorder.events import read
-from supervisor.model.recording import Drawn, tag_of
+from supervisor.model.recording import tag_of
 from workers import metrics as worker_metrics
 from workers import records
 from workers.metrics import Metrics
@@ -19,7 +15,7 @@ NAMES = ("mean_return", "loss", "steps_per_s", "share_act")
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run_dir(tmp_path, monkeypatch):
     """Two starts: the second resumed at step 300 of 500."""
     monkeypatch.setattr(worker_metrics, "_CLOSE_S", 60.0)  # a busy machine may need longer than a worker waits
     for resumed, steps in ((0, (100, 200, 500)), (300, (400, 600))):
@@ -33,11 +29,11 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def points(run_dir: Path, names: tuple[str, ...] = NAMES) -> list[Drawn]:
+def points(run_dir, names=NAMES):
     return list(read(run_dir, names, 0.0, 1e12))
 
 
-def test_the_points_of_every_start_with_the_step_that_it_resumed_at(run_dir: Path) -> None:
+def test_the_points_of_every_start_with_the_step_that_it_resumed_at(run_dir):
     found = points(run_dir)
     assert [(each.start, each.resumed_step, each.step) for each in found] == [
         (1, 0, 100), (1, 0, 200), (1, 0, 500), (1, 0, 500), (2, 300, 400), (2, 300, 600), (2, 300, 600),
@@ -48,7 +44,7 @@ def test_the_points_of_every_start_with_the_step_that_it_resumed_at(run_dir: Pat
     assert abs(found[0].wall_s - time.time()) < 60.0
 
 
-def test_a_torn_end_costs_the_torn_record_and_a_damaged_length_the_rest_of_its_file(run_dir: Path) -> None:
+def test_a_torn_end_costs_the_torn_record_and_a_damaged_length_the_rest_of_its_file(run_dir):
     whole = points(run_dir)
     second, first = max((run_dir / "tensorboard").iterdir()), min((run_dir / "tensorboard").iterdir())
     data = second.read_bytes()
@@ -68,7 +64,7 @@ def test_a_torn_end_costs_the_torn_record_and_a_damaged_length_the_rest_of_its_f
     assert all(each.step == 100 for each in found[:-3])
 
 
-def write(run_dir: Path, number: int, *events: Any) -> Path:
+def write(run_dir, number, *events):
     """An event file as a worker's library writes it, with these `Event`s and nothing else."""
     path = run_dir / "tensorboard" / f"events.out.tfevents.{number:010d}.extralife"
     path.parent.mkdir(exist_ok=True)
@@ -79,7 +75,7 @@ def write(run_dir: Path, number: int, *events: Any) -> Path:
     return path
 
 
-def test_a_worker_draws_each_series_under_the_name_that_is_looked_up() -> None:
+def test_a_worker_draws_each_series_under_the_name_that_is_looked_up():
     drawn = {f"learn/{name}" for name in ("loss", "q_mean", "grad_norm", "entropy")} | {"play/mean_return", "play/episodes"}
     assert {tag_of(name) for name in ("loss", "q_mean", "grad_norm", "entropy", "mean_return", "episodes")} == drawn
     assert tag_of("steps_per_s") in records.rates(records.Mark(0.0, 0, 0, 0), records.Mark(1.0, 9, 9, 9), 1)

@@ -26,7 +26,7 @@ from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import schema, spare
 from supervisor.adapters.journal import sqlite as journal_sqlite
-from supervisor.adapters.journal.archive import Compaction, compact, folder, read_archive, read_lasting, since_snapshot
+from supervisor.adapters.journal.archive import compact, folder, read_archive, read_lasting, since_snapshot
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.model.codec import MalformedFact, as_text
 from supervisor.model.facts import Fact, Finished, HostRebooted, Snapshot, Stamped
@@ -269,37 +269,9 @@ def plain(count: int, length: int = 1) -> list[Fact]:
     return [Finished("x" * length, "p")] * count
 
 
-def rows_in(path: Path) -> list[int]:
-    """The numbers of all rows that the file still has, also of those that nobody reads any more."""
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        return [seq for (seq,) in db.execute("SELECT seq FROM fact ORDER BY seq")]
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.sqlite"
-
-
-# --- where the cut is ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("before_wall_s", "cut"), [(3.0, None), (3.5, 3), (6.0, 3), (6.5, 6), (99.0, 8)])
-def test_the_cut_is_at_the_newest_snapshot_that_is_older_than_asked(
-    path: Path, before_wall_s: float, cut: int | None
-) -> None:
-    told = small(path, *plain(2), SNAPSHOT, *plain(2), SNAPSHOT, *plain(1), SNAPSHOT, *plain(1))
-    moved = compact(path, before_wall_s=before_wall_s, most_bytes=ENOUGH, pause=never)
-    if cut is None:
-        assert moved is None
-        assert (all_of(path), folder(path).exists()) == (told, False)
-        return
-    file = folder(path) / f"facts-000000000001-{cut - 1:012d}.jsonl.gz"
-    assert moved == Compaction(file, cut - 1)
-    assert (all_of(path), rows_in(path)) == (told[cut - 1 :], list(range(cut, 10)))
-    assert list(read_archive(folder(path))) == told[: cut - 1]
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert schema.floor(db) == cut
-    assert compact(path, before_wall_s=before_wall_s, most_bytes=ENOUGH, pause=never) is None, "the snapshot itself stays"
 
 
 # --- how they move -------------------------------------------------------------------------------------------------------

@@ -1,13 +1,10 @@
 """What the journal says of errors and damage, what a salvage and a restore leave, and how one journal takes another's place."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from leaks import open_files
 
 from supervisor import files
 from supervisor.adapters.journal import schema
-from supervisor.adapters.journal.schema import Row, beside, crc_of
+from supervisor.adapters.journal.schema import beside, crc_of
 from supervisor.adapters.journal.sqlite import (
     Journal,
     JournalDamaged,
@@ -28,7 +25,7 @@ from supervisor.adapters.journal.sqlite import (
     salvage,
 )
 from supervisor.model.codec import as_text
-from supervisor.model.facts import Fact, Finished, JournalSalvaged, Snapshot, Stamped
+from supervisor.model.facts import Finished, JournalSalvaged, Snapshot, Stamped
 from supervisor.model.state import State
 from supervisor.ports import JournalMoved, Salvage
 
@@ -36,31 +33,31 @@ BOOT = "boot"
 SNAPSHOT = Snapshot("", as_text(State()))
 
 
-def row(seq: int, fact: Fact | None = None) -> Row:
+def row(seq, fact=None):
     return rowed(stamped(seq, fact))
 
 
-def append(journal: Journal, *facts: Fact) -> list[Stamped]:
+def append(journal, *facts):
     seq = journal.last_seq + 1
     return journal.append(facts or [Finished(f"fact {seq}", "p")], at_s=seq + 0.5, wall_s=1.7e9, boot_id=BOOT)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "journal.sqlite"
 
 
 # --- errors ------------------------------------------------------------------------------------------------------------
 
 
-def error_of(code: int) -> sqlite3.OperationalError:
+def error_of(code):
     error = sqlite3.OperationalError("what SQLite says")
     error.sqlite_errorcode = code
     return error
 
 
-def test_a_quota_that_is_used_up_is_no_dead_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_fd: int) -> None:
+def test_a_quota_that_is_used_up_is_no_dead_disk(path, monkeypatch):
+    def refused(_fd):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     monkeypatch.setattr("supervisor.adapters.journal.sqlite.os.fsync", refused)
@@ -88,9 +85,7 @@ def test_a_quota_that_is_used_up_is_no_dead_disk(path: Path, monkeypatch: pytest
         (("DROP TABLE about",), JournalDamaged, "the journal is damaged: no such table: about"),
     ],
 )  # fmt: skip
-def test_each_mistake_of_a_file_is_named(
-    path: Path, opener: Callable[[Path], object], statements: Sequence[str], kind: type[OSError], says: str
-) -> None:
+def test_each_mistake_of_a_file_is_named(path, opener, statements, kind, says):
     schema.build(path, [row(seq) for seq in (1, 2)])
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         for statement in statements:
@@ -106,7 +101,7 @@ def test_each_mistake_of_a_file_is_named(
 # --- salvage -----------------------------------------------------------------------------------------------------------
 
 
-def salvaged(path: Path, rows: Sequence[Row], floor: int = 0, seen_seq: int = 0) -> tuple[list[Stamped], Salvage | None]:
+def salvaged(path, rows, floor=0, seen_seq=0):
     schema.build(path, rows, floor=floor)
     journal, facts, found = open_or_salvage(path, wall_s=77.9, seen_seq=seen_seq)
     assert journal.last_seq == facts[-1].seq
@@ -116,9 +111,7 @@ def salvaged(path: Path, rows: Sequence[Row], floor: int = 0, seen_seq: int = 0)
 
 
 @pytest.mark.parametrize(("seen_seq", "seq", "lost"), [(0, 4, 1), (3, 4, 1), (4, 5, 2), (9, 10, 7)])
-def test_a_damaged_row_costs_itself_and_the_loss_is_the_last_fact_behind_all_that_were_ever_given(
-    path: Path, seen_seq: int, seq: int, lost: int
-) -> None:
+def test_a_damaged_row_costs_itself_and_the_loss_is_the_last_fact_behind_all_that_were_ever_given(path, seen_seq, seq, lost):
     facts, found = salvaged(path, [row(1), (*row(2)[:7], 5), row(3)], seen_seq=seen_seq)
     assert found == Salvage(f"{path}.damaged-77", "row 2: its CRC does not match", 2, lost)
     told = JournalSalvaged(str(found), found.why, found.damaged_path, 2, lost)
@@ -126,7 +119,7 @@ def test_a_damaged_row_costs_itself_and_the_loss_is_the_last_fact_behind_all_tha
     assert [name for name in names(path.parent) if name.startswith("journal.sqlite.")] == ["journal.sqlite.damaged-77"]
 
 
-def test_a_damaged_journal_keeps_its_floor_if_the_snapshot_there_is_whole(path: Path) -> None:
+def test_a_damaged_journal_keeps_its_floor_if_the_snapshot_there_is_whole(path):
     rows = [row(2), row(3, SNAPSHOT), (*row(4)[:7], 5), row(5)]
     facts, found = salvaged(path, rows, floor=3)
     assert found == Salvage(f"{path}.damaged-77", "row 4: its CRC does not match", 2, 1)
@@ -141,7 +134,7 @@ def test_a_damaged_journal_keeps_its_floor_if_the_snapshot_there_is_whole(path: 
     assert [each.seq for each in facts] == [2, 4, 5], "what should be in the archive is better than nothing"
 
 
-def test_a_row_of_a_newer_extralife_is_kept_and_one_that_never_was_a_fact_is_not(path: Path) -> None:
+def test_a_row_of_a_newer_extralife_is_kept_and_one_that_never_was_a_fact_is_not(path):
     newer, wrong = (3, 1.0, 1.0, BOOT, "GpuCaughtFire", 1, "{}", 0), (4, 1.0, 1.0, BOOT, "Finished", 1, "[]", 0)
     schema.build(path, [row(1), (*row(2)[:7], 5), *((*each[:7], crc_of(each)) for each in (newer, wrong))])
     found = salvage(path, wall_s=5.0, why="why")
@@ -156,7 +149,7 @@ def test_a_row_of_a_newer_extralife_is_kept_and_one_that_never_was_a_fact_is_not
 
 
 @pytest.mark.parametrize(("count", "why"), [(3, "another one is its fact 3"), (5, "it ends at fact 5")])
-def test_another_journal_at_the_path_is_not_taken_when_the_files_are_opened_again(path: Path, count: int, why: str) -> None:
+def test_another_journal_at_the_path_is_not_taken_when_the_files_are_opened_again(path, count, why):
     """The disk failed, and another one is mounted in its place: what was acknowledged holds, and the other journal is kept."""
     before = open_files()
     with contextlib.closing(Journal(path)) as journal:
@@ -177,7 +170,7 @@ def test_another_journal_at_the_path_is_not_taken_when_the_files_are_opened_agai
     assert [each.fact for each in all_of(Path(found.damaged_path))] == [Finished("another's", "p")] * count
 
 
-def test_files_that_cannot_be_opened_again_are_tried_again_later(path: Path) -> None:
+def test_files_that_cannot_be_opened_again_are_tried_again_later(path):
     with contextlib.closing(Journal(path)) as journal:
         told = append(journal)
         journal._files.close()  # as on a file system that is gone
@@ -197,7 +190,7 @@ def test_files_that_cannot_be_opened_again_are_tried_again_later(path: Path) -> 
 
 
 @pytest.mark.parametrize("rebuilt", ["foreign", "stale", "newest row damaged", "empty", "FIFO", "directory"])
-def test_a_rebuilt_file_that_is_not_the_newest_whole_journal_replaces_none(path: Path, rebuilt: str) -> None:
+def test_a_rebuilt_file_that_is_not_the_newest_whole_journal_replaces_none(path, rebuilt):
     with contextlib.closing(Journal(path)) as journal:
         journal.append([Finished("", "p")] * 3, at_s=1.5, wall_s=1.7e9, boot_id="boot")
     aside = beside(path, ".rebuilt")
@@ -220,7 +213,7 @@ def test_a_rebuilt_file_that_is_not_the_newest_whole_journal_replaces_none(path:
 
 
 @pytest.mark.parametrize("journal", ["older", "damaged", "gone"])
-def test_an_interrupted_swap_is_finished_at_the_next_start(path: Path, journal: str) -> None:
+def test_an_interrupted_swap_is_finished_at_the_next_start(path, journal):
     if journal == "older":
         schema.build(path, [row(1), row(2)])
     elif journal == "damaged":

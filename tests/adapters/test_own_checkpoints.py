@@ -23,11 +23,11 @@ from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints, own_scans, whole_files
 from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, Unanswered, place_of, places_of
 from supervisor.adapters.process.own_scans import OwnCheckpoints
+from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.formats import span
 from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec, Settings
-from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.script.figures import Figures, Sources
 
 OLD_S = 1_000.0  # before now

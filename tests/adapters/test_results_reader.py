@@ -1,9 +1,5 @@
 """The newest whole test of a run, read from what a worker wrote, or from what somebody put in its place."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from leaks import open_below
 
@@ -14,17 +10,17 @@ from workers.results import Row
 from workers.scores import human_normalised
 
 
-def row(env_steps: int, episode: int, score: float = 1.0, games: int | None = 2) -> Row:
+def row(env_steps, episode, score=1.0, games=2):
     return Row("Pong-s4", "Pong", env_steps, episode, score, "ppo", 4, 84, env_steps * 4, 1.5, 900, None, games)
 
 
-def put(programs: Path, name: str, rows: list[Row]) -> Path:
+def put(programs, name, rows):
     (programs / name).mkdir(parents=True)
     results.write(programs / name / results.RESULTS_FILE, rows)
     return programs / name / results.RESULTS_FILE
 
 
-def test_the_newest_whole_one_counts(tmp_path: Path) -> None:
+def test_the_newest_whole_one_counts(tmp_path):
     put(tmp_path, "Pong-s4", [row(100, 1), row(100, 2), row(200, 1, 14.0), row(200, 2, 15.2), row(300, 1)])
     (tmp_path / "Qbert").mkdir()
     put(tmp_path, "Alien", [row(50, 1, 3.0), row(50, 2, 4.0)])
@@ -37,14 +33,14 @@ def test_the_newest_whole_one_counts(tmp_path: Path) -> None:
     assert open_below(tmp_path) == []
 
 
-def test_nothing_whole_is_nothing(tmp_path: Path) -> None:
+def test_nothing_whole_is_nothing(tmp_path):
     put(tmp_path, "a", [row(100, 1)])
     put(tmp_path, "b", [])
     assert state_files.newest_results(tmp_path) == []
     assert state_files.newest_results(tmp_path / "not there") == []
 
 
-def test_a_byte_that_is_no_text_spoils_its_line_alone(tmp_path: Path) -> None:
+def test_a_byte_that_is_no_text_spoils_its_line_alone(tmp_path):
     path = put(tmp_path, "a", [row(100, 1), row(100, 2)])
     with path.open("ab") as file:
         file.write(b"\xff\xfe\n")

@@ -10,9 +10,9 @@ import pytest
 from slurm_kit import NEXT, SPEC, TOKEN, World
 
 from supervisor.adapters.figures.thread import FigureReading
-from supervisor.adapters.slurm import node, report
-from supervisor.adapters.slurm.probes import FRESH_S, SlurmEvidence, SlurmProbes
-from supervisor.adapters.slurm.script import tag_of
+from supervisor.features.slurm.adapters import node, report
+from supervisor.features.slurm.adapters.probes import FRESH_S, SlurmEvidence, SlurmProbes
+from supervisor.features.slurm.adapters.script import tag_of
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Progress
 from supervisor.policy.script.figures import Figures
@@ -309,7 +309,7 @@ def test_each_report_of_a_worker_is_told_once(world, monkeypatch):
     with path.open("a") as out:
         out.write('{"kind": "a"}\n{"kind": "b"}\n')
     assert probes.reports() == (("Pong", TOKEN, Report("a", {})), ("Pong", TOKEN, Report("b", {})))
-    monkeypatch.setattr("supervisor.adapters.slurm.probes._MOST_REPORTS_EVER", 3)
+    monkeypatch.setattr("supervisor.features.slurm.adapters.probes._MOST_REPORTS_EVER", 3)
     with path.open("a") as out:
         out.write('{"kind": "c"}\n')
     assert probes.reports() == (), "as many as are read of one attempt"

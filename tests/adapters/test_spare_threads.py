@@ -1,11 +1,7 @@
 """Work that goes on where no new thread can be started: real threads, of which no more can begin."""
 
-from __future__ import annotations
-
 import errno
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from tools import no_descriptors
@@ -21,11 +17,11 @@ from supervisor.policy.box.supervision import Failing
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def refused(monkeypatch):
     """From `refuse` on no thread can be started, as with EAGAIN; the names of those that were tried."""
-    tried: list[str] = []
+    tried = []
 
-    def refuse(thread: threading.Thread) -> None:
+    def refuse(thread):
         tried.append(thread.name)
         raise RuntimeError("can't start new thread")
 
@@ -33,7 +29,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tried
 
 
-def test_a_pool_has_all_of_its_threads_before_its_first_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_has_all_of_its_threads_before_its_first_task(monkeypatch):
     before = set(threading.enumerate())
     pool = begun(3, "keeper")
     new = set(threading.enumerate()) - before
@@ -45,13 +41,13 @@ def test_a_pool_has_all_of_its_threads_before_its_first_task(monkeypatch: pytest
     assert not new & set(threading.enumerate())
 
 
-def test_without_new_threads_one_spare_thread_does_all_in_order_and_ends(request: pytest.FixtureRequest) -> None:
+def test_without_new_threads_one_spare_thread_does_all_in_order_and_ends(request):
     before = set(threading.enumerate())
     tasks = Tasks("spare")
     (spare,) = set(threading.enumerate()) - before
     assert (spare.name, spare.daemon) == ("spare", True)
     refused = request.getfixturevalue("refused")
-    told: list[tuple[str, tuple[object, ...]]] = []
+    told = []
     for number in range(3):
         tasks.begin(f"task {number}", lambda *given: told.append((threading.current_thread().name, given)), number, "x")
     tasks.close()
@@ -61,27 +57,27 @@ def test_without_new_threads_one_spare_thread_does_all_in_order_and_ends(request
     assert refused == ["task 0", "task 1", "task 2"]
 
 
-def lacking(failures: int, then: threading.Event) -> Iterator[OSError]:
+def lacking(failures, then):
     """Errors of so many turns, after which `then` is set."""
     for _ in range(failures):
         yield OSError(errno.EMFILE, "Too many open files", "/proc")
     then.set()
 
 
-def raising(errors: Iterator[OSError]) -> None:
+def raising(errors):
     for error in errors:
         raise error
 
 
-def mine(name: str) -> list[Failing]:
+def mine(name):
     return [each for each in failing() if each.name == name]
 
 
-def test_a_turn_that_fails_is_repeated_and_its_second_failure_is_reported_until_it_succeeds() -> None:
+def test_a_turn_that_fails_is_repeated_and_its_second_failure_is_reported_until_it_succeeds():
     done, over, reported = threading.Event(), threading.Event(), []
     errors = lacking(2, done)
 
-    def turn() -> None:
+    def turn():
         reported.append(mine("looker"))
         raising(errors)
         over.wait(60)
@@ -99,10 +95,10 @@ def test_a_turn_that_fails_is_repeated_and_its_second_failure_is_reported_until_
     assert mine("looker") == []
 
 
-def test_no_error_ends_a_thread_and_one_that_has_ended_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_ends_a_thread_and_one_that_has_ended_is_reported(monkeypatch):
     over, turns = threading.Event(), []
 
-    def turn() -> None:
+    def turn():
         turns.append(1)
         if len(turns) == 2:
             over.set()
@@ -119,14 +115,14 @@ def test_no_error_ends_a_thread_and_one_that_has_ended_is_reported(monkeypatch: 
     assert mine("dead") == [Failing("dead", "it has ended", None, vital=True)]
 
 
-def test_what_a_lack_of_descriptors_hides_is_not_absent(tmp_path: Path) -> None:
+def test_what_a_lack_of_descriptors_hides_is_not_absent(tmp_path):
     """A start that took it for absent would start a second worker, or run on a configuration that is not the newest one."""
     (tmp_path / "extralife.toml").write_text(f'[daemon]\nstate_dir = "{tmp_path}/state"\n[program.a]\ncommand = ["true"]\n')
     journal = tmp_path / "journal.sqlite"
     Journal(journal).close()
     alive = tmp_path / "alive"
     alive.touch()
-    looks: list[Callable[[], object]] = [
+    looks = [
         lambda: config.load(str(tmp_path / "extralife.toml"), {}, {}, look=False),
         lambda: config.load(None, {"EXTRALIFE_STATE_DIR": str(tmp_path)}, {}),
         lambda: Journal(journal),

@@ -1,12 +1,7 @@
 """The small parts of the API, each on its own: log files, positions, signals, spans of pins, peers, encoded pages, port."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_backend import FakeBackend, program
@@ -15,25 +10,24 @@ from leaks import nothing_stays_open
 from supervisor.api import logfiles, peer, starting
 from supervisor.api.logfiles import Chunk
 from supervisor.api.peer import Peer
-from supervisor.api.port import StatusPage
 from supervisor.model.codes import BAD_NAME, FAILED, SUCCESS
 
 # --- log files -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Path]:
+def log(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"0123456789")
     with nothing_stays_open():
         yield path
 
 
-def id_of(path: Path) -> str:
+def id_of(path):
     return f"{path.stat().st_dev:x}-{path.stat().st_ino:x}"
 
 
-def test_the_rest_of_a_rotated_log_comes_before_the_new_one(log: Path) -> None:
+def test_the_rest_of_a_rotated_log_comes_before_the_new_one(log):
     old_id = id_of(log)
     old = log.rename(f"{log}.1")
     log.write_bytes(b"abc")
@@ -51,7 +45,7 @@ def test_the_rest_of_a_rotated_log_comes_before_the_new_one(log: Path) -> None:
 LONG_S = 60.0  # seen in the same condition for so long: it must not make an old attempt a new one
 
 
-def outcome(phase: str, same_for_s: float, before: int = 0, **known: Any) -> Any:
+def outcome(phase, same_for_s, before=0, **known):
     view = program("Pong", phase, **{"attempt": 1, "pid": 7, "uptime_s": 0.0, "why": "why", **known})
     found = starting.outcome("Pong", view, before, same_for_s)
     return None if found is None else found[1:]
@@ -76,22 +70,22 @@ def outcome(phase: str, same_for_s: float, before: int = 0, **known: Any) -> Any
         ("STOPPING", 9.0, {}, None),
     ],
 )
-def test_a_start_is_answered_by_how_it_went(phase: str, same_for_s: float, known: dict[str, Any], told: Any) -> None:
+def test_a_start_is_answered_by_how_it_went(phase, same_for_s, known, told):
     assert outcome(phase, same_for_s, **known) == told
 
 
 @pytest.mark.parametrize("phase", ["RUNNING", "STARTING", "DONE", "BACKOFF", "FATAL", "STOPPING"])
-def test_the_attempt_from_before_a_restart_is_no_answer(phase: str) -> None:
+def test_the_attempt_from_before_a_restart_is_no_answer(phase):
     for attempt in (4, 3, None):
         assert outcome(phase, LONG_S, before=4, attempt=attempt, uptime_s=LONG_S) is None
 
 
 @pytest.mark.parametrize(("same_for_s", "told"), [(0.49, None), (0.5, ("Pong", BAD_NAME, "no such process"))])
-def test_one_that_is_removed_meanwhile(same_for_s: float, told: Any) -> None:
+def test_one_that_is_removed_meanwhile(same_for_s, told):
     assert starting.outcome("Pong", None, 4, same_for_s) == told
 
 
-def test_a_restart_is_reported_with_the_new_attempt() -> None:
+def test_a_restart_is_reported_with_the_new_attempt():
     """The first snapshots still show the old attempt, trains as it does."""
     backend = FakeBackend()
     backend.add(program("Pong", "RUNNING", attempt=4, pid=7, uptime_s=LONG_S))
@@ -101,7 +95,7 @@ def test_a_restart_is_reported_with_the_new_attempt() -> None:
     ])  # fmt: skip
     shown = []
 
-    def snapshot() -> StatusPage:
+    def snapshot():
         phase, attempt, pid = next(story)
         backend.change("Pong", phase=phase, attempt=attempt, pid=pid)
         shown.append((phase, attempt))
@@ -117,21 +111,19 @@ class Stepped(asyncio.SelectorEventLoop):
 
     now_s = 0.0
 
-    def time(self) -> float:
+    def time(self):
         self.now_s += 0.01
         return self.now_s
 
 
-def waited(
-    story: list[dict[str, Any]], results: list[Any], look_s: float = 0.3, **known: Any
-) -> tuple[list[Any], int, float]:
+def waited(story, results, look_s=0.3, **known):
     """The results, how many looks they took, and how long. At each look the programs change as told."""
     backend = FakeBackend()
-    looks: list[int] = []
+    looks = []
     backend.add(program("Pong", "QUEUED", attempt=0), program("Other", "QUEUED", attempt=0))
     with contextlib.closing(Stepped()) as loop:
 
-        def snapshot() -> StatusPage:
+        def snapshot():
             loop.now_s += look_s
             for name, change in story[min(len(looks), len(story) - 1)].items():
                 backend.change(name, **change)
@@ -142,7 +134,7 @@ def waited(
         return told, len(looks), loop.now_s
 
 
-def test_each_accepted_start_is_waited_for_and_the_others_keep_their_result() -> None:
+def test_each_accepted_start_is_waited_for_and_the_others_keep_their_result():
     refused, accepted = ("Other", FAILED, "no"), ("Pong", SUCCESS, "accepted")
     running = {"Pong": {"phase": "RUNNING", "attempt": 1}}
     assert waited([running], [refused, accepted])[:2] == ([refused, ("Pong", SUCCESS, "started")], 1)
@@ -156,7 +148,7 @@ def test_each_accepted_start_is_waited_for_and_the_others_keep_their_result() ->
 # --- peers -----------------------------------------------------------------------------------------------------------------
 
 
-def test_who_asks_has_a_name_for_people() -> None:
+def test_who_asks_has_a_name_for_people():
     assert peer.caller({peer.PEER_KEY: Peer(1, 0, 0)}) == ("root", 0)
     assert peer.caller({peer.PEER_KEY: Peer(1, 4_000_000_000, 0)}) == ("uid 4000000000", 4_000_000_000)
     assert peer.caller({}) == ("operator", None)

@@ -1,12 +1,6 @@
 """Each address of the API: its page, its methods, and what becomes of every kind of error."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
-from fake_backend import FakeBackend
 from serving import JSON, Connection, call
 from starlette.requests import ClientDisconnect
 from structlog.testing import capture_logs
@@ -17,7 +11,7 @@ from supervisor.reports.pages import BadQuery, pages
 BOTH = {"level", "offsite"}  # read and posted
 
 
-def answer(api: Path, method: str, target: str) -> tuple[int, dict[str, str], bytes]:
+def answer(api, method, target):
     """(status, headers, body)."""
     connection = Connection(api)
     try:
@@ -41,7 +35,7 @@ def answer(api: Path, method: str, target: str) -> tuple[int, dict[str, str], by
         ("/api/v1/facts", "application/json"),
     ],
 )
-def test_a_page_is_read_and_not_posted(api: Path, backend: FakeBackend, target: str, kind: str) -> None:
+def test_a_page_is_read_and_not_posted(api, backend, target, kind):
     backend.wall_s = 1.0
     status, headers, body = answer(api, "GET", target)
     assert (status, headers["content-type"], headers["content-length"]) == (200, kind, str(len(body)))
@@ -50,7 +44,7 @@ def test_a_page_is_read_and_not_posted(api: Path, backend: FakeBackend, target: 
         assert call(api, target, {}, method) == (405, {"error": "this page does not take that method"})
 
 
-def test_every_page_of_the_reports_has_its_address(api: Path, backend: FakeBackend) -> None:
+def test_every_page_of_the_reports_has_its_address(api, backend):
     posted = {name: call(api, f"/api/v1/{name}", {})[0] for name in pages()}
     assert posted == {name: 400 if name in BOTH else 405 for name in pages()}
     assert call(api, "/api/v1/level") == (200, backend.ladder)
@@ -69,10 +63,10 @@ def test_every_page_of_the_reports_has_its_address(api: Path, backend: FakeBacke
 )  # fmt: skip
 @pytest.mark.parametrize(("target", "body"), [("/api/v1/facts", None), ("/api/v1/alerts/test", {})])
 def test_an_error_is_answered_and_only_a_trouble_of_the_daemon_is_logged(
-    api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, target: str, body: Any, error: Exception, status: int,
-    sentence: str, logged: tuple[str, str] | None,
-) -> None:  # fmt: skip
-    def fails(*_: object, **__: object) -> None:
+    api, backend, monkeypatch, target, body, error, status,
+    sentence, logged,
+):  # fmt: skip
+    def fails(*_, **__):
         raise error
 
     monkeypatch.setattr(backend, "page_facts", fails, raising=False)

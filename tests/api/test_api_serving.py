@@ -1,27 +1,19 @@
 """The server, its TCP port and the stream without crowds: what is sent byte by byte, what is logged, what is closed."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from pathlib import Path
-from typing import Any
 
-import pytest
-from fake_backend import FakeBackend, program
+from fake_backend import program
 from serving import Connection, call, served
 from tools import PATIENCE
 
 from supervisor.api import app
-from supervisor.reports.accounts_view import Since
 
 # --- the server --------------------------------------------------------------------------------------------------------------
 
 
-def test_pages_are_compressed_for_clients_that_accept_it_and_logs_never(
-    backend: FakeBackend, socket_path: Path, tmp_path: Path
-) -> None:
+def test_pages_are_compressed_for_clients_that_accept_it_and_logs_never(backend, socket_path, tmp_path):
     backend.add(*(program(f"p{number:03}") for number in range(20)))
     (tmp_path / "log").write_bytes(b"x" * 5000)
     backend.change("p000", stdout_log=str(tmp_path / "log"))
@@ -41,16 +33,14 @@ def test_pages_are_compressed_for_clients_that_accept_it_and_logs_never(
             assert [body[:1000] for body in bodies] == [bodies[0][:1000]] * 2
 
 
-def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recorded_since(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recorded_since(backend, socket_path, monkeypatch):
     asked, begun, gate, newest = threading.Semaphore(0), threading.Semaphore(0), threading.Event(), 7
 
-    def newest_fact() -> int:
+    def newest_fact():
         asked.release()
         return newest
 
-    def slow(**_: Any) -> dict[str, Any]:
+    def slow(**_):
         begun.release()
         assert gate.wait(PATIENCE * 30)
         return {"newest": newest}
@@ -69,12 +59,10 @@ def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recor
     assert made == 3, "the last asker may just have changed something; the second one gets the page of the first"
 
 
-def test_pages_of_long_windows_are_made_one_at_a_time_beside_the_short_ones(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_of_long_windows_are_made_one_at_a_time_beside_the_short_ones(backend, socket_path, monkeypatch):
     begun, gate = threading.Semaphore(0), threading.Event()
 
-    def made(since: Since, **_: Any) -> dict[str, Any]:
+    def made(since, **_):
         if since.ago_s != 43_200.0:
             begun.release()
             assert gate.wait(PATIENCE * 30)

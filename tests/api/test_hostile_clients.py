@@ -1,18 +1,13 @@
 """Clients that send garbage, send slowly, never read or come in hundreds: each is let go, and everybody else is served."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import re
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend
 from leaks import open_files
 from malformed import malformed
 from serving import call, ended, hung_up, raw, served, until
@@ -25,13 +20,13 @@ STATUS = b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
 PROMPT_S = 5 * PATIENCE
 
 
-def post(target: bytes, fields: bytes) -> bytes:
+def post(target, fields):
     """The head of a request with a body."""
     return b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s\r\n\r\n" % (target, fields)
 
 
 @pytest.fixture
-def path(backend: FakeBackend, socket_path: Path) -> Iterator[Path]:
+def path(backend, socket_path):
     """A server of its own, which leaves neither thread nor descriptor behind."""
     gc.collect()
     before = open_files()
@@ -41,20 +36,20 @@ def path(backend: FakeBackend, socket_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def big_log(backend: FakeBackend, tmp_path: Path) -> None:
+def big_log(backend, tmp_path):
     log = tmp_path / "stdout.log"
     log.write_bytes(b"x" * 2**20)
     backend.change("Pong", stdout_log=str(log))
 
 
-def connect(path: Path) -> socket.socket:
+def connect(path):
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(str(path))
     sock.settimeout(20)
     return sock
 
 
-def closed(sock: socket.socket, sent: Iterable[bytes] = (), pause_s: float = 0.0) -> bool:
+def closed(sock, sent=(), pause_s=0.0):
     """Whether the server ends it, before all of this is sent or after (whatever it answers before)."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         for piece in sent:
@@ -70,7 +65,7 @@ def closed(sock: socket.socket, sent: Iterable[bytes] = (), pause_s: float = 0.0
     return True
 
 
-def status_took_s(path: Path) -> float:
+def status_took_s(path):
     began = time.monotonic()
     code, body = call(path, "/api/v1/status")
     assert code == 200
@@ -81,8 +76,8 @@ def status_took_s(path: Path) -> float:
 # --- garbage ---------------------------------------------------------------------------------------------------------------
 
 
-def test_five_hundred_broken_requests_are_each_answered_or_ended(path: Path, backend: FakeBackend) -> None:
-    codes: dict[int, int] = {}
+def test_five_hundred_broken_requests_are_each_answered_or_ended(path, backend):
+    codes = {}
     for data in malformed(500):
         for code in re.findall(rb"HTTP/1.1 (\d+)", raw(path, data)):
             codes[int(code)] = codes.get(int(code), 0) + 1
@@ -92,7 +87,7 @@ def test_five_hundred_broken_requests_are_each_answered_or_ended(path: Path, bac
     assert status_took_s(path) < PROMPT_S
 
 
-def test_a_hundred_megabytes_of_body_are_refused_after_64_kilobytes(path: Path) -> None:
+def test_a_hundred_megabytes_of_body_are_refused_after_64_kilobytes(path):
     with connect(path) as sock:
         sock.sendall(post(b"/api/v1/ask", b"Content-Length: 104857600"))
         sent = 0
@@ -119,9 +114,7 @@ CHUNKED = b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding:
     ],
     ids=["silence", "a slow head", "half of a second head", "a slow body", "an endless body", "an answer that is not read"],
 )
-def test_a_client_that_takes_no_end_is_let_go_and_status_is_answered(
-    path: Path, big_log: None, monkeypatch: pytest.MonkeyPatch, limit: str, first: bytes, then: Iterator[bytes] | None
-) -> None:
+def test_a_client_that_takes_no_end_is_let_go_and_status_is_answered(path, big_log, monkeypatch, limit, first, then):
     if limit:
         monkeypatch.setattr(limits, limit, 0.3)
     with connect(path) as sock:
@@ -135,9 +128,7 @@ def test_a_client_that_takes_no_end_is_let_go_and_status_is_answered(
 # --- numbers ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_connection_too_many_takes_the_place_of_the_one_that_was_idle_longest(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_connection_too_many_takes_the_place_of_the_one_that_was_idle_longest(path, monkeypatch):
     monkeypatch.setattr(limits, "HEAD_S", 1e9)  # none has to go because a busy machine takes its time
     monkeypatch.setattr(limits, "MOST_CONNECTIONS", 20)
     idle = [connect(path) for _ in range(24)]
@@ -149,8 +140,8 @@ def test_the_connection_too_many_takes_the_place_of_the_one_that_was_idle_longes
         sock.close()
 
 
-def test_clients_that_vanish_in_the_middle_leave_nothing(path: Path) -> None:
-    def threads_after_300() -> int:
+def test_clients_that_vanish_in_the_middle_leave_nothing(path):
+    def threads_after_300():
         for number in range(300):
             sock = connect(path)
             with contextlib.suppress(BrokenPipeError):

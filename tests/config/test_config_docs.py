@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from config_page import page
 
-from supervisor.config.launcher import RESOURCES
 from supervisor.config.scripts import OWN_KEYS
 from supervisor.config.tables import settings_of
+from supervisor.features.slurm.config import RESOURCES
 from supervisor.keys import declared
 from supervisor.model.settings import SECTIONS
 from workers.options import EXTRA_GAMES, GAMES

@@ -331,8 +331,10 @@ def test_every_setting_is_explained_once_and_secrets_are_not_told(place: Place) 
     assert rows["daemon.state_dir"][1] == "environment EXTRALIFE_STATE_DIR"
     assert set(OPTIONS) <= {key.removeprefix("program.Pong.") for key in rows}
     for section in ("level", "restart", "stall", "checkpoint", "daemon"):
-        for field in dataclasses.fields(getattr(loaded.settings, section)):
-            assert f"{section}.{field.name}" in rows or field.type == "JobResources"  # explained where they are given
+        values = getattr(loaded.settings, section)
+        elsewhere = getattr(values, "FIELDS", {}).values()  # of features: explained where they are given
+        for field in dataclasses.fields(values):
+            assert f"{section}.{field.name}" in rows or field.name in elsewhere
 
 
 # --- where things are ----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from adding_up import account_errors
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
 
 from supervisor.features.alerts.settings import AlertSettings
+from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.features.when_done.rules import Outlook
 from supervisor.features.when_done.work import outlooks
 from supervisor.model.lifecycle import Phase
@@ -14,7 +15,6 @@ from supervisor.model.settings import Level, Rung
 from supervisor.policy.box.gate import MB, GateSettings
 from supervisor.policy.box.lost_gpu import RETRY_S
 from supervisor.policy.box.readings import Gpus
-from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.reports import accounts

@@ -415,7 +415,7 @@ def test_an_update_is_answered_once_its_settings_are_in_force():
 )
 def test_an_update_and_a_start_record_the_old_and_the_new_value_of_each_setting(after, why):
     changed = (
-        ("cost.until", "default -> 10 June"), ("program.A.lr", "0.0003 -> 0.001"), ("program.A.b.lr", "1 -> 2"),
+        ("cost.until", "default -> 10 June"), ("program.A.lr", "0.0003 -> 0.001"), ('program."A.b".lr', "1 -> 2"),
         ("program.A.priority", "100 -> 5"), ("program.gone.lr", "1 -> 2"),
     )  # fmt: skip
     before = settings("A", "A.b", slots=2)

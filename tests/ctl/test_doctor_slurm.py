@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from patients import levels, make, told
 
-from supervisor.ctl import checks_slurm
+from supervisor.features.slurm import checks as checks_slurm
 
 PLAYED = Path(__file__).parents[1] / "slurm"
 

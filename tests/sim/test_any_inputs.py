@@ -28,6 +28,7 @@ from supervisor.features.notices.messages import EndNotice, EndNoticesRead
 from supervisor.features.notices.rules import END, RISK
 from supervisor.features.offsite.messages import Claim, Lease, LeaseFound, OffsiteDone, OffsiteDue
 from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.features.slurm.messages import JobSight, JobsSeen
 from supervisor.features.when_done.messages import WhenDoneEnded
 from supervisor.features.when_done.settings import WhenDoneSettings
 from supervisor.model.facts import JournalStalled
@@ -44,8 +45,6 @@ from supervisor.model.inputs import (
     Ending,
     EvidenceTaken,
     FoundationsLooked,
-    JobSight,
-    JobsSeen,
     OwnCheckpoint,
     Report,
     Sample,

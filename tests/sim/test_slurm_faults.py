@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from slurm_world import HARM, SlurmWorld
 
-from supervisor.deciding import cluster, decide, features
+from supervisor.deciding import decide, features
+from supervisor.features.slurm import decide as cluster
 from supervisor.model import facts
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase

@@ -96,4 +96,4 @@ def _gauges(sources: Sources) -> list[Gauge]:
     ]
 
 
-ADDED = Added(status={"offsite": _status}, troubles=_troubles, needs_you=_needs_you, gauges=_gauges)
+ADDED = Added(status=lambda sources: {"offsite": _status(sources)}, troubles=_troubles, needs_you=_needs_you, gauges=_gauges)

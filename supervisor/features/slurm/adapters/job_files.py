@@ -12,10 +12,10 @@ from typing import Final
 from supervisor.adapters import durable, procfs
 from supervisor.adapters.process import endings, limits
 from supervisor.adapters.process.processes import filled_in, make_dir, signal_number
-from supervisor.adapters.slurm.jobs import SubmitRequest
-from supervisor.adapters.slurm.script import OUTPUT_FILE, Tag, batch_script
+from supervisor.features.slurm.adapters.jobs import SubmitRequest
+from supervisor.features.slurm.adapters.script import OUTPUT_FILE, Tag, batch_script
+from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
-from supervisor.policy.cluster.launcher import LauncherSettings
 from workers import contract, exit_record
 
 ORDER_FILE: Final = "order.json"
@@ -90,7 +90,7 @@ def _write(path: str, text: str) -> None:
 
 def _copy_code(parent: str) -> str:
     here = Path(__file__).parent
-    sources = {"node.py": here / "node.py", "shim.py": here.parents[1] / "shim.py"}
+    sources = {"node.py": here / "node.py", "shim.py": here.parents[2] / "shim.py"}
     sources |= {f"{each.__name__.replace('.', '/')}.py": Path(str(each.__file__)) for each in (contract, exit_record)}
     texts = {name: path.read_bytes() for name, path in sources.items()}
     digest = blake2b(b"\0".join(texts.values()), digest_size=8).hexdigest()

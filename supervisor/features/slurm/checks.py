@@ -13,17 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from supervisor.adapters.slurm import report
-from supervisor.adapters.slurm.client import Done, Slurm, Unknown
-from supervisor.adapters.slurm.launcher import mark_of, remote_paths
-from supervisor.adapters.slurm.script import Tag, Terms, batch_script
 from supervisor.ctl import text
 from supervisor.ctl.checks import Finding, Installation, output_of, unknown_finding
+from supervisor.features.slurm.adapters import report
+from supervisor.features.slurm.adapters.client import Done, Slurm, Unknown
+from supervisor.features.slurm.adapters.launcher import mark_of, remote_paths
+from supervisor.features.slurm.adapters.script import Tag, Terms, batch_script
+from supervisor.features.slurm.rules.jobs import Partition
+from supervisor.features.slurm.settings import JobResources, LauncherSettings
 from supervisor.filesystems import kind_of, shared
 from supervisor.formats import span
 from supervisor.model.settings import Paths, Settings
-from supervisor.policy.cluster.jobs import Partition
-from supervisor.policy.cluster.launcher import LauncherSettings
 
 _OLDEST: Final = (20, 11)  # the first version whose `squeue -O` prints fields of any width
 _ASK_S: Final = 20.0
@@ -57,13 +57,14 @@ def cluster(installation: Installation) -> Iterator[Finding]:
         yield Finding("slurm", "unknown", what, "try again later; trainings that run are not touched meanwhile")
         return
     yield Finding("slurm", "ok", f"Slurm {_dotted(version)} answers")
-    for asked in dict.fromkeys(rung.level.launcher.over(rules) for rung in installation.settings.rungs):
+    for asked in dict.fromkeys(rung.level.of(JobResources).over(rules) for rung in installation.settings.rungs):
         yield from _partition(asked, partitions)
         yield _taken(slurm, asked, installation.settings)
 
 
 def _rules(installation: Installation) -> LauncherSettings | None:
-    return installation.settings.launcher if installation.settings.remote else None
+    rules = installation.settings.of(LauncherSettings)
+    return rules if rules.remote else None
 
 
 def _dotted(version: tuple[int, int]) -> str:

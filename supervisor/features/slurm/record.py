@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from supervisor.features.slurm.messages import JobSight
+from supervisor.features.slurm.rules.job_end import PREEMPTED
+from supervisor.features.slurm.rules.nodes import KEPT, Stability, remembered
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
-from supervisor.policy.cluster.job_end import PREEMPTED
-from supervisor.policy.cluster.nodes import KEPT, Stability, remembered
 from supervisor.records import Record, replace
 
 
@@ -80,6 +81,11 @@ class ClusterRecord(Record):
                 return _without(self, name)
             case _:
                 return _cluster(self, at_s, fact)
+
+    def running(self) -> dict[str, tuple[str, str, int | None]]:
+        """(account, partition, GPUs) of each job that has begun, by program."""
+        begun = {name: job for name, job in self.jobs.items() if job.begun_at_s is not None}
+        return {name: (job.account, job.partition, job.gpus) for name, job in begun.items()}
 
     def avoid(self, now_s: float) -> tuple[str, ...]:
         """The nodes that a job submitted now avoids."""
@@ -161,3 +167,11 @@ def _newest(records: dict[str, Stability]) -> dict[str, Stability]:
     if len(records) <= KEPT:
         return records
     return dict(sorted(records.items(), key=lambda each: each[1].last_s)[-KEPT:])
+
+
+class JobsAtLook(Record):
+    seen: dict[str, JobSight] = field(default_factory=dict)  # by program, at the newest look at the cluster's queue
+
+
+RECORDS: Final = {"cluster": ClusterRecord}
+MEMORY: Final = {"jobs": JobsAtLook}

@@ -8,15 +8,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from supervisor.adapters.process import endings
-from supervisor.adapters.slurm.client import Jobs
-from supervisor.adapters.slurm.report import NodeReport
-from supervisor.adapters.slurm.script import OUTPUT_FILE, Tag, Terms, tag_of
+from supervisor.features.slurm.adapters.client import Jobs
+from supervisor.features.slurm.adapters.report import NodeReport
+from supervisor.features.slurm.adapters.script import OUTPUT_FILE, Tag, Terms, tag_of
+from supervisor.features.slurm.messages import JobSight
+from supervisor.features.slurm.rules.job_end import JobEnd
+from supervisor.features.slurm.rules.jobs import Job
 from supervisor.files import read_bounded
-from supervisor.model.inputs import Ending, JobSight
+from supervisor.model.inputs import Ending
 from supervisor.model.settings import Paths, ProgramSpec
+<<<<<<< HEAD:supervisor/adapters/slurm/jobs.py
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job
 from supervisor.policy.script.figures import Figures
+=======
+from supervisor.policy.script.figures import Figures
+>>>>>>> main:supervisor/features/slurm/adapters/jobs.py
 from supervisor.ports import Clock, ahead_s
 from supervisor.records import Record, replace
 from workers import contract

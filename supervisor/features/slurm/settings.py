@@ -1,7 +1,7 @@
 """Where programs run: `[launcher]` in the config.
 
 `kind = "local"`, the default, is this machine. With `kind = "slurm"` each attempt of a program is a job of a Slurm
-cluster (`adapters/slurm/`), and a level's slots are the number of jobs at once, in the queue or running.
+cluster (`adapters/`), and a level's slots are the number of jobs at once, in the queue or running.
 
 A job's time is limited. `signal_lead_s` before the limit Slurm signals the job, which saves and leaves, and the next job
 resumes there. So the lead must be longer than a save takes: with 120 s and a save of 20 s no work is lost.
@@ -9,10 +9,12 @@ resumes there. So the lead must be longer than a save takes: with 120 s and a sa
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from typing import Any, Final
 
+from supervisor.discovery import Extended
 from supervisor.keys import key
+from supervisor.model.launching import Launching
 from supervisor.records import Record
 
 LOCAL: Final = "local"
@@ -24,7 +26,7 @@ system may delay both by some seconds: with a limit of 2 s each healthy job woul
 _WORD: Final = "[A-Za-z0-9_.@+-]{1,64}"
 
 
-class LauncherSettings(Record):
+class LauncherSettings(Launching):
     """`[launcher]` in the config. Empty and None: not requested, so the cluster's own default applies."""
 
     kind: str = key(
@@ -77,8 +79,11 @@ class LauncherSettings(Record):
 
     @property
     def remote(self) -> bool:
-        """Whether programs run on other hosts than the daemon."""
         return self.kind != LOCAL
+
+    def asks_gpu(self, spec: Extended) -> str:
+        job = spec.of(NextJob).resources.over(self)
+        return f"launcher.gpus = {job.gpus}" if job.gpus else job.gres if "gpu" in job.gres else ""
 
 
 class JobResources(Record):
@@ -119,3 +124,26 @@ class JobResources(Record):
     def given(self) -> dict[str, Any]:
         """The keys that are set, with their values."""
         return {key: value for key, value in asdict(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        """Its part of a level's identity."""
+        return ", ".join(f"{key} {value}" for key, value in self.given().items())
+
+
+class NextJob(Record):
+    """A program's next job: the resources that it requests at this level, and the nodes that it avoids."""
+
+    resources: JobResources = field(default_factory=JobResources)
+    avoid: tuple[str, ...] = ()
+
+
+SECTIONS: Final = {"launcher": LauncherSettings}
+LEVEL: Final = {"launcher": JobResources}
+PROGRAM: Final = {"job": NextJob}
+GONE: Final = {"launcher.arrays": "each seed is a job of its own: remove it"}
+ELSEWHERE: Final = {
+    r"srun ": (
+        "extralife sees neither processes nor memory of its tasks on other nodes, and Slurm's time limit is a crash; "
+        'set kind = "slurm" in [launcher]'
+    ),
+}

@@ -24,7 +24,7 @@ import contextlib
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -35,10 +35,19 @@ import structlog
 
 from supervisor.adapters.process import endings
 from supervisor.adapters.process.processes import fence_of, make_dir, prune, signal_number
-from supervisor.adapters.slurm import report
-from supervisor.adapters.slurm.client import NODE_SUSPECT_STATES, Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown
-from supervisor.adapters.slurm.job_files import SCRIPT_FILE, JobFiles
-from supervisor.adapters.slurm.jobs import (
+from supervisor.adapters.threads import Lasting
+from supervisor.features.slurm.adapters import report
+from supervisor.features.slurm.adapters.client import (
+    NODE_SUSPECT_STATES,
+    Done,
+    Jobs,
+    Slurm,
+    SlurmRefused,
+    Submitted,
+    Unknown,
+)
+from supervisor.features.slurm.adapters.job_files import SCRIPT_FILE, JobFiles
+from supervisor.features.slurm.adapters.jobs import (
     JobAttempt,
     QueueState,
     RequeuedJob,
@@ -49,16 +58,24 @@ from supervisor.adapters.slurm.jobs import (
     row_of,
     token_after,
 )
-from supervisor.adapters.slurm.script import Tag, Terms
-from supervisor.adapters.threads import Lasting
+from supervisor.features.slurm.adapters.script import Tag, Terms
+from supervisor.features.slurm.messages import JobSight, JobsSeen
+from supervisor.features.slurm.rules.job_end import JobEnd
+from supervisor.features.slurm.rules.jobs import Job, Node
+from supervisor.features.slurm.settings import LauncherSettings, NextJob
 from supervisor.formats import span
-from supervisor.model.inputs import Ended, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
+from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
+<<<<<<< HEAD:supervisor/adapters/slurm/launcher.py
 from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.cluster.jobs import Job, Node
 from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.script import placeholders
 from supervisor.policy.script.figures import Figures
+=======
+from supervisor.policy.script import placeholders
+from supervisor.policy.script.figures import Figures
+>>>>>>> main:supervisor/features/slurm/adapters/launcher.py
 from supervisor.ports import Clock, Inbox, Launcher
 from workers import contract
 from workers.exit_record import ExitRecord
@@ -141,9 +158,9 @@ class SlurmLauncher(Launcher):
         if self._thread is not None:
             self._thread.join(2.0)
 
-    def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:
+    def spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None:
         """Submit one attempt, or continue it in the job that Slurm has put back into its queue."""
-        new = JobAttempt(spec.name, attempt, token, token)
+        new, job = JobAttempt(spec.name, attempt, token, token), spec.of(NextJob)
         with self._guard:
             # If the token differs, no attempt continues the requeued job, and `_end_strays` deletes it.
             requeued = self._requeued.pop(spec.name, None)
@@ -153,7 +170,7 @@ class SlurmLauncher(Launcher):
                 )
             self._attempts[token] = new
             if new.job is None:
-                terms = Terms(spec.job.over(self._settings()), tuple(avoid), requeue=not _takes_checkpoint(spec))
+                terms = Terms(job.resources.over(self._settings()), job.avoid, requeue=not _takes_checkpoint(spec))
                 self._requests.append(SubmitRequest(new, spec, terms))
         if new.job is None:
             self._wake.set()
@@ -587,7 +604,7 @@ class SlurmLauncher(Launcher):
         ending = read_ending(
             self._paths, self._clock, self._shown, attempt, state, latest, requeued=requeued, next_token=next_token
         )
-        if state in NODE_SUSPECT_STATES and not attempt.leaving and ending.job is not None:
+        if state in NODE_SUSPECT_STATES and not attempt.leaving and isinstance(ending.job, JobEnd):
             ending = replace(ending, job=self._with_node(ending.job))
         self._inbox.post(Ended(now_s, attempt.program, attempt.token, ending))
 

@@ -14,9 +14,9 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from supervisor.config.tables import given, refuse_unknown, settings_of
-from supervisor.config.validation import DERIVED, Origin, Section, Validation, shown
-from supervisor.model.settings import ProgramSpec, Progress
-from supervisor.policy.cluster.launcher import LEAST_PATIENCE_S, SLURM, JobResources, LauncherSettings
+from supervisor.config.validation import DERIVED, Origin, Section, Validation, label, shown
+from supervisor.features.slurm.settings import LEAST_PATIENCE_S, SLURM, JobResources, LauncherSettings, NextJob
+from supervisor.model.settings import Level, ProgramSpec, Progress
 from supervisor.policy.worker.stall import StallSettings
 
 RESOURCES: Final = {each.name: settings_of(LauncherSettings)[each.name] for each in fields(JobResources)}
@@ -47,6 +47,9 @@ _OF_ONE_MACHINE: Final = {
 _NO_NOTIFICATIONS: Final = (
     'notifications do not leave the node of a job; remove it, or set progress to "beat", "figures", "log" or "files"'
 )
+
+
+SECTION: Final = "launcher"
 
 
 def complete(validation: Validation, made: LauncherSettings, sections: Mapping[str, Any]) -> LauncherSettings:
@@ -86,8 +89,11 @@ def _check_patience(validation: Validation, stall: StallSettings) -> None:
             validation.refuse(path, f"{message}: {why}, and training jobs would be called stalled")
 
 
-def resources(level: Section, below: JobResources) -> JobResources:
+def level(level: Section, before: Level | None) -> JobResources:
     """[levels.NAME.launcher]. A missing key has the value of the level before it."""
+    below = JobResources() if before is None else before.of(JobResources)
+    if SECTION not in level and not below.given():
+        return below
     validation, table = level.validation, level.body.get("launcher", {})
     section = Section(validation, (*level.path, "launcher"), table)
     if not isinstance(table, dict):
@@ -110,22 +116,23 @@ def resources(level: Section, below: JobResources) -> JobResources:
     return made
 
 
-def with_resources(levels: Mapping[str, JobResources], made: dict[str, tuple[ProgramSpec, ...]]) -> None:
+def at_levels(levels: tuple[Level, ...], made: dict[str, tuple[ProgramSpec, ...]]) -> None:
     """Give each training the resources of its level. Its digests cover them: a level that changes them restarts it.
 
     If no level has resources of its own, the digests do not change.
     """
-    if not any(each.given() for each in levels.values()):
+    resources = {each.name: each.of(JobResources) for each in levels}
+    if not any(each.given() for each in resources.values()):
         return
     for name, specs in made.items():
-        made[name] = tuple(spec if spec.service else _given(spec, levels[name]) for spec in specs)
+        made[name] = tuple(spec if spec.service else _given(spec, resources[name]) for spec in specs)
 
 
 def _given(spec: ProgramSpec, job: JobResources) -> ProgramSpec:
     body = json.dumps([spec.digest, job.given()], sort_keys=True)
     digest = hashlib.blake2b(body.encode(), digest_size=8).hexdigest()
     # A script that takes no other value of the level still needs another job there.
-    return replace(spec, job=job, digest=digest, own_digest=spec.own_digest or spec.digest)
+    return replace(spec.having(NextJob(job)), digest=digest, own_digest=spec.own_digest or spec.digest)
 
 
 def _check_programs(validation: Validation) -> None:
@@ -140,12 +147,13 @@ def _check_programs(validation: Validation) -> None:
             validation.refuse(("program", name, "progress"), f": {_NO_NOTIFICATIONS}")
 
 
-def cpus_of_a_job(validation: Validation, level: JobResources) -> int | None:
-    """How many processors a program has on its node; None: programs run on this machine."""
-    if validation.values.get("launcher.kind") != SLURM:
+def threads(validation: Validation, level: Level) -> tuple[int, str] | None:
+    """The processors of a program on its node, and the key that says so; None: programs run on this machine."""
+    own = level.of(JobResources).cpus
+    cpus = validation.values.get("launcher.cpus") if own is None else own
+    if validation.values.get("launcher.kind") != SLURM or not isinstance(cpus, int):
         return None
-    cpus = validation.values["launcher.cpus"] if level.cpus is None else level.cpus
-    return cpus if isinstance(cpus, int) else None
+    return cpus, "launcher.cpus" if own is None else f"{label('levels', level.name)}.launcher.cpus"
 
 
 def _check_gpus(section: Section, gres: object, gpus: object) -> None:

@@ -31,7 +31,7 @@ import re
 import shlex
 from typing import Final
 
-from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.records import Record
 
 OUTPUT_FILE: Final = "job-{}.out"  # filled with sbatch's pattern for the job id, or with the id itself

@@ -22,10 +22,10 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from supervisor.adapters.slurm import reading
-from supervisor.adapters.slurm.reading import FIELD, RECORD, ParseError
+from supervisor.features.slurm.adapters import reading
+from supervisor.features.slurm.adapters.reading import FIELD, RECORD, ParseError
+from supervisor.features.slurm.rules.jobs import Job, Node, Partition
 from supervisor.formats import span
-from supervisor.policy.cluster.jobs import Job, Node, Partition
 from supervisor.policy.worker.inherited import is_inherited
 from supervisor.printable import printable
 from supervisor.records import Record

@@ -26,9 +26,9 @@ from typing import Final
 from supervisor.adapters.figures.thread import FigureReader, FigureReading
 from supervisor.adapters.process import endings, growth
 from supervisor.adapters.process.probes import beat_sample, completed
-from supervisor.adapters.slurm import report as reports
-from supervisor.adapters.slurm.report import NodeReport
 from supervisor.adapters.threads import Thread
+from supervisor.features.slurm.adapters import report as reports
+from supervisor.features.slurm.adapters.report import NodeReport
 from supervisor.formats import span
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress

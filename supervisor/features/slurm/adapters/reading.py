@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from supervisor.policy.cluster.jobs import ENDED, Job, Node, Partition
-from supervisor.policy.cluster.node_names import BadNodes, expand
+from supervisor.features.slurm.rules.jobs import ENDED, Job, Node, Partition
+from supervisor.features.slurm.rules.node_names import BadNodes, expand
 
 FIELD: Final = "\x1f"
 RECORD: Final = "\x1e"

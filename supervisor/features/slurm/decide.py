@@ -1,25 +1,27 @@
-"""Jobs of a cluster: record their submission, start and end, and judge their ends. Only used with [launcher]."""
+"""Jobs of a cluster: record their submission, start and end, and judge their ends."""
 
 from __future__ import annotations
 
 from supervisor.deciding.context import DecisionContext
 from supervisor.deciding.feature import Feature
 from supervisor.deciding.requests import end, stopped
+from supervisor.features.slurm.messages import JobsSeen
+from supervisor.features.slurm.record import ClusterRecord, JobRecord, JobsAtLook
+from supervisor.features.slurm.rules import job_end, nodes, shut_down
+from supervisor.features.slurm.rules.job_end import JobEnd
+from supervisor.features.slurm.settings import LauncherSettings, NextJob
 from supervisor.formats import span
 from supervisor.model import facts
-from supervisor.model.cluster_record import JobRecord
 from supervisor.model.commands import Spawn
-from supervisor.model.inputs import Ending, JobsSeen, Terminated
+from supervisor.model.inputs import Ending, Terminated
 from supervisor.model.state import State
-from supervisor.policy.cluster import job_end, nodes, shut_down
-from supervisor.policy.cluster.job_end import JobEnd
 from supervisor.policy.worker.diagnosis import Diagnosis
 from supervisor.records import replace
 
 
 def on_jobs(context: DecisionContext, item: JobsSeen) -> None:
     """Process one reading of the cluster's queue. The record of a job that the reading lacks stays unchanged."""
-    record = context.state.cluster
+    record = context.state.of(ClusterRecord)
     if item.error:
         if record.unreachable_since_s is None:
             why = f"the cluster does not answer: {item.error}; jobs run on, and none is submitted again meanwhile"
@@ -30,7 +32,7 @@ def on_jobs(context: DecisionContext, item: JobsSeen) -> None:
         context.record(facts.ClusterReached(f"the cluster answers again, after {span(after_s)}", after_s))
     for name, sight in sorted(item.jobs.items()):
         if context.live(name, sight.token) is not None:
-            known = context.state.cluster.jobs.get(name)
+            known = context.state.of(ClusterRecord).jobs.get(name)
             if known is None or known.job != sight.job or known.token != sight.token:
                 context.record(facts.JobSubmitted(f"it is job {sight.job} of the cluster", name, sight.token, sight.job))
                 known = None
@@ -42,18 +44,18 @@ def on_jobs(context: DecisionContext, item: JobsSeen) -> None:
                         sight.account, sight.gpus,
                     )
                 )  # fmt: skip
-    context.memory = replace(context.memory, jobs=dict(item.jobs))
+    context.remember(JobsAtLook(dict(item.jobs)))
 
 
 def _order(context: DecisionContext, order: Spawn) -> Spawn:
     """The next attempt may be in a job that Slurm starts again by itself; other jobs avoid nodes with faults."""
-    record = context.state.cluster
+    record, job = context.state.of(ClusterRecord), order.spec.of(NextJob)
     token = record.next_tokens.get(order.spec.name, order.token)
-    return replace(order, token=token, avoid=record.avoid(context.now_s))
+    return replace(order, token=token, spec=order.spec.having(replace(job, avoid=record.avoid(context.now_s))))
 
 
 def _judged(ending: Ending, done_codes: tuple[int, ...]) -> job_end.JobVerdict | None:
-    if ending.job is None:
+    if not isinstance(ending.job, JobEnd):
         return None
     return job_end.judge(
         ending.job, code=ending.code, signal=ending.signal, done_codes=done_codes, last_lines=ending.last_lines
@@ -73,26 +75,26 @@ def _ended(context: DecisionContext, name: str, ending: Ending, before: State) -
     request to leave.
     """
     job, spec, attempt = ending.job, context.settings.program(name), before.programs[name].attempt
-    if job is None or attempt is None or attempt.stop is not None:
+    if not isinstance(job, JobEnd) or attempt is None or attempt.stop is not None:
         return
     if job.requeued and job.next_token:
         why = f"Slurm starts job {job.job} again by itself: the next attempt is the same job"
         context.record(facts.JobRequeued(why, name, job.job, job.next_token))
     found = _judged(ending, spec.done_codes if spec is not None else (0,))
     if found is not None and found.fault and job.node:
-        _note_fault(context, name, job, before.cluster.jobs.get(name))
+        _note_fault(context, name, job, before.of(ClusterRecord).jobs.get(name))
 
 
 def _note_fault(context: DecisionContext, name: str, job: JobEnd, before: JobRecord | None) -> None:
     """Record that a node lost a job. Repeated faults exclude the node for a while."""
-    settings, record, node = context.settings.launcher, context.state.cluster, job.node
+    settings, record, node = context.settings.of(LauncherSettings), context.state.of(ClusterRecord), job.node
     begun_at_s, partition = (None, "") if before is None else (before.begun_at_s, before.partition)
     again = nodes.same_fault(record.faults.get(node, ()), begun_at_s=begun_at_s, at_s=context.now_s)
     why = f"node {node} has lost job {job.job} of {name}"
     context.record(facts.NodeFaulted(why, node, partition, name, job.job, new=not again))
     if again:
         return
-    after = context.state.cluster
+    after = context.state.of(ClusterRecord)
     faults_s, avoided = after.faults[node], set(after.avoid(context.now_s)) - {node}
     until_s = nodes.exclude_until_s(
         faults_s, now_s=context.now_s, faults=settings.node_faults, exclude_s=settings.node_exclude_s,
@@ -117,6 +119,19 @@ def _follows(context: DecisionContext, name: str, verdict: Diagnosis) -> bool:
     return True
 
 
+def _begun(context: DecisionContext, name: str) -> float | None:
+    """Since when its job has a node: before that it waits in the queue."""
+    job = context.state.of(ClusterRecord).jobs.get(name)
+    return None if job is None else job.begun_at_s
+
+
+def _refused(context: DecisionContext, name: str) -> str | None:
+    if not context.settings.of(LauncherSettings).remote:
+        return None
+    job = context.memory.of(JobsAtLook).seen.get(name)
+    return f"the cluster refuses to delete its job: {job.refused}" if job is not None and job.refused else ""
+
+
 # --- the end of the daemon ----------------------------------------------------------------------------------------------
 
 
@@ -125,7 +140,7 @@ def _terminated(context: DecisionContext, item: Terminated) -> bool:
 
     A signal after `shutdown` ends the daemon without waiting for them.
     """
-    if not context.settings.remote:
+    if not context.settings.of(LauncherSettings).remote:
         return False
     if context.state.stopping:
         _end_without_jobs(context, f"{item.by}: extralife does not wait for")
@@ -137,7 +152,7 @@ def _terminated(context: DecisionContext, item: Terminated) -> bool:
 def _pursue(context: DecisionContext) -> None:
     """End a daemon that is shutting down without its jobs, if the cluster does not answer."""
     asked_s = [each.attempt.stop.asked_at_s for each in context.state.live.values() if each.attempt and each.attempt.stop]
-    record = context.state.cluster
+    record = context.state.of(ClusterRecord)
     if not context.state.stopping or not asked_s:
         return
     at_s = shut_down.ends_at_s(asked_at_s=max(asked_s), unreachable_since_s=record.unreachable_since_s)
@@ -148,7 +163,7 @@ def _pursue(context: DecisionContext) -> None:
 
 
 def _end_without_jobs(context: DecisionContext, why: str) -> None:
-    jobs = context.state.cluster.jobs
+    jobs = context.state.of(ClusterRecord).jobs
     left = (
         f"{name} (job {jobs[name].job})" if name in jobs else f"{name} (job not known)"
         for name in sorted(context.state.live)
@@ -157,6 +172,6 @@ def _end_without_jobs(context: DecisionContext, why: str) -> None:
 
 
 FEATURE = Feature(
-    turn=90, section="launcher", record="cluster", inputs={JobsSeen: on_jobs}, order=_order, verdict=_verdict, ended=_ended,
-    follows=_follows, terminated=_terminated, pursue=_pursue,
+    turn=90, section="launcher", record="cluster", memory="jobs", inputs={JobsSeen: on_jobs}, order=_order,
+    verdict=_verdict, ended=_ended, follows=_follows, terminated=_terminated, pursue=_pursue, begun=_begun, refused=_refused,
 )  # fmt: skip
