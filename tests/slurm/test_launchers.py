@@ -36,6 +36,7 @@ from supervisor.features.slurm.adapters.probes import SlurmProbes
 from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival
 from supervisor.model.settings import Paths, Progress
+from supervisor.policy.script.figures import Sources
 from supervisor.policy.worker.diagnosis import Diagnosis
 from workers import contract
 

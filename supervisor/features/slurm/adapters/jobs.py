@@ -17,13 +17,7 @@ from supervisor.features.slurm.rules.jobs import Job
 from supervisor.files import read_bounded
 from supervisor.model.inputs import Ending
 from supervisor.model.settings import Paths, ProgramSpec
-<<<<<<< HEAD:supervisor/adapters/slurm/jobs.py
-from supervisor.policy.cluster.job_end import JobEnd
-from supervisor.policy.cluster.jobs import Job
 from supervisor.policy.script.figures import Figures
-=======
-from supervisor.policy.script.figures import Figures
->>>>>>> main:supervisor/features/slurm/adapters/jobs.py
 from supervisor.ports import Clock, ahead_s
 from supervisor.records import Record, replace
 from workers import contract

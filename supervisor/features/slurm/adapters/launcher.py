@@ -66,16 +66,8 @@ from supervisor.features.slurm.settings import LauncherSettings, NextJob
 from supervisor.formats import span
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
-<<<<<<< HEAD:supervisor/adapters/slurm/launcher.py
-from supervisor.policy.cluster.job_end import JobEnd
-from supervisor.policy.cluster.jobs import Job, Node
-from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.script import placeholders
 from supervisor.policy.script.figures import Figures
-=======
-from supervisor.policy.script import placeholders
-from supervisor.policy.script.figures import Figures
->>>>>>> main:supervisor/features/slurm/adapters/launcher.py
 from supervisor.ports import Clock, Inbox, Launcher
 from workers import contract
 from workers.exit_record import ExitRecord
