@@ -8,12 +8,15 @@ from math import inf
 from typing import Final, Protocol
 
 from supervisor.model.facts import JournalSalvaged
-from supervisor.model.inputs import Input, Report, Sample, Survivor
+from supervisor.model.inputs import Input, OwnCheckpoint, Report, Sample, Survivor
 from supervisor.model.settings import ProgramSpec
 from supervisor.records import Record
 
 _TOGETHER_S: Final = 1e-4
 _TRIES: Final = 51
+
+# A program's newest checkpoint of its own, by its name, its processes here and the time of its newest sign of progress
+NewestOwn = Callable[[str, Iterable[int], float | None], OwnCheckpoint | None]
 
 
 class Clock(Protocol):

@@ -65,11 +65,9 @@ def clip(text: str, columns: int) -> str:
     """`text` in at most `columns`, with an ellipsis at the end if it was cut."""
     if width(text) <= columns:
         return text
-    kept = ""
-    for char in text:
-        if width(kept + char) > columns - 1:
-            break
-        kept += char
+    kept = text
+    while kept and width(kept) > columns - 1:
+        kept = kept[:-1]
     return f"{kept}…" if columns > 0 else ""
 
 

@@ -93,19 +93,12 @@ def in_total(program: Program, own: OwnCheckpoint, *, given: bool = False) -> Ow
 def first_steps(program: Program, attempt: Attempt, sample: Sample) -> tuple[int, ...]:
     """The first steps by its output, else by the names of checkpoints that it wrote below the one it began with."""
     own, began = sample.own, begins_at(attempt)
-    if (
-        sample.first_steps
-        or own is None
-        or own.step is None
-        or own.saved_at_s is None
-        or began is None
-        or own.path == attempt.from_path
-    ):
+    if sample.first_steps or own is None or began is None or own.path == attempt.from_path:
         return sample.first_steps
-    step = own.step - program.counting.steps_before
-    if own.saved_at_s <= attempt.intended_at_s or not 0 < step < began:
+    if own.step is None or own.saved_at_s is None or own.saved_at_s <= attempt.intended_at_s:
         return ()
-    return step, 2 * step, 3 * step
+    step = own.step - program.counting.steps_before
+    return (step, 2 * step, 3 * step) if 0 < step < began else ()
 
 
 def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnCheckpoint) -> None:

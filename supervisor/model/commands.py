@@ -138,10 +138,10 @@ class TellEnd(Command):
 
 
 class QuarantineCheckpoint(Command):
-    """Rename the newest good checkpoint of a program to `.bad`, so that the next attempt resumes from the previous one."""
+    """Rename a worker's checkpoint of this step to `.bad`, so that the next attempt resumes from the previous one."""
 
     program: str
-    step: int | None
+    step: int
 
 
 class RollBack(Command):

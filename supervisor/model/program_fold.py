@@ -11,17 +11,8 @@ from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
 from supervisor.model.state import AtLevel, Attempt, LastExit, Program, Retry, Slowness, State, Stop
 from supervisor.policy.box.lost_gpu import BY_WORKER
 from supervisor.policy.script.finish import BACKGROUND, ENDED, is_at_exit, short_ends
-from supervisor.policy.worker.intervention import (
-    MOST_FRUITLESS,
-    ROLLBACK,
-    SILENCE,
-    SLOW,
-    STILL,
-    Intervention,
-    helped,
-    newest,
-    noted,
-)
+from supervisor.policy.worker import intervention
+from supervisor.policy.worker.intervention import Intervention, helped, newest, noted
 from supervisor.policy.worker.restart import Deaths
 from supervisor.policy.worker.stall import SILENT
 from supervisor.policy.worker.suspects import ASIDE, BLAMED
@@ -121,23 +112,21 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             done = Intervention(ASIDE, stamped.at_s, fact.why, fact.path, step_)
             return replace(
                 program, ckpt=replace(program.ckpt, step=older, quarantined=True, quarantined_step=step_),
-                deaths=replace(program.deaths, resumes=()),
                 suspicion=program.suspicion.condemn(fact.path, on_trial=fact.on_trial),
                 interventions=noted(program.interventions, done) if fact.on_trial else program.interventions,
             )  # fmt: skip
         case facts.CheckpointsPutBack():
-            done = Intervention(ASIDE, stamped.at_s, fact.why, fruitless=MOST_FRUITLESS)
+            done = Intervention(ASIDE, stamped.at_s, fact.why, fruitless=intervention.MOST_FRUITLESS)
             return replace(
                 program, suspicion=program.suspicion.with_tried_back(),
                 interventions=(*(each for each in program.interventions if each.kind != ASIDE), done),
             )  # fmt: skip
         case facts.RolledBack():
             # The newest checkpoint is unknown until the next attempt reports it.
-            back = Intervention(ROLLBACK, stamped.at_s, fact.why, step=fact.step)
+            back = Intervention(intervention.ROLLBACK, stamped.at_s, fact.why, step=fact.step)
             ckpt = replace(program.ckpt, roll_from=fact.from_step)
             return replace(
                 program, rollbacks=fact.total, interventions=noted(program.interventions, back),
-                deaths=replace(program.deaths, resumes=()),
                 ckpt=ckpt if fact.from_step is None else replace(ckpt, step=None, quarantined=True),
             )  # fmt: skip
         case _:
@@ -168,7 +157,7 @@ def _at(program: Program, level: str, known: AtLevel) -> Program:
 def _forgiven(program: Program) -> Program:
     return replace(
         program, deaths=Deaths(), starts=replace(program.starts, early_ends=0), suspicion=program.suspicion.wrote(),
-        interventions=helped(helped(program.interventions, ASIDE), SILENCE),
+        interventions=helped(helped(program.interventions, ASIDE), intervention.SILENCE),
     )  # fmt: skip
 
 
@@ -236,10 +225,10 @@ def _interventions(
     if isinstance(fact, facts.Helped):
         return helped(done, fact.kind)
     if fact.reason == "stall":
-        return noted(done, Intervention(SILENCE, at_s, fact.why)) if attempt.stall == SILENT else done
+        return noted(done, Intervention(intervention.SILENCE, at_s, fact.why)) if attempt.stall == SILENT else done
     if slow is None or slow.step is None:
-        return noted(done, Intervention(SLOW, at_s, fact.why))
-    return noted(done, Intervention(STILL, at_s, fact.why, step=slow.step, made=slow.made))
+        return noted(done, Intervention(intervention.SLOW, at_s, fact.why))
+    return noted(done, Intervention(intervention.STILL, at_s, fact.why, step=slow.step, made=slow.made))
 
 
 def _resumed(program: Program, attempt: Attempt, fact: facts.Resumption | facts.ResumeUnknown) -> Program:
@@ -249,6 +238,8 @@ def _resumed(program: Program, attempt: Attempt, fact: facts.Resumption | facts.
     counting = replace(program.counting, steps_before=fact.steps_before, since_s=attempt.intended_at_s)
     program = replace(program, steps=fact.step, counting=counting)
     newest = None if fact.step == program.ckpt.quarantined_step else fact.step or None
+    if isinstance(fact, facts.Resumed) and not program.ckpt.path:
+        program = replace(program, suspicion=program.suspicion.resumes(newest))
     if newest == program.ckpt.step or not isinstance(fact, facts.Resumed):
         return program
     return replace(program, ckpt=replace(program.ckpt, step=newest, at_s=None))
@@ -259,9 +250,9 @@ def _with_checkpoint(
 ) -> Program:
     match fact:
         case facts.Checkpointed(step=step_, stall_s=stall_s, well=well):
-            back = newest(program.interventions, ROLLBACK)
+            back = newest(program.interventions, intervention.ROLLBACK)
             if well and back is not None and back.step is not None and step_ > back.step:
-                program = replace(program, interventions=helped(program.interventions, ROLLBACK))
+                program = replace(program, interventions=helped(program.interventions, intervention.ROLLBACK))
             if attempt.saves_again(step_):  # not by a checkpoint at an earlier step than the failed one
                 attempt = replace(attempt, save_error="", save_failed_step=None)
             return replace(
@@ -282,7 +273,8 @@ def _with_checkpoint(
 def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> Program:
     """The program with the checkpoints on the disk, which replace those of the previous look."""
     torn, suspicion, done = fact.torn not in ("", fact.path), program.suspicion, program.interventions
-    newer = fact.saved_at_s is not None and program.ckpt.at_s is not None and fact.saved_at_s > program.ckpt.at_s + 1.0
+    known_s = program.ckpt.at_s  # None: the attempt before had found nothing
+    newer = fact.saved_at_s is not None and (known_s is None or fact.saved_at_s > known_s + 1.0)
     if newer and fact.path not in suspicion.put_back:  # the attempt before has written it, and no look came in time
         suspicion, done = suspicion.wrote(), helped(done, ASIDE)
         suspicion = suspicion.dies(program.exit.why, trained=True) if program.exit.cause in BLAMED else suspicion
@@ -387,12 +379,12 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         program = replace(program, suspicion=program.suspicion.wrote(), interventions=done)
     if not fact.counted:
         return program
-    blamed, deaths = fact.cause in BLAMED, program.deaths.after(
-        stamped.at_s, resumed=attempt.resumed_step if fact.cause in BLAMED else None,
+    deaths, suspicion = program.deaths.after(
+        stamped.at_s,
         lived_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None, saved=fact.saved,
         kind=(fact.cause, fact.code if fact.signal is None else -fact.signal), step=fact.steps or 0,
-    )  # fmt: skip
-    return replace(
-        program, deaths=deaths, restarts=program.restarts + 1,
-        suspicion=program.suspicion.dies(fact.why, trained=fact.trained) if blamed else program.suspicion,
-    )  # fmt: skip
+    ), program.suspicion  # fmt: skip
+    if fact.cause in BLAMED:  # a worker may die of what it has read long after its first step, but not before it has read it
+        trained = fact.trained if suspicion.step is None else attempt.resumed_step is None
+        suspicion = suspicion.dies(fact.why, trained=trained)
+    return replace(program, deaths=deaths, restarts=program.restarts + 1, suspicion=suspicion)

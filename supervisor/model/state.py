@@ -218,7 +218,7 @@ class Program:
     interventions: tuple[Intervention, ...] = ()  # the newest of each kind
     counts: Counts = field(default_factory=Counts)
     FORMER: ClassVar = {  # the fields of a nested record, in their order, by their names here in earlier releases
-        "deaths": "deaths_s death_resumes streak openings dead_end died_after_s",
+        "deaths": "deaths_s streak openings dead_end died_after_s",
         "ckpt": "ckpt_step ckpt_at_s ckpt_stall_s ckpt_path ckpt_bytes quarantined_since_ckpt quarantined_step "
         "roll_from bad_checkpoints",
         "exit": "exit_cause exit_code exit_signal exit_wall_s ended_at_s asked_at_s",

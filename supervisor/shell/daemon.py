@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from math import inf
@@ -251,9 +251,9 @@ class Daemon:
         wake = threading.Event()  # set by notifications, awaited by the sampler
         notify_sockets = NotifySockets(paths.notify_socket, wake.set)
 
-        def newest_own(name: str) -> OwnCheckpoint | None:
+        def newest_own(name: str, pids: Iterable[int], progress_at_s: float | None) -> OwnCheckpoint | None:
             spec = loop.settings.program(name)
-            return None if spec is None else own.newest(spec)
+            return None if spec is None else own.newest(spec, pids, progress_at_s)
 
         def look(state: State) -> SupervisionLooked:
             tokens = [program.attempt.token for program in state.live.values() if program.attempt is not None]

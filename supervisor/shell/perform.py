@@ -125,7 +125,7 @@ class Performer:
                 self.take_evidence(program, token)
             case commands.QuarantineCheckpoint(program=program, step=step):
                 # Not in the pool: the next attempt starts in this same turn and must not find this checkpoint again.
-                checkpoints.quarantine_newest(Path(self.paths.run_dir(program)), step)
+                checkpoints.quarantine(Path(self.paths.run_dir(program)), step)
             case commands.SetAside(spec=spec, paths=paths):
                 self.own.set_aside(spec, paths)
             case commands.RollBack(program=program, from_step=from_step):

@@ -169,7 +169,7 @@ class Box:
         """Look, and copy the newest one: the user strikes in between."""
         scanner = own_checkpoints.Scanner()
         with acting_as("nobody"):
-            found = scanner.scan(self.place, own_checkpoints.Budget(), now_wall_s=time.time(), running=False)
+            found = scanner.scan(self.place, own_checkpoints.Budget(), now_wall_s=time.time(), life=None)
         newest = found.choice.newest
         if newest is not None:
             self.strike()

@@ -532,7 +532,7 @@ def test_directories_in_any_depth_and_by_time_alone(box: Box) -> None:
     assert box.back() == {"hf": 500, "odd": None}
     assert (work / "out" / "a" / ".checkpoint-1000.bad" / "trainer_state.json").exists()
     assert own_checkpoints.Scanner().scan(
-        box.places["hf"], own_checkpoints.Budget(), now_wall_s=0.0, running=False
+        box.places["hf"], own_checkpoints.Budget(), now_wall_s=0.0, life=None
     ).choice.newest.step == 500  # fmt: skip
     assert (other / "line\nbreak").stat().st_mtime_ns == written, "else it would not be the newest but one any more"
     assert names(other) == {"line\nbreak", ".newer.bad"}

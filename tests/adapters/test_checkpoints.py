@@ -18,7 +18,7 @@ from supervisor.adapters.process.checkpoints import (
     CheckpointInfo,
     look,
     newest_good,
-    quarantine_newest,
+    quarantine,
     roll_back,
     set_aside,
     survey,
@@ -107,30 +107,23 @@ def test_an_unreadable_checkpoint_is_unknown(tmp_path: Path, monkeypatch: pytest
 def test_quarantine_takes_the_step_that_kills(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         commit(tmp_path, step)
-    aside = quarantine_newest(tmp_path, 3)
+    aside = quarantine(tmp_path, 3)
     assert aside == tmp_path / "checkpoints" / f"ckpt-3.{TOKEN}.bad"
     assert aside.is_dir()
     assert [info.env_steps for info in survey(tmp_path)] == [2, 1]
+    assert quarantine(tmp_path / "nowhere", 3) is None
     # Asked again after the daemon died in between: the innocent one before it stays.
-    assert quarantine_newest(tmp_path, 3) is None
+    assert quarantine(tmp_path, 3) is None
     assert [info.env_steps for info in survey(tmp_path)] == [2, 1]
     # The same step by another attempt gets a name of its own.
     commit(tmp_path, 3)
-    assert quarantine_newest(tmp_path, 3) == tmp_path / "checkpoints" / f"ckpt-3.{TOKEN}.2.bad"
-
-
-def test_quarantine_without_a_step_takes_the_newest_whole_one(tmp_path: Path) -> None:
-    commit(tmp_path, 1)
-    (commit(tmp_path, 2) / "state.json").unlink()
-    assert quarantine_newest(tmp_path, None) == tmp_path / "checkpoints" / f"ckpt-1.{TOKEN}.bad"
-    assert quarantine_newest(tmp_path, None) is None
-    assert quarantine_newest(tmp_path / "nowhere", None) is None
+    assert quarantine(tmp_path, 3) == tmp_path / "checkpoints" / f"ckpt-3.{TOKEN}.2.bad"
 
 
 @pytest.mark.parametrize("there", [lambda path: path.symlink_to(path.name), lambda path: path.write_text("")])
 def test_a_directory_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, there: Callable[[Path], object]) -> None:
     there(tmp_path / "checkpoints")
-    for ask in (survey, newest_good, lambda path: quarantine_newest(path, 5), lambda path: roll_back(path, 5)):
+    for ask in (survey, newest_good, lambda path: quarantine(path, 5), lambda path: roll_back(path, 5)):
         with pytest.raises(OSError, match="checkpoints"):
             ask(tmp_path)
 
@@ -211,7 +204,7 @@ def test_what_lies_in_place_of_a_checkpoint_is_named(
     (path if inside else path.parent).mkdir(parents=True)
     make(path / "manifest.json" if inside else path)
     assert look(path) == CheckpointInfo(path, 5, TOKEN, None, None, verified=False, error=error)
-    assert newest_good(tmp_path) is quarantine_newest(tmp_path, None) is None
+    assert newest_good(tmp_path) is None
     assert open_files() <= before
 
 

@@ -70,7 +70,7 @@ def check_program(program):
     assert program.wanted or phase in {Phase.STOPPING, Phase.STOPPED}, f"{name} is not wanted, yet {phase}"
     assert phase is not Phase.STOPPED or not program.wanted, f"{name} is wanted, yet it stays down"
     assert program.deaths.openings == 0 or program.deaths.streak > 0
-    assert len(program.deaths.resumes) <= len(program.deaths.at_s) <= program.deaths.streak
+    assert len(program.deaths.at_s) <= program.deaths.streak
 
 
 @dataclass

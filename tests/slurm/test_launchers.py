@@ -71,7 +71,7 @@ class Launched:
         self.make()
         self.launcher.start()
 
-    def newest_own(self, name: str):
+    def newest_own(self, name: str, *_):
         found = self.specs.get(name)
         return None if found is None else self.own.newest(found)
 

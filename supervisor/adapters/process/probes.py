@@ -40,10 +40,10 @@ from supervisor.adapters.process.trees import Scans, Tree, changed_roots, own_di
 from supervisor.adapters.threads import Rounds, Tasks, note
 from supervisor.files import held, open_regular
 from supervisor.formats import span
-from supervisor.model.inputs import CommandLeft, OwnCheckpoint, Report, Sample
+from supervisor.model.inputs import CommandLeft, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.script.figures import figure_of
-from supervisor.ports import Clock
+from supervisor.ports import Clock, NewestOwn
 from workers import contract, daemon_side
 
 log = structlog.get_logger()
@@ -100,7 +100,7 @@ class _Watched:
 class LocalProbes:
     def __init__(
         self, paths: Paths, clock: Clock, edges: NotifySockets, groups: cgroups.Cgroups = cgroups.NONE,
-        own: Callable[[str], OwnCheckpoint | None] = lambda _: None, figures: FigureReader | None = None,
+        own: NewestOwn = lambda *_: None, figures: FigureReader | None = None,
     ) -> None:  # fmt: skip
         """`own` returns the newest known checkpoint that a program has written itself; it never blocks.
 
@@ -232,7 +232,9 @@ class LocalProbes:
         now_s, tree = self._clock.now_s(), item.tree
         if now_s >= item.load_due_s:
             item.load_due_s, item.load = now_s + _LOAD_S, self._groups.read(item.token)
-        health, own, left, load = self._health.newest(item.token), self._own(item.spec.name), self._left(item), item.load
+        signs_s = tree.witness_at_s if sample.progress_at_s is None else sample.progress_at_s
+        own = self._own(item.spec.name, (item.pid, *tree.pids), signs_s)
+        health, left, load = self._health.newest(item.token), self._left(item), item.load
         seen = *tree.seen, health, own, left, load
         if not any(seen):
             return sample

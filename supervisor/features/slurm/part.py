@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.parts import Part, World
 from supervisor.adapters.process.processes import ProgramAdapters
 from supervisor.features.slurm.settings import LauncherSettings
-from supervisor.model.inputs import OwnCheckpoint
 from supervisor.model.settings import Settings
+from supervisor.ports import NewestOwn
 
 
 def part(world: World) -> Part:
-    def launches(
-        settings: Settings, newest_own: Callable[[str], OwnCheckpoint | None], figures: FigureReader
-    ) -> ProgramAdapters | None:
+    def launches(settings: Settings, newest_own: NewestOwn, figures: FigureReader) -> ProgramAdapters | None:
         if not settings.of(LauncherSettings).remote:
             return None
         from supervisor.features.slurm.adapters.client import Slurm

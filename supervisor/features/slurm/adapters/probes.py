@@ -30,11 +30,11 @@ from supervisor.adapters.threads import Thread
 from supervisor.features.slurm.adapters import report as reports
 from supervisor.features.slurm.adapters.report import NodeReport
 from supervisor.formats import span
-from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
+from supervisor.model.inputs import EvidenceTaken, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
 from supervisor.policy.worker import absence, witness
 from supervisor.policy.worker.stall import SUSPENDED
-from supervisor.ports import Clock, Inbox, Probes
+from supervisor.ports import Clock, Inbox, NewestOwn, Probes
 from workers import contract, daemon_side
 
 FRESH_S: Final = 15.0
@@ -68,7 +68,7 @@ class _Watched:
 class SlurmProbes(Probes):
     def __init__(
         self, paths: Paths, clock: Clock, begun: Callable[[str], bool],
-        own: Callable[[str], OwnCheckpoint | None] = lambda _: None, figures: FigureReader | None = None,
+        own: NewestOwn = lambda *_: None, figures: FigureReader | None = None,
         suspended: Callable[[str], bool] = lambda _: False,
     ) -> None:  # fmt: skip
         """`begun`: whether the job of a token has a node. `suspended`: whether the cluster lets none of its processes run.
@@ -181,7 +181,7 @@ class SlurmProbes(Probes):
         made = completed(self._made(item, item.seen, figures, stale=stale), item.spec, figures)
         if item.suspended_at_s is not None:
             made = replace(made, proc_state=None, phase=SUSPENDED, phase_since_s=item.suspended_at_s, phase_deadline_s=None)
-        own = self._own(item.spec.name)
+        own = self._own(item.spec.name, (), made.witness_at_s if made.progress_at_s is None else made.progress_at_s)
         return made if own is None else replace(made, own=own)
 
     def _made(self, item: _Watched, seen: NodeReport, reading: FigureReading | None, *, stale: bool) -> Sample:
