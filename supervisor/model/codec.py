@@ -215,7 +215,9 @@ def _record(cls: Any) -> Convert:
         try:
             value = {**value, **{name: {**of(value), **value.get(name, {})} for name, of in former.items()}}
             return cls(**{name: item(value[name]) for name, item in fields.items() if name in value})
-        except (TypeError, LookupError, ValueError) as error:  # a field without a default is missing, or one is damaged
+        except MalformedFact:
+            raise
+        except (TypeError, LookupError, ValueError) as error:  # a field without a default is missing
             raise MalformedFact(f"a {cls.__name__} is not whole: {error}") from error
 
     return convert

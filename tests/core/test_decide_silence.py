@@ -248,7 +248,7 @@ def test_steps_that_stand_still_have_no_pace_and_the_worker_is_restarted_althoug
     assert shown(core) == (None, None, None)
     core.watch(65, Pong=same)
     (slowed,) = core.told(facts.Slowed)
-    assert slowed.why == "no step beyond 255 for 1m 34s, usually 5 steps/s: it stands still"
+    assert slowed.why == "no step beyond 255 for 1m 31s, usually 5 steps/s: it stands still"
     ((left,), _) = games_left(Games(core.settings, core.state, {"Pong": core.memory.watches["Pong"].sample}))
     assert left == RemainingWork("Pong", why="it makes no step beyond 255"), "nor is it known when all is done"
     core.watch(1790, Pong=same)
