@@ -3,11 +3,13 @@
 Every test runs under a short timeout: a FIFO that is opened the ordinary way waits for ever.
 """
 
+import json
 import os
 import resource
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,7 @@ from supervisor.features.notices.adapters.local import File, Unreadable
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import Paths, Progress
 from workers import contract, daemon_side
+from workers.contract import UNKNOWN
 from workers.daemon_side import ControlWriter
 from workers.exit_record import ExitRecord
 
@@ -155,7 +158,7 @@ def test_no_reader_follows_waits_or_takes_it_for_a_file(tmp_path, hostile, where
 
 CONTENTS = {
     "missing": None, "empty": b"", "no UTF-8": b"\xff\xfe\n" * 100, "zeros": bytes(20_000), "half of a record": b'{"token": "ab',
-    "another record": b'[1, null, {"a": true}, 7]', "of no fields": b"{}", "nested without end": b"[" * 100_000,
+    "another record": b'[1, null, {"a": true}, 7]', "of no fields": b"{}", "a number": b"7", "nested without end": b"[" * 100_000,
 }  # fmt: skip
 
 
@@ -240,6 +243,7 @@ def test_a_control_record_that_its_worker_cuts_short_does_not_kill_the_daemon(tm
 import os, sys
 sys.path.insert(0, {str(REPO)!r})
 from workers.contract import Control, ControlReader
+from workers.contract import UNKNOWN
 from workers.daemon_side import ControlWriter
 writing = ControlWriter("control")
 for size in (0, 1, 40, 5000):
@@ -287,6 +291,13 @@ def test_what_is_in_the_way_of_extralifes_files_in_a_run_directory_is_put_aside_
 # --- ending ----------------------------------------------------------------------------------------------------------------
 
 
+def test_a_wrong_count_of_oom_kills_is_unknown_and_no_more():
+    ended = {"ended_ns": 1, "ended_wall_s": 1.0, "user_s": 0.1, "system_s": 0.1, "max_rss_bytes": 1}
+    record = ExitRecord(TOKEN, 1, 0, None, core_dumped=False, **ended)
+    for pair in ([0], [0, 1, 2], [0, -1], [0, UNKNOWN + 1], [True, 1], "01", 5):
+        assert ExitRecord.from_json(json.dumps(asdict(record) | {"oom_kills": pair})) == record
+
+
 def test_a_worker_that_fouls_its_own_exit_record_still_ends(world):
     """A FIFO at the record's place, and at the place of its temporary name: the ending is told all the same."""
     code = (
@@ -319,5 +330,5 @@ def test_a_checkpoint_that_is_a_link_is_set_aside_as_a_link(tmp_path):
     elsewhere.mkdir()
     (tmp_path / "Pong" / "checkpoints").mkdir(parents=True)
     (tmp_path / "Pong" / "checkpoints" / f"ckpt-5.{TOKEN}").symlink_to(elsewhere)
-    assert checkpoints.quarantine_newest(tmp_path / "Pong", 5) is not None
+    assert checkpoints.quarantine(tmp_path / "Pong", 5) is not None
     assert elsewhere.is_dir()
