@@ -255,7 +255,7 @@ def test_steps_that_stand_still_have_no_pace_and_the_worker_is_restarted_althoug
     assert not core.told(facts.StopIntended)
     core.watch(20, Pong=same)
     (asked,) = core.told(facts.StopIntended)
-    assert (asked.reason, asked.why) == ("slow", "no step for 31m 34s: it is asked to save, and restarts")
+    assert (asked.reason, asked.why) == ("slow", "no step for 31m 31s: it is asked to save, and restarts")
 
 
 def again(core, first, step):
