@@ -27,13 +27,13 @@ from test_offsite_files import database
 from test_own_checkpoints import to_start
 
 from supervisor import as_user, files
-from supervisor.adapters import health_checks, hooks, logs, procfs
+from supervisor.adapters import hooks, logs, procfs
 from supervisor.adapters.copies import own, put_back, store
 from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.copies.store import Task
 from supervisor.adapters.figures import reading
 from supervisor.adapters.main_log import MainLog
-from supervisor.adapters.process import endings, evidence, growth, own_checkpoints, processes, trees
+from supervisor.adapters.process import endings, evidence, growth, health_checks, own_checkpoints, processes, trees
 from supervisor.adapters.process.own_checkpoints import Place, place_of
 from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.threads import Thread

@@ -21,7 +21,7 @@ from attempts_kit import BootClock, eventually, python, spec
 from tools import needs
 
 from supervisor.adapters import leftovers, procfs
-from supervisor.adapters.health_checks import Failed, HealthChecks, make
+from supervisor.adapters.process.health_checks import Failed, HealthChecks, make
 from supervisor.formats import span
 from supervisor.policy.script.service_health import HealthCheck
 

@@ -32,8 +32,8 @@ import structlog
 from supervisor import lack
 from supervisor.adapters import procfs
 from supervisor.adapters.figures.thread import FigureReader, FigureReading, began_wall_s
-from supervisor.adapters.health_checks import HealthChecks
 from supervisor.adapters.process import cgroups, endings, growth
+from supervisor.adapters.process.health_checks import HealthChecks
 from supervisor.adapters.process.notify_sockets import NotifySockets, NotifyState
 from supervisor.adapters.process.processes import read_record
 from supervisor.adapters.process.trees import Scans, Tree, changed_roots, own_directory
