@@ -27,6 +27,7 @@ class World(Record):
     box_name: Callable[[], str]
     environ: Mapping[str, str]
     report: Callable[[], str]  # the daily report
+    readings: Callable[[], dict[str, Any]]  # present rows by sheet of the recording
     shown: ShownBy  # what the output of a program has shown
 
 

@@ -21,7 +21,6 @@ from supervisor.policy.script.figures import Sources
 from supervisor.policy.script.placeholders import OF_LEVEL, RESUME, Template, for_attempt, uses, variable
 from supervisor.policy.script.service_health import HealthCheck
 from supervisor.policy.upkeep.cost import CostSettings
-from supervisor.policy.upkeep.resolution import RecorderSettings
 from supervisor.policy.worker.checkpointing import CheckpointSettings
 from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.policy.worker.divergence import DivergenceSettings
@@ -412,7 +411,6 @@ class Settings(Extended, Record):
     gate: GateSettings = field(default_factory=GateSettings)
     prechecks: PrecheckSettings = field(default_factory=PrecheckSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
-    recorder: RecorderSettings = field(default_factory=RecorderSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     load: LoadSettings = field(default_factory=LoadSettings)
     cost: CostSettings = field(default_factory=CostSettings)

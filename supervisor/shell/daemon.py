@@ -50,7 +50,6 @@ from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, ProgramAdapters, make_dir
-from supervisor.adapters.recorder.thread import Recorder
 from supervisor.api.listener import Listener, listen, refuse_if_alive, take_over
 from supervisor.api.night import daily_report
 from supervisor.as_user import note_logs
@@ -262,7 +261,7 @@ class Daemon:
         world = World(
             paths, lambda: loop.settings, inbox, system_clock, self._start.version,
             lambda: (loop.state.box.hostname if loop.state.box is not None else "") or socket.gethostname(),
-            os.environ, lambda: daily_report(backend), lambda *program: own.shown(*program),  # noqa: PLW0108  it is made below
+            os.environ, lambda: daily_report(backend), lambda: backend.readings(), lambda *program: own.shown(*program),  # noqa: PLW0108  it is made below
         )  # fmt: skip
         parts = make_parts(world)
         adapters = next((made for part in parts if (made := part.launches(settings, newest_own, figures)) is not None), None)
@@ -313,15 +312,12 @@ class Daemon:
             Path(paths.alive), lambda: self._mark(this_boot, system_clock, loop, journal.last_seq, reported),
             settings.daemon.alive_period_s, lambda error: log.error("sign_of_life_failed", error=error),
         )  # fmt: skip
-        recorder = Recorder(
-            Path(paths.recording), backend.readings, lambda: loop.settings.recorder.max_mb, system_clock
-        )  # fmt: skip
         self.boot, self.clock, self.inbox, self.replies, self.notify_sockets = (
             this_boot, system_clock, inbox, replies, notify_sockets,
         )  # fmt: skip
         self.launcher, self.probes, self.figures, self.sampler, self.gpu = launcher, probes, figures, sampler, gpu
         self.host, self.alive, self.backend, self.performer, self.loop = host, alive, backend, performer, loop
-        self.pool, self.foundations, self.recorder, self.features = pool, watched, recorder, parts
+        self.pool, self.foundations, self.features = pool, watched, parts
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
         if self._tcp is not None and loop.settings is not self._settings:
@@ -455,7 +451,6 @@ class Daemon:
         self.backend.http = server.tcp.view
         self._tcp = server.tcp
         server.tcp.want(self.loop.settings.http)
-        self.recorder.start()
         log.info("serving", socket=listener.path, pid=os.getpid(), version=self._start.version)
         return server
 
@@ -572,7 +567,6 @@ class Daemon:
         self.notify_sockets.close()
         self.launcher.close()
         self.figures.stop()
-        self.recorder.stop()
         for part in self.features:
             part.stop()
         self.pool.shutdown(wait=True)

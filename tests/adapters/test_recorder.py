@@ -24,8 +24,8 @@ from traces_kit import thread_begun_by
 
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
-from supervisor.adapters.recorder.thread import Recorder
 from supervisor.adapters.state_files import StateFiles
+from supervisor.features.recorder.adapters.thread import Recorder
 from supervisor.model.recording import FIGURES_OF_ITS_OWN, GPUS, HOST, PROGRAMS, Row, as_places, by_name, one_by_one
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS
@@ -436,7 +436,7 @@ def test_a_damaged_file_is_set_aside_and_the_next_period_is_recorded(box: Box, m
         raise OSError(30, "Read-only file system")
 
     with monkeypatch.context() as patch, capture_logs() as logged:
-        patch.setattr("supervisor.adapters.recorder.thread.set_aside", refused)
+        patch.setattr("supervisor.features.recorder.adapters.thread.set_aside", refused)
         box.record()
     assert [each["event"] for each in logged] == ["recording_not_set_aside"]
     with capture_logs() as logged:

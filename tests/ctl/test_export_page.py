@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from running import ctl
 
-from supervisor.ctl import export
 from supervisor.ctl.actions import run
 from supervisor.ctl.outcome import Options
 from supervisor.ctl.session import Session
+from supervisor.features.recorder import verbs_export as export
 from supervisor.model.recording import GPUS, PROGRAMS, Row, as_places
 from supervisor.policy.box.readings import Spread
 

@@ -20,7 +20,7 @@ HOSTILE = "_a$x^2$<script>"
 @pytest.fixture
 def pictures():
     """Imported where a test draws: matplotlib takes half a second of each process that collects the tests."""
-    from supervisor.ctl import pictures
+    from supervisor.features.recorder import pictures
 
     return pictures
 

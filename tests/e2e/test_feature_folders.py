@@ -138,9 +138,9 @@ def test_a_journal_full_of_its_facts_is_gone_on_with(copied: Copied, box: Box) -
             assert "not any more" in done.stdout
     for name in discovery.names():
         gone = not (copied.sources / "supervisor" / "features" / name).exists()
-        verbs = Path(ROOT, "supervisor", "features", name, "verbs.py")
-        if gone and verbs.exists() and f"def {name}(" in verbs.read_text():
-            assert "Unknown syntax" in copied.ctl(name.replace("_", "-")).stdout
+        for verbs in Path(ROOT, "supervisor", "features", name).glob("verbs*.py") if gone else ():
+            verb = re.search(r"^def ([a-z]\w*)\(session", verbs.read_text(), re.MULTILINE)[1]
+            assert "Unknown syntax" in copied.ctl(verb.replace("_", "-")).stdout
     copied.daemon.send_signal(signal.SIGTERM)
     copied.daemon.wait(30 * PATIENCE)
     with contextlib.suppress(ProcessLookupError):
@@ -149,7 +149,12 @@ def test_a_journal_full_of_its_facts_is_gone_on_with(copied: Copied, box: Box) -
 
 
 @pytest.mark.parametrize(
-    ("feature", "section"), [("backups", "[backup]\nkeep = 3\n"), ("slurm", '[launcher]\nkind = "slurm"\n')]
+    ("feature", "section"),
+    [
+        ("backups", "[backup]\nkeep = 3\n"),
+        ("slurm", '[launcher]\nkind = "slurm"\n'),
+        ("recorder", "[recorder]\nmax_mb = 0\n"),
+    ],
 )
 def test_a_section_of_a_removed_feature_is_refused_with_the_sections_that_exist(
     copied: Copied, box: Box, feature: str, section: str

@@ -36,6 +36,7 @@ from supervisor.model.recording import (
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import MANY_SUBJECTS, ONE_POINT, TIERS, Tier, bucket_of, points_for, rows_for
 from supervisor.reports.accounts_view import journal_s, placed, wall_clock_of
+from supervisor.reports.added import Added
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import BadQuery, Since
 from supervisor.reports.sources import Json, Sources
@@ -306,3 +307,6 @@ def _line(row: Row, series: Sequence[tuple[str, bool]]) -> list[Any]:
         else:
             line.append(value)
     return line
+
+
+ADDED = Added()

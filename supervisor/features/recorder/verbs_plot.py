@@ -66,10 +66,10 @@ def _drawer(*, on_screen: bool) -> Any:
     """The module that draws. Raises Failed without its package."""
     try:
         if on_screen:
-            from supervisor.ctl import terminal_plot
+            from supervisor.features.recorder import terminal_plot
 
             return terminal_plot
-        from supervisor.ctl import pictures
+        from supervisor.features.recorder import pictures
     except ImportError:
         what = "plot needs plotext to draw in a terminal" if on_screen else "plot needs matplotlib"
         other = "; or name a file: -o FILE.png" if on_screen else ""
