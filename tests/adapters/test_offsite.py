@@ -339,29 +339,25 @@ def test_a_box_that_comes_back_finds_that_another_has_taken_over(box, repository
     assert box.copies()[0].error == ""
 
 
-ADA, BOB = {"product": "1"}, {"product": "2"}
-
-
 @pytest.mark.parametrize("copied_since", [True, False])
 def test_of_a_cloned_disk_only_one_goes_on(box, repository, tmp_path, copied_since):
-    """The clone has the same token. What tells them apart is the hardware beside it, and who has copied since."""
-    box.hardware = ADA
+    """The clone has the same token. What tells them apart is its other hardware, and who has copied since."""
     first, _ = box.copies()
     clone = Box(tmp_path / "clone", repository, "clone")
-    clone.hardware = BOB
     try:
         shutil.copytree(Path(box.paths.offsite), Path(clone.paths.offsite))
-        newest = box.copies(copied=first.snapshot)[0].snapshot if copied_since else first.snapshot
-        done, (claimed,) = clone.copies(copied=first.snapshot)
+        if copied_since:
+            box.copies()
+        done, (claimed,) = clone.copies(moved_with=first.snapshot)
         if copied_since:
             assert (claimed.claim, claimed.lease.box) == (Claim.LOST, "ada")
-            assert clone.copies(copied=first.snapshot)[1][0].claim is Claim.LOST, "and it stays so"
-            assert box.copies(copied=newest)[0].error == ""
+            assert clone.copies(moved_with=first.snapshot)[1][0].claim is Claim.LOST, "and it stays so"
+            assert box.copies()[0].error == ""
         else:
             assert (claimed.claim, claimed.lease.box, claimed.lease.generation) == (Claim.HELD, "clone", 2)
             assert done.error == ""
-            assert clone.copies(copied=done.snapshot)[0].error == ""
-            assert box.copies(copied=newest)[1][0].claim is Claim.LOST
+            assert clone.copies()[0].error == ""
+            assert box.copies()[1][0].claim is Claim.LOST
     finally:
         clone.close()
 

@@ -11,9 +11,10 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from urllib import request as urls
 
 import pytest
-from offsite_kit import PASSWORD, WAIT_S, Box, needs_restic
+from offsite_kit import WAIT_S, Box, needs_restic, new_repository
 from served_repository import LACKS, Server
 
 from supervisor.features.offsite.adapters import lease as leases
@@ -30,16 +31,13 @@ class Place:
     def __init__(self, kind: str, directory: Path) -> None:
         self.off = directory / "off"
         self.off.mkdir()
-        (self.off / "password").write_text(f"{PASSWORD}\n")
-        (self.off / "password").chmod(0o600)
+        new_repository(self.off)
         self.server = Server(kind, self.off)
         self.rules = self.server.rules()
         if kind == "s3":
-            import urllib.request
-
             url = f"http://127.0.0.1:{self.server.port}/copies"
-            urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=WAIT_S).close()
-        Restic(self.rules, self.off / "cache").init()
+            urls.urlopen(urls.Request(url, method="PUT"), timeout=WAIT_S).close()
+            Restic(self.rules, self.off / "cache").init()
         self.box = Box(directory / "ada", self.off)
         self.box.rules = self.rules
         done, _ = self.box.copies(then="900")

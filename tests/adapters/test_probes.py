@@ -48,12 +48,16 @@ class Scene:
         (root / "run" / "shims").mkdir()
         self.clock = FakeClock(at_s=contract.now_ns() / 1e9)
         self.edges = NotifySockets(self.paths.notify_socket, lambda: None)
-        self.load, self.own = None, {}
+        self.load, self.own, self.signs = None, {}, None
         self.reading, self.figures_asked = None, []
-        self.probes = LocalProbes(self.paths, self.clock, self.edges, self, self.own.get, self)
+        self.probes = LocalProbes(self.paths, self.clock, self.edges, self, self.newest_own, self)
         self.process = subprocess.Popen(["sleep", "1000"])
         self.child = self.process.pid + 1_000_000  # of no process: only made-up scans have it
         self.clients = []
+
+    def newest_own(self, name, *signs):
+        self.signs = signs
+        return self.own.get(name)
 
     def begin(self, progress=Progress.BEAT, name="Pong", token=TOKEN, attempt=1, pid=None, adopted=False, **fields):
         spec = ProgramSpec(name, ("x",), "d", progress=progress, **fields)
@@ -220,6 +224,7 @@ def test_a_growing_log_is_progress(scene):
     seen = scene.look()
     assert (seen.ready, seen.progress_at_s, seen.phase) == (True, scene.clock.at_s, "training")
     grown_at_s = scene.clock.at_s
+    assert scene.signs == ((scene.process.pid,), grown_at_s), "what its checkpoints are judged by"
     scene.clock.advance(5)
     assert scene.look().progress_at_s == grown_at_s, "nothing new"
     scene.log("stdout", ".")

@@ -286,7 +286,7 @@ def test_steps_in_its_output_are_progress(world):
 
 def test_its_own_checkpoints_are_told(world):
     own = OwnCheckpoint("/c", 7)
-    probes = probes_of(world, own=lambda name: own if name == "Pong" else None)
+    probes = probes_of(world, own=lambda name, pids, _: own if (name, pids) == ("Pong", ()) else None)
     assert look(world, probes) == Sample(TOKEN)
     world.report()
     assert look(world, probes) == Sample(TOKEN, "S", own=own)

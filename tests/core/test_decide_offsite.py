@@ -119,6 +119,16 @@ def test_a_box_that_continues_another_ones_trainings_says_once_for_how_long_that
     assert again.after == "", "the operator took over later"
 
 
+def test_a_disk_on_other_hardware_names_the_copy_that_it_knows_until_it_holds_a_lease_of_its_own():
+    core = copied(running())
+    stamped = facts.Stamped(1, 1.0, 1.0, "b", facts.BoxIdentified("another", "ada", {}, another=True))
+    core.state = replace(core.state, offsite=core.state.offsite.after(stamped))
+    (copy,) = of(core.later(900.0).woke(), OffsiteCopy)
+    assert copy.moved_with == "abc"
+    core.give(LeaseFound(core.now_s, Claim.HELD, Lease("new", 2, "ada")))
+    assert not core.state.offsite.moved
+
+
 def test_a_program_whose_code_the_next_box_lacks_waits_for_it_and_the_others_train():
     core = Core(settings("Pong", "mine", offsite=RULES))
     core.begin()

@@ -160,7 +160,7 @@ def _taken(
     """The exit status if this box has the trainings now; None: another box does."""
     if found.verdict not in {Verdict.NOTHING, Verdict.DEAD}:
         return None
-    here = leases.ThisBox(socket.gethostname(), text.wall_s())
+    here = (socket.gethostname(), text.wall_s())
     restic.deadline_s = boot_s() + _RESTORE_S
     snapshots = restic.snapshots()
     _say(session, text.printable(found.why))
@@ -168,7 +168,7 @@ def _taken(
         if all(each.lease is not None for each in snapshots):  # no copy: a box that died before its first one, or none
             if not snapshots and (others := restic.others()):
                 raise Failed(f"the repository has {others} snapshots that extralife did not make: name an empty one")
-            claim, lease = leases.take_over(restic, target / "offsite", here)
+            claim, lease = leases.take_over(restic, target / "offsite", *here)
             text.pause(_SETTLES_S)  # another box that began at the same moment has written its lease by then
             if claim is not Claim.HELD or leases.in_repository(restic) != lease:
                 raise restoring.Overtaken(f"box {lease.box} was faster")
@@ -181,7 +181,7 @@ def _taken(
                 raise restoring.Overtaken("the repository has changed meanwhile")
 
         made = restoring.restore(
-            restic, restoring.choose(snapshots), target, take_over=True, box=here.box, wall_s=here.wall_s,
+            restic, restoring.choose(snapshots), target, take_over=True, box=here[0], wall_s=here[1],
             say=lambda said: _say(session, text.printable(said)), ready=still, known=snapshots,
         )  # fmt: skip
     except restoring.Overtaken as lost:

@@ -268,7 +268,7 @@ def _copy(context: DecisionContext, cause: str, limit_s: float, *, urgent: bool 
     record = context.state.of(OffsiteRecord)
     return OffsiteCopy(
         cause, tuple(sorted(context.state.programs)), limit_s, record.token, record.generation, record.place, urgent,
-        copied="" if record.copied is None else record.copied.snapshot, then=_then(context, cause),
+        moved_with=(record.copied.snapshot if record.copied else "") if record.moved else None, then=_then(context, cause),
     )  # fmt: skip
 
 

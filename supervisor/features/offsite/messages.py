@@ -82,7 +82,7 @@ class OffsiteCopy(Command):
     place: str
     urgent: bool = False
     look_only: bool = False  # read the lease, copy nothing
-    copied: str = ""  # the newest copy on record: a newer copy in the repository was made by another box
+    moved_with: str | None = None  # this disk came from other hardware, with this newest copy on record; None: it did not
     then: str = ""  # what the copy says of the next one
 
 

@@ -56,6 +56,7 @@ class OffsiteRecord(Record):
     token: str = ""  # of the lease that this box holds ...
     place: str = ""  # ... in the repository of this name
     generation: int = 0
+    moved: bool = False  # this is other hardware than the box that wrote that lease
     fence: Fence | None = None
     lost: str = ""  # the box whose trainings this one continued last ...
     lost_s: float | None = None  # ... and the time from its last known sign of life to this box's lease
@@ -64,7 +65,7 @@ class OffsiteRecord(Record):
     ended_well: bool = True  # ... whether it was a success
 
     KINDS: ClassVar = (facts.OffsiteFact, facts.RolledBackTo)
-    LATER: ClassVar = (facts.LevelChosen,)
+    LATER: ClassVar = (facts.LevelChosen, facts.BoxIdentified)
 
     def after(self, stamped: Stamped) -> OffsiteRecord:
         match fact := stamped.fact:
@@ -72,6 +73,8 @@ class OffsiteRecord(Record):
                 return wanting(self, copies.ROLLBACK, stamped.at_s)
             case facts.LevelChosen(level=level, before=before) if before not in {"", level}:
                 return wanting(self, copies.LEVEL, stamped.at_s)
+            case facts.BoxIdentified(another=True):
+                return replace(self, moved=True)
             case facts.OffsiteAsked(cause=cause):
                 return wanting(self, cause, stamped.at_s)
             case facts.OffsiteCopied():
@@ -112,7 +115,7 @@ def _leased(
         case facts.OffsiteFenced(box=box, since_wall_s=since_wall_s, token=token, place=place):
             return _ended(replace(record, fence=Fence(box, since_wall_s, token, place)), fact.why, well=False)
         case facts.OffsiteHeld(token=token, generation=generation, place=place):
-            record = replace(record, token=token, generation=generation, place=place)
+            record = replace(record, token=token, generation=generation, place=place, moved=False)
             if fact.after:
                 lost_s = None if fact.since_s is None else stamped.at_s - fact.since_s
                 record = replace(record, lost=fact.after, lost_s=lost_s)

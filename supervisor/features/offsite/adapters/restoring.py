@@ -115,7 +115,7 @@ def restore(
     _made(target / "offsite")
     _move(aside / staging.COPY_FILE, target / _ORIGIN)
     if take_over:
-        claim, lease = leases.take_over(restic, target / "offsite", leases.ThisBox(box, wall_s), known)
+        claim, lease = leases.take_over(restic, target / "offsite", box, wall_s, known)
         if claim is not Claim.HELD:
             raise Overtaken(f"box {lease.box} has taken over at the same moment; only one of you should go on")
     else:
