@@ -204,33 +204,6 @@ def test_why_figures_are_incomplete(
     assert told.fault == fault.format(base=desk.paths.run_dir("mine"))
 
 
-# --- when it looks -------------------------------------------------------------------------------------------------------
-
-
-def turns(desk: Desk, count: int, *, each_s: float) -> list[float]:
-    """The times of the looks in so many turns of the thread, each of which waits for so long."""
-    looks, ask = [], desk.child.ask
-
-    def noted(request: dict[str, Any], patience_s: float) -> dict[str, Any]:
-        looks.append(desk.child.now_s - 500.0)
-        return ask(request, patience_s)
-
-    def wait(for_s: float) -> None:
-        assert for_s == 0.25
-        nonlocal count
-        count -= 1
-        desk.child.now_s += each_s
-        if count == 0:
-            desk.reader._over.set()
-
-    desk.child.ask = noted  # type: ignore[method-assign]
-    desk.reader._wake = SimpleNamespace(wait=wait, clear=lambda: None, set=lambda: None)  # type: ignore[assignment]
-    desk.reader._over.clear()
-    while not desk.reader._over.is_set():
-        desk.reader._turn()
-    return looks
-
-
 # --- the child process ---------------------------------------------------------------------------------------------------
 
 

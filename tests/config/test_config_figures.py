@@ -10,10 +10,6 @@ from supervisor.policy.script.figures import Sources
 HEAD = '[program.it]\ncommand = ["true"]\n'
 
 
-def table(count: int) -> str:
-    return "[program.it.figures]\n" + "".join(f'f{number} = "k{number}"\n' for number in range(count))
-
-
 def test_every_key(place: Place) -> None:
     text = (
         f"{HEAD}log_regex = 'step=(?P<step>a)'\njson_lines = 'a/*.jsonl'\ncsv_glob = '*.csv'\nevents_glob = 'runs/**/events*'\n"
