@@ -21,7 +21,7 @@ from supervisor.adapters import leftovers
 from supervisor.adapters.figures import thread
 from supervisor.adapters.figures.thread import FigureReader, FigureReading
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.figures import CSV, LOG, Figures, Sources
+from supervisor.policy.script.figures import CSV, LOG, Figures, Sources
 
 TOKEN = "ab" * 16
 STEP = r"step=(?P<step>\d+)"
@@ -202,33 +202,6 @@ def test_why_figures_are_incomplete(
     for answer in answers:
         told = desk.look(answer)
     assert told.fault == fault.format(base=desk.paths.run_dir("mine"))
-
-
-# --- when it looks -------------------------------------------------------------------------------------------------------
-
-
-def turns(desk: Desk, count: int, *, each_s: float) -> list[float]:
-    """The times of the looks in so many turns of the thread, each of which waits for so long."""
-    looks, ask = [], desk.child.ask
-
-    def noted(request: dict[str, Any], patience_s: float) -> dict[str, Any]:
-        looks.append(desk.child.now_s - 500.0)
-        return ask(request, patience_s)
-
-    def wait(for_s: float) -> None:
-        assert for_s == 0.25
-        nonlocal count
-        count -= 1
-        desk.child.now_s += each_s
-        if count == 0:
-            desk.reader._over.set()
-
-    desk.child.ask = noted  # type: ignore[method-assign]
-    desk.reader._wake = SimpleNamespace(wait=wait, clear=lambda: None, set=lambda: None)  # type: ignore[assignment]
-    desk.reader._over.clear()
-    while not desk.reader._over.is_set():
-        desk.reader._turn()
-    return looks
 
 
 # --- the child process ---------------------------------------------------------------------------------------------------

@@ -67,12 +67,6 @@ def ticks(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]]
 
 
-def zombie() -> int:
-    pid = os.posix_spawn("/bin/true", ["true"], {})
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    return pid
-
-
 # --- one process --------------------------------------------------------------------------------------------------------
 
 

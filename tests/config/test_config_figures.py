@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 from config_kit import Place, plain_id
 
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 
 HEAD = '[program.it]\ncommand = ["true"]\n'
-
-
-def table(count: int) -> str:
-    return "[program.it.figures]\n" + "".join(f'f{number} = "k{number}"\n' for number in range(count))
 
 
 def test_every_key(place: Place) -> None:
