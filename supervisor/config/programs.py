@@ -31,7 +31,7 @@ from supervisor.config.validation import DEFAULT, DERIVED, ENVIRONMENT, Origin, 
 from supervisor.keys import Declaration
 from supervisor.model.settings import A_NAME, NAME, SERVICE, Level, Paths, ProgramSpec, Progress
 from supervisor.policy.box.lost_gpu import CPU
-from supervisor.policy.worker import placeholders
+from supervisor.policy.script import placeholders
 from supervisor.records import Record
 from workers import contract
 from workers.options import (

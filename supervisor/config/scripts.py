@@ -1,7 +1,7 @@
 """The command of a user's own script: its words, its placeholders, and the values of the placeholders at one level.
 
 This module knows which values a command takes from a level, so a mistake at the highest level is found when the file is
-read. Each start fills in the command itself (`policy/worker/placeholders.py`).
+read. Each start fills in the command itself (`policy/script/placeholders.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from supervisor.config.tables import Setting, given
 from supervisor.config.validation import Origin, Section, shown
 from supervisor.keys import Declaration
 from supervisor.model.settings import Progress
-from supervisor.policy.worker import placeholders
-from supervisor.policy.worker.figures import SEED
-from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template
+from supervisor.policy.script import placeholders
+from supervisor.policy.script.figures import SEED
+from supervisor.policy.script.placeholders import OF_LEVEL, RESUME, Template
 from supervisor.records import Record, replace
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Option, Value
 

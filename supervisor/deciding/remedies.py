@@ -64,7 +64,7 @@ def _roll_back(context: DecisionContext, name: str, attempt: Attempt, what: str 
 def _lower_batch(context: DecisionContext, name: str, ending: Ending) -> None:
     """Lower the batch that the attempt ran with. The batch of a program that ignores its lowered batch stays as it is."""
     spec, level = context.settings.program(name), context.settings.level.name
-    given = context.state.programs[name].batch_size(level)
+    given = context.state.programs[name].at(level).batch_size
     ran_with = ending.batch_size or given or (spec.batch_size if spec is not None else None)
     if ran_with is None or (given is not None and ran_with > given):
         return

@@ -715,7 +715,7 @@ class Resumption(AttemptFact):
     cause: str = ""
     lost_share: float | None = None  # share of the previous attempt's computed steps, at most 1
     at_least: bool = False  # the previous attempt may have come further than its last reading (`policy/worker/loss.py`)
-    steps_before: int = 0  # the attempt's own count begins anew after so many steps (`policy/worker/resume_step.py`)
+    steps_before: int = 0  # the attempt's own count begins anew after so many steps (`policy/script/resume_step.py`)
     key: str = ""  # of the worker's report
 
 
@@ -998,7 +998,7 @@ class NotEnded(AttemptFact):
 
 
 class CommandGone(AttemptFact):
-    """Processes outlived the grace after a clean end of their command (`policy/worker/finish.py`).
+    """Processes outlived the grace after a clean end of their command (`policy/script/finish.py`).
 
     `background`: they are the program's work and run on; else they are ended.
     """

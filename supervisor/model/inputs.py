@@ -15,10 +15,10 @@ from supervisor.model.settings import Settings
 from supervisor.policy.box.foundations import Finding
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.box.supervision import Failing
+from supervisor.policy.script.figures import Fall, Figures
+from supervisor.policy.script.service_health import Checked
 from supervisor.policy.worker.divergence import Losses
-from supervisor.policy.worker.figures import Fall, Figures
 from supervisor.policy.worker.no_room import Disk
-from supervisor.policy.worker.service_health import Checked
 from supervisor.records import Record, replace
 
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from supervisor.discovery import Extended, extended
 from supervisor.model.inputs import Sample
-from supervisor.model.settings import Settings
 from supervisor.model.state import Program
 from supervisor.policy.box.foundations import Answer, Finding
 from supervisor.policy.box.prechecks import StandingObjection
@@ -21,19 +20,6 @@ from supervisor.policy.worker.absence import Absence
 from supervisor.policy.worker.divergence import Losses
 from supervisor.policy.worker.slowness import Pace
 from supervisor.records import Record, replace
-
-
-class Settled(Record):
-    """A look at a live attempt without any consequence.
-
-    Until `until_s` another look gives the same result, as long as the reading is equal, and the program's record and the
-    settings are the same objects.
-    """
-
-    sample: Sample
-    program: Program
-    settings: Settings
-    until_s: float
 
 
 class Away(Record):
@@ -172,7 +158,6 @@ class Memory(Extended):
     rates: dict[str, float] = field(default_factory=dict)  # newest steps/s by program, kept over attempts
     intervals_at_s: dict[str, float] = field(default_factory=dict)  # when each checkpoint interval was last chosen
     pending: tuple[Pending, ...] = ()
-    settled: dict[str, Settled] = field(default_factory=dict)  # by program
     gpus: Gpus | None = None  # at the newest look
     host: Host | None = None
     unread: dict[str, frozenset[str]] = field(default_factory=dict)  # by program: recorded reasons for unknown figures

@@ -17,16 +17,16 @@ from supervisor.policy.box.gate import GateSettings
 from supervisor.policy.box.lost_gpu import CPU, WHEN_NO_GPU
 from supervisor.policy.box.prechecks import PrecheckSettings
 from supervisor.policy.level.load import CLIMB, LoadSettings
+from supervisor.policy.script.figures import Sources
+from supervisor.policy.script.placeholders import OF_LEVEL, RESUME, Template, for_attempt, uses, variable
+from supervisor.policy.script.service_health import HealthCheck
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.worker.checkpointing import CheckpointSettings
 from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.policy.worker.divergence import DivergenceSettings
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
-from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.health import ACTIONS, HealthSettings
-from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template, for_attempt, uses, variable
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
-from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.policy.worker.stall import StallSettings
 from supervisor.records import Record, replace
 
@@ -37,7 +37,7 @@ class Progress(enum.StrEnum):
     AUTO = "auto"  # the best source that reports: beats, notifications, figures, then its log or its files
     BEAT = "beat"  # the contract's beat record: built-in workers and scripts that use the small client
     NOTIFY = "notify"  # sd_notify(3) datagrams: WATCHDOG=1, STATUS=, X_EXTRALIFE_STEPS=
-    FIGURES = "figures"  # the steps in its log, its event files or its JSON lines (`policy/worker/figures.py`)
+    FIGURES = "figures"  # the steps in its log, its event files or its JSON lines (`policy/script/figures.py`)
     LOG = "log"  # its log files grow
     FILES = "files"  # files that match `progress_glob` appear or change
     NONE = "none"  # it is never judged stalled

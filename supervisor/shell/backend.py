@@ -15,10 +15,10 @@ from typing import Any, Final
 import structlog
 
 from supervisor import config, image
-from supervisor.adapters.journal.summaries import Summaries
-from supervisor.adapters.process import stdin
-from supervisor.adapters.process.presence import corrected
+from supervisor.adapters import stdin
+from supervisor.adapters.presence import corrected
 from supervisor.adapters.state_files import StateFiles
+from supervisor.adapters.summaries import Summaries
 from supervisor.adapters.threads import OneAtATime
 from supervisor.api.port import Json, Result
 from supervisor.formats import span

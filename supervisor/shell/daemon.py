@@ -31,7 +31,7 @@ from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.copies.put_back import put_back
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.foundations import Foundations
-from supervisor.adapters.host import boot, clock, known_mount, last_words
+from supervisor.adapters.host import boot, clock, known_mount, last_words, starts
 from supervisor.adapters.host import reboot_log as alerts
 from supervisor.adapters.host.boot import AliveMark, AliveWriter, BootFiles
 from supervisor.adapters.host.box_identity import witnesses
@@ -42,7 +42,7 @@ from supervisor.adapters.host.systemd import Notifier, passed_fds
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.adapters.parts import World
 from supervisor.adapters.parts import parts as make_parts
-from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans, starts
+from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans
 from supervisor.adapters.process.cgroups import OwnCgroup
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.evidence import LocalEvidence
@@ -168,7 +168,7 @@ class Daemon:
         if misfits:
             log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")
         self._build(journal, state)
-        self.foundations.watch(*foundations.rows(self._paths, journal, lock, main_log))
+        self.foundations.watch(*foundations.rows(self._paths, lock, main_log))
         self.backend.summaries.begin()
         try:
             self._serve(listener)

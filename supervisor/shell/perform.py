@@ -14,9 +14,10 @@ from pathlib import Path
 
 import structlog
 
+from supervisor.adapters import logs
 from supervisor.adapters.foundations import Foundations
 from supervisor.adapters.parts import Part
-from supervisor.adapters.process import checkpoints, logs
+from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_scans import OwnCheckpoints
@@ -27,8 +28,8 @@ from supervisor.model.codes import FAILED, SUCCESS
 from supervisor.model.commands import Command
 from supervisor.model.inputs import Asked, ConfigLoaded, Input
 from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.policy.script.placeholders import for_attempt
 from supervisor.policy.upkeep.alarm import Notice
-from supervisor.policy.worker.placeholders import for_attempt
 from supervisor.ports import Launcher, Probes
 from supervisor.shell.foundations import attempt_rows
 from supervisor.shell.replies import Replies

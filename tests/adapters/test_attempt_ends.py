@@ -23,7 +23,7 @@ from supervisor.adapters import procfs, threads
 from supervisor.adapters.process import processes, shim_code
 from supervisor.adapters.process.processes import LocalLauncher
 from supervisor.model.inputs import Ended, Ending, Survival, Survivor
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script.figures import Figures
 
 
 def test_an_attempt_starts_runs_and_ends(world):

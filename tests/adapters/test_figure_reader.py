@@ -21,7 +21,7 @@ from supervisor.adapters import leftovers
 from supervisor.adapters.figures import thread
 from supervisor.adapters.figures.thread import FigureReader, FigureReading
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.figures import CSV, LOG, Figures, Sources
+from supervisor.policy.script.figures import CSV, LOG, Figures, Sources
 
 TOKEN = "ab" * 16
 STEP = r"step=(?P<step>\d+)"

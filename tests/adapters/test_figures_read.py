@@ -15,9 +15,9 @@ from supervisor.adapters import procfs, tfrecord
 from supervisor.adapters.figures import reading, thread
 from supervisor.adapters.figures.reading import read_once
 from supervisor.adapters.figures.thread import FigureReader
-from supervisor.adapters.process.logs import rotate
+from supervisor.adapters.logs import rotate
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.figures import CSV, EVENTS, JSON_LINES, LOG, FigureRow, Figures, Sources, after
+from supervisor.policy.script.figures import CSV, EVENTS, JSON_LINES, LOG, FigureRow, Figures, Sources, after
 
 CLEANRL = r"global_step=(?P<step>\d+), episodic_return=(?P<episode_return>\S+)"
 TOKEN = "ab" * 16

@@ -17,7 +17,7 @@ from fakes import FakeClock
 from supervisor.adapters.figures import owners, reading, thread
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 
 TOKEN = "ab" * 16
 # It writes what each line of its input says, again and again: a row of its own, and as much elsewhere, like a line of a log.

@@ -11,8 +11,8 @@ import pytest
 from leaks import open_files
 
 from supervisor import files
-from supervisor.adapters.process import logs
-from supervisor.adapters.process.logs import rotate
+from supervisor.adapters import logs
+from supervisor.adapters.logs import rotate
 from supervisor.api import logfiles
 
 

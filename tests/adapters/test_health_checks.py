@@ -23,7 +23,7 @@ from tools import needs
 from supervisor.adapters import leftovers, procfs
 from supervisor.adapters.process.health_checks import Failed, HealthChecks, make
 from supervisor.formats import span
-from supervisor.policy.worker.service_health import HealthCheck
+from supervisor.policy.script.service_health import HealthCheck
 
 
 def ask(fields: dict[str, object] | None = None, **check: object) -> None:

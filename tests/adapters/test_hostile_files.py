@@ -18,11 +18,11 @@ from fakes import FakeClock
 from leaks import open_files
 
 from supervisor import files
-from supervisor.adapters import last_config, state_files
+from supervisor.adapters import last_config, logs, state_files
 from supervisor.adapters import lease as leases
 from supervisor.adapters.copies import store
-from supervisor.adapters.host import boot, known_mount
-from supervisor.adapters.process import cgroups, checkpoints, endings, logs, processes, starts
+from supervisor.adapters.host import boot, known_mount, starts
+from supervisor.adapters.process import cgroups, checkpoints, endings, processes
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.recorder import events

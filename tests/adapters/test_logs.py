@@ -14,8 +14,8 @@ from attempts_kit import eventually
 from leaks import open_files
 from structlog.testing import capture_logs
 
-from supervisor.adapters.process import logs
-from supervisor.adapters.process.logs import LogGuard, rotate
+from supervisor.adapters import logs
+from supervisor.adapters.logs import LogGuard, rotate
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 
 

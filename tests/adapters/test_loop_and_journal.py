@@ -1,6 +1,7 @@
 """The deciding thread's loop on a real journal whose file is taken away: what was acknowledged stays true."""
 
 import contextlib
+import math
 import os
 import shutil
 from dataclasses import replace
@@ -17,17 +18,14 @@ from supervisor.model.inputs import (
     Began,
     BootEvidence,
     ConfigLoaded,
-    FoundationsLooked,
     SupervisionLooked,
     Verb,
+    Woke,
 )
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.model.state import State
-from supervisor.policy.box.foundations import JOURNAL, Finding, Look
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
-
-LOST = FoundationsLooked(0.0, (Finding(JOURNAL, "journal.sqlite", Look.MISSING, restorable=True),))
 
 
 class RecordingPerformer:
@@ -61,6 +59,13 @@ def loop(tmp_path):
     made.turn(Began(made.clock.now_s(), made.settings, evidence, {}, 7, "1", "salt"))
     yield made
     made.journal.close()
+
+
+def look(loop):
+    """A turn without news, in which the loop looks at its journal."""
+    loop.inbox.post(Woke(loop.clock.now_s()))
+    loop.looked_at_s = -math.inf
+    loop._next()
 
 
 def stop(loop, name):
@@ -110,6 +115,14 @@ def test_a_request_is_done_on_a_journal_that_was_removed_a_moment_ago(loop, tmp_
     assert [alarm.kind for alarm in loop.performer.alarms] == ["journal"]
 
 
+def test_a_look_alone_has_it_restored(loop, tmp_path):
+    path = tmp_path / "state" / "journal.sqlite"
+    path.unlink()
+    look(loop)
+    assert path.exists()
+    assert "JournalSalvaged" in next_daemon(path)[1]
+
+
 def test_a_journal_cut_short_costs_history_and_never_the_truth(loop, tmp_path):
     path = tmp_path / "state" / "journal.sqlite"
     stop(loop, "Pong")
@@ -151,7 +164,7 @@ def test_an_end_under_way_does_not_wait_for_a_directory_that_was_removed(loop, t
     for waited_s in (0.0, 4.9, 0.2):
         assert not loop.memory.ended
         loop.clock.advance(waited_s)
-        loop.turn(replace(LOST, now_s=loop.clock.now_s()))
+        look(loop)
     assert loop.memory.ended, "the next daemon adopts the workers that it finds"
 
 

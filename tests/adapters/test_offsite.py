@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -24,7 +25,7 @@ from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.own_checkpoints import places_of
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters import restic, restoring
-from supervisor.features.offsite.adapters.restic import Restic, ResticError
+from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError
 from supervisor.features.offsite.messages import Claim, OffsiteTakeOver, OffsiteTend
 from supervisor.model.settings import Paths, Settings
 
@@ -223,6 +224,31 @@ def test_a_box_that_died_within_prune_does_not_keep_its_successor_waiting(box, t
     monkeypatch.setattr(restic, "_LOCK_WAIT_S", 0.0)
     restore(box, tmp_path / "bob", take_over=True)
     assert not finished(locks)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_a_box_killed_at_any_moment_of_a_prune_is_followed_and_the_next_prune_ends_it(box, tmp_path, monkeypatch, share):
+    for step in (200, 300):
+        box.commit("Pong", step)
+        assert not box.copies()[0].error
+    for each in [each for each in box.restic().snapshots() if COPY_TAG in each.tags][:-1]:
+        box.restic().remove(each.id)
+    where = {"RESTIC_PASSWORD_FILE": box.rules.password_file, "RESTIC_CACHE_DIR": str(tmp_path / "cache")}
+    shutil.copytree(box.rules.repository, tmp_path / "measured")
+    began_s = time.monotonic()
+    subprocess.run(["restic", "--repo", tmp_path / "measured", "prune"], env={**os.environ, **where}, check=True)
+    length_s = time.monotonic() - began_s
+    prune = subprocess.Popen(["restic", "--repo", box.rules.repository, "prune"], env={**os.environ, **where})
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        prune.wait(share * length_s)  # the moment itself is what is tried
+    prune.kill()
+    prune.wait()
+    monkeypatch.setattr(restic.socket, "gethostname", lambda: "another box")
+    monkeypatch.setattr(restic, "_LOCK_WAIT_S", 0.0)
+    assert restore(box, tmp_path / "bob", take_over=True).steps["Pong"] == 300
+    box.restic().forget(["Pong"])
+    box.restic()._run("prune")
+    assert box.restic().check(100) == 100
 
 
 def finished(locks):

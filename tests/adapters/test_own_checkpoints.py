@@ -29,7 +29,7 @@ from supervisor.formats import span
 from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec, Settings
-from supervisor.policy.worker.figures import Figures, Sources
+from supervisor.policy.script.figures import Figures, Sources
 
 OLD_S = 1_000.0  # before now
 

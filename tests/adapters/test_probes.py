@@ -18,17 +18,17 @@ from test_trees import process, table
 
 from supervisor.adapters import procfs
 from supervisor.adapters.figures.thread import FigureReading, began_wall_s
+from supervisor.adapters.logs import rotate
 from supervisor.adapters.process import growth, trees
 from supervisor.adapters.process.cgroups import Load
-from supervisor.adapters.process.logs import rotate
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes, beat_sample, completed
 from supervisor.adapters.process.processes import read_record
 from supervisor.model.inputs import Halted, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Paths, ProgramSpec, Progress
+from supervisor.policy.script.figures import Figures, Sources
+from supervisor.policy.script.service_health import Checked, HealthCheck
 from supervisor.policy.worker.divergence import Losses
-from supervisor.policy.worker.figures import Figures, Sources
-from supervisor.policy.worker.service_health import Checked, HealthCheck
 from workers import contract
 from workers.contract import Beat, Client, TargetKind, WorkerPhase
 
@@ -168,22 +168,6 @@ def test_a_torn_beat_is_no_stall_the_newest_whole_one_stands(scene):
         assert replace(scene.look(), proc_state=None) == replace(before, proc_state=None)
     path.unlink()
     assert scene.look().steps == 10
-
-
-def test_a_removed_beat_is_read_from_the_record_that_its_worker_still_maps(scene, tmp_path):
-    with contextlib.closing(Scene(tmp_path / "elsewhere")) as other:  # a file of the same name, open before it
-        other.client().phase(WorkerPhase.TRAINING, env_steps=7)
-        scene.watch(pid=os.getpid())
-        me = scene.client()
-        me.phase(WorkerPhase.TRAINING, env_steps=10)
-        assert scene.look().steps == 10
-        Path(scene.paths.beat("Pong", 1)).unlink()
-        assert scene.probes.beat_defect("Pong", TOKEN) == "it is gone"
-        me.progress(env_steps=20)
-        for _ in range(3):
-            scene.clock.at_s += 10
-            seen = scene.look()
-            assert (seen.steps, seen.beat_lost) == (20, False)
 
 
 def test_an_adopted_worker_whose_beat_file_is_gone_is_judged_by_its_witnesses(scene):

@@ -14,9 +14,9 @@ from attempts_kit import World, eventually
 from leaks import open_files
 
 from supervisor import users
-from supervisor.adapters import procfs
-from supervisor.adapters.process import processes, stdin
-from supervisor.adapters.process.logs import LogGuard
+from supervisor.adapters import procfs, stdin
+from supervisor.adapters.logs import LogGuard
+from supervisor.adapters.process import processes
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 

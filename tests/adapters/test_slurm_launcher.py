@@ -23,8 +23,8 @@ from supervisor.features.slurm.rules.jobs import Job, Node
 from supervisor.features.slurm.settings import JobResources, NextJob
 from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import LOG_NONE, Progress
-from supervisor.policy.worker.figures import Figures
-from supervisor.policy.worker.placeholders import Template
+from supervisor.policy.script.figures import Figures
+from supervisor.policy.script.placeholders import Template
 from workers import contract
 
 AWAY = Unknown("no controller", "unreachable")

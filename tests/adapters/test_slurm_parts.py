@@ -22,7 +22,7 @@ from supervisor.features.slurm.messages import JobsSeen
 from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.model.commands import SetControl
 from supervisor.model.inputs import Ended, SpawnBroke, Survival, Survivor
-from supervisor.policy.worker.placeholders import Template
+from supervisor.policy.script.placeholders import Template
 from workers import contract
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from supervisor.features.slurm.adapters.probes import FRESH_S, SlurmEvidence, Sl
 from supervisor.features.slurm.adapters.script import tag_of
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script.figures import Figures
 from workers import contract
 
 S = 1_000_000_000  # a second of a node's clock

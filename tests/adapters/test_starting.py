@@ -20,7 +20,7 @@ from supervisor.adapters import procfs
 from supervisor.adapters.process import limits, processes, shim_code
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.placeholders import Template
+from supervisor.policy.script.placeholders import Template
 from workers import contract
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters.host import known_mount
-from supervisor.adapters.process import starts
+from supervisor.adapters.host import known_mount, starts
 from supervisor.features.alerts import failure
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +54,7 @@ def recorded(environ):
 
 WAIT = """
 import os, signal
-from supervisor.adapters.process import starts
+from supervisor.adapters.host import starts
 before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
 begins = starts.wait_for_turn(dict(os.environ))
 assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before | {signal.SIGUSR2}, "signals arrive as before"
@@ -125,7 +124,7 @@ def test_the_fourth_start_is_an_alert_once(service):
 def test_a_target_that_never_answers_delays_no_start(service):
     environ, _ = service
     began(environ, 90.0, 60.0, 30.0)
-    hangs = "import time; from supervisor.adapters.process import starts; starts._TELL_S = 0.1\n"
+    hangs = "import time; from supervisor.adapters.host import starts; starts._TELL_S = 0.1\n"
     assert waiting(environ, f"{hangs}starts._tell = lambda *_: time.sleep(3600)\n").wait(60) == 11
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from config_kit import Place, plain_id
 
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 
 HEAD = '[program.it]\ncommand = ["true"]\n'
 

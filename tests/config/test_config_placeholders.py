@@ -8,7 +8,7 @@ from config_kit import Place, plain_id
 from supervisor.adapters.process.processes import filled_in
 from supervisor.config import scripts
 from supervisor.model.settings import ProgramSpec
-from supervisor.policy.worker.placeholders import for_attempt
+from supervisor.policy.script.placeholders import for_attempt
 
 LADDER = """
 [levels.light]

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from config_kit import Place
 
-from supervisor.policy.worker.service_health import HealthCheck
+from supervisor.policy.script.service_health import HealthCheck
 
 SERVICE = '[program.x]\ncommand = "sleep 1"\nkind = "service"\n'
 

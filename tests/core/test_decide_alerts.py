@@ -89,7 +89,10 @@ def test_eight_deaths_without_health_are_reported_also_if_they_never_fall_into_a
     core = core_of().running("Pong")
     for death in range(1, 9):
         core.later(lives_s).ended("Pong", signal=9)
-        assert (("breaker", "critical") in told(core.last), core.program("Pong").slow) == (death == 8, slow and death == 8)
+        assert (("breaker", "critical") in told(core.last), core.program("Pong").retry.slow) == (
+            death == 8,
+            slow and death == 8,
+        )
         while death < 8 and core.phase("Pong") is Phase.BACKOFF:
             core.to_wake()
         if death < 8:

@@ -150,7 +150,7 @@ def test_a_node_that_loses_jobs_again_and_again_is_avoided_for_a_while():
         assert of(core.last, commands.Watch)
         last = ended(core, state="NODE_FAIL", job=number)
     assert [fact.job for fact in core.told(facts.NodeFaulted)] == ["17", "18"]
-    assert core.program("Pong").failures == 0
+    assert core.program("Pong").restarts == 0
     until_s = core.now_s + 3600.0
     assert [(fact.node, fact.until_s) for fact in core.told(facts.NodeExcluded)] == [("a14", until_s)]
     assert [command.spec.job.avoid for command in of(last, commands.Spawn)] == [("a14",)]

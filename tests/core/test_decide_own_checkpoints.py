@@ -7,7 +7,7 @@ from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 from supervisor.reports.ledger import fold_accounts
 from supervisor.reports.view import program_view
 
@@ -568,7 +568,7 @@ def test_a_divergence_sets_aside_from_that_step_on_before_the_next_start():
     assert (spawn.from_step, spawn.aside) == (900, ())
     assert not [command for command in core.last.commands if isinstance(command, commands.RollBack)]
     starts(core, own(800, core=core))
-    assert core.program("Pong").roll_from is None
+    assert core.program("Pong").ckpt.roll_from is None
 
 
 def doubted_from_s(core):

@@ -45,7 +45,7 @@ from supervisor.api.server import Server
 from supervisor.features.dialect import wire
 from supervisor.model import codec, facts
 from supervisor.model.settings import Paths, ProgramSpec, Progress
-from supervisor.policy.worker import figures
+from supervisor.policy.script import figures
 from workers import contract, daemon_side
 from workers.contract import Beat, Control, ControlReader, Manifest, TargetKind, WorkerPhase
 from workers.daemon_side import ControlWriter

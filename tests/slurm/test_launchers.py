@@ -36,8 +36,8 @@ from supervisor.features.slurm.adapters.probes import SlurmProbes
 from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival
 from supervisor.model.settings import Paths, Progress
+from supervisor.policy.script.figures import Sources
 from supervisor.policy.worker.diagnosis import Diagnosis
-from supervisor.policy.worker.figures import Sources
 from workers import contract
 
 PATIENCE_S = 60.0

@@ -27,10 +27,10 @@ from supervisor.as_user import acting_as
 from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, Ending, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.policy.script.figures import Figures
+from supervisor.policy.script.finish import in_save
 from supervisor.policy.worker import newest_whole
 from supervisor.policy.worker.diagnosis import SENT
-from supervisor.policy.worker.figures import Figures
-from supervisor.policy.worker.finish import in_save
 from supervisor.policy.worker.newest_whole import WHOLE, Candidate
 from supervisor.policy.worker.whose_checkpoint import Shown
 from supervisor.ports import Clock, Inbox, ahead_s

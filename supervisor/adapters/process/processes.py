@@ -45,10 +45,10 @@ from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Lasting, Tasks, Thread, worker_ended
 from supervisor.model.inputs import Ended, Ending, OwnCheckpoint, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker import placeholders
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script import placeholders
+from supervisor.policy.script.figures import Figures
+from supervisor.policy.script.placeholders import RESUME
 from supervisor.policy.worker.inherited import is_inherited
-from supervisor.policy.worker.placeholders import RESUME
 from supervisor.ports import Clock, Inbox, Launcher, Probes
 from supervisor.records import Record
 from workers import contract

@@ -133,18 +133,12 @@ def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
             holder = leases.in_repository(restic)
             sight = replace(sight, same=sight.same or (holder is not None and holder.token == mine.token))
         watch = watched(watch, sight, boot_s())
-        if sight is None:
-            found = Judgement(Verdict.UNKNOWN, f"the repository does not answer: {error}")
-        else:
-            found = judge(watch, sight, after_s)
-            if alive == "take-over" and found.verdict in {Verdict.LIVES, Verdict.UNKNOWN, Verdict.RESTS}:
-                found = Judgement(Verdict.DEAD, f"box {sight.box} is followed by this box, as its template says")
+        found = _found(watch, sight, error, after_s, follows=alive == "take-over")
+        if sight is not None and found.verdict in {Verdict.NOTHING, Verdict.DEAD}:
             if (done := _taken(session, restic, target, sight, found, ready)) is not None:
                 return done
-            if found.verdict is Verdict.RESTS:
-                found = replace(
-                    found, why=f"{found.why}; --if-alive take-over (EXTRALIFE_NEXT_BOX) continues them all the same"
-                )
+            text.pause(every_s)
+            continue  # another box was faster, or the repository is away: the next look says which
         ends = found.verdict is Verdict.ENDED or (alive == "end" and sight is not None)
         if (word := error or found.verdict.value) != said:
             _say(session, text.printable(f"{found.why}{'' if ends else '. This box waits as the next one'}"))
@@ -154,12 +148,21 @@ def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
         text.pause(every_s)
 
 
+def _found(watch: Watch, sight: Sight | None, error: str, after_s: float | None, *, follows: bool) -> Judgement:
+    """The verdict as this box takes it. `follows`: its template says that it takes over from a live box too."""
+    if sight is None:
+        return Judgement(Verdict.UNKNOWN, f"the repository does not answer: {error}")
+    found = judge(watch, sight, after_s)
+    if follows and found.verdict in {Verdict.LIVES, Verdict.UNKNOWN, Verdict.RESTS}:
+        return Judgement(Verdict.DEAD, f"box {sight.box} is followed by this box, as its template says")
+    more = "; --if-alive take-over (EXTRALIFE_NEXT_BOX) continues them all the same" * (found.verdict is Verdict.RESTS)
+    return replace(found, why=f"{found.why}{more}")
+
+
 def _taken(
     session: Session, restic: Restic, target: Path, sight: Sight, found: Judgement, ready: Callable[..., object]
 ) -> int | None:  # fmt: skip
-    """The exit status if this box has the trainings now; None: another box does."""
-    if found.verdict not in {Verdict.NOTHING, Verdict.DEAD}:
-        return None
+    """The exit status if this box has the trainings now; None: another box does, or the repository is away."""
     here = (socket.gethostname(), text.wall_s())
     restic.deadline_s = boot_s() + _RESTORE_S
     snapshots = restic.snapshots()

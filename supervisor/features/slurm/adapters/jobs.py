@@ -17,7 +17,7 @@ from supervisor.features.slurm.rules.jobs import Job
 from supervisor.files import read_bounded
 from supervisor.model.inputs import Ending
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script.figures import Figures
 from supervisor.ports import Clock, ahead_s
 from supervisor.records import Record, replace
 from workers import contract

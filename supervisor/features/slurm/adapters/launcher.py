@@ -66,8 +66,8 @@ from supervisor.features.slurm.settings import LauncherSettings, NextJob
 from supervisor.formats import span
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker import placeholders
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script import placeholders
+from supervisor.policy.script.figures import Figures
 from supervisor.ports import Clock, Inbox, Launcher
 from workers import contract
 from workers.exit_record import ExitRecord

@@ -55,9 +55,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from supervisor.formats import span
+from supervisor.policy.script.figures import Bar
 from supervisor.policy.worker import out_of_memory
 from supervisor.policy.worker.diagnosis import Diagnosis
-from supervisor.policy.worker.figures import Bar
 from supervisor.records import Record, replace
 
 _AT: Final = 0.99  # share of the target: nothing is left to train

@@ -47,8 +47,8 @@ from dataclasses import field, replace
 from typing import Final
 
 from supervisor.keys import script_key
+from supervisor.policy.script.resume_step import FIRSTS, beginning
 from supervisor.policy.worker.divergence import Losses
-from supervisor.policy.worker.resume_step import FIRSTS, beginning
 from supervisor.records import Record
 
 STEP: Final = "step"
@@ -86,7 +86,6 @@ _PLAIN: Final = re.compile(r"[+-]?\d[\d_]*(\.\d*)?")
 _REST: Final = re.compile(r"(,\d{3})*(?!,?\d)[\d_]*(\.\d+)?([eE][+-]?\d+)?[kKMGBT]?(?![\w.])")
 _UNIT: Final = re.compile(r"[kKMGBT](?![\w.])")
 _UNITS: Final = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-_TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _GAMES: Final = 100
 _PACE_S: Final = 60.0
 _END: Final = 0.99  # share of a target that is its end: a script may show its last step before it
@@ -252,11 +251,6 @@ def number(text: str) -> float | None:
         return float(plain) * unit
     except ValueError:
         return None
-
-
-def plain_text(line: str) -> str:
-    """The line without the codes that give a terminal its colours."""
-    return _TERMINAL.sub("", line) if "\x1b" in line else line
 
 
 def matched(match: re.Match[str], name: str) -> str | None:
