@@ -27,7 +27,11 @@ from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.recorder import events
 from supervisor.api import logfiles
+from supervisor.features.next_box import verbs as next_box
+from supervisor.features.next_box.rules import Watch
 from supervisor.features.notices.adapters.local import File, Unreadable
+from supervisor.features.offsite.adapters import lease as offsite_leases
+from supervisor.features.offsite.adapters import restoring
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import Paths, Progress
 from workers import contract, daemon_side
@@ -120,6 +124,10 @@ RECORDS = {
         lambda path: list(events.read(path.parent.parent, ("loss",), 0.0, 1e12)),
     ),
     "backup": ("b1/backup.json", lambda path: store.read(path.parent).programs),
+    "lease of the copies": ("offsite/lease.json", lambda path: offsite_leases.read(path.parent)),
+    "origin of the copies": ("offsite/origin.json", lambda path: restoring.origin(path.parent)),
+    "watch of the next box": ("next-box.watch", lambda path: next_box.read_watch(path, "boot") != Watch()),
+    "log of the next box": ("next-box.jsonl", next_box.tries),
 }
 TEXTS = {
     "control record": ("control", ControlWriter),

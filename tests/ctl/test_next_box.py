@@ -166,6 +166,27 @@ def test_of_two_boxes_that_take_over_within_seconds_one_holds_the_repository(tem
         assert (template.directory / name / "journal.sqlite").exists() is (code == 0)
 
 
+def test_a_lease_from_the_future_counts_as_one_of_today(template):
+    """A box whose clock is ahead by decades took the repository, and died before its first copy."""
+    tags = [word for tag in (LEASE_TAG, "token=t", "generation=1", "then=900") for word in ("--tag", tag)]
+    template.restic._run("backup", "--json", "--stdin", "--host", "ada", "--time", "2099-01-01 00:00:00", *tags, given="{}")
+    code, said = template.start("b")
+    assert (code, "box ada gave its last sign of life" in said, holder(template)) == (75, True, ("ada", 1)), said
+    code, said = template.start("b", "--if-alive", "wait", "--after", "1")
+    assert (code, holder(template)) == (0, (socket.gethostname(), 2)), said
+
+
+def test_the_trainings_of_somebody_else_are_not_taken_by_a_box_that_has_its_own(template, ada, tmp_path):
+    bob = Box(tmp_path / "bob", template.directory, "bob")
+    try:
+        code, said = template.run("start", "--to", str(bob.state), "--if-alive", "take-over")
+        assert (code, "has trainings of its own: the repository is not read" in said) == (0, True), said
+        assert "belongs to box ada" in bob.copies()[0].error
+    finally:
+        bob.close()
+    assert holder(template) == ("ada", 1)
+
+
 def test_a_paused_box_does_not_follow(template, ada):
     assert template.run("pause")[0] == 0
     assert template.start("b", "--if-alive", "end", "--after", "1")[0] == 1

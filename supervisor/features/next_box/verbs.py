@@ -234,7 +234,7 @@ class Keeper:
 
     def turn(self, ask: list[str], after_s: float | None) -> rent.Step:
         """One look, and what follows from it."""
-        watch = self._watch()
+        watch = read_watch(self._watch_file, self._boot)
         sight, error = _looked(self._restic)
         if sight is not None and ask and sight.named:
             code, _ = self._run(ask, _ASK_S, {"EXTRALIFE_BOX": sight.box})
@@ -246,7 +246,7 @@ class Keeper:
             step = rent.away(error)
         else:
             found = judge(watch, sight, after_s)
-            step = rent.next_step(self._rules, self._tries(), found, sight.named, text.wall_s())
+            step = rent.next_step(self._rules, tries(self._log), found, sight.named, text.wall_s())
         self._note(step)
         if sight is not None and step.do == "rent":
             self._rent(sight, step.why)
@@ -281,32 +281,9 @@ class Keeper:
             self._say(f"{command[0]} cannot be run: {error.strerror or error}")
             return 127, ""
 
-    def _watch(self) -> Watch:
-        try:
-            boot, fields = json.loads(files.read(self._watch_file, _MOST_BYTES))
-            return Watch(**fields) if boot == self._boot else Watch()  # its clock began anew
-        except (OSError, ValueError, TypeError):
-            return Watch()
-
-    def _entries(self) -> list[dict[str, Any]]:
-        """Raises OSError if the log is there and cannot be read: its limits would not hold."""
-        try:
-            lines = files.read(self._log, _MOST_BYTES).decode("utf-8", "replace").splitlines()
-        except FileNotFoundError:
-            return []
-        found = []
-        for line in lines:
-            with contextlib.suppress(ValueError):  # torn by a power cut
-                found.append(json.loads(line))
-        return [each for each in found if isinstance(each, dict)]
-
-    def _tries(self) -> list[rent.Try]:
-        rows = [each for each in self._entries() if "of" in each]
-        return [rent.Try(each["what"], each["of"], each["wall_s"], each["usd_per_hour"]) for each in rows]
-
     def _note(self, step: rent.Step) -> None:
         """Write what it sees to the log, if it has changed."""
-        if next((each["key"] for each in reversed(self._entries()) if "key" in each), "") != step.key:
+        if next((each["key"] for each in reversed(_entries(self._log)) if "key" in each), "") != step.key:
             self._write({"what": "sees", "key": step.key, "why": step.why}, step.severity)
 
     def _record(self, what: str, why: str, sight: Sight, severity: str = "", usd: float | None = None) -> None:
@@ -326,6 +303,32 @@ class Keeper:
 
     def _say(self, line: str) -> None:
         _say(self._session, f"{time.strftime('%F %T')} {text.printable(line)}")
+
+
+def read_watch(path: Path, boot: str) -> Watch:
+    try:
+        of, fields = json.loads(files.read(path, _MOST_BYTES))
+        return Watch(**fields) if of == boot else Watch()  # its clock began anew
+    except (OSError, ValueError, TypeError, RecursionError):
+        return Watch()
+
+
+def tries(log: Path) -> list[rent.Try]:
+    rows = [each for each in _entries(log) if "of" in each]
+    return [rent.Try(each["what"], each["of"], each["wall_s"], each["usd_per_hour"]) for each in rows]
+
+
+def _entries(log: Path) -> list[dict[str, Any]]:
+    """Raises OSError if the log is there and cannot be read: its limits would not hold."""
+    try:
+        lines = files.read(log, _MOST_BYTES).decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):  # torn by a power cut
+            found.append(json.loads(line))
+    return [each for each in found if isinstance(each, dict)]
 
 
 def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:

@@ -31,7 +31,7 @@ def read(offsite_dir: Path) -> Lease | None:
         return Lease(
             str(body["token"]), int(body["generation"]), str(body["box"]), float(body["since_s"]), place=str(body["place"])
         )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

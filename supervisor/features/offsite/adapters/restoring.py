@@ -167,7 +167,7 @@ def _about(aside: Path, name: str = staging.COPY_FILE) -> dict[str, Any]:
         if body["version"] != staging.VERSION:
             raise NotRestored(f"the copy was made by another extralife (version {body['version']})")
         float(body["wall_s"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotRestored(
             "the copy has no list of its contents, or a damaged one; choose another with --snapshot"
         ) from error
