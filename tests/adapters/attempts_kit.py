@@ -8,10 +8,12 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from supervisor.adapters import procfs
+from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.process import cgroups, orphans
 from supervisor.adapters.process.processes import LocalLauncher, kill_attempt
 from supervisor.model.inputs import Input, SpawnSucceeded
@@ -22,6 +24,7 @@ REPO = Path(__file__).parent.parent.parent
 PATIENCE_S = 30.0 * float(os.environ.get("EXTRALIFE_TEST_PATIENCE", "1"))
 BOOT = contract.read_boot_id()
 T = TypeVar("T", bound=Input)
+BootClock = partial(SystemClock, 0.0)  # its journal time is CLOCK_BOOTTIME
 
 
 class Inbox:
@@ -45,20 +48,6 @@ class Inbox:
 
     def empty(self):
         return self._queue.empty() and not self._kept
-
-
-class BootClock:
-    def now_s(self):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-    def wall_s(self):
-        return time.time()
-
-    def from_boot_ns(self, at_ns):
-        return at_ns / 1e9
-
-    def to_boot_ns(self, at_s):
-        return int(at_s * 1e9)
 
 
 class Groups(cgroups.Cgroups):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from checkpoints_kit import commit
 from killing import killed
 from test_offsite_files import CHOSEN, Tree, database
 from test_own_checkpoints import plain, spec
@@ -23,7 +24,9 @@ from supervisor.adapters.copies import own, store
 from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.copies.put_back import put_back
 from supervisor.adapters.copies.store import BackupError, NothingToBackUp, Task
+from supervisor.adapters.process.checkpoints import newest_good
 from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, place_of
+from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters import restoring, staging
 from supervisor.features.offsite.adapters.restoring import NotRestored
 from supervisor.model.settings import Paths
@@ -115,10 +118,11 @@ class OffTheBox(Copies):
         self.off = directory / "off"
         self.off.mkdir()
         database(Path(self.paths.journal), "fact")
+        commit(Path(self.paths.run_dir("Pong")), 70)
 
     def take(self) -> None:
         found = staging.collect(
-            self.paths, ("mine",), {"box": "ada", "generation": 1}, wall_s=time.time(), with_replay=False, task=Task(),
+            self.paths, ("mine", "Pong"), {"box": "ada", "generation": 1}, wall_s=time.time(), with_replay=False, task=Task(),
             places={"mine": self.place},
         )  # fmt: skip
         if "mine" not in found.steps:
@@ -140,6 +144,8 @@ class OffTheBox(Copies):
         if not Path(there.journal).exists():
             tree = Tree(newest, CHOSEN)
             restoring.restore(tree, CHOSEN, Path(there.state_dir), take_over=False, box="bob", wall_s=7.0)
+        assert newest_good(Path(there.run_dir("Pong"))).env_steps == 70  # type: ignore[union-attr]
+        assert leases.read(Path(there.offsite)).generation == 0  # type: ignore[union-attr]
         put_back(there, "mine", self.place_for(Path(there.run_dir("mine"))))
 
 

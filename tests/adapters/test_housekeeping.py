@@ -9,6 +9,7 @@ from pathlib import Path
 
 import preload
 import pytest
+from fakes import FakeClock
 from structlog.testing import capture_logs
 
 from supervisor.adapters.host.clock import SystemClock
@@ -74,27 +75,13 @@ def test_jobs_go_on_when_the_wall_clock_was_set_and_while_no_thread_can_be_begun
     assert "Traceback" not in done.stderr
 
 
-class At(SystemClock):
-    """A clock of which the test sets the time of day."""
-
-    def __init__(self, now):
-        super().__init__(0.0)
-        self.now = now
-
-    def now_s(self):
-        return 9.0
-
-    def wall_s(self):
-        return self.now[0]
-
-
 @pytest.fixture
 def keep():
     """Makes the housekeeping of a daemon with all of its features."""
     parts = []
 
     def make(settings, inbox, clock, report=str):
-        world = World(settings().paths, settings, inbox, clock, "1", str, {}, report, lambda *_: None)
+        world = World(settings().paths, settings, inbox, clock, "1", str, {}, report, dict, lambda *_: None)
         parts.extend(parts_of(world))
         return Housekeeping(settings, inbox, clock, lambda: (work for part in parts for work in part.calendar()))
 
@@ -110,7 +97,8 @@ def due(keeper, inbox):
 
 
 def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot_be(settings, keep):
-    inbox, now, reports = Inbox(), [1_800_000_000.0], [OSError("no journal"), "all trained", "all trained again"]
+    inbox, clock = Inbox(), FakeClock(9.0, 1_800_000_000.0)
+    reports = [OSError("no journal"), "all trained", "all trained again"]
     settings = replace(settings, backup=BackupSettings(calendar="off"), alerts=AlertSettings(report_at="08:00"))
 
     def report():
@@ -119,7 +107,7 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
             raise made
         return made
 
-    keeper = keep(lambda: settings, inbox, At(now), report)
+    keeper = keep(lambda: settings, inbox, clock, report)
     with capture_logs() as said:
         assert due(keeper, inbox) == []
     assert said == [{"event": "calendar_work_not_posted", "work": "report", "error": "no journal", "log_level": "warning"}]
@@ -127,8 +115,8 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
     assert told == ReportDue(9.0, told.due_wall_s, "all trained")
     assert due(keeper, inbox) == []
     assert dt.datetime.fromtimestamp(told.due_wall_s, dt.UTC).astimezone().strftime("%H:%M") == "08:00"
-    now[0] += 86_400
+    clock.step_wall(86_400)
     assert due(keeper, inbox) == [ReportDue(9.0, told.due_wall_s + 86_400, "all trained again")]
-    now[0] += 86_400
+    clock.step_wall(86_400)
     settings = replace(settings, alerts=AlertSettings(report_at=""))
     assert due(keeper, inbox) == []

@@ -94,7 +94,6 @@ def test_a_vanished_box_is_regained_and_comes_back_fenced(boxes: list[Box], tmp_
     resumed = other.wait_fact("Resumed", "a", count=2)
     assert resumed["step"] >= named_step
     assert other.wait_fact("HostRebooted")["cause"] == "moved"
-    assert "this is another box than alpha" in other.ctl("history").stdout
     other.wait_fact("OffsiteCopied", count=len(other.facts("OffsiteCopied")) + 1, timeout_s=60)
 
     box.start()

@@ -79,7 +79,6 @@ def test_a_memory_error_is_answered_with_smaller_batches_until_one_fits(ward: Bo
     assert [fact["cause"] for fact in ward.facts("Exited", "memory")] == ["out_of_memory"] * 2
     told = explained(ward, "memory")
     assert "ran out of the host's memory, exit code 1: MemoryError" in told
-    assert "ran out of memory with batch 64 at level light: 32 from now on" in told
     assert "batch       16 at level" in told
     assert "bytearray(batch << 24)" in told, "its traceback"
 

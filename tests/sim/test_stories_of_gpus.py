@@ -36,7 +36,7 @@ def test_the_gpus_memory_is_taken_until_it_is_free_or_the_time_is_over():
     world.run(600.0)
     assert sorted(phases(world)) == [Phase.GATED, Phase.QUEUED]
     (gated,) = told(world, facts.Gated)
-    assert "waits for 12,000 MiB on GPU 0 (as configured); 3,000 MiB are free" in gated.why
+    assert (gated.need_bytes, gated.free_bytes) == (12_000 * MB, 3_000 * MB)
     world.gpus = gpus(gpu(free_mb=30_000))
     world.run(60.0)
     assert sorted(phases(world)) == [Phase.QUEUED, Phase.RUNNING]
