@@ -2,15 +2,17 @@
 
     python bench/picture_dashboard.py      # an hour; writes docs/pictures/dashboard-light.png and dashboard-dark.png
     python bench/picture_dashboard.py --minutes 5 --out DIRECTORY
+    python bench/picture_dashboard.py --every-page --out DIRECTORY      # every page on five widths instead, to look at
 
 A real daemon trains four games, on a ladder that two cores can carry, and climbs it. The faults: a worker killed, a worker
-suspended, a power cut (everything killed at once, a minute of downtime, another boot id), the daemon killed. All data on
-the page is real except the price of an hour.
+suspended, a power cut (everything killed at once, a minute of downtime, another boot id), the daemon killed, and the daemon
+stopped for a minute while a worker is killed. All data on the page is real except the price of an hour.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import signal
 import sys
@@ -30,7 +32,9 @@ from tunnels import tunnel
 WIDTH, HEIGHT = 1280, 900
 COLOURS = 128  # enough for this page, and the file has a third of the size
 MOST_BYTES = 300_000  # of both files together
-FAULTS = {0.2: "kill", 0.35: "suspend", 0.5: "cut", 0.7: "daemon"}  # share of the time -> fault
+FAULTS = {0.2: "kill", 0.35: "suspend", 0.5: "cut", 0.7: "daemon", 0.85: "absence"}  # share of the time -> fault
+PAGES = {"overview": "", "program": "/program/Pong", "compare": "/compare?pick=Boxing,Breakout,Freeway,Pong", "box": "/box"}
+WIDTHS = (390, 768, 1024, 1440, 2560)
 DOWN_S = 60.0
 CONFIG = """\
 [daemon]
@@ -88,6 +92,12 @@ def inject_fault(box: Box, fault: str) -> None:
         os.kill(box.pid(), signal.SIGKILL)
         time.sleep(2.0)
         box.start()
+    elif fault == "absence":
+        worker = box.pid(running(box)[0])
+        os.kill(box.pid(), signal.SIGTERM)
+        os.kill(worker, signal.SIGKILL)
+        time.sleep(DOWN_S)
+        box.start()
     else:
         until(lambda: len(running(box)) > 0, "a game that trains")
         os.kill(box.pid(running(box)[0]), signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
@@ -123,17 +133,42 @@ def shoot(socket: Path, out: Path) -> int:
     return total
 
 
+def shoot_all(socket: Path, out: Path) -> int:
+    """Save every page on every width in both colour schemes."""
+    with tunnel(socket) as port, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path(), args=BROWSER_ARGS)
+        for scheme, width, (name, words) in itertools.product(("light", "dark"), WIDTHS, PAGES.items()):
+            context = browser.new_context(
+                viewport={"width": width, "height": HEIGHT}, color_scheme=scheme, timezone_id="UTC"
+            )
+            context.set_default_timeout(120_000)
+            page = context.new_page()
+            page.goto(f"http://localhost:{port}/#{words}")
+            page.locator("canvas").first.wait_for()
+            if not words:
+                page.locator("#cost .days").wait_for()
+            for _ in range(1 + page.evaluate("document.body.scrollHeight") // HEIGHT):  # a chart is drawn when it is seen
+                page.mouse.wheel(0, HEIGHT)
+                page.wait_for_timeout(150)
+            page.evaluate("scrollTo(0, 0)")
+            page.screenshot(path=out / f"{name}-{width}-{scheme}.png", full_page=True)
+            context.close()
+        browser.close()
+    return 0
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--out", type=Path, default=PICTURES)
+    parser.add_argument("--every-page", action="store_true")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="extralife-picture-") as name:
         box = Box(Path(name), CONFIG)
         try:
             night(box, given.minutes)
-            total = shoot(Path(name) / "run" / "supervisor.sock", given.out)
+            total = (shoot_all if given.every_page else shoot)(Path(name) / "run" / "supervisor.sock", given.out)
         finally:
             box.ctl("shutdown")
             box.cut_power()

@@ -42,6 +42,7 @@ from supervisor.adapters.recorder import events, store  # noqa: E402
 from supervisor.adapters.recorder.store import Recording, fill  # noqa: E402
 from supervisor.adapters.state_files import StateFiles  # noqa: E402
 from supervisor.api.encoding import encoded  # noqa: E402
+from supervisor.features.recorder.page import MOST_SERIES  # noqa: E402
 from supervisor.model.recording import (  # noqa: E402
     FIGURES_OF_ITS_OWN,
     GPUS,
@@ -56,7 +57,6 @@ from supervisor.model.recording import (  # noqa: E402
 )  # fmt: skip
 from supervisor.policy.box.readings import Spread  # noqa: E402
 from supervisor.policy.upkeep.resolution import TIERS, Held, Tier, bucket_of  # noqa: E402
-from supervisor.reports.curves import MOST_SERIES  # noqa: E402
 from supervisor.reports.ledger import Ledger  # noqa: E402
 from supervisor.reports.pages import pages  # noqa: E402
 from supervisor.reports.report_view import first_and_newest  # noqa: E402

@@ -3,7 +3,7 @@
     .venv/bin/python bench/slurm.py [--seeds 1000] [--polls 20]
 
 Run it as root, with Debian's slurmctld, slurmd and slurm-client (`tests/run slurm` installs them). It starts a new Slurm on
-this machine (tests/slurm/cluster.py) and lets `adapters/slurm/launcher.py` submit the seeds of one game. The jobs are held,
+this machine (tests/slurm/cluster.py) and lets the launcher of Slurm submit the seeds of one game. The jobs are held,
 so that only the cost of the queue is measured. A poll is the launcher's own. Writes bench/results/slurm.json.
 """
 
@@ -28,11 +28,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "slurm")]
 from cluster import Cluster, unfit  # noqa: E402
 
 from supervisor.adapters.host.clock import SystemClock  # noqa: E402
-from supervisor.adapters.slurm.client import Slurm, Submitted  # noqa: E402
-from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths  # noqa: E402
-from supervisor.model.inputs import JobsSeen  # noqa: E402
+from supervisor.features.slurm.adapters.client import Slurm, Submitted  # noqa: E402
+from supervisor.features.slurm.adapters.launcher import SlurmLauncher, remote_paths  # noqa: E402
+from supervisor.features.slurm.messages import JobsSeen  # noqa: E402
+from supervisor.features.slurm.settings import LauncherSettings  # noqa: E402
 from supervisor.model.settings import Paths, ProgramSpec  # noqa: E402
-from supervisor.policy.cluster.launcher import LauncherSettings  # noqa: E402
 
 
 def main() -> None:

@@ -173,7 +173,7 @@ def _load_or_last_good(
 
 def _wait_for_turn(environ: dict[str, str], config_file: str | None) -> bool:
     """Under a service manager, a start too soon after others waits. A new image of this process does not wait."""
-    from supervisor.adapters.process import starts
+    from supervisor.adapters.host import starts
 
     return image.ENV_LISTEN_FD in environ or starts.wait_for_turn(environ, config_file)
 

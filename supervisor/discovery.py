@@ -1,7 +1,6 @@
 """What the features add: the modules of their folders in `supervisor/features/`, found by name.
 
-Each room of the kernel imports from every feature's folder only the module whose name it knows (docs/architecture.md).
-None names a feature. So `rm -r` of a folder removes a feature, and a new folder adds one.
+Each room of the kernel imports from every folder only the module whose name it knows: `rm -r` of a folder removes a feature.
 """
 
 from __future__ import annotations

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final, Protocol
 
 from supervisor.model.facts import JournalSalvaged
-from supervisor.model.inputs import Input, Report, Sample, Survivor
+from supervisor.model.inputs import Input, OwnCheckpoint, Report, Sample, Survivor
 from supervisor.model.settings import ProgramSpec
 from supervisor.records import Record
 
 _TOGETHER_S: Final = 1e-4
 _TRIES: Final = 51
+
+# A program's newest checkpoint of its own, by its name, its processes here and the time of its newest sign of progress
+NewestOwn = Callable[[str, Iterable[int], float | None], OwnCheckpoint | None]
 
 
 class Clock(Protocol):
@@ -88,13 +91,13 @@ class Salvage(Record):
 
 
 class Launcher(Protocol):
-    """Starts processes, or jobs of a cluster. All calls except those marked "May block" return at once.
+    """Starts programs. All calls except those marked "May block" return at once.
 
     Results are posted to the inbox. The defaults below are of a launcher that starts no process on this host.
     """
 
-    def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:
-        """Start one attempt, on none of the nodes in `avoid`. Result: SpawnSucceeded, later Ended; or SpawnBroke."""
+    def spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None:
+        """Start one attempt. Result: SpawnSucceeded, later Ended; or SpawnBroke."""
         ...
 
     def no_room(self) -> str | None:

@@ -1,6 +1,6 @@
 """Records are frozen dataclasses: `Record` is their base class, `replace` creates changed copies of them.
 
-The state is a fold over facts, and each fact creates two or three new records of up to 57 fields. `dataclasses.replace`
+The state is a fold over facts, and each fact creates two or three new records of up to 50 fields. `dataclasses.replace`
 passes every field to `__init__` by name: 16 us for a program. A record without slots has all fields in one dictionary, which
 is copied in 1 us. So the classes that every fact and every sample change have no slots.
 """

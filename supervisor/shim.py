@@ -5,7 +5,7 @@ on stdin (no secrets in argv; its words are for `ps`). Descriptor N is the compi
 writes the fence, starts the worker, answers one JSON line on stdout, and then only waits. When no process of the tree is
 left, it writes `exit.json` and exits. SIGUSR1 to the shim asks the tree to save and leave (`_Leaving`). SIGTERM kills the
 tree at once (SIGUSR2 in a job of a cluster). Processes that a worker leaves behind are asked too, and killed when the
-program's grace is over. After a success code they may work on until the daemon asks (`supervisor/policy/worker/finish.py`):
+program's grace is over. After a success code they may work on until the daemon asks (`supervisor/policy/script/finish.py`):
 the shim writes the worker's own end to `left.json`, and waits.
 
 Example: a worker dies of signal 9 and leaves a daemonised `sleep` in its own session. As sub-reaper the shim inherits the

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from supervisor.features.alerts.messages import AlertTried
@@ -164,8 +163,8 @@ class FakeSources:
     def check_backup(self, name: str) -> str:
         return f"there is no backup {name!r}"
 
-    def config(self) -> list[tuple[str, object, object]]:
-        return [("level.slots", 2, Path("extralife.toml"))]
+    def config(self) -> dict[str, Any]:
+        return {"settings": [{"key": "level.slots", "value": 2, "origin": "extralife.toml"}], "errors": []}
 
 
 _TOTAL_BYTES = 81_559 * 2**20

@@ -6,8 +6,6 @@ differs from `python -m supervisor` is the start of the interpreter: whoever tes
 PYTHONPATH starts it for real. A daemon that reloads starts for real, too.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes
@@ -22,11 +20,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import IO
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = {"ctl": "supervisor.ctl", "daemon": "supervisor"}
@@ -35,13 +31,11 @@ DRAWS = ("pictures", "terminal_plot")
 ROOM_FOR_ARGUMENTS = "-" * 500
 
 
-def argv(kind: str) -> list[str]:
+def argv(kind):
     return [sys.executable, "-m", MODULES[kind]]
 
 
-def ctl(
-    args: list[str], *, env: Mapping[str, str], cwd: Path, stdin: str = "", timeout_s: float = 60.0
-) -> subprocess.CompletedProcess[str]:
+def ctl(args, *, env, cwd, stdin="", timeout_s=60.0):
     """`extralifectl` with these arguments, as `subprocess.run` would run it."""
     ours, theirs = [], []
     for reads in (True, False, False, False):  # its three streams, and what it ended with
@@ -72,8 +66,8 @@ def ctl(
 class Daemon:
     """A `supervisord` in a session of its own, with the methods of `subprocess.Popen`."""
 
-    def __init__(self, args: list[str], *, env: Mapping[str, str], cwd: Path, log: IO[bytes]) -> None:
-        self.returncode: int | None = None
+    def __init__(self, args, *, env, cwd, log):
+        self.returncode = None
         self._args = [*argv("daemon"), *args]
         ended, theirs = os.pipe()
         self._ended = open(ended, "rb")  # noqa: SIM115  as long as the daemon
@@ -84,12 +78,12 @@ class Daemon:
             os.close(theirs)
         self.pid = int(self._ended.readline())
 
-    def poll(self) -> int | None:
+    def poll(self):
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(0.0)
         return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int:
+    def wait(self, timeout=None):
         if self.returncode is None:
             if not select.select([self._ended], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(self._args, timeout or 0.0)
@@ -97,21 +91,21 @@ class Daemon:
             self._ended.close()
         return self.returncode
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number):
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def kill(self) -> None:
+    def kill(self):
         self.send_signal(signal.SIGKILL)
 
 
-def _order(kind: str, args: list[str], env: Mapping[str, str], cwd: Path, fds: list[int]) -> None:
+def _order(kind, args, env, cwd, fds):
     order = json.dumps([args, dict(env), str(cwd)]).encode("utf-8", "surrogateescape")
     socket.send_fds(_server(kind), [order], fds)
 
 
 @cache
-def _server(kind: str) -> socket.socket:
+def _server(kind):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "LANG": "C.UTF-8", "TZ": "UTC"}
     process = subprocess.Popen(
@@ -124,7 +118,7 @@ def _server(kind: str) -> socket.socket:
     return ours
 
 
-def _serve(kind: str, orders: socket.socket) -> int:
+def _serve(kind, orders):
     sys.path[0] = str(ROOT)
     if kind == "daemon":
         importlib.import_module("supervisor.__main__")  # first: it leaves out a package
@@ -146,7 +140,7 @@ def _serve(kind: str, orders: socket.socket) -> int:
             os.close(each)
 
 
-def _keep(kind: str, order: tuple[list[str], dict[str, str], str], stdin: int, stdout: int, stderr: int, ended: int) -> int:
+def _keep(kind, order, stdin, stdout, stderr, ended):
     """Run one and tell its process id and what it ended with."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
@@ -162,7 +156,7 @@ def _keep(kind: str, order: tuple[list[str], dict[str, str], str], stdin: int, s
     os._exit(0)
 
 
-def _run(kind: str, args: list[str], env: dict[str, str], cwd: str) -> int:
+def _run(kind, args, env, cwd):
     module = importlib.import_module(f"{MODULES[kind]}.__main__")
     os.chdir(cwd)
     os.environ.clear()
@@ -180,7 +174,7 @@ def _run(kind: str, args: list[str], env: dict[str, str], cwd: str) -> int:
     os._exit(code)  # an interpreter takes as long for its end as a command
 
 
-def _show(words: list[str]) -> None:
+def _show(words):
     """The command line that others see, in the place of this process' own."""
     first, last = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
     ctypes.memmove(first, os.fsencode("\0".join(words)).ljust(last - first, b"\0"), last - first)

@@ -111,7 +111,7 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
     "core": (["supervisor/model", "supervisor/deciding", "supervisor/reports"], ["tests/core"]),
     "config": (["supervisor/config"], ["tests/config"]),
     "api": (["supervisor/api"], ["tests/api", "tests/ctl/test_report_page.py"]),
-    "slurm": (["supervisor/adapters/slurm"], ["tests/slurm", "tests/adapters/test_slurm*.py"]),
+    "slurm": (["supervisor/features/slurm/adapters"], ["tests/slurm", "tests/adapters/test_slurm*.py"]),
     "adapters": (["supervisor/adapters"], ["tests/adapters"]),  # those that are in no part before
     "shell": (
         ["supervisor/shell", *(f"supervisor/{name}.py" for name in ("files", "filesystems", "image", "lack", "records", "trust"))],
@@ -141,7 +141,7 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
 }  # fmt: skip
 ALONE = {  # left out: the tests run them in a Python without site-packages, so without mutmut
     "supervisor/shim.py",
-    "supervisor/adapters/slurm/node.py",
+    "supervisor/features/slurm/adapters/node.py",
     *(
         f"supervisor/adapters/{name}.py"
         for name in ("__init__", "figures/__init__", "figures/child", "figures/reading", "tfrecord")

@@ -1,7 +1,5 @@
 """deploy/ on a machine that it is not made for: one sentence each, and nothing changed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -15,14 +13,14 @@ from supervisor.adapters.journal.sqlite import Journal
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def script(name: str, *args: str, path: str = "") -> subprocess.CompletedProcess[str]:
+def script(name, *args, path=""):
     env = dict(os.environ, PATH=path + os.environ["PATH"])
     return subprocess.run([f"{ROOT}/deploy/{name}", *args], capture_output=True, text=True, timeout=60, check=False, env=env)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="asks for root first")
 @pytest.mark.skipif(Path("/run/systemd/system").exists(), reason="this machine was booted with systemd")
-def test_without_systemd_it_says_how_to_run_without() -> None:
+def test_without_systemd_it_says_how_to_run_without():
     done = script("install.sh", "--prefix", "/nowhere/extralife")
     assert done.returncode == 1
     assert done.stdout == ""
@@ -32,18 +30,18 @@ def test_without_systemd_it_says_how_to_run_without() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may")
-def test_without_root_it_says_so() -> None:
+def test_without_root_it_says_so():
     done = script("install.sh")
     assert (done.returncode, "needs root" in done.stderr) == (1, True)
 
 
-def test_an_upgrade_of_nothing_says_so(tmp_path: Path) -> None:
+def test_an_upgrade_of_nothing_says_so(tmp_path):
     done = script("upgrade.sh", "--dry-run", "--prefix", f"{tmp_path}/none")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_trainings_of_another_box_are_not_silently_left_out(tmp_path: Path) -> None:
+def test_the_trainings_of_another_box_are_not_silently_left_out(tmp_path):
     """`deploy/try --from-offsite` where ./run has a journal: of its own, or of an earlier restore."""
     clone, where = tmp_path / "a clone", tmp_path / "elsewhere"
     (clone / "deploy/container").mkdir(parents=True)
@@ -60,7 +58,7 @@ def test_the_trainings_of_another_box_are_not_silently_left_out(tmp_path: Path) 
         (clone / name).chmod(0o755)
     (where / "password").write_text("x\n")
 
-    def tried() -> subprocess.CompletedProcess[str]:
+    def tried():
         argv = [str(clone / "deploy/try"), "--from-offsite", "copies", "--password-file", "password"]
         return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=where)
 
@@ -85,9 +83,7 @@ def test_the_trainings_of_another_box_are_not_silently_left_out(tmp_path: Path) 
         ("/copies", ("extralife.toml",), "this box has an installation of its own"),
     ],
 )
-def test_an_installation_from_copies_refuses_a_box_with_trainings(
-    tmp_path: Path, repository: str, files: tuple[str, ...], said: str
-) -> None:
+def test_an_installation_from_copies_refuses_a_box_with_trainings(tmp_path, repository, files, said):
     deploy = tmp_path / "deploy"
     deploy.mkdir()
     shutil.copy(ROOT / "deploy/install.sh", deploy)
@@ -108,7 +104,7 @@ def test_an_installation_from_copies_refuses_a_box_with_trainings(
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_an_upgrade_switches_only_after_the_journal_is_copied(tmp_path: Path, readable: bool) -> None:
+def test_an_upgrade_switches_only_after_the_journal_is_copied(tmp_path, readable):
     """Without the copy, no earlier release could be gone back to. Only what needs a system is replaced here."""
     deploy, state, new = tmp_path / "deploy", tmp_path / "state", tmp_path / "releases" / "new"
     shutil.copytree(ROOT / "deploy", deploy)

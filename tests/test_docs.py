@@ -32,7 +32,7 @@ REFUSED = {"load", "ladder", "rung", "climb", "cluster", "launcher"}
 LEFT = {
     "Climb", "ClusterReached", "ClusterRecord", "ClusterUnreachable", "LadderLaid", "Launcher", "LauncherSettings",
     "Load", "LoadSettings", "LoadState", "LoadVerdict", "LocalLauncher", "RebootCluster", "Rung", "SlurmLauncher",
-    "climb_view", "cluster", "cluster_record", "cluster_view", "ladder", "launcher", "load",
+    "climb_view", "ladder", "launcher", "load",
 }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def loaded_by(*modules, flags=()):
 def test_the_whole_daemon_loads_neither_torch_nor_an_environment():
     modules = sorted(each.name for each in pkgutil.walk_packages(supervisor.__path__, "supervisor."))
     assert "supervisor.deciding.decide" in modules
-    modules.remove("supervisor.ctl.pictures")  # `plot` alone imports it, and matplotlib brings numpy
+    modules.remove("supervisor.features.recorder.pictures")  # `plot` alone imports it, and matplotlib brings numpy
     modules.remove("supervisor.ctl.top")  # the daemon's `__main__` keeps rich away from structlog
     assert not loaded_by(*modules) & {"torch", "numpy", "envpool", "gymnasium", "safetensors"}
 

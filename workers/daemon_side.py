@@ -89,14 +89,13 @@ def unpack_beat(body: bytes, live_ns: int, more: Mapping[str, Any] | None = None
     )
 
 
-def read_beat(path: str | os.PathLike[str], *, follow: bool = False) -> Beat | None:
+def read_beat(path: str | os.PathLike[str]) -> Beat | None:
     """The newest whole beat in the file, or None when there is none: absent, torn by a death in mid-write, damaged.
 
-    `follow` is for links of /proc, which no worker can make. While a write is in progress, it reads again, a bounded
-    number of times.
+    While a write is in progress, it reads again, a bounded number of times.
     """
     for _ in range(_READ_TRIES):
-        data = _read_mapped(path, follow=follow)
+        data = _read_mapped(path)
         record = read_record(data, _BEAT_MAGIC)
         if record is not None:
             with contextlib.suppress(ValueError):
@@ -122,14 +121,14 @@ def beat_defect(path: str | os.PathLike[str], token: str) -> str:
     return "its checksum is wrong"
 
 
-def _read_mapped(path: str | os.PathLike[str], *, follow: bool = False) -> bytes:
+def _read_mapped(path: str | os.PathLike[str]) -> bytes:
     """One record's bytes, or none. No file that a worker puts in its place costs the reader time or memory.
 
     It follows no link, waits for no FIFO (`O_NONBLOCK`) and reads no more than a record of a file of gigabytes. Raises
     OSError for a lack of descriptors or memory.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except ValueError:
         return b""
     except OSError as error:

@@ -21,7 +21,7 @@ from supervisor import wall_clock
 from supervisor.adapters.host.clock import LocalZone
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
-from supervisor.adapters.process.logs import LogGuard
+from supervisor.adapters.logs import LogGuard
 from supervisor.model.inputs import SnapshotDue
 from supervisor.model.settings import Settings
 from supervisor.policy.upkeep.calendars import last_due
@@ -126,8 +126,6 @@ class Housekeeping:
         else:
             if moved is not None:
                 log.info("journal_compacted", facts=moved.facts, archive=str(moved.archive))
-                if moved.differs:
-                    log.warning("snapshot_differs_from_facts", fields=list(moved.differs))
         try:
             self.journal_defect = spare.renew(path, self._over.wait)
         except OSError as error:

@@ -8,6 +8,7 @@ from typing import Any
 
 from supervisor import discovery
 from supervisor.adapters.process.own_checkpoints import ShownBy
+from supervisor.adapters.process.processes import ProgramAdapters
 from supervisor.model.commands import Command
 from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.alarm import Notice
@@ -26,11 +27,13 @@ class World(Record):
     box_name: Callable[[], str]
     environ: Mapping[str, str]
     report: Callable[[], str]  # the daily report
+    readings: Callable[[], dict[str, Any]]  # present rows by sheet of the recording
     shown: ShownBy  # what the output of a program has shown
 
 
 class Part(Record):
     performs: Mapping[type[Command], Callable[[Any], None]] = field(default_factory=dict)
+    launches: Callable[..., ProgramAdapters | None] = lambda *_: None  # given the settings, and readers of files
     start: Callable[[], None] = lambda: None
     stop: Callable[[], None] = lambda: None
     shows: Mapping[str, Callable[[], Any]] = field(default_factory=dict)  # its present values, by the name of its page
@@ -38,8 +41,7 @@ class Part(Record):
     calendar: Callable[[], Iterable[CalendarWork]] = tuple
     looks: Mapping[str, Callable[[], Any]] = field(default_factory=dict)  # readings of the host, by field of `readings.Host`
     secrets: Callable[[], Iterable[str]] = tuple  # variables of the daemon's environment that no program inherits
-    # Sends an alert although nothing can be recorded; false: it is too soon after the last one, which was so long ago.
-    alarm: Callable[[Notice, float | None], bool] = lambda *_: True
+    alarm: Callable[[Notice, float | None], bool] = lambda *_: True  # an alert that cannot be recorded; false: too soon
 
 
 def parts(world: World) -> list[Part]:

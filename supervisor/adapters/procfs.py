@@ -121,23 +121,6 @@ def _read(path: str) -> bytes | None:
             os.close(fd)
 
 
-def open_at(pid: int, path: str) -> str | None:
-    """The path in /proc of a file that a process has open, even a removed one; None when the process has not opened it.
-
-    A file of the same name in another directory also counts, because the directory may have been renamed.
-    """
-    elsewhere = None
-    with contextlib.suppress(OSError):
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                target = str(entry.readlink()).removesuffix(" (deleted)")
-                if target == path:
-                    return str(entry)
-                if target.rpartition("/")[2] == path.rpartition("/")[2]:
-                    elsewhere = str(entry)
-    return elsewhere
-
-
 def is_alive(pid: int, start_ticks: int) -> bool:
     """True while exactly this process lives: same start ticks, and not a zombie."""
     stat = read_stat(pid)

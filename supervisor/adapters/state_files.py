@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.host.clock import local_zone
 from supervisor.adapters.journal.archive import read_lasting
-from supervisor.adapters.journal.summaries import Summaries
 from supervisor.adapters.recorder import events, store
+from supervisor.adapters.summaries import Summaries
 from supervisor.files import held, open_regular
 from supervisor.model.facts import Stamped
 from supervisor.model.recording import Drawn, Row, Sheet, Track, tracks_of

@@ -30,6 +30,7 @@ def lines(found: dict[str, Any]) -> list[str]:
     opening = [f"{DO}{'; '.join(needs)}", headline(found)] if needs else [f"{NOTHING}. {headline(found)}"]
     return [
         *opening, *_first(trained, _PROGRAMS, "programs"), *(_first(broke, _CAUSES, "causes") or ["nothing broke"]),
+        *take_overs(found),
         f"next: {until_done(found['next'])}", *other_levels(found["levels"]),
     ]  # fmt: skip
 
@@ -44,6 +45,20 @@ def _program(row: dict[str, Any]) -> str:
     scored = "" if row["last_return"] is None else f", return {returns(row)}"
     lost = "" if not row["lost_steps"] else f", {number(row['lost_steps'])} lost"
     return f"{name}: {phase}, {number(round(row['kept_steps']))} steps kept{lost}{scored}"
+
+
+def take_overs(found: dict[str, Any]) -> list[str]:
+    """A line for each box whose trainings this one continued. An older daemon does not send them."""
+    out = []
+    for each in found.get("take_overs", ()):
+        until = "training here" if each["trains"] else "now: nothing trains here yet"
+        if each["seconds"] is None:
+            length = f"for how long nothing trained until {until} is not known"
+        else:
+            length = f"{duration(each['seconds'])} from its last known sign of life to {until}"
+        price = "" if each["usd"] is None else f"; {usd(each['usd'])} of the cost if it was charged meanwhile, else saved"
+        out.append(f"box {printable(each['box'])} was lost or left: {length}{price}")
+    return out
 
 
 def returns(row: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ nearest valid one. If typos were ignored, they would be found only at the end of
 everything is valid, so a bad edit does not change the running configuration. docs/config.md lists every key.
 """
 
-from supervisor.config.changes import Changes, applicable, diff, differences, explain, summary
+from supervisor.config.changes import Changes, applicable, diff, differences, explain, listed, merged, summary
 from supervisor.config.loading import Loaded, load, load_input
 from supervisor.config.source import DEFAULT_TOML
 from supervisor.config.validation import ConfigError, Origin
@@ -22,8 +22,10 @@ __all__ = [
     "differences",
     "explain",
     "find_config",
+    "listed",
     "load",
     "load_input",
+    "merged",
     "runtime_dir_for",
     "state_dir_for",
     "summary",

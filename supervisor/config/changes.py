@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from difflib import SequenceMatcher
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from supervisor.config.loading import LEVEL_OPTIONS, Loaded
-from supervisor.config.validation import Origin
+from supervisor.config.validation import ConfigError, Origin, label
+from supervisor.deciding import requests
+from supervisor.deciding.requests import only_load
 from supervisor.formats import count
+from supervisor.model.launching import Launching
 from supervisor.model.settings import SECTIONS, DaemonSettings, Settings
 from supervisor.records import Record
 
+T = TypeVar("T")
 # Keys of [daemon] that are read at each use; the others take effect only when the daemon starts.
 _LIVE_DAEMON: Final = frozenset({"log_max_bytes", "log_backups", "stop_within_s"})
 
@@ -63,8 +68,8 @@ def diff(old: Settings, new: Settings) -> Changes:
         ]
     waiting = {f"daemon.{field.name}" for field in fields(DaemonSettings) if field.name not in _LIVE_DAEMON}
     waiting |= {"cgroups.use", "cgroups.parent"}
-    if old.launcher.kind != new.launcher.kind:
-        waiting |= {key for key in keys if key.startswith("launcher.")}
+    launching = _other_launchers(old, new)
+    waiting |= {key for key in keys if key.partition(".")[0] in launching}
     moved = [f"daemon.{key}" for key in ("state_dir", "runtime_dir") if getattr(old.paths, key) != getattr(new.paths, key)]
     return Changes(
         added=tuple(sorted(after.keys() - before.keys())), changed=tuple(name for name in both if name not in same),
@@ -104,10 +109,16 @@ def applicable(running: Settings, new: Settings) -> Settings:
     """
     live = {key: getattr(new.daemon, key) for key in _LIVE_DAEMON}
     cgroups = replace(new.cgroups, use=running.cgroups.use, parent=running.cgroups.parent)
-    launcher = new.launcher if new.launcher.kind == running.launcher.kind else running.launcher
+    launching = {name: getattr(running, name) for name in _other_launchers(running, new)}
     return replace(
-        new, paths=running.paths, daemon=replace(running.daemon, **live), cgroups=cgroups, launcher=launcher
+        new, paths=running.paths, daemon=replace(running.daemon, **live), cgroups=cgroups, **launching
     )  # fmt: skip
+
+
+def _other_launchers(old: Settings, new: Settings) -> list[str]:
+    """The sections that begin or cease to launch the programs."""
+    names = [name for name, kind in SECTIONS.items() if issubclass(kind, Launching)]
+    return [name for name in names if getattr(old, name).remote != getattr(new, name).remote]
 
 
 def explain(loaded: Loaded, level: str = "") -> list[tuple[str, object, Origin | str]]:
@@ -126,6 +137,55 @@ def explain(loaded: Loaded, level: str = "") -> list[tuple[str, object, Origin |
                 if own in found and loaded.origins[own] == loaded.origins[f"levels.{start}.{option}"]:
                     found[own] = loaded.values[here], f"level {level}, in force"
     return [(key, *found[key]) for key in sorted(found)]
+
+
+def merged(old: Loaded, new: Loaded, only: tuple[str, ...], waits: Collection[str]) -> Loaded:
+    """What is in force after an update: `new` for the programs and sections of `only` (none: for all), else `old`.
+
+    The keys in `waits` take effect when the daemon starts.
+    """
+    names = {spec.name: f"{label(spec.name)}." for each in (old, new) for spec in each.settings.programs}
+    wanted = {*only, *(("[level]", "[levels]", "[load]") if only_load(only) else ())}
+
+    def applies(key: str) -> bool:
+        section, _, rest = key.partition(".")
+        owner = next((name for name, begin in names.items() if section == "program" and rest.startswith(begin)), "")
+        return key not in waits and (not only or f"[{section}]" in wanted or owner in wanted)
+
+    def mixed(before: Mapping[str, T], after: Mapping[str, T]) -> dict[str, T]:
+        left = {key: value for key, value in before.items() if not applies(key)}
+        return left | {key: value for key, value in after.items() if applies(key)}
+
+    settings = requests.merged(old.settings, new.settings, only)
+    return replace(new, settings=settings, values=mixed(old.values, new.values), origins=mixed(old.origins, new.origins))
+
+
+def listed(loaded: Loaded, settings: Settings, read: Callable[[], Loaded]) -> dict[str, Any]:
+    """The page `config`: {"settings", "errors"}. `settings` are in force, and `loaded` has their values.
+
+    `read` reads the file as it is now: a row has `file` where the file says something else, and `errors` say why the file
+    cannot be used.
+    """
+    now, errors = loaded, list[str]()
+    try:
+        now = read()
+    except ConfigError as error:
+        errors = list(error.errors)
+    names = {spec.name for spec in loaded.settings.programs} - {spec.name for spec in settings.programs}
+    gone = tuple(f"{label('program', name)}." for name in names)  # removed until the next update
+    rows = {
+        key: {"key": key, "value": value, "origin": str(origin)}
+        for key, value, origin in explain(loaded, settings.level.name)
+        if not key.startswith(gone)
+    }
+    for key, value in now.values.items():
+        if key not in rows:
+            rows[key] = {"key": key, "value": None, "origin": "not in force", "file": value}
+        elif value != loaded.values[key]:
+            rows[key]["file"] = value
+    for key in rows.keys() - now.values.keys():
+        rows[key]["file"] = None
+    return {"settings": [rows[key] for key in sorted(rows)], "errors": errors}
 
 
 def summary(settings: Settings) -> str:

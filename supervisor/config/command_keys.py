@@ -17,8 +17,8 @@ from supervisor.config.scripts import words
 from supervisor.config.tables import Parsers, given, refuse_unknown, settings_of
 from supervisor.config.validation import DEFAULT, Origin, Section, shown
 from supervisor.model.settings import LOG_AUTO, LOG_NONE, ProgramSpec, Progress
-from supervisor.policy.worker.placeholders import uses
-from supervisor.policy.worker.service_health import HealthCheck
+from supervisor.policy.script.placeholders import uses
+from supervisor.policy.script.service_health import HealthCheck
 from supervisor.policy.worker.step_in_name import parsed
 from supervisor.trust import why_movable
 from supervisor.users import UnknownUser, is_another, refusal

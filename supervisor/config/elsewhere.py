@@ -12,6 +12,7 @@ import re
 from itertools import dropwhile
 from typing import Final
 
+from supervisor import discovery
 from supervisor.config.background import RUNS, commands_of
 from supervisor.config.shell_syntax import runs_shell
 
@@ -32,11 +33,8 @@ _ROWS: Final = {  # beginning of a command, each word with a space -> what it me
         "a stop ends only this client, and the training on the other machine may go on, with its checkpoints there; "
         "run extralife on that machine"
     ),
-    r"srun ": (
-        "extralife sees neither processes nor memory of its tasks on other nodes, and Slurm's time limit is a crash; "
-        'set kind = "slurm" in [launcher]'
-    ),
 }
+_OF_FEATURES: Final = dict(discovery.entries("settings", "ELSEWHERE"))  # while programs run on this machine
 _STORE: Final = re.compile(
     r"(?:([\w.-]+)=)?[\"']?((?:s3a?|gs|gcs|abfss?|azure|az|wasbs?|adl|hdfs|r2|oss|cos|swift|b2)://\S*)"
 )
@@ -44,7 +42,7 @@ _READS: Final = re.compile(r"data|input|train[-_]?set|corpus|tokeni|config|pretr
 _COPIES: Final = ("aws", "gsutil", "gcloud", "rclone", "s5cmd", "s3cmd", "azcopy", "mc", "curl", "wget", "hdfs", "fsspec")
 
 
-def warning(command: object, *, saves: bool, cluster: bool) -> str:
+def warning(command: object, *, saves: bool, remote: bool) -> str:
     """The warning about a command; empty: nothing is known. `saves`: its checkpoints on this machine are named.
 
     Example: `ssh gpu1 python train.py` is answered with "run extralife on that machine".
@@ -56,13 +54,13 @@ def warning(command: object, *, saves: bool, cluster: bool) -> str:
         words = list(dropwhile(_PREFIX.fullmatch, part))
         if runs_shell(words):
             text = next(words[n + 1 :] for n, word in enumerate(words) if re.match("-[^-]*c", word))
-            if inner := warning("".join(text[:1]), saves=saves, cluster=cluster):
+            if inner := warning("".join(text[:1]), saves=saves, remote=remote):
                 return inner
             continue
         name = words[0].rpartition("/")[2] if words else ""
         line = "".join(f"{word} " for word in (name, *words[1:]))
-        for row, what in _ROWS.items():
-            if re.match(row, line) and not (cluster and name == "srun"):
+        for row, what in (_ROWS if remote else _ROWS | _OF_FEATURES).items():
+            if re.match(row, line):
                 return f"{name}: {what}"
         if not saves and name not in _COPIES and (store := _store(words)):
             return (

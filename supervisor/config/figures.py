@@ -1,4 +1,4 @@
-"""Checks the sources of a foreign program's figures. `policy/worker/figures.py` defines their meaning."""
+"""Checks the sources of a foreign program's figures. `policy/script/figures.py` defines their meaning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 from supervisor.config.tables import FIGURE_KEYS, Parsers
 from supervisor.config.validation import Section, Validation, shown
 from supervisor.model.settings import ProgramSpec
-from supervisor.policy.worker.figures import LONGEST_NAME, OTHER_NAMES, OWN, RESUMED, STEP, Sources
+from supervisor.policy.script.figures import LONGEST_NAME, OTHER_NAMES, OWN, RESUMED, STEP, Sources
 from workers.options import nearest
 
 _MOST_PATTERNS: Final = 16
@@ -113,7 +113,7 @@ def _names(section: Section, table: Mapping[str, Any]) -> tuple[tuple[str, str],
 def check_shared(validation: Validation, specs: Iterable[ProgramSpec]) -> None:
     """Refuse programs that write the same file or log of figures: nobody could tell whose each row is.
 
-    Files that match the same pattern are divided while the programs run (`policy/worker/file_owner.py`).
+    Files that match the same pattern are divided while the programs run (`policy/script/file_owner.py`).
     """
     files: dict[str, str] = {}  # the first program of each file
     logs: dict[str, ProgramSpec] = {}

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from supervisor import discovery
 from supervisor.keys import declared
 from supervisor.model.settings import SECTIONS
 from workers.options import nearest
@@ -69,7 +70,7 @@ _INSTEAD: Final = {
 _PROGRAM: Final = "set notice.command to the provider's program in deploy/notices/ (docs/offsite.md)"
 GONE: Final = {  # settings of an earlier extralife, and what to do
     **dict.fromkeys(("notice.provider", "notice.endpoint"), _PROGRAM),
-    "launcher.arrays": "each seed is a job of its own: remove it",
+    **dict(discovery.entries("settings", "GONE")),
     "training.compile": _INSTEAD["compile"],
 }
 _BY_NAME: Final = {name: instead for names, instead in _INSTEAD.items() for name in names.split()}

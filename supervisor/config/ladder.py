@@ -3,7 +3,7 @@
 A file has a ladder if it has [levels], or `mode = "climb"` in [load]; otherwise [level] is the only level. A missing key of
 a level has the value of the level before it. Every level is at least as heavy as the one before in every respect, and
 heavier in one. The climbing rule knows no other order, and after a reboot there must be a lower level to return to.
-Resources of jobs ([levels.NAME.launcher]) have no order: a heavier level may use another partition, with fewer processors.
+What features add to a level ([levels.NAME.launcher]) has no order.
 
 Example: [levels.light] slots = 2, then [levels.wide] num_envs = 16 is refused: light has 32, so wide is not above it.
 
@@ -18,12 +18,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from supervisor.config import launcher
+from supervisor import discovery
 from supervisor.config.cores import usable_cores, usable_memory_mb
 from supervisor.config.tables import OF_LEVEL, given, refuse_unknown
 from supervisor.config.validation import DEFAULT, DERIVED, FILE, Origin, Section, Validation, label, shown
 from supervisor.model.settings import A_NAME_OF_LEVEL, NAME_OF_LEVEL, Level, Rung
-from supervisor.policy.cluster.launcher import JobResources
 from supervisor.policy.level.load import CLIMB, FIXED, LoadSettings
 from workers.options import nearest
 
@@ -33,7 +32,6 @@ DEFAULT_LADDER: Final = (
 )  # fmt: skip
 _MOST: Final = 64
 _GROWS: Final = ("slots", "num_envs", "batch_size")
-LAUNCHER: Final = "launcher"  # the section of a level's jobs
 
 Overrides = Mapping[tuple[str, str], tuple[object, Origin]]
 
@@ -67,7 +65,7 @@ def levels(validation: Validation, load: LoadSettings, overrides: Overrides) -> 
 def veto(level: Level, *, built_in: bool, remote: bool = False) -> str:
     """Why this box cannot run a level, as far as it is known before the first trial; empty if no reason is known.
 
-    Jobs of a cluster run on its nodes (`remote`): cores and memory of the daemon's host do not limit them.
+    Cores and memory of the daemon's host do not limit programs that run elsewhere (`remote`).
 
     A level of the built-in ladder is vetoed if it has more programs than the box has cores. For a ladder in the file, this
     is the operator's decision.
@@ -142,14 +140,12 @@ def _given(validation: Validation, overrides: Overrides) -> tuple[Level, ...]:
 
 def _level(section: Section, below: Level | None, overrides: Overrides) -> Level:
     """One section. A missing key has the value of the level before; so has a wrong key, which is also an error."""
-    jobs = JobResources() if below is None else below.launcher
-    if LAUNCHER in section or jobs.given():
-        jobs = launcher.resources(section, jobs)
-    refuse_unknown(section, (*OF_LEVEL, LAUNCHER), f"a level has {', '.join(OF_LEVEL)}")
+    parts = [each.level(section, below) for each in discovery.modules("config") if hasattr(each, "level")]
+    refuse_unknown(section, (*OF_LEVEL, *Level.FIELDS.values()), f"a level has {', '.join(OF_LEVEL)}")
     values = given(section, OF_LEVEL)
     base = Level(section.name) if below is None else replace(below, name=section.name)
     left_out = {key: below for key in OF_LEVEL if key not in values}
-    return _noted(section.validation, replace(base, launcher=jobs, **values), left_out, overrides)
+    return _noted(section.validation, replace(base, **values).having(*parts), left_out, overrides)
 
 
 def _noted(validation: Validation, level: Level, left_out: Mapping[str, Level | None], overrides: Overrides) -> Level:

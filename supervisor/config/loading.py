@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from supervisor import discovery, membership, places
 from supervisor.as_user import other
-from supervisor.config import added, directories, foreign_names, ladder, launcher, source
+from supervisor.config import added, directories, foreign_names, ladder, source
 from supervisor.config.cores import usable_cores
 from supervisor.config.programs import SET_BY_US, Defaults, options, programs, rl_overrides
 from supervisor.config.scripts import Options
@@ -31,6 +31,7 @@ from supervisor.config.validation import (
 )
 from supervisor.config.whole_input import NO_SETTINGS, OVERRIDES, PREFIX, VARIABLES, ConfigInput, is_override
 from supervisor.keys import declared
+from supervisor.model.launching import Launching
 from supervisor.model.settings import SECTIONS, Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.policy.level.load import CLIMB
 from supervisor.records import Record, replace
@@ -100,6 +101,7 @@ def _checked(
     made = {name: _section(validation, name, overrides) for name in SECTIONS}
     for name, module in _MODULES.items():
         made[name] = module.complete(validation, made[name], made)
+    remote = validation.remote = any(each.remote for each in made.values() if isinstance(each, Launching))
     paths = _paths(validation, environ, overrides)
     levels, made["load"] = ladder.levels(validation, made["load"], overrides)
 
@@ -108,7 +110,6 @@ def _checked(
 
     if levels:
         made["level"] = next((level for level in levels if level.name == made["load"].start), levels[0])
-        remote = made["launcher"].remote
         climbs = made["load"].mode == CLIMB
         made["ladder"] = _rungs(validation, at, levels, made["level"], remote=remote, climbs=climbs)
         specs = next(rung.programs for rung in made["ladder"] if rung.level is made["level"])
@@ -116,7 +117,7 @@ def _checked(
         validation.forget("level.")
     else:
         specs = at(made["level"], "level")
-        short = "" if made["launcher"].remote else ladder.memory_short(made["level"])
+        short = "" if remote else ladder.memory_short(made["level"])
         if short:  # a fixed level is the operator's decision, so it is not refused
             validation.warn(validation.at("level", "memory_mb"), f"level.memory_mb: {short}")
     if not tables and validation.source.body.get("program", {}) == {}:
@@ -124,9 +125,9 @@ def _checked(
     if validation.look and paths is not None:
         runtime, state = (validation.origins[f"daemon.{key}"] for key in ("runtime_dir", "state_dir"))
         uid = directories.user_of(paths) if as_owner else None
-        names, cluster = [spec.name for spec in specs], made["launcher"].remote
+        names = [spec.name for spec in specs]
         others = next((spec.name for spec in specs if _has_another_user(spec)), "")
-        directories.check(validation, paths, state, runtime, names, uid, cluster=cluster, others=others)
+        directories.check(validation, paths, state, runtime, names, uid, cluster=remote, others=others)
         directories.check_file(validation, uid)
     if paths is not None:
         _check_group(validation, made["daemon"].socket_group, paths.state_dir)
@@ -256,7 +257,8 @@ def _rungs(
 ) -> tuple[Rung, ...]:  # fmt: skip
     """Every program at every level. The start's level is made last, so `config` shows the values of that level."""
     made = {level.name: at(level, label("levels", level.name)) for level in sorted(levels, key=lambda level: level is start)}
-    launcher.with_resources({level.name: level.launcher for level in levels}, made)
+    for module in discovery.modules("config"):
+        getattr(module, "at_levels", lambda *_: None)(levels, made)
     if climbs:
         _keep_at_start(validation, made, start)
     built_in = "levels" not in validation.source.body
@@ -307,13 +309,11 @@ def _defaults(
         origin = validation.origins[f"{section}.{key}"]
         load[key] = getattr(level, key), Origin(DEFAULT, f"{section}.{key}") if origin.kind == DEFAULT else origin
     threads = level.threads
-    if threads is None and (cpus := launcher.cpus_of_a_job(validation, level.launcher)) is not None:
-        threads = cpus
-        of_level = label("levels", level.name) + "." if level.launcher.cpus is not None else ""
-        load["threads"] = threads, Origin(DERIVED, f"{of_level}launcher.cpus")
-    elif threads is None:
-        threads = max(1, usable_cores() // level.slots)
-        load["threads"] = threads, Origin(DERIVED, "cores / slots")
+    if threads is None:
+        own = (each.threads(validation, level) for each in discovery.modules("config") if hasattr(each, "threads"))
+        here = max(1, usable_cores() // level.slots), "cores / slots"
+        threads, by = next((found for found in own if found is not None), here)
+        load["threads"] = threads, Origin(DERIVED, by)
     else:
         load["threads"] = threads, validation.origins[f"{section}.threads"]
     training = validation.section("training")

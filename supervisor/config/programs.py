@@ -26,12 +26,12 @@ from supervisor.config import background, command_keys, figures, foreign_names, 
 from supervisor.config.overlaps import includes, may_meet
 from supervisor.config.scripts import Options
 from supervisor.config.seeds import expanded
-from supervisor.config.tables import FIGURE_KEYS, Setting, choices, given, program_settings, read
+from supervisor.config.tables import FIGURE_KEYS, Setting, choices, given, program_settings, read, settings_of
 from supervisor.config.validation import DEFAULT, DERIVED, ENVIRONMENT, Origin, Section, Validation, label, shown
 from supervisor.keys import Declaration
 from supervisor.model.settings import A_NAME, NAME, SERVICE, Level, Paths, ProgramSpec, Progress
 from supervisor.policy.box.lost_gpu import CPU
-from supervisor.policy.worker import placeholders
+from supervisor.policy.script import placeholders
 from supervisor.records import Record
 from workers import contract
 from workers.options import (
@@ -136,7 +136,9 @@ def _with_visible_gpus(spec: ProgramSpec, environ: Mapping[str, str]) -> Program
 def _common(section: Section, *, builtin: bool) -> dict[str, Any]:
     """The keys that every program may have. Those of `env` are noted one by one: it may hold secrets."""
     plain = {key: setting for key, setting in program_settings(command=False).items() if key != "env"}
-    return read(section, plain) | {"env": _env(section, builtin=builtin)}
+    values = read(section, plain)
+    parts = {name: kind(**{key: values.pop(key) for key in settings_of(kind)}) for kind, name in ProgramSpec.FIELDS.items()}
+    return values | parts | {"env": _env(section, builtin=builtin)}
 
 
 def _env(section: Section, *, builtin: bool) -> dict[str, str]:

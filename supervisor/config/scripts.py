@@ -1,7 +1,7 @@
 """The command of a user's own script: its words, its placeholders, and the values of the placeholders at one level.
 
 This module knows which values a command takes from a level, so a mistake at the highest level is found when the file is
-read. Each start fills in the command itself (`policy/worker/placeholders.py`).
+read. Each start fills in the command itself (`policy/script/placeholders.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from supervisor.config.tables import Setting, given
 from supervisor.config.validation import Origin, Section, shown
 from supervisor.keys import Declaration
 from supervisor.model.settings import Progress
-from supervisor.policy.worker import placeholders
-from supervisor.policy.worker.figures import SEED
-from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template
+from supervisor.policy.script import placeholders
+from supervisor.policy.script.figures import SEED
+from supervisor.policy.script.placeholders import OF_LEVEL, RESUME, Template
 from supervisor.records import Record, replace
 from workers.options import AUTO, EXTRA_GAMES, GAMES, OPTIONS, Option, Value
 
@@ -82,12 +82,11 @@ def command(section: Section, *, shell: bool, service: bool) -> Command:
         section.refuse("command", "; ".join(filter(None, (str(error), leaves))))
         return Command()
     directory = section.body.get("directory")
-    launcher, pattern = section.validation.source.body.get("launcher"), section.body.get("checkpoint_glob")
+    pattern = section.body.get("checkpoint_glob")
     saves = isinstance(pattern, str) and not elsewhere.is_store(pattern)
-    cluster = isinstance(launcher, dict) and launcher.get("kind") == "slurm"
 
     def away(text: object) -> str:
-        return "" if service else elsewhere.warning(text, saves=saves, cluster=cluster)
+        return "" if service else elsewhere.warning(text, saves=saves, remote=section.validation.remote)
 
     leaves = leaves or away(value)
     if not leaves and section.validation.look:

@@ -18,7 +18,7 @@ from supervisor import keys
 from supervisor.config import foreign_names
 from supervisor.config.validation import DEFAULT, Origin, Section, shown
 from supervisor.model.settings import SECTIONS, CommandKeys, Level, Paths, ProgramSpec
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 from supervisor.records import Record
 from workers.options import Option, nearest
 

@@ -77,6 +77,7 @@ class Validation:
     source: Source
     look: bool = True  # whether files that the configuration names are read and checked: other users may not read them
     starting: bool = False  # at the daemon's own start, mistakes that cost no training are warnings
+    remote: bool = False  # whether programs run on other hosts
     environ: Mapping[str, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

@@ -8,6 +8,7 @@ import sys
 from datetime import datetime
 from typing import Any
 
+from supervisor.api.night import take_overs
 from supervisor.ctl import text
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
@@ -97,7 +98,7 @@ def page(
         booked_s = sum(whole["seconds"].values())
         now = "" if slots is None else f" ({text.count(slots, 'slot')} now)"
         paid = f"{whole['wall_s'] / 3600:,.2f} slot-hours paid{now}, {text.percent(whole['ettr'])} of them training"
-        out += ["", f"{booked_s / 3600:,.2f} slot-hours booked of {paid}"]
+        out += ["", f"{booked_s / 3600:,.2f} slot-hours booked of {paid}", *take_overs(found)]
     figures = [_TITLES, *map(_figure_row, sheets)]
     out += ["", *text.table(figures, range(1, len(_TITLES)), _EXPENDABLE, columns)]
     return out

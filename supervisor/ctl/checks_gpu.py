@@ -222,7 +222,7 @@ def _held(size_bytes: int | None) -> str:
 def _needs(settings: Settings, gpu: Gpu, gpus: tuple[Gpu, ...]) -> list[tuple[str, int]]:
     """(level, bytes needed on this GPU) where known, lowest level first. A level runs as many programs as it has slots."""
     known = _state(settings).programs
-    learned = {(name, held.level): held.gpu_bytes for name, program in known.items() for held in program.needs}
+    learned = {(name, level): at.gpu_bytes for name, program in known.items() for level, at in program.by_level.items()}
     all_of_them, out = Gpus(gpus), []
     for rung in settings.rungs:
         here = [spec for spec in rung.programs if gpu_seen(spec.visible, spec.gpu or 0, all_of_them) == gpu.index]

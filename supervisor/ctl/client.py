@@ -52,7 +52,7 @@ class Client:
     def _parsed(self, data: bytes) -> Any:
         try:
             return json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self.stranger() from None
 
     def _checked(self, method: str, target: str, body: bytes, timeout_s: float | None) -> tuple[dict[str, str], bytes]:
@@ -61,7 +61,7 @@ class Client:
             return headers, data
         try:
             sentence = str(json.loads(data)["error"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             sentence = f"the daemon answered {status}"
         if status == 401:
             wrong = "refused this user and password" if self._login else "asks for a user and a password"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.api.night import days
+from supervisor.api.night import days, take_overs
 from supervisor.ctl import text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
@@ -68,7 +68,7 @@ def _causes(found: dict[str, Any]) -> list[str]:
     rows.append(("total", f"{found['slot_hours']:.2f}", share, usd(found["usd"])))
     unknown = found.get("lost_s_unknown", 0)  # an older daemon does not send this key
     least = f"lost work is at least this much: the lost time of {text.count(unknown, 'resume')} is unknown"
-    return [*text.table(rows, right={1, 2, 3}), *([least] if unknown else [])]
+    return [*text.table(rows, right={1, 2, 3}), *([least] if unknown else []), *take_overs(found)]
 
 
 def _frames(found: dict[str, Any]) -> list[str]:

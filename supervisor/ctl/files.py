@@ -16,8 +16,7 @@ from supervisor.ctl.outcome import GENERIC, Failed
 def write(file: str, pieces: Iterable[str], *, secret: bool = False) -> None:
     """Write text to a file or, for `-`, to standard output. A secret file is for its owner only. Raises Failed."""
     if file == "-":
-        for piece in pieces:
-            sys.stdout.write(piece)
+        sys.stdout.writelines(pieces)
         return
     with aside(file) as path, open(path, "w", encoding="utf-8", newline="") as out:  # noqa: PTH123  pathlib: 5 ms to import
         if secret:

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 from supervisor.adapters import singleton
 from supervisor.adapters.host.boot import AliveMark, read_mark
 from supervisor.adapters.journal.sqlite import JournalReader
-from supervisor.adapters.journal.summaries import Summaries
-from supervisor.adapters.process.presence import corrected, has_rebooted, without_daemon
+from supervisor.adapters.presence import corrected, has_rebooted, without_daemon
 from supervisor.adapters.state_files import StateFiles
+from supervisor.adapters.summaries import Summaries
 from supervisor.ctl import text
 from supervisor.ctl.locate import settings as find_settings
 from supervisor.ctl.outcome import NOT_RUNNING, DaemonRefused, Failed, Options, Unreachable

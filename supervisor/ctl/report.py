@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from supervisor.api.night import headline, other_levels, returns, until_done
+from supervisor.api.night import headline, other_levels, returns, take_overs, until_done
 from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import OK, USAGE, Failed
@@ -50,7 +50,8 @@ def page(found: dict[str, Any], columns: int | None = None) -> list[str]:
     rows = [_TITLES, *map(_cells, found["programs"])]
     needs = ["needs you:", *(f"  {text.printable(each)}" for each in found["needs"])] if found["needs"] else _NOTHING
     return [
-        headline(found), "", *text.table(rows, range(2, len(_TITLES)), _EXPENDABLE, columns), "", *_broke(found), "",
+        headline(found), "", *text.table(rows, range(2, len(_TITLES)), _EXPENDABLE, columns), "", *_broke(found),
+        *take_overs(found), "",
         f"next: {until_done(found['next'])}", *other_levels(found["levels"]), *needs,
     ]  # fmt: skip
 
@@ -91,6 +92,7 @@ def markdown(found: dict[str, Any]) -> list[str]:
         *("| " + " | ".join(row) + " |" for row in [_TITLES, ("---",) * len(_TITLES)]),
         *("| " + " | ".join(map(_md, _cells(row))) + " |" for row in found["programs"]),
         "", "## What broke", "", *(broke or ["Nothing."]),
+        *(f"- {_md(line)}" for line in take_overs(found)),
         "", "## Next", "", *(f"- {_md(line)}" for line in (until_done(found["next"]), *other_levels(found["levels"]))),
         "", "## Needs you", "", *([f"- {_md(each)}" for each in found["needs"]] or ["Nothing."]),
     ]  # fmt: skip

@@ -26,7 +26,7 @@ from supervisor.ctl import locate, text
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, DaemonRefused, Failed
 from supervisor.ctl.session import Session, parse_options, split_command
 from supervisor.model.names import members, plain
-from supervisor.policy.worker.placeholders import escaped
+from supervisor.policy.script.placeholders import escaped
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -1,4 +1,4 @@
-"""The page of `status` and `top`: a header on daemon, box and cluster, and a row for each program, aligned."""
+"""The page of `status` and `top`: a header on daemon and box, and a row for each program, aligned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from supervisor import discovery
-from supervisor.ctl import cluster, text
+from supervisor.ctl import text
 from supervisor.ctl.outcome import DaemonRefused, Failed, Unreachable
 from supervisor.ctl.session import Session
 from supervisor.model.names import expand
@@ -100,7 +100,8 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
         ago_s = last.get("ago_s")  # an older daemon does not send this key
         ago = text.duration(now_s - last["wall_s"] if ago_s is None else ago_s)
         told += f" (last {ago} ago, {last['cause']}{down})"
-    if told and daemon["mtbf_s"] is not None:
+    line = text.printable(level.get("line") or "") if level.get("mode") == "climb" else ""
+    if told and daemon["mtbf_s"] is not None and "MTBF" not in line:  # one figure, the level's, is enough
         told += f", one unclean in {text.duration(daemon['mtbf_s'])} up"
     parts += [part for part in (boot, told) if part]
     if daemon.get("cost"):
@@ -112,12 +113,11 @@ def header(status: dict[str, Any], columns: int | None) -> list[str]:
             lines.append(joined)
             longer = part
         joined = longer
-    line = text.printable(level.get("line") or "") if level.get("mode") == "climb" else ""
     return [*lines, joined, *([line] if line else [])]
 
 
 def _notes(status: dict[str, Any]) -> list[str]:
-    """What the operator should know of daemon, box and cluster."""
+    """What the operator should know of daemon and box."""
     daemon, now_s, lines = status["daemon"], text.wall_s(), []
     if daemon["state"] == "dead":
         lines.append(daemon["says"])
@@ -135,7 +135,6 @@ def _notes(status: dict[str, Any]) -> list[str]:
     lines += [text.printable(unmet)] if unmet else []
     lines += _box(daemon.get("box"), now_s)
     lines += [line for feature in discovery.modules("lines") for line in feature.lines(daemon)]
-    lines += cluster.lines(daemon.get("cluster"))
     above = "\n".join(lines)
     for held in daemon.get("held") or ():
         if (why := text.printable(held["why"])) not in above:  # another line may say so already
@@ -306,7 +305,7 @@ def cells(view: dict[str, Any]) -> dict[str, str]:
         "NAME": text.printable(view["name"]),
         "STATE": text.printable(view["phase"]),
         "PROCESS": _process(view),
-        **({"JOB": cluster.cell(view["job"])} if "job" in view else {}),
+        **{key: cell for of in discovery.modules("lines") if hasattr(of, "cells") for key, cell in of.cells(view).items()},
         "STEPS/S": text.number(view["steps_per_s"]),
         "STEPS": _of(view["steps"], of_steps),
         "EPISODES": _of(view["episodes"], of_episodes),

@@ -65,11 +65,9 @@ def clip(text: str, columns: int) -> str:
     """`text` in at most `columns`, with an ellipsis at the end if it was cut."""
     if width(text) <= columns:
         return text
-    kept = ""
-    for char in text:
-        if width(kept + char) > columns - 1:
-            break
-        kept += char
+    kept = text
+    while kept and width(kept) > columns - 1:
+        kept = kept[:-1]
     return f"{kept}…" if columns > 0 else ""
 
 
@@ -104,7 +102,9 @@ def fit(lines: Iterable[str], columns: int | None) -> list[str]:
     import textwrap  # not needed by most
 
     wrapper = textwrap.TextWrapper(columns, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-    return [part for line in lines for part in ([line] if width(line) <= columns or "\x1b" in line else wrapper.wrap(line))]
+    filled = ("".join(char + "\0" * (width(char) - 1) for char in line) for line in lines)  # as many characters as columns
+    parts = (part for line in filled for part in ([line] if len(line) <= columns or "\x1b" in line else wrapper.wrap(line)))
+    return [part.replace("\0", "") for part in parts]
 
 
 def table(

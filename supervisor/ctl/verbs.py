@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from supervisor.ctl import cluster, text
+from supervisor import discovery
+from supervisor.ctl import text
 from supervisor.ctl.outcome import GENERIC, NOT_RUNNING, OK, USAGE, DaemonRefused, Failed
 from supervisor.ctl.session import Session, parse_options, place_of
 from supervisor.ctl.status import status
@@ -263,7 +264,7 @@ def shutdown(session: Session, args: list[str]) -> int:
     if session.options.interactive and not _confirmed("shut the remote supervisord process down"):
         return OK
     status = session.page("status")
-    left = [cluster.left_behind(status)]
+    left = [each.left_behind(status) for each in discovery.modules("lines") if hasattr(each, "left_behind")]
     left += [
         f"{text.printable(view['name'])}: {text.printable(view['why'])}; the daemon ends without it"
         for view in status["programs"] if view["trouble"] in {"untouchable", "unended"}
@@ -309,19 +310,24 @@ def version(session: Session, args: list[str]) -> int:
 def config(session: Session, args: list[str]) -> int:
     """`config [--json]`.
 
-    Every setting with its value and where it comes from.
+    Every setting in force, where it comes from, and what the file says where that is something else.
     """
     options = _options(args, "config")
-    session.show({"settings": session.page("config")["settings"]}, lambda found: _settings(found["settings"]), options)
+    session.show(session.page("config"), _settings, options)
     return OK
 
 
-def _settings(rows: list[dict[str, Any]]) -> list[str]:
+def _settings(found: dict[str, Any]) -> list[str]:
+    rows = found["settings"]
     wide = max((len(row["key"]) for row in rows), default=0)
-    return [
-        f"{row['key']:<{wide}} = {text.printable(json.dumps(row['value']))}  ({text.printable(row['origin'])})"
-        for row in rows
-    ]
+    lines = [f"the file cannot be used: {text.printable(each)}" for each in found.get("errors") or ()]
+    for row in rows:
+        other = f"; the file says {text.printable(json.dumps(row['file']))}" if "file" in row else ""
+        value = text.printable(json.dumps(row["value"]))
+        lines.append(f"{row['key']:<{wide}} = {value}  ({text.printable(row['origin'])}){other}")
+    if number := sum("file" in row for row in rows):
+        lines.append(f"The file says something else for {text.count(number, 'setting')}: extralifectl update applies it.")
+    return lines
 
 
 def _options(args: list[str], verb: str) -> dict[str, str]:

@@ -18,10 +18,11 @@ from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, Program, Stop
 from supervisor.policy.box import lost_gpu
 from supervisor.policy.box.gate import Answer, Verdict
-from supervisor.policy.worker import newest_whole, no_room, out_of_memory, reason_line, restart, resume_step
+from supervisor.policy.script import resume_step
+from supervisor.policy.script.figures import Fall
+from supervisor.policy.script.finish import BACKGROUND, ENDED, Course, in_save, says_done, says_early_stop
+from supervisor.policy.worker import newest_whole, no_room, out_of_memory, reason_line, restart
 from supervisor.policy.worker.diagnosis import NO_GPU, Diagnosis, diagnose
-from supervisor.policy.worker.figures import Fall
-from supervisor.policy.worker.finish import BACKGROUND, ENDED, Course, in_save, says_done, says_early_stop
 from supervisor.policy.worker.loss import AT_LEAST, IN_WORDS, Loss, furthest, loss, lost_share
 from supervisor.records import replace
 
@@ -147,14 +148,14 @@ def _waits_for_another(context: DecisionContext) -> bool:
 
 def _keeps_slot_in_backoff(program: Program) -> bool:
     """Whether a program without a process keeps its slot: its whole restart delay is at most `_HOLDS_SLOT_S`."""
-    if program.retry_at_s is None or program.slow:
+    if program.retry.at_s is None or program.retry.slow:
         return False
-    return program.retry_at_s - program.since_s <= _HOLDS_SLOT_S
+    return program.retry.at_s - program.since_s <= _HOLDS_SLOT_S
 
 
 def _to_start(context: DecisionContext, program: Program) -> ProgramSpec | None:
     """The spec of a program that may start now (queued, waiting for memory, or due), else None."""
-    due = program.retry_at_s is not None and program.retry_at_s <= context.now_s
+    due = program.retry.at_s is not None and program.retry.at_s <= context.now_s
     due = (due or program.phase in {Phase.QUEUED, Phase.GATED}) and not context.is_held(program.name)
     return context.settings.program(program.name) if due and program.wanted else None
 
@@ -175,7 +176,7 @@ def _spawn(context: DecisionContext, program: Program, spec: ProgramSpec, verdic
         free = _WAITED.get(program.gpu_lost, "it waits no longer for GPU memory")
         free = free if verdict.free_bytes is None else "the GPU memory that it needs is free"
         why = verdict.why or f"{free}, after {span(context.now_s - program.since_s)}"
-    lowered = program.batch_size(context.settings.level.name)
+    lowered = program.at(context.settings.level.name).batch_size
     lowered = lowered if verdict.batch_size is None else verdict.batch_size
     order = commands.Spawn(
         spec, number, context.token(program.name, number), lowered, program.rollbacks,
@@ -197,8 +198,8 @@ def _with_own_checkpoints(context: DecisionContext, program: Program, order: com
         cause, by_itself=program.exit.code is not None, last_sign_wall_s=cut[0] if cut else None,
         ended_wall_s=None if ended_s is None else context.wall_s - (context.now_s - ended_s),
     )  # fmt: skip
-    from_step, aside = program.roll_from if program.ckpt.path else None, program.suspicion.condemned
-    if from_step is not None and program.steps_before:  # the steps in the names are those of single attempts
+    from_step, aside = program.ckpt.roll_from if program.ckpt.path else None, program.suspicion.condemned
+    if from_step is not None and program.counting.steps_before:  # the steps in the names are those of single attempts
         from_step, aside = None, (*aside, program.ckpt.path)
     return replace(order, aside=aside, back=program.suspicion.put_back, from_step=from_step, doubt_from_wall_s=doubt_s)
 
@@ -241,10 +242,10 @@ def on_spawn_broke(context: DecisionContext, item: SpawnBroke) -> None:
     context.command(commands.Forget(item.program, item.token))
     if attempt.stop is not None:
         _after_stop(context, item.program, attempt.stop)
-    elif item.permanent and (item.refused or not program.has_run):
+    elif item.permanent and (item.refused or not program.starts.has_run):
         context.give_up(item.program, item.error)
     else:
-        delay_s = restart.after_failed_start(context.settings.restart, context.state.programs[item.program].spawn_failures)
+        delay_s = restart.after_failed_start(context.settings.restart, context.state.programs[item.program].starts.failures)
         why = f"its process could not be started: {item.error}; next try in {span(delay_s)}"
         context.record(facts.BackedOff(why, item.program, context.now_s + delay_s, delay_s, slow=False))
     fill_slots(context)
@@ -355,7 +356,7 @@ def finish(context: DecisionContext, program: Program, attempt: Attempt, ending:
 
 
 def had_finished(context: DecisionContext, name: str, ending: Ending, *, sudden: bool) -> bool:
-    """Whether an attempt that the reboot seems to have ended had finished before it (`policy/worker/finish.py`)."""
+    """Whether an attempt that the reboot seems to have ended had finished before it (`policy/script/finish.py`)."""
     (_, attempt), spec = context.present(name), context.settings.program(name)
     if spec is None or attempt.stop is not None or attempt.rest == BACKGROUND or ending.code not in spec.done_codes:
         return False
@@ -482,7 +483,7 @@ def _follow(
         verdict.counted
         and spec is not None
         and spec.restart == restart.NEVER
-        and not context.state.programs[name].early_ends
+        and not context.state.programs[name].starts.early_ends
     ):
         why = f"{verdict.why}; `restart` says never: it starts again with `extralifectl start`"
         context.record(facts.NotRestarted(why, name))
@@ -529,17 +530,17 @@ def _after_death(
         context.give_up(name, f"{verdict.why}; {hopeless}")
         return
     program = context.state.programs[name]
-    if program.early_ends:  # it ended before it counted as started: the start is tried again, or the program given up
+    if (
+        ends := program.starts.early_ends
+    ):  # it ended before it counted as started: the start is tried again, or the program given up
         spec = context.settings.program(name)
         retries = 0 if spec is None or spec.start_retries is None else spec.start_retries
-        delay_s = restart.after_early_end(program.early_ends, retries)
+        delay_s = restart.after_early_end(ends, retries)
         if delay_s is None:
-            why = (
-                f"{verdict.why}; start {program.early_ends} in a row failed, and start_retries = {retries}: it starts again"
-            )
+            why = f"{verdict.why}; start {ends} in a row failed, and start_retries = {retries}: it starts again"
             context.record(facts.GaveUp(f"{why} with `extralifectl start` or after a change of its config", name))
             return
-        why = f"{verdict.why}; failed start {program.early_ends} of at most {retries + 1}: next try in {span(delay_s)}"
+        why = f"{verdict.why}; failed start {ends} of at most {retries + 1}: next try in {span(delay_s)}"
         context.record(facts.BackedOff(why, name, context.now_s + delay_s, delay_s, slow=False))
         return
     after = restart.after_death(
@@ -575,7 +576,7 @@ def on_report(context: DecisionContext, name: str, token: str, report: Report) -
             return
     if report.kind == "checkpoint_bad":
         path, error = (str(report.fields.get(key, "?"))[:_CHARS_KEPT] for key in ("path", "error"))
-        if path not in program.bad_checkpoints:
+        if path not in program.ckpt.bad:
             context.record(facts.CheckpointBad(f"{path} was set aside: {error}", name, token, path, error))
         return
     key = f"{report.kind} {report.fields.get('at_ns')}"[:_KEY_CHARS]
@@ -612,8 +613,8 @@ def resumed(
     """
     made, last, newest = _made(program), program.exit, program.ckpt.step
     cost = loss(
-        made if first or made is None else furthest(made, newest), step, exact=program.steps_exact and not first,
-        saved=last.cause in _SAVED and last.code is not None and not first, began_step=program.began_step,
+        made if first or made is None else furthest(made, newest), step, exact=program.counting.exact and not first,
+        saved=last.cause in _SAVED and last.code is not None and not first, began_step=program.counting.began_step,
         rate=context.memory.rates.get(program.name) or program.rate, computed=program.counts.kept_steps,
         saved_late=not first and _saved_late(program, step),
     )  # fmt: skip
@@ -651,7 +652,7 @@ def _made(program: Program) -> int | None:
 
 
 def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: bool) -> None:
-    """Record the resume of an attempt that has not reported it, once it can be judged (`policy/worker/resume_step.py`)."""
+    """Record the resume of an attempt that has not reported it, once it can be judged (`policy/script/resume_step.py`)."""
     (program, attempt), spec = context.present(name), context.settings.program(name) or commands.orphan_spec(name)
     shown = own_checkpoints.first_steps(program, attempt, sample)
     firsts = shown or (() if sample.steps is None else (sample.steps,))
@@ -659,7 +660,7 @@ def note_resume(context: DecisionContext, name: str, sample: Sample, *, final: b
     sure = attempt.from_sure if attempt.from_path else None
     evidence = resume_step.Evidence(
         firsts, False if attempt.from_path == "" else sure, attempt.from_step, _made(program),
-        given=spec.takes_resume, began=program.steps_before > 0, anew=spec.figures.begin_anew, target=target,
+        given=spec.takes_resume, began=program.counting.steps_before > 0, anew=spec.figures.begin_anew, target=target,
     )  # fmt: skip
     how, step = resume_step.judge(evidence, final=final)
     if how == resume_step.SHOWN and shown:

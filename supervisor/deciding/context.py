@@ -160,8 +160,8 @@ class DecisionContext:
         # The deadlines without an input of their own: a restart, a kill, the end of a pin, what `wake` asked for.
         due = [*self._wake_at_s, *(held.until_s for held in self.memory.held if held.until_s is not None)]
         for program in self.state.programs.values():
-            if program.retry_at_s is not None and not self.state.stopping and not self.is_held(program.name):
-                due.append(program.retry_at_s)
+            if program.retry.at_s is not None and not self.state.stopping and not self.is_held(program.name):
+                due.append(program.retry.at_s)
             if program.attempt is not None and program.attempt.stop is not None and not program.attempt.stop.not_ended:
                 due.append(max(kill_due_s(program.attempt.stop), self.memory.blind_until_s or 0.0))
         pin = self.state.climb.pin

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 class Copies(Record):
     """The copies off the box, for features that need one. None in its place: none are made.
 
-    `asked`: the cause of the copy that is awaited, empty for none; `error`: of the newest try, if that failed; `fenced`: why
-    this box makes none now; the rest is about the newest copy, None while there is none: when its files were collected
-    (journal time), for how long it was made, and its name.
+    `asked`: the cause of an awaited copy; `error`: of the newest try, if that failed; `fenced`: why this box makes none now;
+    the rest is about the newest copy: when its files were collected (journal time), for how long it was made, its name.
     """
 
     asked: str = ""
@@ -77,6 +76,8 @@ class Feature(Record):
     waits_for_targets: Callable[[DecisionContext, str], bool | None] | None = None  # whether an alert of this kind does
     holds_end: Callable[[DecisionContext], bool] | None = None  # whether the daemon's end waits for it
     copies: Callable[[DecisionContext], Copies | None] | None = None  # the copies off the box that it makes
+    begun: Callable[[DecisionContext, str], float | None] | None = None  # since when another host runs this attempt
+    refused: Callable[[DecisionContext, str], str | None] | None = None  # why its launcher cannot end it; "": it can
     box_ends: Callable[[DecisionContext], BoxEnd | None] | None = None  # the announced end of this box
     alerts: tuple[AlertRow, ...] = ()  # the facts that raise an alert
     # Also called while it takes no part:
@@ -94,7 +95,6 @@ class Feature(Record):
 
 
 SELDOM = frozenset({"began", "announced", "configured", "before_level", "refuses", "terminated"})
-
 
 _DEFAULTS: dict[tuple[type, str], Any] = {
     (of, each.name): each.default_factory()

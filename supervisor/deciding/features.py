@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from supervisor import discovery
-from supervisor.deciding import clocks, cluster, foundations, own_checkpoints, supervision
+from supervisor.deciding import clocks, foundations, own_checkpoints, supervision
 from supervisor.deciding.feature import Feature
 
-_OWN: Final = (foundations, supervision, clocks, own_checkpoints, cluster)
+_OWN: Final = (foundations, supervision, clocks, own_checkpoints)
 FEATURES: Final[tuple[Feature, ...]] = tuple(
     sorted((each.FEATURE for each in (*_OWN, *discovery.modules("decide"))), key=lambda feature: feature.turn)
 )

@@ -44,7 +44,7 @@ def _note(context: DecisionContext, old: Standing | None, finding: Finding) -> S
     troubled = answer is Answer.TROUBLE
     worse = now.recorded and troubled and not now.troubled
     new = not now.recorded and rule.record_at_s(context.memory.foundations_at_s.get(finding.name)) <= context.now_s
-    if now_recorded := finding.name != rule.JOURNAL and (worse or new):
+    if now_recorded := worse or new:
         context.record(facts.FoundationLost(why, finding.name, finding.path, finding.look.value, troubled))
         at_s = {**context.memory.foundations_at_s, finding.name: context.now_s}
         context.memory = replace(context.memory, foundations_at_s=at_s)

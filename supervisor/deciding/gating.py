@@ -96,9 +96,9 @@ def admit(context: DecisionContext, program: Program, spec: ProgramSpec, waiting
 
 
 def _wish(context: DecisionContext, program: Program, spec: ProgramSpec, waiting: Mapping[int | None, str]) -> Wish:
-    settings, held, index = context.settings.gate, program.held(context.state.level), gpu_of(context, spec)
+    settings, held, index = context.settings.gate, program.at(context.state.level), gpu_of(context, spec)
     fallback = context.settings.gate.fallback_batch if spec.fallback_batch is None else spec.fallback_batch
-    batch_size = program.batch_size(context.state.level) or spec.batch_size
+    batch_size = program.at(context.state.level).batch_size or spec.batch_size
     return Wish(
         gpu=index, pinned=spec.gpu is not None, claimed=_claim(context, program, spec).why != "",
         configured_bytes=context.settings.min_free_mb(spec) * MB, learned_bytes=held.gpu_bytes,

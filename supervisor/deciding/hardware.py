@@ -176,7 +176,7 @@ def _learn_needs(context: DecisionContext) -> None:
         learned_at_s = context.memory.needs_at_s.get(name)
         if learned_at_s is not None and context.now_s - learned_at_s < _LEARN_EVERY_S:
             continue
-        known = program.held(context.state.level)
+        known = program.at(context.state.level)
         gpu_bytes, more_gpu = _grown(known.gpu_bytes, held_gpu_bytes(context, program, spec))
         host_bytes, more_host = _grown(known.host_bytes, watch.sample.rss_bytes)
         if more_gpu or more_host:
@@ -232,7 +232,7 @@ def _box(context: DecisionContext, ladder: tuple[Rung, ...], present: int, xids:
         if spec is None:
             continue
         index = gpu_of(context, spec)
-        peaks = [program.held(rung.name) for rung in ladder]  # a level needs the most at it or at a lighter one
+        peaks = [program.at(rung.name) for rung in ladder]  # a level needs the most at it or at a lighter one
         gpu = tuple(accumulate((each.gpu_bytes for each in peaks), _larger))
         needs.append(Need(index, gpu, tuple(accumulate((each.host_bytes for each in peaks), _larger))))
         if program.attempt is None:

@@ -18,17 +18,17 @@ from supervisor.model import commands, facts
 from supervisor.model.codes import FAILED
 from supervisor.model.inputs import CommandLeft, EvidenceTaken, Sample, Sampled
 from supervisor.model.lifecycle import Phase
-from supervisor.model.memory import Away, Observation, Settled
+from supervisor.model.memory import Away, Observation
 from supervisor.model.settings import ProgramSpec, Progress
 from supervisor.model.state import Attempt, LevelRecord, Program
 from supervisor.policy.box.readings import Gpus
+from supervisor.policy.script import finish, service_health
+from supervisor.policy.script.service_health import UNHEALTHY, Checked
 from supervisor.policy.worker import (
     absence,
     checkpointing,
     divergence,
     ending,
-    finish,
-    service_health,
     slowness,
     stall,
     unsaved,
@@ -37,7 +37,6 @@ from supervisor.policy.worker import health as health_rule
 from supervisor.policy.worker.intervention import ROLLBACK, SILENCE, SLOW, STILL, Intervention, fruitless, may_repeat
 from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.readiness import ready_after_s
-from supervisor.policy.worker.service_health import UNHEALTHY, Checked
 from supervisor.policy.worker.slowness import Pace
 from supervisor.policy.worker.witness import GPU, GpuUse, works_on_gpu
 from supervisor.records import replace
@@ -46,7 +45,6 @@ _INTERVAL_FACT_S = 30.0
 _GAP_GROWTH = 1.2
 _LEAST_GAP_S = 1.0
 _EXEMPT_MOVES = 5
-_SETTLED_MOST_S = 5.0  # the other deadlines, such as checkpoint intervals, are half minutes
 _HALT_FACT_S = 600.0  # one process that is stopped again and again must not fill the journal
 _RESUME_REPORT_S = 10.0  # such a program may report or not, and its reports are read every five seconds
 _FIRST_STEP_S = 600.0  # limit for the first step in the output of a program whose output shows its steps ...
@@ -85,15 +83,10 @@ def on_sampled(context: DecisionContext, item: Sampled) -> None:
             _note_divergence(context, name)
             _note_help(context, name)
     on_hardware(context, item)
-    _settle(context, [name for name, _, _ in looks])
 
 
 def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple[str, Sample, Observation | None]]:
-    """Remember the samples. Returns those that may have consequences, each with the previous observation.
-
-    With 200 programs most samples equal the previous one; these are skipped cheaply. Sampling less often instead would
-    delay the detection of every stall.
-    """
+    """Remember the samples of live attempts. Returns each with the observation before."""
     rates: dict[str, float] = {}
     looks: list[tuple[str, Sample, Observation | None]] = []
     for name, read in sorted(samples.items()):
@@ -104,7 +97,7 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
         if attempt.steps_before:
             spec = context.settings.program(name)
             sample = sample.in_total(attempt.steps_before, own_target=spec is not None and spec.figures.target_steps is None)
-        if program.steps_before and sample.own is not None:
+        if program.counting.steps_before and sample.own is not None:
             sample = replace(sample, own=own_checkpoints.in_total(program, sample.own))
         # The pace of its steps after this sample, and whether they are silent: their rate is no longer known.
         pace, absences = Pace() if before is None else before.pace, context.memory.absences
@@ -112,8 +105,6 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
         limit_s = pace.limit_s(context.settings.stall, program.gap_s("training"))
         silent = pace.step is not None and context.looked_s - absence.moved_on(pace.at_s, absences) > limit_s
         sample = sample.without_rate() if silent else sample
-        if before is not None and _is_settled(context, program, sample):
-            continue
         watch = Observation(sample.token, sample, sample.progress_at_s) if before is None else _watch(before, sample)
         if before is not None and before.silent and not silent:
             watch = replace(watch, slow_since_s=None)  # its rate spans that time
@@ -127,42 +118,6 @@ def _observe(context: DecisionContext, samples: dict[str, Sample]) -> list[tuple
     if rates:
         context.memory = replace(context.memory, rates={**context.memory.rates, **rates})
     return looks
-
-
-def _is_settled(context: DecisionContext, program: Program, sample: Sample) -> bool:
-    settled = context.memory.settled.get(program.name)
-    return (
-        settled is not None
-        and context.now_s < settled.until_s
-        and program is settled.program
-        and context.settings is settled.settings
-        and sample == settled.sample
-    )
-
-
-def _settle(context: DecisionContext, names: list[str]) -> None:
-    """Remember until when an equal sample has no consequences. An attempt that is being healed is never skipped."""
-    settled: dict[str, Settled] = {}
-    for name in names:
-        program, watch = context.state.programs[name], context.memory.watches.get(name)
-        attempt = program.attempt
-        if attempt is None or watch is None or watch.token != attempt.token or attempt.stall is not None or context.blind:
-            continue
-        if any(each.proc_state == "T" for each in watch.sample.halted):
-            continue
-        until_s = context.now_s + _SETTLED_MOST_S
-        if attempt.stop is None:
-            until_s = min(until_s, stall.due_s(context.settings.stall, reading(context, program, attempt, watch.sample)))
-        if program.phase is Phase.STARTING:
-            until_s = min(until_s, max(context.now_s, _ready_due_s(context, program, attempt)))
-        until_s = min(until_s, max(context.now_s, _resume_due_s(context, program, attempt, watch.sample)))
-        if program.deaths.streak > 0 and attempt.ready_at_s is not None:
-            until_s = min(until_s, max(context.now_s, attempt.ready_at_s + context.settings.restart.healthy_s))
-        if watch.sample.left is not None and not attempt.rest:
-            until_s = min(until_s, max(context.now_s, watch.sample.left.at_s + _rest_s(context, name)))
-        settled[name] = Settled(watch.sample, program, context.settings, until_s)
-    if settled:
-        context.memory = replace(context.memory, settled={**context.memory.settled, **settled})
 
 
 def notice_own_absence(context: DecisionContext, away_s: float) -> None:
@@ -351,8 +306,7 @@ def reading(context: DecisionContext, program: Program, attempt: Attempt, sample
     An adopted worker's time to show progress begins with this daemon, which does not know earlier samples. Time in which
     this daemon did not run does not count (`policy/worker/absence.py`).
     """
-    absences, job = context.memory.absences, context.state.cluster.jobs.get(program.name)
-    begun_s = 0.0 if job is None or job.begun_at_s is None else job.begun_at_s
+    absences, begun_s = context.memory.absences, context.first("begun", program.name) or 0.0
     spec = context.settings.program(program.name) or commands.orphan_spec(program.name)
     source, watch = spec.source(sample.source), context.memory.watches[program.name]
     return stall.Reading(
@@ -442,7 +396,7 @@ def _rest_s(context: DecisionContext, name: str) -> float:
 
 
 def _judge_rest(context: DecisionContext, name: str, sample: Sample, left: CommandLeft, before: Observation | None) -> None:
-    """Judge the processes that outlive the grace after the clean end of their command (`policy/worker/finish.py`)."""
+    """Judge the processes that outlive the grace after the clean end of their command (`policy/script/finish.py`)."""
     _, attempt = context.present(name)
     watch = context.memory.watches[name]
     if attempt.stop is not None or attempt.rest == finish.BACKGROUND:
@@ -504,7 +458,7 @@ def _judge(context: DecisionContext, name: str, sample: Sample) -> None:
 
 
 def _unhealthy(context: DecisionContext, program: Program, attempt: Attempt, found: Checked) -> stall.StallVerdict | None:
-    """The verdict on the health checks of a service (`policy/worker/service_health.py`); None: nothing to heal."""
+    """The verdict on the health checks of a service (`policy/script/service_health.py`); None: nothing to heal."""
     spec = context.settings.program(program.name)
     if spec is None or spec.health is None or found.failing_since_s is None:
         return None
@@ -570,8 +524,7 @@ def on_deadlines(context: DecisionContext) -> None:
         watch = context.memory.watch(name, attempt.token)
         proc_state, untouchable = (None, ()) if watch is None else (watch.sample.proc_state, watch.sample.untouchable)
         held = ending.is_held(proc_state=proc_state, stall=attempt.stall, killed=asked.kills > 0)
-        job = context.memory.jobs.get(name) if context.settings.remote else None
-        refused = None if not context.settings.remote else "" if job is None else job.refused
+        refused = context.first("refused", name)
         why = ending.not_ended(kills=asked.kills, untouchable=untouchable, held=held, refused=refused)
         if why:
             context.record(facts.NotEnded(why, name, attempt.token))
@@ -636,7 +589,7 @@ def history(context: DecisionContext, program: Program, attempt: Attempt) -> che
     level, since_s = context.state.levels.get(context.state.level, LevelRecord()), context.state.climb.changed_at_s
     uptime_s = None if context.memory.boot_at_s is None else context.now_s - max(context.memory.boot_at_s, since_s or 0.0)
     return checkpointing.History(
-        program_failures=program.failures, program_exposure_s=program.exposure_s + running_s, reboots=level.reboots,
+        program_failures=program.restarts, program_exposure_s=program.exposure_s + running_s, reboots=level.reboots,
         level_exposure_s=level.up_s + (uptime_s or 0.0), uptimes_s=level.uptimes_s, uptime_s=uptime_s,
     )  # fmt: skip
 
@@ -646,7 +599,7 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
     watch, (program, attempt) = context.memory.watches[name], context.present(name)
     still, slow = _stands_still(watch), attempt.slow
     rate, settings = 0.0 if still else sample.steps_per_s, context.settings.stall
-    own, known = slowness.usual(watch.rates), program.usual(context.settings.level.name).rate
+    own, known = slowness.usual(watch.rates), program.at(program.pace_level(context.settings.level.name)).rate
     usual = max((each for each in (known, own) if each is not None), default=None)
     if still or (slow is not None and slow.step is not None):
         spec = context.settings.program(name)
@@ -683,9 +636,9 @@ def _note_slowness(context: DecisionContext, name: str, sample: Sample) -> None:
 
 
 def _record_pace(context: DecisionContext, program: Program, rate: float) -> None:
-    usual = program.usual(context.settings.level.name)
+    level = program.pace_level(context.settings.level.name)
     why = f"its usual rate is {_pace(rate)}"
-    context.record(facts.PaceLearned(why, program.name, usual.level, rate, usual.save_gap_s))
+    context.record(facts.PaceLearned(why, program.name, level, rate, program.at(level).save_gap_s))
 
 
 def _record_slowness(

@@ -80,8 +80,8 @@ def in_total(program: Program, own: OwnCheckpoint, *, given: bool = False) -> Ow
     """
     if own.step is None:
         return own
-    before, known = program.steps_before, program.ckpt.step
-    if before and (own.saved_at_s is None or own.saved_at_s < program.counts_since_s):
+    before, known = program.counting.steps_before, program.ckpt.step
+    if before and (own.saved_at_s is None or own.saved_at_s < program.counting.since_s):
         return replace(own, step=known if own.path == program.ckpt.path else None)
     total = own.step + before
     if known is not None and own.path != program.ckpt.path and _is_newer(program, own) and total < known + bool(before):
@@ -93,19 +93,12 @@ def in_total(program: Program, own: OwnCheckpoint, *, given: bool = False) -> Ow
 def first_steps(program: Program, attempt: Attempt, sample: Sample) -> tuple[int, ...]:
     """The first steps by its output, else by the names of checkpoints that it wrote below the one it began with."""
     own, began = sample.own, begins_at(attempt)
-    if (
-        sample.first_steps
-        or own is None
-        or own.step is None
-        or own.saved_at_s is None
-        or began is None
-        or own.path == attempt.from_path
-    ):
+    if sample.first_steps or own is None or began is None or own.path == attempt.from_path:
         return sample.first_steps
-    step = own.step - program.steps_before
-    if own.saved_at_s <= attempt.intended_at_s or not 0 < step < began:
+    if own.step is None or own.saved_at_s is None or own.saved_at_s <= attempt.intended_at_s:
         return ()
-    return step, 2 * step, 3 * step
+    step = own.step - program.counting.steps_before
+    return (step, 2 * step, 3 * step) if 0 < step < began else ()
 
 
 def note_saved(context: DecisionContext, name: str, sample: Sample, own: OwnCheckpoint) -> None:
@@ -154,10 +147,11 @@ def _learn_gap(context: DecisionContext, name: str, own: OwnCheckpoint) -> float
     if own.saved_at_s is not None and own.saved_at_s > (attempt.intended_at_s, *saves_s)[-1] + 1.0:
         saves_s = (*saves_s, own.saved_at_s)[-_SAVES_KEPT:]
         context.keep_observation(name, replace(watch, saves_s=saves_s))
-    usual, gap_s = program.usual(context.settings.level.name), newest_whole.usual_gap_s(saves_s)
+    level, gap_s = program.pace_level(context.settings.level.name), newest_whole.usual_gap_s(saves_s)
+    usual = program.at(level)
     if gap_s is not None and unsaved.is_new_gap(gap_s, usual.save_gap_s):
         why = f"it usually saves every {span(gap_s)}"
-        context.record(facts.PaceLearned(why, name, usual.level, usual.rate, gap_s))
+        context.record(facts.PaceLearned(why, name, level, usual.rate, gap_s))
     known = [each for each in (own.interval_s, usual.save_gap_s, gap_s) if each is not None]
     return max(*known, *(later - sooner for sooner, later in pairwise(saves_s)), 0.0) if known else None
 

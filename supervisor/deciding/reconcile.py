@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
-from itertools import islice
 from typing import Final
 
 from supervisor.deciding.attempts import stop
@@ -15,6 +15,7 @@ from supervisor.model.settings import ProgramSpec, Settings
 from supervisor.model.state import Program
 from supervisor.policy.worker import out_of_memory
 
+_KEY: Final = re.compile(r'program\.("?)(.+?)\1\.(.+)')  # of a setting of a program; a name with dots is in quotes
 _MOST_WORDS: Final = 8  # changed settings in one sentence
 
 
@@ -57,14 +58,11 @@ def reconcile(
 
 
 def _of_programs(changed: Sequence[tuple[str, str]], names: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The changes of each program, such as `lr 0.0003 -> 0.001`. A name may have dots: the longest that fits counts."""
+    """The changes of each program, such as `lr 0.0003 -> 0.001`."""
     found: dict[str, tuple[str, ...]] = {}
     for key, change in changed:
-        section, *words = key.split(".")
-        ends = (end for end in range(len(words) - 1, 0, -1) if section == "program" and ".".join(words[:end]) in names)
-        for end in islice(ends, 1):
-            name = ".".join(words[:end])
-            found[name] = (*found.get(name, ()), f"{'.'.join(words[end:])} {change}")
+        if (of := _KEY.fullmatch(key)) and of[2] in names:
+            found[of[2]] = (*found.get(of[2], ()), f"{of[3]} {change}")
     return found
 
 

@@ -6,7 +6,7 @@ from supervisor.deciding.context import DecisionContext
 from supervisor.model import commands, facts
 from supervisor.model.inputs import Ending
 from supervisor.model.state import Attempt, Program
-from supervisor.policy.worker import divergence, health, out_of_memory, restart, suspects
+from supervisor.policy.worker import divergence, health, out_of_memory, suspects
 from supervisor.policy.worker.diagnosis import Diagnosis
 from supervisor.policy.worker.intervention import ROLLBACK, fruitless
 
@@ -22,15 +22,10 @@ def remedy(context: DecisionContext, name: str, attempt: Attempt, ending: Ending
         if attempt.illness_action == health.NEW_SEED:
             return _new_seed(context, name, symptom)
         return _roll_back(context, name, attempt, symptom)
-    program, settings = context.state.programs[name], context.settings.restart
     if verdict.cause in out_of_memory.CAUSES:
         _lower_batch(context, name, ending)
-    elif program.suspicion.path or program.suspicion.tried:
-        _judge_suspect(context, program, ending)
-    elif not program.ckpt.quarantined and restart.is_poison(settings, program.deaths.resumes, program.ckpt.step):
-        why = f"{settings.poison_deaths} deaths in a row after resuming from step {program.ckpt.step}"
-        context.record(facts.CheckpointQuarantined(f"{why}: the checkpoint before it is used", name, "", program.ckpt.step))
-        context.command(commands.QuarantineCheckpoint(name, program.ckpt.step))
+    else:
+        _judge_suspect(context, context.state.programs[name], ending)
     return ""
 
 
@@ -69,7 +64,7 @@ def _roll_back(context: DecisionContext, name: str, attempt: Attempt, what: str 
 def _lower_batch(context: DecisionContext, name: str, ending: Ending) -> None:
     """Lower the batch that the attempt ran with. The batch of a program that ignores its lowered batch stays as it is."""
     spec, level = context.settings.program(name), context.settings.level.name
-    given = context.state.programs[name].batch_size(level)
+    given = context.state.programs[name].at(level).batch_size
     ran_with = ending.batch_size or given or (spec.batch_size if spec is not None else None)
     if ran_with is None or (given is not None and ran_with > given):
         return
@@ -81,11 +76,17 @@ def _lower_batch(context: DecisionContext, name: str, ending: Ending) -> None:
 
 
 def _judge_suspect(context: DecisionContext, program: Program, ending: Ending) -> None:
-    """Set aside a checkpoint that the program wrote itself, or put it back (`policy/worker/suspects.py`)."""
+    """Set a checkpoint aside, or put those back that the program wrote itself (`policy/worker/suspects.py`)."""
     suspicion, most, slow = program.suspicion, context.settings.restart.poison_deaths, program.deaths.openings > 0
     path, number = suspicion.path, suspicion.deaths
     named = suspects.names(path, ending.last_lines)
     verdict = suspects.judge(most, suspicion, program.interventions, named=named, slow=slow)
+    if suspicion.step is not None:
+        if verdict is suspects.Verdict.SET_ASIDE and not program.ckpt.quarantined:
+            why = f"{number} deaths in a row after resuming from step {suspicion.step}: the checkpoint before it is used"
+            context.record(facts.CheckpointQuarantined(why, program.name, "", suspicion.step))
+            context.command(commands.QuarantineCheckpoint(program.name, suspicion.step))
+        return
     what = f"with checkpoint {path}" if path else "from nothing"
     deaths = f"{number} death{'' if number == 1 else 's in a row'} {what}, without a step"
     if verdict is suspects.Verdict.SET_ASIDE:

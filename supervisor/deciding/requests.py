@@ -17,9 +17,9 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Pending
 from supervisor.model.settings import SECTIONS, ProgramSpec, Settings
 from supervisor.model.state import Program
+from supervisor.policy.script.finish import LEAVE_SIGNALS
 from supervisor.policy.upkeep import copies
 from supervisor.policy.upkeep.leaving import KILL_S, SAVES_S, Saving, leave_later
-from supervisor.policy.worker.finish import LEAVE_SIGNALS
 from supervisor.records import replace
 
 Result = tuple[str, int, str]

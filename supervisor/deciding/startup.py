@@ -51,8 +51,8 @@ def on_began(context: DecisionContext, item: Began) -> None:
     for program in sorted(context.state.programs.values(), key=lambda each: each.name):
         _fill_hole(context, program)
         # The previous daemon may have died between the record of a rollback and the rollback. To repeat it does no harm.
-        if program.roll_from is not None and program.attempt is None and not program.ckpt.path:
-            context.command(commands.RollBack(program.name, program.roll_from))
+        if program.ckpt.roll_from is not None and program.attempt is None and not program.ckpt.path:
+            context.command(commands.RollBack(program.name, program.ckpt.roll_from))
     levels.apply_level(context)
     if rebooted is not None and not identity.another:
         levels.on_reboot(context, rebooted, running_before)
@@ -186,7 +186,7 @@ def _alert(context: DecisionContext, fact: facts.HostRebooted, ckpt_steps: dict[
         steps, recorded, began_step, rate = fact.steps.get(name), None, None, None
         if program is not None:
             steps = furthest(steps, program.steps, program.ckpt.step)
-            recorded, began_step, rate = program.ckpt.step, program.began_step, program.rate
+            recorded, began_step, rate = program.ckpt.step, program.counting.began_step, program.rate
         newest = ckpt_steps.get(name, recorded)
         made = None if steps is None else furthest(steps, newest)
         found = loss(made, newest, exact=False, saved=False, began_step=began_step, rate=rate)

@@ -105,7 +105,7 @@ def record_end(
     until_s = context.now_s if ended_at_s is None else ended_at_s
     if watch is not None and watch.tally is not None:
         record_tally(context, name)
-        # Unchanged samples are skipped, so a short time without one is not a gap yet.
+        # A short time without a sample is no gap yet: the look that would have seen the end was under way.
         from_s, before, least_s = watch.tally.seen_s, watch.tally.steps, 2.0 * look_gap_s(context)
     else:
         away = context.memory.away or Away(context.now_s, context.now_s)

@@ -7,7 +7,7 @@ a state also records, enumerations and tuples of a fixed length. The same check 
 could not be read back is refused before it is written.
 
 * A field that the text lacks gets its default: an older daemon wrote the row before the field existed.
-* A record in a state whose fields stood beside it in earlier releases is made of these (its class says which: `FORMER`).
+* A record in a state whose fields stood beside it in earlier releases is made of these (its owner says which: `FORMER`).
 * A field that the class lacks is ignored: a newer daemon wrote it, and by the rules of `facts.py` it has a default, so
   its content is optional. The row itself keeps it. A field that changes its meaning gets a new name.
 * An unknown kind or another version raises `UnknownFact`. A fold that skipped it would give a state that never existed.
@@ -198,19 +198,26 @@ def _fields(cls: Any) -> dict[str, Convert]:
     return {name: converter(hints[name]) for name in names}
 
 
+def _mover(cls: Any, former: list[str]) -> Convert:
+    """The function that finds the fields of a nested record among those of its owner, by their former names there."""
+    names = dict(zip(_fields(cls), former, strict=False))
+    return lambda value: {new: value[old] for new, old in names.items() if old in value}
+
+
 @functools.cache
 def _record(cls: Any) -> Convert:
     fields, hints, flat = _fields(cls), typing.get_type_hints(cls), getattr(cls, "FORMER", {})
-    former = {name: dict(zip(_fields(hints[name]), names.split(), strict=False)) for name, names in flat.items()}
+    former = {name: of if callable(of) else _mover(hints[name], of.split()) for name, of in flat.items()}
 
     def convert(value: object) -> object:
         if not isinstance(value, dict):
             raise MalformedFact(f"{value!r} is not a {cls.__name__}")
-        moved = {name: {new: value[old] for new, old in names.items() if old in value} for name, names in former.items()}
-        value = {**moved, **value}
         try:
+            value = {**value, **{name: {**of(value), **value.get(name, {})} for name, of in former.items()}}
             return cls(**{name: item(value[name]) for name, item in fields.items() if name in value})
-        except TypeError as error:  # a field without a default is missing
+        except MalformedFact:
+            raise
+        except (TypeError, LookupError, ValueError) as error:  # a field without a default is missing
             raise MalformedFact(f"a {cls.__name__} is not whole: {error}") from error
 
     return convert

@@ -28,7 +28,6 @@ class Spawn(Command):
     token: str
     batch_size: int | None = None
     rollbacks: int = 0
-    avoid: tuple[str, ...] = ()  # nodes of the cluster
     when_no_gpu: str = ""
     aside: tuple[str, ...] = ()
     back: tuple[str, ...] = ()
@@ -139,10 +138,10 @@ class TellEnd(Command):
 
 
 class QuarantineCheckpoint(Command):
-    """Rename the newest good checkpoint of a program to `.bad`, so that the next attempt resumes from the previous one."""
+    """Rename a worker's checkpoint of this step to `.bad`, so that the next attempt resumes from the previous one."""
 
     program: str
-    step: int | None
+    step: int
 
 
 class RollBack(Command):

@@ -343,7 +343,7 @@ class OperatorAsked(Fact):
     uid: int | None
 
 
-# --- a cluster that runs the programs as jobs (`deciding/cluster.py`) ------------------------------------------------------
+# --- a cluster that runs the programs as jobs (`features/slurm/decide.py`) -------------------------------------------------
 
 
 class ClusterUnreachable(Fact):
@@ -394,8 +394,7 @@ class BackupIntended(BackupFact):
 class BackedUp(BackupFact):
     """A verified copy of each program's newest whole checkpoint is durable. `method`: reflink, link or copy.
 
-    `removed` are older backups that were deleted for it. `missed` are programs whose checkpoints could not be copied, with
-    the reason.
+    `removed` are older backups that were deleted for it. `missed`: why the checkpoints of some programs are not in it.
     """
 
     name: str
@@ -461,8 +460,7 @@ class OffsiteAsked(OffsiteFact):
 class OffsiteCopied(OffsiteFact):
     """A copy is in the repository, as restic's `snapshot`. Its files were collected at `as_of_s` (journal time).
 
-    `steps` is the step of each program's checkpoint in it. `missed` are programs whose checkpoints could not be copied, with
-    the reason. `sent_bytes` is the size of the data that was new to the repository.
+    `missed`: why the checkpoints of some programs are not in it. `sent_bytes`: the data that was new to the repository.
     """
 
     cause: str
@@ -518,6 +516,8 @@ class OffsiteHeld(OffsiteFact):
     token: str
     generation: int
     place: str = ""  # names the repository
+    after: str = ""  # the box whose trainings it continues from a copy ...
+    since_s: float | None = None  # ... and that box's last known sign of life, in journal time
 
 
 # --- notices that this box ends (`features/notices/decide.py`) --------------------------------------------------------
@@ -715,7 +715,7 @@ class Resumption(AttemptFact):
     cause: str = ""
     lost_share: float | None = None  # share of the previous attempt's computed steps, at most 1
     at_least: bool = False  # the previous attempt may have come further than its last reading (`policy/worker/loss.py`)
-    steps_before: int = 0  # the attempt's own count begins anew after so many steps (`policy/worker/resume_step.py`)
+    steps_before: int = 0  # the attempt's own count begins anew after so many steps (`policy/script/resume_step.py`)
     key: str = ""  # of the worker's report
 
 
@@ -998,7 +998,7 @@ class NotEnded(AttemptFact):
 
 
 class CommandGone(AttemptFact):
-    """Processes outlived the grace after a clean end of their command (`policy/worker/finish.py`).
+    """Processes outlived the grace after a clean end of their command (`policy/script/finish.py`).
 
     `background`: they are the program's work and run on; else they are ended.
     """

@@ -115,7 +115,7 @@ def _box(state: State, stamped: Stamped, fact: facts.Fact) -> State:
         case facts.RolledBackTo() | facts.RollbackFailed():
             programs = {
                 name: replace(
-                    program_fold.fresh(program), ckpt=program.ckpt.wrote(fact.steps[name], None), roll_from=None,
+                    program_fold.fresh(program), ckpt=replace(program.ckpt.wrote(fact.steps[name], None), roll_from=None),
                 )
                 for name, program in state.programs.items() if name in fact.steps
             }  # fmt: skip
@@ -264,7 +264,7 @@ def _identified(state: State, stamped: Stamped, fact: facts.BoxIdentified) -> St
 
 def _on_other_hardware(state: State, at_s: float, pin: Pin | None = None) -> State:
     """The state without what was measured on other hardware: levels, vetoes, and the memory of programs."""
-    programs = {name: replace(program, needs=(), batches=(), usuals=()) for name, program in state.programs.items()}
+    programs = {name: replace(program, by_level={}) for name, program in state.programs.items()}
     return replace(state, levels={}, climb=Climb(level_since_s=at_s, pin=pin), vetoes={}, programs=programs)
 
 

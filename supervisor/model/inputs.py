@@ -15,11 +15,10 @@ from supervisor.model.settings import Settings
 from supervisor.policy.box.foundations import Finding
 from supervisor.policy.box.readings import Gpus, Host
 from supervisor.policy.box.supervision import Failing
-from supervisor.policy.cluster.job_end import JobEnd
+from supervisor.policy.script.figures import Fall, Figures
+from supervisor.policy.script.service_health import Checked
 from supervisor.policy.worker.divergence import Losses
-from supervisor.policy.worker.figures import Fall, Figures
 from supervisor.policy.worker.no_room import Disk
-from supervisor.policy.worker.service_health import Checked
 from supervisor.records import Record, replace
 
 
@@ -190,7 +189,7 @@ class Ending(Record):
     oom_line: str = ""  # line of the kernel's log about an OOM kill of this very process
     fate: str = ""  # one clause when neither code nor signal is known
     ended_at_s: float | None = None  # journal time
-    job: JobEnd | None = None  # set if it was a job of a cluster
+    job: object = None  # what the launcher of a feature has found besides
 
 
 class Survivor(Record):
@@ -282,7 +281,7 @@ class SpawnBroke(Input):
     token: str
     error: str
     permanent: bool = False
-    refused: bool = False  # a cluster refuses the job: also permanent for a program that has run before
+    refused: bool = False  # another launcher refuses it: also permanent for a program that has run before
 
 
 class Ended(Input):
@@ -297,29 +296,6 @@ class EvidenceTaken(Input):
     program: str
     token: str
     evidence: dict[str, str]
-
-
-class JobSight(Record):
-    """The job of one attempt, as the cluster reports it. Empty and None: not known."""
-
-    token: str
-    job: str
-    state: str = ""
-    reason: str = ""
-    node: str = ""
-    partition: str = ""
-    account: str = ""
-    gpus: int | None = None
-    start_expected_wall_s: float | None = None
-    runs: bool = False
-    refused: str = ""  # why the cluster refuses to delete it, in its own words
-
-
-class JobsSeen(Input):
-    """One look at the cluster's queue: the jobs by program. After an `error`, `jobs` are those of the last look."""
-
-    jobs: dict[str, JobSight] = field(default_factory=dict)
-    error: str = ""
 
 
 class SupervisionLooked(Input):

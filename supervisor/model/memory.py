@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from supervisor.discovery import Extended, extended
-from supervisor.model.inputs import JobSight, Sample
-from supervisor.model.settings import Settings
+from supervisor.model.inputs import Sample
 from supervisor.model.state import Program
 from supervisor.policy.box.foundations import Answer, Finding
 from supervisor.policy.box.prechecks import StandingObjection
@@ -21,19 +20,6 @@ from supervisor.policy.worker.absence import Absence
 from supervisor.policy.worker.divergence import Losses
 from supervisor.policy.worker.slowness import Pace
 from supervisor.records import Record, replace
-
-
-class Settled(Record):
-    """A look at a live attempt without any consequence.
-
-    Until `until_s` another look gives the same result, as long as the reading is equal, and the program's record and the
-    settings are the same objects.
-    """
-
-    sample: Sample
-    program: Program
-    settings: Settings
-    until_s: float
 
 
 class Away(Record):
@@ -172,7 +158,6 @@ class Memory(Extended):
     rates: dict[str, float] = field(default_factory=dict)  # newest steps/s by program, kept over attempts
     intervals_at_s: dict[str, float] = field(default_factory=dict)  # when each checkpoint interval was last chosen
     pending: tuple[Pending, ...] = ()
-    settled: dict[str, Settled] = field(default_factory=dict)  # by program
     gpus: Gpus | None = None  # at the newest look
     host: Host | None = None
     unread: dict[str, frozenset[str]] = field(default_factory=dict)  # by program: recorded reasons for unknown figures
@@ -186,7 +171,6 @@ class Memory(Extended):
     foundations_at_s: dict[str, float] = field(default_factory=dict)  # when each was last recorded
     gone: frozenset[str] = frozenset()  # tokens of live attempts that had no process at the last look
     saves_asked: dict[str, int] = field(default_factory=dict)  # by token: how often it was asked to save at once
-    jobs: dict[str, JobSight] = field(default_factory=dict)  # by program, at the newest look at the cluster's queue
     last_copy: str = ""  # why the end waits for a last copy off the box: the host's shutdown, SIGTERM, the operator
     ends_at_s: float | None = None  # after SIGTERM: when the box ends, by `[daemon] stop_within_s`
     held: tuple[Held, ...] = ()  # why programs do not start now

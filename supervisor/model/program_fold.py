@@ -8,20 +8,11 @@ from supervisor.model import facts
 from supervisor.model.counts import counted
 from supervisor.model.facts import Stamped
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, Phase, step
-from supervisor.model.state import Attempt, LastExit, MemoryPeak, Program, Slowness, State, Stop, Usual
+from supervisor.model.state import AtLevel, Attempt, LastExit, Program, Retry, Slowness, State, Stop
 from supervisor.policy.box.lost_gpu import BY_WORKER
-from supervisor.policy.worker.finish import BACKGROUND, ENDED, is_at_exit, short_ends
-from supervisor.policy.worker.intervention import (
-    MOST_FRUITLESS,
-    ROLLBACK,
-    SILENCE,
-    SLOW,
-    STILL,
-    Intervention,
-    helped,
-    newest,
-    noted,
-)
+from supervisor.policy.script.finish import BACKGROUND, ENDED, is_at_exit, short_ends
+from supervisor.policy.worker import intervention
+from supervisor.policy.worker.intervention import Intervention, helped, newest, noted
 from supervisor.policy.worker.restart import Deaths
 from supervisor.policy.worker.stall import SILENT
 from supervisor.policy.worker.suspects import ASIDE, BLAMED
@@ -81,8 +72,7 @@ def _moved(program: Program, phase: Phase, stamped: Stamped, fact: facts.Program
     looks = phase in {Phase.STARTING, Phase.STOPPING} or interrupted
     return replace(
         program, phase=phase, since_s=stamped.at_s, since_wall_s=stamped.wall_s, why=fact.why, attempt=attempt,
-        retry_at_s=program.retry_at_s if phase is Phase.BACKOFF else None,
-        slow=program.slow if phase is Phase.BACKOFF else False,
+        retry=program.retry if phase is Phase.BACKOFF else Retry(),
         interrupted=interrupted, slot_since_s=program.slot_since_s if keeps_slot else None,
         gpu_lost=program.gpu_lost if looks and program.gpu_lost == BY_WORKER else "",
     )  # fmt: skip
@@ -107,12 +97,12 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             attempt = Attempt(number, token, stamped.at_s, digest)
             since_s = stamped.at_s if program.slot_since_s is None else program.slot_since_s
             return replace(
-                program, attempt=attempt, attempts=number, started_wall_s=stamped.wall_s, spawn_error="", wanted=True,
-                slot_since_s=since_s,
+                program, attempt=attempt, attempts=number, started_wall_s=stamped.wall_s, wanted=True,
+                starts=replace(program.starts, error=""), slot_since_s=since_s,
             )  # fmt: skip
         case facts.BackedOff(until_s=until_s, slow=slow):
             deaths = replace(program.deaths, openings=program.deaths.openings + slow)
-            return replace(program, retry_at_s=until_s, slow=slow, deaths=deaths, why=fact.why)
+            return replace(program, retry=Retry(until_s, slow), deaths=deaths, why=fact.why)
         case facts.IntervalChosen(interval_s=interval_s):
             return replace(program, interval_s=interval_s)
         case facts.GapLearned(phase=phase, gap_s=gap_s):
@@ -122,24 +112,22 @@ def _program(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
             done = Intervention(ASIDE, stamped.at_s, fact.why, fact.path, step_)
             return replace(
                 program, ckpt=replace(program.ckpt, step=older, quarantined=True, quarantined_step=step_),
-                deaths=replace(program.deaths, resumes=()),
                 suspicion=program.suspicion.condemn(fact.path, on_trial=fact.on_trial),
                 interventions=noted(program.interventions, done) if fact.on_trial else program.interventions,
             )  # fmt: skip
         case facts.CheckpointsPutBack():
-            done = Intervention(ASIDE, stamped.at_s, fact.why, fruitless=MOST_FRUITLESS)
+            done = Intervention(ASIDE, stamped.at_s, fact.why, fruitless=intervention.MOST_FRUITLESS)
             return replace(
                 program, suspicion=program.suspicion.with_tried_back(),
                 interventions=(*(each for each in program.interventions if each.kind != ASIDE), done),
             )  # fmt: skip
         case facts.RolledBack():
             # The newest checkpoint is unknown until the next attempt reports it.
-            back = Intervention(ROLLBACK, stamped.at_s, fact.why, step=fact.step)
-            aside = fact.from_step is not None
+            back = Intervention(intervention.ROLLBACK, stamped.at_s, fact.why, step=fact.step)
+            ckpt = replace(program.ckpt, roll_from=fact.from_step)
             return replace(
                 program, rollbacks=fact.total, interventions=noted(program.interventions, back),
-                deaths=replace(program.deaths, resumes=()), roll_from=fact.from_step,
-                ckpt=replace(program.ckpt, step=None, quarantined=True) if aside else program.ckpt,
+                ckpt=ckpt if fact.from_step is None else replace(ckpt, step=None, quarantined=True),
             )  # fmt: skip
         case _:
             return _learned(program, stamped, fact)
@@ -153,30 +141,32 @@ def _learned(program: Program, stamped: Stamped, fact: facts.ProgramFact) -> Pro
         case facts.GpuUsed(gpus=gpus):
             return replace(program, gpus=gpus, attempt=program.attempt and replace(program.attempt, gpus=gpus))
         case facts.NeedLearned(level=level, gpu_bytes=gpu_bytes, host_bytes=host_bytes):
-            others = (held for held in program.needs if held.level != level)
-            needs = (*others, MemoryPeak(level, gpu_bytes, host_bytes))
-            return replace(program, needs=tuple(sorted(needs, key=lambda held: held.level)))
+            return _at(program, level, replace(program.at(level), gpu_bytes=gpu_bytes, host_bytes=host_bytes))
         case facts.PaceLearned(level=level, rate=rate, save_gap_s=save_gap_s):
-            elsewhere = (usual for usual in program.usuals if usual.level != level)
-            return replace(program, usuals=(*elsewhere, Usual(level, rate, save_gap_s)))
+            return _at(program, level, replace(program.at(level), rate=rate, save_gap_s=save_gap_s))
         case facts.BatchLowered(level=level, batch_size=batch_size):
-            return replace(program, batches=tuple(sorted({**dict(program.batches), level: batch_size}.items())))
+            return _at(program, level, replace(program.at(level), batch_size=batch_size))
         case _:
             return program
 
 
+def _at(program: Program, level: str, known: AtLevel) -> Program:
+    return replace(program, by_level={**program.by_level, level: known})
+
+
 def _forgiven(program: Program) -> Program:
     return replace(
-        program, deaths=Deaths(), early_ends=0, suspicion=program.suspicion.wrote(),
-        interventions=helped(helped(program.interventions, ASIDE), SILENCE),
+        program, deaths=Deaths(), starts=replace(program.starts, early_ends=0), suspicion=program.suspicion.wrote(),
+        interventions=helped(helped(program.interventions, ASIDE), intervention.SILENCE),
     )  # fmt: skip
 
 
 def fresh(program: Program) -> Program:
     """The program after an operator's request, in the config or by a command: its earlier failures have no effect."""
     suspicion = program.suspicion.with_tried_back()
+    by_level = {level: AtLevel(each.gpu_bytes, each.host_bytes) for level, each in program.by_level.items()}
     return replace(
-        _forgiven(replace(program, suspicion=suspicion)), batches=(), usuals=(), short_ends=(), interventions=(),
+        _forgiven(replace(program, suspicion=suspicion)), by_level=by_level, short_ends=(), interventions=(),
         gpu_lost=program.gpu_lost if program.phase is Phase.GATED else "",
     )  # fmt: skip
 
@@ -187,21 +177,21 @@ def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
         return program
     if fact.moved:
         return replace(program, digest=fact.digest)
-    batches, needs, usuals = (program.batches, program.needs, program.usuals) if fact.level_only else ((), (), ())
-    has_run = program.has_run and fact.level_only
-    return replace(fresh(program), digest=fact.digest, batches=batches, needs=needs, usuals=usuals, has_run=has_run)
+    found, by_level = fresh(program), program.by_level if fact.level_only else {}
+    starts = replace(found.starts, has_run=found.starts.has_run and fact.level_only)
+    return replace(found, digest=fact.digest, by_level=by_level, starts=starts)
 
 
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
     """Apply a fact about an attempt. Some of these facts also change the program; the others change only the attempt."""
     # If an attempt ran, the checkpoints were set aside before: a rollback comes before its start, and newer ones are good.
     # A program's own checkpoints are set aside by its next start itself (`facts.StartsFrom`).
-    roll_from = program.roll_from if program.ckpt.path else None
+    ckpt = program.ckpt if program.ckpt.path else replace(program.ckpt, roll_from=None)
     match fact:
         case facts.Resumption() | facts.ResumeUnknown():
             program = _resumed(program, attempt, fact)
         case facts.Spawned():
-            program = replace(program, spawn_failures=0, has_run=True, roll_from=roll_from)
+            program = replace(program, starts=replace(program.starts, failures=0, has_run=True), ckpt=ckpt)
         case facts.Recovered():
             program = _forgiven(program)
         case facts.StopIntended(reason="slow" | "stall") | facts.Helped():
@@ -215,12 +205,12 @@ def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.A
                 steps=program.steps if steps is None or attempt.resumed_step is None else steps,
             )  # fmt: skip
         case facts.CheckpointBad(path=path):
-            return replace(program, bad_checkpoints=(*program.bad_checkpoints, path)[-_BAD_KEPT:])
+            return replace(program, ckpt=replace(program.ckpt, bad=(*program.ckpt.bad, path)[-_BAD_KEPT:]))
         case facts.SpawnFailed(error=error):
-            failures = program.spawn_failures + 1
-            return replace(program, attempt=None, spawn_error=error, spawn_failures=failures, why=fact.why)
+            starts = replace(program.starts, error=error, failures=program.starts.failures + 1)
+            return replace(program, attempt=None, starts=starts, why=fact.why)
         case facts.Exited():
-            return _exited(replace(program, roll_from=roll_from), attempt, stamped, fact)
+            return _exited(replace(program, ckpt=ckpt), attempt, stamped, fact)
         case facts.StopIntended(reason="operator"):
             program = replace(program, wanted=False)
         case _:
@@ -235,18 +225,21 @@ def _interventions(
     if isinstance(fact, facts.Helped):
         return helped(done, fact.kind)
     if fact.reason == "stall":
-        return noted(done, Intervention(SILENCE, at_s, fact.why)) if attempt.stall == SILENT else done
+        return noted(done, Intervention(intervention.SILENCE, at_s, fact.why)) if attempt.stall == SILENT else done
     if slow is None or slow.step is None:
-        return noted(done, Intervention(SLOW, at_s, fact.why))
-    return noted(done, Intervention(STILL, at_s, fact.why, step=slow.step, made=slow.made))
+        return noted(done, Intervention(intervention.SLOW, at_s, fact.why))
+    return noted(done, Intervention(intervention.STILL, at_s, fact.why, step=slow.step, made=slow.made))
 
 
 def _resumed(program: Program, attempt: Attempt, fact: facts.Resumption | facts.ResumeUnknown) -> Program:
     """A worker that resumed did so from the newest whole checkpoint: if the state had a newer one, that is gone."""
     if isinstance(fact, facts.ResumeUnknown):
-        return replace(program, steps_before=0)
-    program = replace(program, steps=fact.step, steps_before=fact.steps_before, counts_since_s=attempt.intended_at_s)
+        return replace(program, counting=replace(program.counting, steps_before=0))
+    counting = replace(program.counting, steps_before=fact.steps_before, since_s=attempt.intended_at_s)
+    program = replace(program, steps=fact.step, counting=counting)
     newest = None if fact.step == program.ckpt.quarantined_step else fact.step or None
+    if isinstance(fact, facts.Resumed) and not program.ckpt.path:
+        program = replace(program, suspicion=program.suspicion.resumes(newest))
     if newest == program.ckpt.step or not isinstance(fact, facts.Resumed):
         return program
     return replace(program, ckpt=replace(program.ckpt, step=newest, at_s=None))
@@ -257,9 +250,9 @@ def _with_checkpoint(
 ) -> Program:
     match fact:
         case facts.Checkpointed(step=step_, stall_s=stall_s, well=well):
-            back = newest(program.interventions, ROLLBACK)
+            back = newest(program.interventions, intervention.ROLLBACK)
             if well and back is not None and back.step is not None and step_ > back.step:
-                program = replace(program, interventions=helped(program.interventions, ROLLBACK))
+                program = replace(program, interventions=helped(program.interventions, intervention.ROLLBACK))
             if attempt.saves_again(step_):  # not by a checkpoint at an earlier step than the failed one
                 attempt = replace(attempt, save_error="", save_failed_step=None)
             return replace(
@@ -280,7 +273,8 @@ def _with_checkpoint(
 def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> Program:
     """The program with the checkpoints on the disk, which replace those of the previous look."""
     torn, suspicion, done = fact.torn not in ("", fact.path), program.suspicion, program.interventions
-    newer = fact.saved_at_s is not None and program.ckpt.at_s is not None and fact.saved_at_s > program.ckpt.at_s + 1.0
+    known_s = program.ckpt.at_s  # None: the attempt before had found nothing
+    newer = fact.saved_at_s is not None and (known_s is None or fact.saved_at_s > known_s + 1.0)
     if newer and fact.path not in suspicion.put_back:  # the attempt before has written it, and no look came in time
         suspicion, done = suspicion.wrote(), helped(done, ASIDE)
         suspicion = suspicion.dies(program.exit.why, trained=True) if program.exit.cause in BLAMED else suspicion
@@ -290,8 +284,10 @@ def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> 
         spare=fact.spare != "" or (torn and fact.path != ""),
     )  # fmt: skip
     return replace(
-        program, attempt=attempt, roll_from=None, suspicion=suspicion, interventions=done,
-        ckpt=replace(program.ckpt, path=fact.path, step=fact.step, at_s=fact.saved_at_s, size_bytes=fact.size_bytes),
+        program, attempt=attempt, suspicion=suspicion, interventions=done,
+        ckpt=replace(
+            program.ckpt, path=fact.path, step=fact.step, at_s=fact.saved_at_s, size_bytes=fact.size_bytes, roll_from=None
+        ),
     )  # fmt: skip
 
 
@@ -356,18 +352,19 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
     ended_at_s = stamped.at_s if fact.ended_at_s is None else fact.ended_at_s
     ran_s = 0.0 if attempt.ready_at_s is None else max(0.0, ended_at_s - attempt.ready_at_s)
     exact = fact.cause != "reboot" and not fact.at_least
+    began = program.counting.began_step if attempt.resumed_step is None else attempt.resumed_step
     at = program.came_to(fact.steps)
     if fact.steps is None:  # an attempt that restored nothing leaves the position as it was
-        exact = program.steps_exact and attempt.resumed_step is None
+        exact = program.counting.exact and attempt.resumed_step is None
     program = replace(
         program, attempt=None, why=fact.why, exposure_s=program.exposure_s + ran_s,
         exit=LastExit(
             fact.cause, fact.code, fact.signal, stamped.wall_s, program.exit.at_s if attempt.pid is None else ended_at_s,
             None if attempt.stop is None else attempt.stop.asked_at_s, fact.why,
         ),
-        steps=program.steps if fact.steps is None else fact.steps, steps_exact=exact,
-        began_step=program.began_step if attempt.resumed_step is None else attempt.resumed_step,
-        early_ends=program.early_ends + 1 if fact.early else 0,
+        steps=program.steps if fact.steps is None else fact.steps,
+        counting=replace(program.counting, exact=exact, began_step=began),
+        starts=replace(program.starts, early_ends=program.starts.early_ends + 1 if fact.early else 0),
         mean_return=program.mean_return if fact.mean_return is None else fact.mean_return,
         short_ends=short_ends(program.short_ends, at) if fact.cause == "left" and at is not None else program.short_ends,
     )  # fmt: skip
@@ -382,12 +379,12 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         program = replace(program, suspicion=program.suspicion.wrote(), interventions=done)
     if not fact.counted:
         return program
-    blamed, deaths = fact.cause in BLAMED, program.deaths.after(
-        stamped.at_s, resumed=attempt.resumed_step if fact.cause in BLAMED else None,
+    deaths, suspicion = program.deaths.after(
+        stamped.at_s,
         lived_s=ended_at_s - attempt.intended_at_s if attempt.stop is None else None, saved=fact.saved,
         kind=(fact.cause, fact.code if fact.signal is None else -fact.signal), step=fact.steps or 0,
-    )  # fmt: skip
-    return replace(
-        program, deaths=deaths, failures=program.failures + 1, restarts=program.restarts + 1,
-        suspicion=program.suspicion.dies(fact.why, trained=fact.trained) if blamed else program.suspicion,
-    )  # fmt: skip
+    ), program.suspicion  # fmt: skip
+    if fact.cause in BLAMED:  # a worker may die of what it has read long after its first step, but not before it has read it
+        trained = fact.trained if suspicion.step is None else attempt.resumed_step is None
+        suspicion = suspicion.dies(fact.why, trained=trained)
+    return replace(program, deaths=deaths, restarts=program.restarts + 1, suspicion=suspicion)

@@ -12,22 +12,21 @@ from typing import Final
 
 from supervisor.discovery import Extended, extended
 from supervisor.keys import REQUIRED, key, script_key
+from supervisor.model.launching import Launching
 from supervisor.policy.box.gate import GateSettings
 from supervisor.policy.box.lost_gpu import CPU, WHEN_NO_GPU
 from supervisor.policy.box.prechecks import PrecheckSettings
-from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
 from supervisor.policy.level.load import CLIMB, LoadSettings
+from supervisor.policy.script.figures import Sources
+from supervisor.policy.script.placeholders import OF_LEVEL, RESUME, Template, for_attempt, uses, variable
+from supervisor.policy.script.service_health import HealthCheck
 from supervisor.policy.upkeep.cost import CostSettings
-from supervisor.policy.upkeep.resolution import RecorderSettings
 from supervisor.policy.worker.checkpointing import CheckpointSettings
 from supervisor.policy.worker.confinement import CgroupSettings
 from supervisor.policy.worker.divergence import DivergenceSettings
 from supervisor.policy.worker.ending import STOP_SIGNAL_TO, STOP_SIGNALS
-from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.health import ACTIONS, HealthSettings
-from supervisor.policy.worker.placeholders import OF_LEVEL, RESUME, Template, for_attempt, uses, variable
 from supervisor.policy.worker.restart import RESTARTS, RestartSettings
-from supervisor.policy.worker.service_health import HealthCheck
 from supervisor.policy.worker.stall import StallSettings
 from supervisor.records import Record, replace
 
@@ -38,7 +37,7 @@ class Progress(enum.StrEnum):
     AUTO = "auto"  # the best source that reports: beats, notifications, figures, then its log or its files
     BEAT = "beat"  # the contract's beat record: built-in workers and scripts that use the small client
     NOTIFY = "notify"  # sd_notify(3) datagrams: WATCHDOG=1, STATUS=, X_EXTRALIFE_STEPS=
-    FIGURES = "figures"  # the steps in its log, its event files or its JSON lines (`policy/worker/figures.py`)
+    FIGURES = "figures"  # the steps in its log, its event files or its JSON lines (`policy/script/figures.py`)
     LOG = "log"  # its log files grow
     FILES = "files"  # files that match `progress_glob` appear or change
     NONE = "none"  # it is never judged stalled
@@ -51,8 +50,9 @@ NAME_OF_LEVEL: Final = "[A-Za-z0-9_.-]{1,32}"
 A_NAME_OF_LEVEL: Final = "one word of up to 32 letters, digits, _ . -"
 
 
-class Level(Record):
-    """One level of the load: how many programs run at once, and how heavy each is."""
+@extended("settings", "LEVEL")
+class Level(Extended, Record):
+    """One level of the load: how many programs run at once, and how heavy each is, with the parts of features."""
 
     name: str = key("light", "name of this load in status and history", form=A_NAME_OF_LEVEL, pattern=NAME_OF_LEVEL)
     slots: int = key(2, "programs that run at once; the others wait in order of priority", high=1024)
@@ -65,13 +65,12 @@ class Level(Record):
         None, "host memory of one program; a level whose programs need more than the box has is never used",
         high=100_000_000, unset="not checked",
     )  # fmt: skip
-    launcher: JobResources = field(default_factory=JobResources)  # resources of its jobs, in place of [launcher]'s
 
     @property
     def shape(self) -> str:
         """The identity of a level: a record with another shape belongs to another level."""
-        resources = "".join(f", {key} {value}" for key, value in self.launcher.given().items())
-        return f"{self.slots} x {self.num_envs}, batch {self.batch_size}{resources}"
+        more = "".join(f", {part}" for name in self.FIELDS.values() if (part := str(getattr(self, name))))
+        return f"{self.slots} x {self.num_envs}, batch {self.batch_size}{more}"
 
 
 LOG_AUTO, LOG_NONE = "AUTO", "NONE"  # Supervisor's spelling: a log in the state directory; no log
@@ -102,8 +101,9 @@ class CommandKeys(Record):
     )  # fmt: skip
 
 
-class ProgramSpec(Record):
-    """One supervised training, ready to start.
+@extended("settings", "PROGRAM")
+class ProgramSpec(Extended, Record):
+    """One supervised training, ready to start, with the parts of features (`spec.of(NextJob)`).
 
     `digest` covers all settings that need a restart to change (argv, env, directory, progress source). Two specs with the
     same digest differ at most in settings that can change live (priority, limits, autostart). `own_digest` is the same
@@ -239,7 +239,6 @@ class ProgramSpec(Record):
     template: Template | None = None  # how `argv` and `env` are filled in at a start; None: they are used unchanged
     visible: str | None = None  # its CUDA_VISIBLE_DEVICES, where `gpu` does not set it (`policy/box/visible.py`)
     asks_gpu: str = ""  # the setting, other than `gpu` and `min_free_mb`, that asks for a GPU
-    job: JobResources = field(default_factory=JobResources)  # resources that its jobs request at this level
 
     @property
     def takes_resume(self) -> bool:
@@ -412,18 +411,19 @@ class Settings(Extended, Record):
     gate: GateSettings = field(default_factory=GateSettings)
     prechecks: PrecheckSettings = field(default_factory=PrecheckSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
-    recorder: RecorderSettings = field(default_factory=RecorderSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     load: LoadSettings = field(default_factory=LoadSettings)
     cost: CostSettings = field(default_factory=CostSettings)
     cgroups: CgroupSettings = field(default_factory=CgroupSettings)
-    launcher: LauncherSettings = field(default_factory=LauncherSettings)
     ladder: tuple[Rung, ...] = ()  # lowest first; empty: `level` is the only level
     _by_name: dict[str, ProgramSpec] = field(init=False, repr=False, compare=False)
+    _launching: Launching | None = field(init=False, repr=False, compare=False)  # in place of the kernel's launcher
 
     def __post_init__(self) -> None:
-        """Index the programs by name: every look needs every program."""
+        """Index the programs by name: every look needs every program. And find the section that launches them."""
         object.__setattr__(self, "_by_name", {spec.name: spec for spec in self.programs})
+        launching = (getattr(self, name) for kind, name in self.FIELDS.items() if issubclass(kind, Launching))
+        object.__setattr__(self, "_launching", next((each for each in launching if each.remote), None))
 
     def logs(self, program: str) -> tuple[str, ...]:
         """The paths of a program's logs; for a program that left the configuration, the default paths."""
@@ -453,13 +453,13 @@ class Settings(Extended, Record):
 
     @property
     def remote(self) -> bool:
-        return self.launcher.remote
+        """Whether programs run on other hosts than the daemon."""
+        return self._launching is not None
 
     def asks_gpu(self, spec: ProgramSpec) -> str:
         """The settings that ask for a GPU; empty: none."""
-        if self.remote:
-            job = spec.job.over(self.launcher)
-            return f"launcher.gpus = {job.gpus}" if job.gpus else job.gres if "gpu" in job.gres else ""
+        if self._launching is not None:
+            return self._launching.asks_gpu(spec)
         pinned, least_mb = "" if spec.gpu is None else f"gpu = {spec.gpu}", self.min_free_mb(spec)
         return ", ".join(filter(None, (pinned, spec.asks_gpu, f"min_free_mb = {least_mb}" if least_mb else "")))
 

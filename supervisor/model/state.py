@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from supervisor.discovery import Extended, extended
-from supervisor.model.cluster_record import ClusterRecord
 from supervisor.model.counts import Counts
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.box.reboot_pattern import Struck, pattern
@@ -98,6 +97,7 @@ class Checkpoint(Record):
 
     `stall_s`: for so long the newest save blocked the training. `path`: of the newest whole one that it wrote itself.
     `quarantined`: a newer one was to be set aside, that of `quarantined_step`; a resume from there shows that it was not.
+    `roll_from`: those from this step on are to be set aside before the next start. `bad`: paths of the newest damaged ones.
     """
 
     step: int | None = None
@@ -107,6 +107,8 @@ class Checkpoint(Record):
     size_bytes: int | None = None
     quarantined: bool = False
     quarantined_step: int | None = None
+    roll_from: int | None = None
+    bad: tuple[str, ...] = ()
 
     def wrote(self, step: int | None, at_s: float | None) -> Checkpoint:
         """With a newer one."""
@@ -125,20 +127,57 @@ class LastExit(Record):
     why: str = ""
 
 
-class Usual(Record):
-    """What is usual for a program at a level (empty: it uses none), over its attempts; None: not known."""
+class AtLevel(Record):
+    """What the attempts of a program have shown at a level; None: not known."""
 
-    level: str
-    rate: float | None = None  # steps a second
-    save_gap_s: float | None = None  # between two checkpoints that it writes itself
+    gpu_bytes: int | None = None  # the largest measured memory, on its GPU ...
+    host_bytes: int | None = None  # ... and on the host
+    batch_size: int | None = None  # its lowered batch, after it ran out of memory
+    rate: float | None = None  # its usual steps a second
+    save_gap_s: float | None = None  # the usual time between two checkpoints that it writes itself
 
 
-class MemoryPeak(Record):
-    """The largest measured memory of a program at a level, on its GPU and on the host; None: not measured."""
+class Counting(Record):
+    """How the steps of a program are to be read. `exact`: they were read after its newest attempt had ended.
 
-    level: str
-    gpu_bytes: int | None = None
-    host_bytes: int | None = None
+    `began_step`: the step at which the attempt that computed them had begun. `steps_before`: the own count of the newest
+    attempt with a known resume, started at `since_s`, began anew after so many.
+    """
+
+    exact: bool = False
+    began_step: int | None = None
+    steps_before: int = 0
+    since_s: float = 0.0
+
+
+class Starts(Record):
+    """How the starts of a program went. `has_run`: a process of its present configuration has run.
+
+    `failures` in a row could not start a process, the newest for this `error`. `early_ends` in a row ended before they
+    counted as started: its `start_retries` counts them.
+    """
+
+    error: str = ""
+    failures: int = 0
+    has_run: bool = False
+    early_ends: int = 0
+
+
+class Retry(Record):
+    """When a program in BACKOFF is started again. `slow`: it fails again and again, so it keeps no slot until then."""
+
+    at_s: float | None = None
+    slow: bool = False
+
+
+def _by_level(former: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """`Program.by_level` of an earlier release, which had three lists."""
+    found: dict[str, dict[str, Any]] = {}
+    for each in (*former.get("needs", ()), *former.get("usuals", ())):
+        found.setdefault(each["level"], {}).update(each)
+    for level, batch_size in former.get("batches", ()):
+        found.setdefault(level, {})["batch_size"] = batch_size
+    return found
 
 
 @dataclass(frozen=True)
@@ -152,48 +191,41 @@ class Program:
     attempts: int = 0
     attempt: Attempt | None = None
     started_wall_s: float | None = None  # of the newest attempt
-    retry_at_s: float | None = None
-    slow: bool = False
+    retry: Retry = field(default_factory=Retry)
     slot_since_s: float | None = None  # since then it has had its slot, restarts and reboots included
     interrupted: bool = False  # queued because its process was ended for an outside reason: a reboot, an update, a restart
     deaths: Deaths = field(default_factory=Deaths)
     restarts: int = 0
     steps: int | None = None  # the last known position in environment steps
     rate: float | None = None  # steps a second, as last reported
-    steps_exact: bool = False  # `steps` was read after the newest attempt had ended, so it is exact
-    began_step: int | None = None  # the step at which the attempt that computed `steps` had begun
-    steps_before: int = 0  # the own count of the newest attempt with a known resume began anew after so many ...
-    counts_since_s: float = 0.0  # ... and that attempt was started then
+    counting: Counting = field(default_factory=Counting)
     mean_return: float | None = None  # the last one of its ended attempts
     ckpt: Checkpoint = field(default_factory=Checkpoint)
     suspicion: Suspicion = field(default_factory=Suspicion)
-    roll_from: int | None = None  # checkpoints from this step on are to be set aside before the next start
-    bad_checkpoints: tuple[str, ...] = ()
     rollbacks: int = 0
     gpus: tuple[int, ...] | None = None  # GPUs of its newest attempt on one, empty: not shown by NVML; None: never on one
     gpu_lost: str = ""  # it waits for its lost GPU, or looks for it again: who found that (`policy/box/lost_gpu.py`)
-    needs: tuple[MemoryPeak, ...] = ()  # measured memory, by level
-    batches: tuple[tuple[str, int], ...] = ()  # (level, its lowered batch there, after it ran out of memory)
+    by_level: dict[str, AtLevel] = field(default_factory=dict)
     service: bool = False  # it uses no slot and is no training
     own_digest: str = ""  # digest of its settings without those of the level; empty: unknown
     interval_s: float | None = None
     gaps_s: tuple[tuple[str, float], ...] = ()
     exposure_s: float = 0.0
-    failures: int = 0
     why: str = ""
     exit: LastExit = field(default_factory=LastExit)
-    spawn_error: str = ""
-    spawn_failures: int = 0  # in a row
-    has_run: bool = False  # a process of its present configuration has run
-    short_ends: tuple[int, ...] = ()  # steps of ends below its target, none beyond the first (`policy/worker/finish.py`)
-    early_ends: int = 0  # in a row: its `start_retries` counts them
+    starts: Starts = field(default_factory=Starts)
+    short_ends: tuple[int, ...] = ()  # steps of ends below its target, none beyond the first (`policy/script/finish.py`)
     interventions: tuple[Intervention, ...] = ()  # the newest of each kind
-    usuals: tuple[Usual, ...] = ()
     counts: Counts = field(default_factory=Counts)
     FORMER: ClassVar = {  # the fields of a nested record, in their order, by their names here in earlier releases
-        "deaths": "deaths_s death_resumes streak openings dead_end died_after_s",
-        "ckpt": "ckpt_step ckpt_at_s ckpt_stall_s ckpt_path ckpt_bytes quarantined_since_ckpt quarantined_step",
+        "deaths": "deaths_s streak openings dead_end died_after_s",
+        "ckpt": "ckpt_step ckpt_at_s ckpt_stall_s ckpt_path ckpt_bytes quarantined_since_ckpt quarantined_step "
+        "roll_from bad_checkpoints",
         "exit": "exit_cause exit_code exit_signal exit_wall_s ended_at_s asked_at_s",
+        "retry": "retry_at_s slow",
+        "counting": "steps_exact began_step steps_before counts_since_s",
+        "starts": "spawn_error spawn_failures has_run early_ends",
+        "by_level": _by_level,
     }
 
     @property
@@ -214,23 +246,17 @@ class Program:
         """The largest healthy gap seen in a phase."""
         return dict(self.gaps_s).get(phase)
 
-    def usual(self, level: str) -> Usual:
-        """What is usual for it at this level."""
-        level = level if self.takes_level else ""
-        return next((usual for usual in self.usuals if usual.level == level), Usual(level))
+    def at(self, level: str) -> AtLevel:
+        return self.by_level.get(level, AtLevel())
 
-    def held(self, level: str) -> MemoryPeak:
-        """Its largest measured memory at this level."""
-        return next((held for held in self.needs if held.level == level), MemoryPeak(level))
+    def pace_level(self, level: str) -> str:
+        """The level by which its usual rate is kept: empty for a program that uses no setting of a level."""
+        return level if self.takes_level else ""
 
     def gpu_bytes(self, level: str) -> int | None:
         """The most GPU memory that it held with the settings of this level; None: none is known."""
-        of_level = (held.gpu_bytes for held in self.needs if held.level == level or not self.takes_level)
-        return max((held for held in of_level if held is not None), default=None)
-
-    def batch_size(self, level: str) -> int | None:
-        """Its lowered batch at this level; None: the configured batch."""
-        return dict(self.batches).get(level)
+        held = (each.gpu_bytes for name, each in self.by_level.items() if name == level or not self.takes_level)
+        return max((size for size in held if size is not None), default=None)
 
 
 class LevelRecord(Record):
@@ -373,7 +399,6 @@ class State(Extended):
     vetoes: dict[str, Veto] = field(default_factory=dict)  # by rule
     damage: Damage | None = None
     config: ConfigFault | None = None  # as long as the configuration is refused
-    cluster: ClusterRecord = field(default_factory=ClusterRecord)
     gaps: int = 0  # how often a damaged journal lost facts: with one or more, all counts are "at least"
 
     def cap(self, levels: Sequence[str]) -> tuple[int, str] | None:

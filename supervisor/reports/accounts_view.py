@@ -7,15 +7,17 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from supervisor.policy.upkeep.accounting import Account
+from supervisor.policy.upkeep.cost import usd_of
 from supervisor.reports.accounts import AccountSheet, Summary, summary
-from supervisor.reports.ledger import Ledger
+from supervisor.reports.ledger import Ledger, recorded
 from supervisor.reports.pages import BadQuery, Since
 from supervisor.reports.sources import Json, Sources
 
 
 def accounts(sources: Sources, since: Since, until: Since) -> Json:
     """The account of every second of every program and slot, in a window."""
-    return accounts_view(*summary_of(sources, since, until))
+    price = None if sources.settings is None else sources.settings.cost.usd_per_hour
+    return accounts_view(*summary_of(sources, since, until), price)
 
 
 def window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
@@ -69,7 +71,22 @@ def wall_clock_of(closed: Ledger, wall_s: float) -> Callable[[float], float]:
     return wall
 
 
-def accounts_view(closed: Ledger, found: Summary, wall_s: float) -> Json:
+def take_overs(closed: Ledger, begin_s: float, end_s: float, usd_per_hour: float | None) -> list[Json]:
+    """The boxes whose trainings this one continued in a window: the time without a box, and its price at this box's rate.
+
+    `seconds` are from that box's last known sign of life to training here (None: not known); `trains`: it has come to that.
+    Whether a provider charged for them is not known.
+    """
+    out = []
+    for each in recorded(closed.take_overs, begin_s, end_s):
+        until_s = closed.at_s if each.trains_s is None else each.trains_s
+        seconds = None if each.since_s is None else max(0.0, until_s - each.since_s)
+        usd = usd_of(None if seconds is None else seconds / 3600.0, usd_per_hour)
+        out.append({"box": each.box, "seconds": seconds, "trains": each.trains_s is not None, "usd": usd})
+    return out
+
+
+def accounts_view(closed: Ledger, found: Summary, wall_s: float, usd_per_hour: float | None = None) -> Json:
     """All sheets of a window. `wall_s` is the wall clock's time at the end of the closed ledger."""
     until_wall_s = wall_s - (closed.at_s - found.until_s)
     return {
@@ -78,6 +95,7 @@ def accounts_view(closed: Ledger, found: Summary, wall_s: float) -> Json:
         "since_wall_s": until_wall_s - (found.until_s - found.since_s),
         "until_wall_s": until_wall_s,
         "slots": closed.levels[-1][2] if closed.levels else None,
+        "take_overs": take_overs(closed, found.since_s, found.until_s, usd_per_hour),
         "total": _sheet(found.slots),
         "programs": [_sheet(sheet) for sheet in found.programs],
     }

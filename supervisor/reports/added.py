@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import field
-from typing import Any
+from collections.abc import Callable
 
 from supervisor import discovery
 from supervisor.records import Record
@@ -17,7 +15,8 @@ Gauge = tuple[str, str, float | None]  # a metric: name, meaning, value
 class Added(Record):
     """Each function gets the sources; those with a second argument get the daemon's part of the page `status` too."""
 
-    status: Mapping[str, Callable[[Sources], Any]] = field(default_factory=dict)  # by key of the daemon's part
+    status: Callable[[Sources], Json] = lambda _: {}  # keys of the daemon's part
+    program: Callable[[Sources, str], Json] = lambda *_: {}  # keys of a program of `status`
     troubles: Callable[[Json], list[str]] = lambda _: []  # sentences about present problems of extralife itself
     gauges: Callable[[Sources], list[Gauge]] = lambda _: []
     needs_you: Callable[[Sources, Json], list[str]] = lambda *_: []  # problems that only a person can end

@@ -51,7 +51,7 @@ def _levels(sources: Sources, remembered: LoadState | None) -> list[Json]:
     if remembered is None or len(remembered.known) != len(rungs):
         return [_level(sources, rung, why if place > cap else "") for place, rung in enumerate(rungs)]
     return [
-        _level(sources, rung, why if place > cap else "") | _measured(remembered, place, shown, sources.now_s)
+        _level(sources, rung, why if place > cap else "") | _measured(remembered, place, rung.level.name, shown, sources)
         for place, (rung, shown) in enumerate(zip(rungs, load.shown(rule, costs(state), remembered), strict=True))
     ]
 
@@ -82,11 +82,13 @@ def up_at(state: State, level: str, *, now_s: float, boot_at_s: float | None) ->
     return record.up_s + here_s, record.reboots - blind
 
 
-def _measured(remembered: LoadState, place: int, shown: LevelShown, now_s: float) -> Json:
-    known, readings = remembered.known[place], remembered.speeds.readings[place]
+def _measured(remembered: LoadState, place: int, name: str, shown: LevelShown, sources: Sources) -> Json:
+    known, readings, now_s = remembered.known[place], remembered.speeds.readings[place], sources.now_s
     measured = known.up_s or known.reboots or known.failures  # before its first review the level has its time in force
+    tenure = sources.memory.tenure
+    here_s = tenure.up_s if tenure is not None and tenure.level == name else 0.0  # no review has added it yet
     return {
-        **(_reboots(known.up_s, known.reboots, known.failures) if measured else {}),
+        **(_reboots(known.up_s + here_s, known.reboots, known.failures) if measured else {}),
         "steps_per_min": math.exp(remembered.speeds.mean[place]) if readings else None,
         **shown._asdict(),
         "readings": readings,

@@ -20,7 +20,7 @@ from supervisor.policy.upkeep import cost as rule
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import Record
 from supervisor.reports.accounts import Summary, level_stretches
-from supervisor.reports.accounts_view import summary_of
+from supervisor.reports.accounts_view import summary_of, take_overs
 from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline, step_at
 from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
@@ -92,6 +92,7 @@ def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, us
         "usd": bill.usd,
         "useful_share": found.slots.ettr,
         "goodput": found.slots.goodput,
+        "take_overs": take_overs(closed, begin_s, end_s, usd_per_hour),
         "causes": [asdict(each) for each in bill.causes],
         "lost_s_unknown": found.slots.lost_s_unknown,
         "useful_frames": frames,

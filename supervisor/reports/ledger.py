@@ -38,12 +38,13 @@ from supervisor import wall_clock
 from supervisor.model import facts
 from supervisor.model.codec import of_text
 from supervisor.model.facts import Stamped
+from supervisor.model.fold import RECORDS
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
 from supervisor.policy.upkeep.accounting import Account, booked_as
 
 ROUNDING_S: Final = 1e-6
-R = TypeVar("R", "Interruption", "ResumeCost", "RebootEntry")
+R = TypeVar("R", "Interruption", "ResumeCost", "RebootEntry", "TakeOver")
 
 
 class Slice(NamedTuple):
@@ -361,6 +362,15 @@ class RebootEntry(NamedTuple):
     moved: bool  # it was the start of another box
 
 
+class TakeOver(NamedTuple):
+    """This box continues the trainings of another one. None: not known, or not yet."""
+
+    at_s: float  # when it knew that it holds their copies
+    box: str
+    since_s: float | None  # last known sign of life of that box
+    trains_s: float | None = None  # since when a program trains here
+
+
 @dataclass(slots=True)
 class Ledger:
     """The timelines of all programs, and the levels with their slots."""
@@ -372,6 +382,7 @@ class Ledger:
     ended: list[ProgramTimeline] = field(default_factory=list)  # of programs that left the config
     levels: list[tuple[float, str, int]] = field(default_factory=list)  # (from when, name, slots)
     reboots: list[RebootEntry] = field(default_factory=list)
+    take_overs: list[TakeOver] = field(default_factory=list)
     jobs: list[JobTime] = field(default_factory=list)  # jobs that are over
     running: dict[str, JobTime] = field(default_factory=dict)  # by program
     stopped_at_s: float | None = None  # when the daemon ended in order; None: it did not
@@ -398,6 +409,7 @@ class Ledger:
             "ended": [_timeline(each) for each in values["ended"]], "merged": list(map(_slice, values["merged"])),
             "levels": [tuple(each) for each in values["levels"]], "clocks": [tuple(each) for each in values["clocks"]],
             "reboots": [RebootEntry(*each) for each in values["reboots"]],
+            "take_overs": [TakeOver(*each) for each in values["take_overs"]],
             "jobs": [JobTime(*each) for each in values["jobs"]],
             "running": {name: JobTime(*each) for name, each in values["running"].items()},
         }  # fmt: skip
@@ -413,7 +425,7 @@ class Ledger:
             self, timelines={name: timeline.copy() for name, timeline in self.timelines.items()},
             ended=[timeline.copy() for timeline in self.ended],
             levels=[*self.levels], reboots=[*self.reboots], clocks=[*self.clocks], jobs=[*self.jobs], merged=[*self.merged],
-            running=dict(self.running),
+            running=dict(self.running), take_overs=[*self.take_overs],
         )  # fmt: skip
 
     def closed(self, now_s: float, last_sign_s: float | None = None) -> Ledger:
@@ -469,6 +481,9 @@ class Ledger:
                 self.clocks.append((at_s, stamped.wall_s))
                 self._book_daemon_down(self._since(last_sign_s, at_s), at_s, self._without_daemon)
                 self.stopped_at_s = None
+            case facts.OffsiteHeld(after=box, since_s=since_s) if box:
+                ready = any(each.ready and each.token for each in self.trainings())  # it did not wait for the lease
+                self.take_overs.append(TakeOver(at_s, box, since_s, at_s if ready else None))
             case facts.DaemonSuspended(gap_s=gap_s):
                 self._book_daemon_down(max(self.first_s or 0.0, at_s - gap_s), at_s, Account.DOWN)
             case facts.DaemonStopped():
@@ -490,9 +505,9 @@ class Ledger:
                 timeline.token, timeline.began_s = program.attempt.token, program.attempt.intended_at_s
                 timeline.ready, timeline.stalled = program.attempt.ready_at_s is not None, program.attempt.stall is not None
                 timeline.account = Account.RESTARTING if timeline.stalled else timeline.account
-        for name, job in state.cluster.jobs.items():
-            if job.begun_at_s is not None:
-                self.running[name] = JobTime(stamped.at_s, stamped.at_s, job.account, job.partition, job.gpus)
+        for record in (getattr(state, name) for name, of in RECORDS.items() if hasattr(of, "running")):
+            for name, used in record.running().items():
+                self.running[name] = JobTime(stamped.at_s, stamped.at_s, *used)
 
     def _since(self, last_sign_s: float | None, at_s: float) -> float:
         """The previous daemon's last sign of life, at the earliest its last fact."""
@@ -575,6 +590,8 @@ class Ledger:
                 timeline.switch(at_s, Account.TRAINING)
                 timeline.ready = True
                 self._end_outages(timeline, at_s)
+                if self.take_overs and self.take_overs[-1].trains_s is None and not timeline.service:
+                    self.take_overs[-1] = self.take_overs[-1]._replace(trains_s=at_s)
             case facts.Resumption() | facts.ResumeUnknown():
                 self._resumed(timeline, at_s, fact)
             case facts.Checkpointed() | facts.StartsFrom() | facts.CheckpointSeen():

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from supervisor import discovery
 
 if TYPE_CHECKING:
-    from supervisor.model.recording import Sheet
     from supervisor.reports.sources import Json, Sources
 
 Parse = Callable[[str, str | None], Any]  # (key, text of the query or None) -> value; raises BadQuery
-_MOST_FACTS: Final = 10_000
+MOST_FACTS: Final = 10_000
 
 
 class Since(NamedTuple):
@@ -54,17 +53,17 @@ def word(_: str, text: str | None) -> str | None:
     return text
 
 
-def _words(_: str, text: str | None) -> list[str]:
+def words(_: str, text: str | None) -> list[str]:
     return [word for word in (text or "").split(",") if word]
 
 
-def _program(_: str, text: str | None) -> str | None:
+def program(_: str, text: str | None) -> str | None:
     from supervisor.model.names import plain
 
     return text and plain(text)
 
 
-def _whole(default: int, least: int, most: int) -> Parse:
+def whole(default: int, least: int, most: int) -> Parse:
     def parse(key: str, text: str | None) -> int:
         try:
             value = default if text is None else int(text)
@@ -77,46 +76,7 @@ def _whole(default: int, least: int, most: int) -> Parse:
     return parse
 
 
-def _sheet(key: str, text: str | None) -> Sheet:
-    from supervisor.model.recording import PROGRAMS, SHEETS
-
-    if text is not None and text not in SHEETS:
-        raise BadQuery(f"{key} must be one of {', '.join(SHEETS)}, not {text[:40]!r}")
-    return PROGRAMS if text is None else SHEETS[text]
-
-
-def _drawn_sheet(key: str, text: str | None) -> Sheet:
-    """Figures of a script's own names are drawn as series of `programs`."""
-    from supervisor.model.recording import FIGURES_OF_ITS_OWN
-
-    if text == FIGURES_OF_ITS_OWN.name:
-        raise BadQuery(f"{key} must be programs for figures of a script's own names: series takes them too")
-    return _sheet(key, text)
-
-
-def _period(key: str, text: str | None) -> float:
-    from supervisor.policy.upkeep.resolution import TIERS
-
-    periods = {f"{tier.period_s:.0f}": tier.period_s for tier in TIERS}
-    if text is not None and text not in periods:
-        raise BadQuery(f"{key} must be one of {', '.join(periods)}, not {text[:40]!r}")
-    return TIERS[0].period_s if text is None else periods[text]
-
-
-def _moment(key: str, text: str | None) -> float:
-    """Journal time; none: before its beginning."""
-    if text is None:
-        return -1.0
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value < float("inf"):
-        raise BadQuery(f"{key} must be a time in seconds from 0, not {(text or '')[:40]!r}")
-    return value
-
-
-def _since(key: str, text: str | None) -> Since:
+def since(key: str, text: str | None) -> Since:
     """`all` (the beginning), `boot`, seconds ago as `3600s`, or seconds since the epoch as `@1790000000`."""
     if text is None or text in {"all", "boot"}:
         return Since(boot=text == "boot")
@@ -129,43 +89,34 @@ def _since(key: str, text: str | None) -> Since:
     return Since(wall_s=value) if text.startswith("@") else Since(ago_s=value)
 
 
-def _until(key: str, text: str | None) -> Since:
+def until(key: str, text: str | None) -> Since:
     """`now`, seconds ago as `3600s`, or seconds since the epoch as `@1790000000`."""
     if text is None or text == "now":
         return Since(ago_s=0.0)
     try:
-        return _since(key, "?" if text in {"all", "boot"} else text)
+        return since(key, "?" if text in {"all", "boot"} else text)
     except BadQuery:
         raise BadQuery(f"{key} must be now, seconds as 3600s or a time as @1790000000, not {text[:40]!r}") from None
 
 
 _OWN: Final = {
-    "accounts": Page("accounts_view.accounts", since=_since, until=_until),
+    "accounts": Page("accounts_view.accounts", since=since, until=until),
     "config": Page("status_view.config"),
-    "cost": Page("cost_view.cost", since=_since, until=_until),
-    "curves": Page(
-        "curves.curves", sheet=_drawn_sheet, subjects=_words, series=_words, since=_since, until=_until,
-        points=_whole(500, 10, 2000), after=_moment,
-    ),
-    "days": Page("days.days", since=_since, until=_until),
+    "cost": Page("cost_view.cost", since=since, until=until),
+    "days": Page("days.days", since=since, until=until),
     "facts": Page(
-        "facts_view.facts", after=_whole(0, 0, 2**62), program=_program, limit=_whole(1000, -_MOST_FACTS, _MOST_FACTS),
-        kinds=_words,
+        "facts_view.facts", after=whole(0, 0, 2**62), program=program, limit=whole(1000, -MOST_FACTS, MOST_FACTS),
+        kinds=words,
     ),
     "incidents": Page(
-        "incidents_view.incidents", since=_since, until=_until, program=_program, limit=_whole(5, 1, 100),
-        chars=_whole(1500, 0, 20_000), seq=_whole(0, 0, 2**62),
+        "incidents_view.incidents", since=since, until=until, program=program, limit=whole(5, 1, 100),
+        chars=whole(1500, 0, 20_000), seq=whole(0, 0, 2**62),
     ),
     "level": Page("climb_view.level", instant=True),
-    "nodes": Page("cluster_view.nodes", instant=True),
-    "recorded": Page(
-        "curves.recorded", sheet=_sheet, period_s=_period, since=_since, after=_moment,
-        limit=_whole(5000, 1, _MOST_FACTS), drawn=_program,
-    ),
-    "report": Page("report_view.report", since=_since, until=_until),
+    "report": Page("report_view.report", since=since, until=until),
     "results": Page("results_view.results"),
     "status": Page("status_view.status_view", instant=True),
-    "timeline": Page("timeline.timeline", since=_since, until=_until),
+    "timeline": Page("timeline.timeline", since=since, until=until),
 }  # fmt: skip
 
 

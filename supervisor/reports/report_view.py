@@ -16,10 +16,10 @@ from supervisor.model.recording import PROGRAMS
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.level.worth import would_keep
+from supervisor.policy.script.finish import BACKGROUND
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.cost import LEAST_S
 from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
-from supervisor.policy.worker.finish import BACKGROUND
 from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import SLOW, fruitless
 from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT, RestartSettings
@@ -76,6 +76,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "useful_share": bill["useful_share"],
         "usd": bill["usd"],
         "usd_per_hour": bill["usd_per_hour"],
+        "take_overs": bill["take_overs"],
         "levels": would_have(closed, games, climb_view.level(sources)["levels"], end_s - begun_s),
         "next": _next(bill, status),
         "needs": _needs(status, sources),
@@ -178,7 +179,7 @@ def _window_deaths(settings: Settings | None) -> int:
 
 def _dies_on(program: Program, window_deaths: int) -> bool:
     """Whether it has died, or could not be started, so often that an alert says so although it is tried again at once."""
-    return program.deaths.streak >= window_deaths or program.spawn_failures >= STARTS_BEFORE_ALERT
+    return program.deaths.streak >= window_deaths or program.starts.failures >= STARTS_BEFORE_ALERT
 
 
 def _stands(attempt: Attempt | None) -> bool:

@@ -147,5 +147,5 @@ class Sources(Protocol):
     def check_backup(self, name: str) -> str:
         """Read every byte of a backup. Returns what is wrong with it; empty: nothing."""
 
-    def config(self) -> Iterable[tuple[str, object, object]]:
+    def config(self) -> Json:
         """Every setting: (key, value, origin)."""

@@ -12,7 +12,6 @@ from supervisor.policy.box.foundations import Answer
 from supervisor.policy.box.readings import Gpus
 from supervisor.reports import climb_view
 from supervisor.reports.added import added
-from supervisor.reports.cluster_view import cluster_view, job_view
 from supervisor.reports.sources import Json, Sources
 from supervisor.reports.view import program_views
 
@@ -20,8 +19,8 @@ _DAY_S = 86400.0
 
 
 def config(sources: Sources) -> Json:
-    """Every setting, and where it comes from."""
-    return {"settings": [{"key": key, "value": value, "origin": str(origin)} for key, value, origin in sources.config()]}
+    """Every setting in force, where it comes from, and what the file says where that is something else."""
+    return sources.config()
 
 
 def status_view(sources: Sources) -> Json:
@@ -29,8 +28,8 @@ def status_view(sources: Sources) -> Json:
     state, now_s = sources.state, sources.now_s
     samples = {name: watch.sample for name, watch in sources.memory.watches.items()}
     programs = program_views(state, samples, sources.settings, now_s=now_s)
-    if sources.settings is not None and sources.settings.remote:  # else no page mentions jobs
-        programs = tuple({**each, "job": job_view(each["name"], state, sources.memory)} for each in programs)
+    for feature in added():
+        programs = tuple(each | feature.program(sources, each["name"]) for each in programs)
     return {
         "daemon": _daemon(sources, state, sources.settings, sources.memory),
         "programs": [sources.corrected(each, state.programs[each["name"]].attempt) for each in programs],
@@ -46,14 +45,11 @@ def troubles(daemon: Json) -> list[str]:
     journal = [f"the journal cannot be written: {error}"] if error else []
     port = daemon["http"]
     closed = [f"the TCP port {port['listen']} of [http] is not open: {port['error']}"] if port and port["error"] else []
-    cluster = (daemon.get("cluster") or {"error": ""})["error"]
-    away = [f"the cluster does not answer: {cluster}"] if cluster else []
     return [
         *journal,
         *(each["why"] for each in daemon["foundations"]),
         *(each for feature in added() for each in feature.troubles(daemon)),
         *closed,
-        *away,
     ]
 
 
@@ -80,9 +76,8 @@ def _daemon(sources: Sources, state: State, settings: Settings | None, memory: M
         "gpu": gpu_view(memory.gpus, state),
         "cgroups": _cgroups(settings, sources.cgroups()),
         "vetoes": vetoes_view(state, settings),
-        **{key: of(sources) for feature in added() for key, of in feature.status.items()},
+        **{key: value for feature in added() for key, value in feature.status(sources).items()},
         "http": sources.http(),
-        **({"cluster": cluster_view(state, now_s=now_s)} if settings is not None and settings.remote else {}),
         "release": sources.release,
         **sources.last_sign(),
     }

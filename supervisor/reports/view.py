@@ -13,11 +13,11 @@ from supervisor.model.inputs import Sample
 from supervisor.model.recording import of_other_names
 from supervisor.model.settings import ProgramSpec, Progress, Settings
 from supervisor.model.state import Attempt, Program, State
-from supervisor.policy.worker.finish import BACKGROUND, REMEDY
+from supervisor.policy.script.finish import BACKGROUND, REMEDY
+from supervisor.policy.script.service_health import Checked
 from supervisor.policy.worker.health import WORDS
 from supervisor.policy.worker.loss import furthest
 from supervisor.policy.worker.restart import recent_deaths
-from supervisor.policy.worker.service_health import Checked
 from supervisor.policy.worker.stall import NOT_HEALED
 from supervisor.policy.worker.witness import WORDS as WITNESSES
 from workers.contract import FIGURES
@@ -62,7 +62,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "frames": sample.frames if sample else None,
         "updates": figures.get("updates"),
         "episodes": sample.episodes if sample else None,
-        "mean_return": figures.get("mean_return") if attempt else program.mean_return,
+        "mean_return": figures.get("mean_return", program.mean_return) if sample or not attempt else None,
         **{name: figures.get(name) for name in _SHOWN},
         "steps_per_s": sample.steps_per_s if sample else None,
         "target": sample.target if sample else None,
@@ -75,15 +75,15 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "interval_s": program.interval_s,
         "restarts": program.restarts,
         "deaths_in_window": len(deaths),
-        "retry_in_s": None if program.retry_at_s is None else max(0.0, program.retry_at_s - now_s),
-        "slow_retry": program.slow,
+        "retry_in_s": None if program.retry.at_s is None else max(0.0, program.retry.at_s - now_s),
+        "slow_retry": program.retry.slow,
         "eta_s": eta_s(sample),
         "why": _why(program, sample, now_s),
         "trouble": "no_gpu" if program.waits_for_gpu else _trouble(program.attempt, sample),
         "proc_state": sample.proc_state if sample else None,
         "num_envs": sample.num_envs if sample else None,
         "batch_size": sample.batch_size if sample else None,
-        "lowered_batch": program.batch_size(state.level),
+        "lowered_batch": program.at(state.level).batch_size,
         "rollbacks": program.rollbacks,
         "rss_bytes": sample.rss_bytes if sample else None,
         "pressure": dict(sample.pressure) if sample and sample.pressure else None,
@@ -93,7 +93,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "group": (spec.group if spec else "") or program.name,
         "priority": spec.priority if spec else None,
         "autostart": spec.autostart if spec else None,
-        "spawn_error": program.spawn_error,
+        "spawn_error": program.starts.error,
         "exit_code": program.exit.code,
         "started_wall_s": program.started_wall_s,
         "ended_wall_s": program.exit.wall_s,

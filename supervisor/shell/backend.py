@@ -7,7 +7,7 @@ people from them. So a turn costs nothing while nobody looks, and two requests n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import field, replace
 from typing import Any, Final
@@ -15,10 +15,10 @@ from typing import Any, Final
 import structlog
 
 from supervisor import config, image
-from supervisor.adapters.journal.summaries import Summaries
-from supervisor.adapters.process import stdin
-from supervisor.adapters.process.presence import corrected
+from supervisor.adapters import stdin
+from supervisor.adapters.presence import corrected
 from supervisor.adapters.state_files import StateFiles
+from supervisor.adapters.summaries import Summaries
 from supervisor.adapters.threads import OneAtATime
 from supervisor.api.port import Json, Result
 from supervisor.formats import span
@@ -177,7 +177,7 @@ class DaemonBackend:
                 log.warning("reload_waits", error=str(error))
                 time.sleep(_CHECK_AGAIN_S)
 
-    def _reload(self) -> config.Loaded:
+    def read_config(self) -> config.Loaded:
         try:
             return self._load()
         except OSError as error:  # for lack of descriptors or memory
@@ -185,7 +185,7 @@ class DaemonBackend:
 
     def reread(self) -> Json:
         try:
-            new = self._reload()
+            new = self.read_config()
         except config.ConfigError as error:
             return {"errors": list(error.errors)}
         changes = config.diff(self._newest().settings, new.settings)
@@ -199,7 +199,7 @@ class DaemonBackend:
         if "errors" in changes or dry_run:
             return {**changes, "applied": False}
         try:
-            new = self._reload()
+            new = self.read_config()
         except config.ConfigError as error:  # the file was edited between the two reads
             return {"errors": list(error.errors), "applied": False}
         running = self._newest()
@@ -216,9 +216,8 @@ class DaemonBackend:
         _, code, text = self._apply(ConfigLoaded(self.clock.now_s(), settings, tuple(names), by, uid, changed=changed))
         if code != SUCCESS:
             return {"errors": [text], "applied": False}
-        if not names:
-            self.loaded = new
-        else:
+        self.loaded = config.merged(self.loaded, new, tuple(names), waits)
+        if names:
             changes = {key: [name for name in value if name in names] for key, value in changes.items()}
         return {**changes, "applied": True}
 
@@ -234,7 +233,7 @@ class DaemonBackend:
     def configured(self) -> list[Json]:
         running = self._newest().settings
         try:
-            settings = config.applicable(running, self._reload().settings)
+            settings = config.applicable(running, self.read_config().settings)
         except config.ConfigError:
             settings = running
         active = {spec.name for spec in running.programs}
@@ -291,5 +290,5 @@ class Running(StateFiles):
         progress: Json | None = self._daemon.shows.get("backups", lambda: None)()
         return progress
 
-    def config(self) -> Iterable[tuple[str, object, object]]:
-        return config.explain(self._daemon.loaded, self.settings.level.name)
+    def config(self) -> Json:
+        return config.listed(self._daemon.loaded, self.settings, self._daemon.read_config)

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from math import inf
@@ -31,7 +31,7 @@ from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.copies.put_back import put_back
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.adapters.foundations import Foundations
-from supervisor.adapters.host import boot, clock, known_mount, last_words
+from supervisor.adapters.host import boot, clock, known_mount, last_words, starts
 from supervisor.adapters.host import reboot_log as alerts
 from supervisor.adapters.host.boot import AliveMark, AliveWriter, BootFiles
 from supervisor.adapters.host.box_identity import witnesses
@@ -42,7 +42,7 @@ from supervisor.adapters.host.systemd import Notifier, passed_fds
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.adapters.parts import World
 from supervisor.adapters.parts import parts as make_parts
-from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans, starts
+from supervisor.adapters.process import cgroups, checkpoints, limits, marks, orphans
 from supervisor.adapters.process.cgroups import OwnCgroup
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.evidence import LocalEvidence
@@ -50,7 +50,6 @@ from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, ProgramAdapters, make_dir
-from supervisor.adapters.recorder.thread import Recorder
 from supervisor.api.listener import Listener, listen, refuse_if_alive, take_over
 from supervisor.api.night import daily_report
 from supervisor.as_user import note_logs
@@ -169,7 +168,7 @@ class Daemon:
         if misfits:
             log.critical("facts_passed_over", count=misfits, why="they do not fit what a damaged journal has kept")
         self._build(journal, state)
-        self.foundations.watch(*foundations.rows(self._paths, journal, lock, main_log))
+        self.foundations.watch(*foundations.rows(self._paths, lock, main_log))
         self.backend.summaries.begin()
         try:
             self._serve(listener)
@@ -251,9 +250,9 @@ class Daemon:
         wake = threading.Event()  # set by notifications, awaited by the sampler
         notify_sockets = NotifySockets(paths.notify_socket, wake.set)
 
-        def newest_own(name: str) -> OwnCheckpoint | None:
+        def newest_own(name: str, pids: Iterable[int], progress_at_s: float | None) -> OwnCheckpoint | None:
             spec = loop.settings.program(name)
-            return None if spec is None else own.newest(spec)
+            return None if spec is None else own.newest(spec, pids, progress_at_s)
 
         def look(state: State) -> SupervisionLooked:
             tokens = [program.attempt.token for program in state.live.values() if program.attempt is not None]
@@ -262,16 +261,11 @@ class Daemon:
         world = World(
             paths, lambda: loop.settings, inbox, system_clock, self._start.version,
             lambda: (loop.state.box.hostname if loop.state.box is not None else "") or socket.gethostname(),
-            os.environ, lambda: daily_report(backend), lambda *program: own.shown(*program),  # noqa: PLW0108  it is made below
+            os.environ, lambda: daily_report(backend), lambda: backend.readings(), lambda *program: own.shown(*program),  # noqa: PLW0108  it is made below
         )  # fmt: skip
         parts = make_parts(world)
-        if settings.remote:
-            from supervisor.adapters.slurm.programs import program_adapters
-
-            adapters = program_adapters(
-                paths, lambda: loop.settings.launcher, inbox, system_clock, newest_own, figures
-            )  # fmt: skip
-        else:
+        adapters = next((made for part in parts if (made := part.launches(settings, newest_own, figures)) is not None), None)
+        if adapters is None:
             local = self._local = LocalLauncher(
                 paths, this_boot.boot_id, inbox, system_clock, groups, come_home, figures.last,
                 lambda name, *end: own.last(loop.settings.program(name), *end),
@@ -318,15 +312,12 @@ class Daemon:
             Path(paths.alive), lambda: self._mark(this_boot, system_clock, loop, journal.last_seq, reported),
             settings.daemon.alive_period_s, lambda error: log.error("sign_of_life_failed", error=error),
         )  # fmt: skip
-        recorder = Recorder(
-            Path(paths.recording), backend.readings, lambda: loop.settings.recorder.max_mb, system_clock
-        )  # fmt: skip
         self.boot, self.clock, self.inbox, self.replies, self.notify_sockets = (
             this_boot, system_clock, inbox, replies, notify_sockets,
         )  # fmt: skip
         self.launcher, self.probes, self.figures, self.sampler, self.gpu = launcher, probes, figures, sampler, gpu
         self.host, self.alive, self.backend, self.performer, self.loop = host, alive, backend, performer, loop
-        self.pool, self.foundations, self.recorder, self.features = pool, watched, recorder, parts
+        self.pool, self.foundations, self.features = pool, watched, parts
 
     def _publish(self, backend: DaemonBackend, loop: Loop) -> None:
         if self._tcp is not None and loop.settings is not self._settings:
@@ -460,7 +451,6 @@ class Daemon:
         self.backend.http = server.tcp.view
         self._tcp = server.tcp
         server.tcp.want(self.loop.settings.http)
-        self.recorder.start()
         log.info("serving", socket=listener.path, pid=os.getpid(), version=self._start.version)
         return server
 
@@ -577,7 +567,6 @@ class Daemon:
         self.notify_sockets.close()
         self.launcher.close()
         self.figures.stop()
-        self.recorder.stop()
         for part in self.features:
             part.stop()
         self.pool.shutdown(wait=True)

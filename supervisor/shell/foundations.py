@@ -15,13 +15,11 @@ from typing import Final
 from supervisor import files, trust
 from supervisor.adapters.foundations import NO_FILE, Identity, Remembered, Seen, Watched, of_path
 from supervisor.adapters.journal import archive, schema, spare
-from supervisor.adapters.journal.sqlite import Journal
 from supervisor.adapters.main_log import MainLog
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Singleton
 from supervisor.config.directories import refusal
 from supervisor.model.settings import Paths, ProgramSpec, Progress
-from supervisor.policy.box.foundations import JOURNAL
 from supervisor.ports import Probes
 from workers.contract import CHECKPOINTS_DIR, FENCE_FILE
 
@@ -29,9 +27,9 @@ _AT_LOGOUT: Final = "the system removes it when you log out, unless you switch l
 _LEAST_BYTES: Final = 64 * 1024  # room for the records of ten starts
 
 
-def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> tuple[Watched, ...]:
+def rows(paths: Paths, lock: Singleton, main_log: MainLog) -> tuple[Watched, ...]:
     """The files and directories that every daemon relies on, from its start to its end."""
-    state_dir, journal_file = os.path.realpath(paths.state_dir), os.path.realpath(paths.journal)
+    state_dir = os.path.realpath(paths.state_dir)
     whole_state = Remembered(state_dir)
     whole_state.renew()  # now, because at the first check it may already be another directory
     return (
@@ -53,8 +51,6 @@ def rows(paths: Paths, journal: Journal, lock: Singleton, main_log: MainLog) -> 
             "main log", main_log.baseFilename, lambda: None, check=main_log.trouble,
             consequence="its lines are only on standard output", remedy="extralifectl history lists the decisions",
         ),
-        # The deciding thread restores it before it handles any other input: only that thread may use the connection.
-        Watched(JOURNAL, journal_file, lambda: None, check=journal.moved, by_others=True),
     )  # fmt: skip
 
 

@@ -44,7 +44,6 @@ from supervisor.model.inputs import (
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Settings
 from supervisor.model.state import State
-from supervisor.policy.box.foundations import JOURNAL, Look
 from supervisor.policy.worker import absence
 from supervisor.ports import Clock, JournalMoved, ahead_s
 from supervisor.shell.inbox import Inbox
@@ -99,13 +98,15 @@ class Loop:
                     self.pause(_JOURNAL_RETRY_S)
 
     def _next(self) -> None:
-        """Look at the threads if that is due, then handle one input."""
+        """Look at the journal's file, the threads and the attempts if that is due, then handle one input."""
         try:
             if self.pending is None:
                 self.pending = self._take()
             now_s = max(self.clock.now_s(), self.state.at_s)
-            if now_s - self.looked_at_s >= _LOOK_S:  # at the threads and the attempts: a dead thread reports nothing
+            if now_s - self.looked_at_s >= _LOOK_S:  # a dead thread reports nothing, nor does a journal without a commit
                 self.looked_at_s = now_s
+                if self._is_moved():
+                    self._restore(Woke(now_s))
                 found = self.look(self.state)
                 if found.failing or found.gone or self.looked_wrong:
                     self.looked_wrong = bool(found.failing or found.gone)
@@ -120,8 +121,6 @@ class Loop:
 
     def turn(self, item: Input, *, again: bool = False) -> None:
         """Handle one input completely, or not at all for now if the journal cannot be written."""
-        if not again and isinstance(item, FoundationsLooked) and self._is_moved(item) and not self._restore(item):
-            return
         wall_s = item.now_s + ahead_s(self.clock)
         try:
             decision = decide(self.settings, self.state, self.memory, item, wall_s=wall_s, boot_id=self.boot_id)
@@ -156,11 +155,10 @@ class Loop:
             log.exception("turn_not_published")
         self.performer.perform(decision)
 
-    def _is_moved(self, item: FoundationsLooked) -> bool:
-        """Whether a check found the journal moved, and it still is: the check may be older than the last restore."""
+    def _is_moved(self) -> bool:
+        """Whether the journal's file was removed or replaced."""
         with contextlib.suppress(OSError):  # unknown: do nothing
-            looks = [found.look for found in item.findings if found.name == JOURNAL]
-            return any(look is not Look.UNKNOWN for look in looks) and bool(self.journal.moved())
+            return bool(self.journal.moved())
         return False
 
     def _commit(self, decision: Decision, item: Input, wall_s: float) -> bool:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import structlog
 
+from supervisor.adapters import logs
 from supervisor.adapters.foundations import Foundations
 from supervisor.adapters.parts import Part
-from supervisor.adapters.process import checkpoints, logs
+from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.controls import Controls
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_scans import OwnCheckpoints
@@ -27,8 +28,8 @@ from supervisor.model.codes import FAILED, SUCCESS
 from supervisor.model.commands import Command
 from supervisor.model.inputs import Asked, ConfigLoaded, Input
 from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.policy.script.placeholders import for_attempt
 from supervisor.policy.upkeep.alarm import Notice
-from supervisor.policy.worker.placeholders import for_attempt
 from supervisor.ports import Launcher, Probes
 from supervisor.shell.foundations import attempt_rows
 from supervisor.shell.replies import Replies
@@ -124,7 +125,7 @@ class Performer:
                 self.take_evidence(program, token)
             case commands.QuarantineCheckpoint(program=program, step=step):
                 # Not in the pool: the next attempt starts in this same turn and must not find this checkpoint again.
-                checkpoints.quarantine_newest(Path(self.paths.run_dir(program)), step)
+                checkpoints.quarantine(Path(self.paths.run_dir(program)), step)
             case commands.SetAside(spec=spec, paths=paths):
                 self.own.set_aside(spec, paths)
             case commands.RollBack(program=program, from_step=from_step):
@@ -153,7 +154,7 @@ class Performer:
                     begin, refuse = partial(self._begin_with, command), partial(self.launcher.refuse, name, token)
                     self.own.before_start(command, begin, refuse)
                 else:
-                    self.launcher.spawn(_of_this_attempt(command), attempt, token, command.avoid)
+                    self.launcher.spawn(_of_this_attempt(command), attempt, token)
         except (OSError, RuntimeError, MemoryError) as error:  # RuntimeError: no thread could be started
             why = str(error) or type(error).__name__
         if why is not None:
@@ -163,7 +164,7 @@ class Performer:
         """Runs in a separate thread, after the check of the program's own checkpoints."""
         spec = _of_this_attempt(command, checkpoint)
         try:
-            self.launcher.spawn(spec, command.attempt, command.token, command.avoid)
+            self.launcher.spawn(spec, command.attempt, command.token)
         except (OSError, RuntimeError, MemoryError) as error:
             self.launcher.refuse(spec.name, command.token, str(error) or type(error).__name__)
 

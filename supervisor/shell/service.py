@@ -66,7 +66,7 @@ def status_line(state: State) -> str:
     faulty = ["THE CONFIGURATION CANNOT BE USED (extralifectl status)"] if fault is not None else []
     starting = [program for program in state.live.values() if program.phase is Phase.STARTING]
     resuming = sum(1 for program in starting if program.ckpt.step is not None)
-    waiting = sum(1 for program in state.programs.values() if program.retry_at_s is not None)
+    waiting = sum(1 for program in state.programs.values() if program.retry.at_s is not None)
     parts = [*faulty, f"{len(state.live) - len(starting)} of {len(state.programs)} programs run at level {state.level}"]
     parts += [f"{count} {word}" for count, word in (
         (_adopted(state), "adopted"),

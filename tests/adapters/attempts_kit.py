@@ -1,7 +1,5 @@
 """What the tests of shim, launcher and evidence share: a world of real processes that cleans up after itself."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue
@@ -11,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import cgroups, orphans
@@ -19,9 +17,6 @@ from supervisor.adapters.process.processes import LocalLauncher, kill_attempt
 from supervisor.model.inputs import Input, SpawnSucceeded
 from supervisor.model.settings import Paths, ProgramSpec
 from workers import contract
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 REPO = Path(__file__).parent.parent.parent
 PATIENCE_S = 30.0 * float(os.environ.get("EXTRALIFE_TEST_PATIENCE", "1"))
@@ -32,14 +27,14 @@ T = TypeVar("T", bound=Input)
 class Inbox:
     """Remembers what was posted; `expect` waits for the next item of a kind."""
 
-    def __init__(self) -> None:
-        self._queue: queue.Queue[Input] = queue.Queue()
-        self._kept: list[Input] = []
+    def __init__(self):
+        self._queue = queue.Queue()
+        self._kept = []
 
-    def post(self, item: Input) -> None:
+    def post(self, item):
         self._queue.put(item)
 
-    def expect(self, kind: type[T], token: str | None = None) -> T:
+    def expect(self, kind, token=None):
         deadline = time.monotonic() + PATIENCE_S
         while True:
             for item in self._kept:
@@ -48,36 +43,36 @@ class Inbox:
                     return item
             self._kept.append(self._queue.get(timeout=max(0.01, deadline - time.monotonic())))
 
-    def empty(self) -> bool:
+    def empty(self):
         return self._queue.empty() and not self._kept
 
 
 class BootClock:
-    def now_s(self) -> float:
+    def now_s(self):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def wall_s(self) -> float:
+    def wall_s(self):
         return time.time()
 
-    def from_boot_ns(self, at_ns: int) -> float:
+    def from_boot_ns(self, at_ns):
         return at_ns / 1e9
 
-    def to_boot_ns(self, at_s: float) -> int:
+    def to_boot_ns(self, at_s):
         return int(at_s * 1e9)
 
 
 class Groups(cgroups.Cgroups):
     """Makes no cgroup, and remembers what it was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(cgroups.OwnCgroup(None, "of a test"), lambda _name: cgroups.Limits(None, None, 0, 0))
-        self.asked: list[tuple[str, ...]] = []
+        self.asked = []
         self.first = threading.Event()  # set: the first start goes on
         self.first.set()
-        self.error: Exception | None = None
+        self.error = None
         self.path = ""  # the cgroup of each attempt
 
-    def begin(self, program: str, token: str, attempt_dir: str) -> str:
+    def begin(self, program, token, attempt_dir):
         self.asked.append(("begin", program, token, attempt_dir))
         if program == "Hangs":
             self.first.wait(60)
@@ -87,77 +82,77 @@ class Groups(cgroups.Cgroups):
             cgroups._note(attempt_dir, cgroups.Confined(self.path, cgroups.Limits(1, 2, 3, 4), counts_oom=True))
         return self.path
 
-    def adopt(self, program: str, token: str, attempt_dir: str) -> None:
+    def adopt(self, program, token, attempt_dir):
         self.asked.append(("adopt", program, token, attempt_dir))
 
-    def members(self, token: str) -> list[int]:
+    def members(self, token):
         self.asked.append(("members", token))
         return []
 
-    def kill(self, token: str, *, shim: bool = False) -> bool:
+    def kill(self, token, *, shim=False):
         self.asked.append(("kill with its shim" if shim else "kill", token))
         return False
 
-    def end(self, token: str) -> None:
+    def end(self, token):
         self.asked.append(("end", token))
 
 
 class World:
     """A launcher on directories of its own. `token` of each attempt is remembered, and its processes end with the test."""
 
-    def __init__(self, root: Path, groups: cgroups.Cgroups = cgroups.NONE, home: orphans.Orphans = orphans.NONE) -> None:
+    def __init__(self, root, groups=cgroups.NONE, home=orphans.NONE):
         self.groups, self.home = groups, home
         self.paths = Paths(str(root / "state"), str(root / "run"))
         Path(self.paths.state_dir).mkdir()
         Path(self.paths.runtime_dir).mkdir()
         self.inbox = Inbox()
-        self.tokens: list[str] = []
-        self._launcher: LocalLauncher | None = None
+        self.tokens = []
+        self._launcher = None
 
     @property
-    def launcher(self) -> LocalLauncher:
+    def launcher(self):
         if self._launcher is None:
             self._launcher = LocalLauncher(self.paths, BOOT, self.inbox, BootClock(), self.groups, self.home)
         return self._launcher
 
-    def new_launcher(self) -> LocalLauncher:
+    def new_launcher(self):
         """As after a daemon's death: nothing is remembered."""
         if self._launcher is not None:
             self._launcher.close()
         self._launcher, self.inbox = None, Inbox()
         return self.launcher
 
-    def token(self) -> str:
+    def token(self):
         self.tokens.append(secrets.token_hex(16))
         return self.tokens[-1]
 
-    def begin(self, argv: list[str], name: str = "Pong", attempt: int = 1, **fields: object) -> str:
+    def begin(self, argv, name="Pong", attempt=1, **fields):
         token = self.token()
         self.launcher.spawn(spec(name, argv, **fields), attempt, token)
         return token
 
-    def run(self, argv: list[str], name: str = "Pong", attempt: int = 1, **fields: object) -> SpawnSucceeded:
+    def run(self, argv, name="Pong", attempt=1, **fields):
         return self.inbox.expect(SpawnSucceeded, self.begin(argv, name, attempt, **fields))
 
-    def stdout(self, name: str = "Pong") -> str:
+    def stdout(self, name="Pong"):
         return Path(self.paths.log(name, "stdout")).read_text()
 
-    def close(self) -> None:
+    def close(self):
         if self._launcher is not None:
             self._launcher.close()
         for token in self.tokens:
             kill_attempt(token, None)
 
 
-def spec(name: str, argv: list[str], **fields: object) -> ProgramSpec:
-    return ProgramSpec(name, tuple(argv), digest="d", **fields)  # type: ignore[arg-type]
+def spec(name, argv, **fields):
+    return ProgramSpec(name, tuple(argv), digest="d", **fields)
 
 
-def python(code: str) -> list[str]:
+def python(code):
     return [sys.executable, "-S", "-c", code]
 
 
-def eventually(holds: Callable[[], object]) -> bool:
+def eventually(holds):
     """For what offers no event: true as soon as `holds()` is, within the patience."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
@@ -167,12 +162,12 @@ def eventually(holds: Callable[[], object]) -> bool:
     return True
 
 
-def gone(pid: int) -> bool:
+def gone(pid):
     """No such process, or a zombie that pid 1 has not reaped yet."""
     stat = procfs.read_stat(pid)
     return stat is None or not stat.alive
 
 
-def kill(pid: int, number: int = signal.SIGKILL) -> None:
+def kill(pid, number=signal.SIGKILL):
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

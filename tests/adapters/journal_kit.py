@@ -1,22 +1,16 @@
 """What the tests of the journal share: journals of given facts, and nights of the simulator to fill them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.model.codec import encode
-from supervisor.model.facts import Fact, Finished, Stamped
+from supervisor.model.facts import Finished, Stamped
 from supervisor.model.inputs import SnapshotDue
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-
-def night(seed: int, *stretches_s: float, odds: dict[str, float] | str) -> list[Stamped]:
+def night(seed, *stretches_s, odds):
     """The facts of a simulated box, with a snapshot after each stretch but the last. `odds`: of a box by name, or these."""
     sys.path[:0] = [str(Path(__file__).resolve().parents[1] / each) for each in ("sim", "core")]
     from boxes import BOXES
@@ -31,31 +25,31 @@ def night(seed: int, *stretches_s: float, odds: dict[str, float] | str) -> list[
     return list(world.core.journal)
 
 
-def row(item: Stamped) -> schema.Row:
+def row(item):
     unchecked = (item.seq, item.at_s, item.wall_s, item.boot_id, *encode(item.fact), 0)
     return (*unchecked[:7], schema.crc_of(unchecked))
 
 
-def stamped(seq: int, fact: Fact | None = None) -> Stamped:
+def stamped(seq, fact=None):
     return Stamped(seq, seq + 0.5, 1.7e9, "boot", fact or Finished(f"fact {seq}", "p"))
 
 
-def written(path: Path, facts: Sequence[Stamped]) -> Path:
+def written(path, facts):
     """A journal of these facts."""
     schema.build(path, [row(item) for item in facts])
     return path
 
 
-def all_of(path: Path, after_seq: int = 0) -> list[Stamped]:
+def all_of(path, after_seq=0):
     with JournalReader(path) as reader:
         return list(reader.read(after_seq))
 
 
-def names(directory: Path) -> list[str]:
+def names(directory):
     """The files there, without the journal's spare."""
     return sorted(each.name for each in directory.iterdir() if each.name != "journal-copy")
 
 
-def never(_seconds: float) -> bool:
+def never(_seconds):
     """A pause that stops nothing."""
     return False

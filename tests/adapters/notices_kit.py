@@ -1,7 +1,5 @@
 """Small metadata services that answer as AWS, Google and Azure document it, and what can be wrong with one."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading
@@ -16,7 +14,7 @@ TOKEN = "AQAEAFexampletoken=="
 class Metadata:
     """`answers` by path: (status, body). `odd` is what is wrong with it, if anything."""
 
-    def __init__(self, provider: str, *, ticks: bool = False) -> None:
+    def __init__(self, provider, *, ticks=False):
         self.provider, self.answers, self.asked = provider, {}, []
         self.ticks, self.began_s = ticks, time.monotonic()
         self.odd, self.token, self.skew_s, self.flavor = "", TOKEN, 0.0, "Google"
@@ -42,26 +40,26 @@ class Metadata:
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
-    def wall_s(self) -> float:
+    def wall_s(self):
         """Its own clock, which stands still unless it `ticks`."""
         return WALL_S + self.skew_s + (time.monotonic() - self.began_s if self.ticks else 0.0)
 
     @property
-    def endpoint(self) -> str:
+    def endpoint(self):
         return f"http://127.0.0.1:{self.server.server_address[1]}"
 
-    def close(self) -> None:
+    def close(self):
         self.over.set()
         self.server.shutdown()
         self.server.server_close()
 
-    def serve(self, request) -> None:
+    def serve(self, request):
         self.asked.append((request.command, request.path, dict(request.headers)))
         with contextlib.suppress(OSError):
             if not self.spoils(request):
                 self.send(request, *self.answer(request))
 
-    def spoils(self, request) -> bool:
+    def spoils(self, request):
         if self.odd == "silent":
             self.over.wait(30)
         elif self.odd == "drips":
@@ -87,7 +85,7 @@ class Metadata:
             return 200, '{"action": [1, 2'
         return getattr(self, self.provider)(request)
 
-    def send(self, request, status, body) -> None:
+    def send(self, request, status, body):
         data = body.encode()
         request.send_response(status)
         if self.provider == "google" and self.flavor:
@@ -123,16 +121,14 @@ class Metadata:
 
     # what they announce
 
-    def instance_action(self, action="terminate", left_s=120.0) -> None:
+    def instance_action(self, action="terminate", left_s=120.0):
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.wall_s() + left_s))
         self.answers["spot/instance-action"] = 200, json.dumps({"action": action, "time": at})
 
-    def rebalance(self) -> None:
+    def rebalance(self):
         self.answers["events/recommendations/rebalance"] = 200, '{"noticeTime": "2027-01-15T08:00:00Z"}'
 
-    def event(
-        self, kind="Preempt", left_s: float | None = 30.0, machines=("Train-1",), status="Scheduled", id_="A1"
-    ) -> dict:
+    def event(self, kind="Preempt", left_s=30.0, machines=("Train-1",), status="Scheduled", id_="A1"):
         not_before = "" if left_s is None else formatdate(self.wall_s() + left_s, usegmt=True)
         return {
             "EventId": id_, "EventStatus": status, "EventType": kind, "ResourceType": "VirtualMachine",
@@ -140,5 +136,5 @@ class Metadata:
             "DurationInSeconds": -1,
         }  # fmt: skip
 
-    def events(self, *events: dict) -> None:
+    def events(self, *events):
         self.answers["events"] = 200, json.dumps({"DocumentIncarnation": 2, "Events": events})

@@ -48,7 +48,7 @@ class Box:
         self.state.mkdir(mode=0o700)
         Path(self.paths.config_file).write_text("[program.Pong]\n")
         self.rules = OffsiteSettings(repository=str(repository / "repo"), password_file=str(repository / "password"))
-        self.inbox, self.clock, self.hardware, self.programs = Inbox(), OneClock(at_s=77.0, at_wall_s=WALL_S), {}, ()
+        self.inbox, self.clock, self.programs = Inbox(), OneClock(at_s=77.0, at_wall_s=WALL_S), ()
         self.journal, _, _ = open_or_salvage(self.paths.journal, wall_s=WALL_S, seen_seq=0)
         self.tell("first")
         for program, step in (("Pong", 100), ("Qbert", 7)):
@@ -59,7 +59,7 @@ class Box:
         (self.state / "alive").write_text("{}")
         self.thread = Offsite(
             self.paths, lambda: Settings(self.paths, offsite=self.rules, programs=self.programs), self.inbox, self.clock, "9.9",
-            lambda: self.name, lambda: self.hardware,
+            lambda: self.name,
         )  # fmt: skip
 
     def tell(self, why: str) -> None:

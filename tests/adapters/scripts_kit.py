@@ -1,24 +1,20 @@
 """A state directory with its backups, and scripts whose checkpoints lie in directories of their own."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from test_own_checkpoints import spec
 
 from supervisor.adapters.copies import store
-from supervisor.adapters.copies.store import BackupInfo, NothingToBackUp, Task
-from supervisor.adapters.process.own_checkpoints import Place, place_of
+from supervisor.adapters.copies.store import NothingToBackUp, Task
+from supervisor.adapters.process.own_checkpoints import place_of
 
 
 class ScriptsBox:
     """Knows where each script that was made in it keeps its checkpoints."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.directory, self.root = directory, directory / "state" / "backups"
-        self.places: dict[str, Place] = {}
+        self.places = {}
 
-    def script(self, name: str, glob: str = "*.pt", step: str = r"(\d+)") -> Path:
+    def script(self, name, glob="*.pt", step=r"(\d+)"):
         work = self.directory / name
         work.mkdir()
         place = place_of(spec(work, glob, step), "/nowhere")
@@ -26,22 +22,20 @@ class ScriptsBox:
         self.places[name] = place
         return work
 
-    def run_dirs(self, *names: str) -> dict[str, Path]:
+    def run_dirs(self, *names):
         return {name: self.directory / "state" / "programs" / name for name in names or self.places}
 
-    def make(
-        self, *names: str, name: str = "b1", wall_s: float = 1.5e9, task: Task | None = None, every: bool = False
-    ) -> BackupInfo:
+    def make(self, *names, name="b1", wall_s=1.5e9, task=None, every=False):
         return store.make(
             self.root, name, self.run_dirs(*names), label="Before Friday", cause="operator", wall_s=wall_s,
             task=task or Task(), every=every, places=self.places,
         )  # fmt: skip
 
-    def back(self, *names: str, name: str = "b1", kept: str = "kept") -> dict[str, int | None]:
+    def back(self, *names, name="b1", kept="kept"):
         info = store.find(self.root, name)
         names = names or tuple(info.steps)
 
-        def keep() -> BackupInfo | None:
+        def keep():
             try:
                 return self.make(*names, name=kept, every=True)
             except NothingToBackUp:

@@ -2,18 +2,18 @@
 
 import json
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from fakes import ListInbox, OneClock
 
-from supervisor.adapters.slurm import node
-from supervisor.adapters.slurm.client import Done, Jobs, Submitted
-from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
-from supervisor.adapters.slurm.script import Tag
+from supervisor.features.slurm.adapters import node
+from supervisor.features.slurm.adapters.client import Done, Jobs, Submitted
+from supervisor.features.slurm.adapters.launcher import SlurmLauncher, remote_paths
+from supervisor.features.slurm.adapters.script import Tag
+from supervisor.features.slurm.rules.jobs import Job
+from supervisor.features.slurm.settings import LauncherSettings, NextJob
 from supervisor.model.settings import Paths, ProgramSpec, Progress
-from supervisor.policy.cluster.jobs import Job
-from supervisor.policy.cluster.launcher import LauncherSettings
 from workers import contract
 from workers.exit_record import ExitRecord
 
@@ -79,7 +79,7 @@ class World:
         self.launcher = SlurmLauncher(self.paths, lambda: self.settings, self.cluster, self.inbox, self.clock)
 
     def spawn(self, spec=SPEC):
-        self.launcher.spawn(spec, 3, TOKEN, ("n1", "n2"))
+        self.launcher.spawn(spec.having(replace(spec.of(NextJob), avoid=("n1", "n2"))), 3, TOKEN)
         self.launcher.step()
 
     def look(self, *rows, later_s=100.0):

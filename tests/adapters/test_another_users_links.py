@@ -27,13 +27,13 @@ from test_offsite_files import database
 from test_own_checkpoints import to_start
 
 from supervisor import as_user, files
-from supervisor.adapters import hooks, procfs
+from supervisor.adapters import hooks, logs, procfs
 from supervisor.adapters.copies import own, put_back, store
 from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.copies.store import Task
 from supervisor.adapters.figures import reading
 from supervisor.adapters.main_log import MainLog
-from supervisor.adapters.process import endings, evidence, growth, health_checks, logs, own_checkpoints, processes, trees
+from supervisor.adapters.process import endings, evidence, growth, health_checks, own_checkpoints, processes, trees
 from supervisor.adapters.process.own_checkpoints import Place, place_of
 from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.threads import Thread
@@ -42,8 +42,8 @@ from supervisor.as_user import acting_as, as_daemon
 from supervisor.features.offsite.adapters import staging
 from supervisor.model.inputs import CheckpointsFound, Ended, Ending, SpawnBroke, SpawnSucceeded
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
-from supervisor.policy.worker.figures import Figures
-from supervisor.policy.worker.service_health import HealthCheck
+from supervisor.policy.script.figures import Figures
+from supervisor.policy.script.service_health import HealthCheck
 from supervisor.users import UnknownUser
 
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")  # one that another user may execute
@@ -169,7 +169,7 @@ class Box:
         """Look, and copy the newest one: the user strikes in between."""
         scanner = own_checkpoints.Scanner()
         with acting_as("nobody"):
-            found = scanner.scan(self.place, own_checkpoints.Budget(), now_wall_s=time.time(), running=False)
+            found = scanner.scan(self.place, own_checkpoints.Budget(), now_wall_s=time.time(), life=None)
         newest = found.choice.newest
         if newest is not None:
             self.strike()

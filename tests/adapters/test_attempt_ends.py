@@ -23,7 +23,7 @@ from supervisor.adapters import procfs, threads
 from supervisor.adapters.process import processes, shim_code
 from supervisor.adapters.process.processes import LocalLauncher
 from supervisor.model.inputs import Ended, Ending, Survival, Survivor
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script.figures import Figures
 
 
 def test_an_attempt_starts_runs_and_ends(world):
@@ -169,26 +169,6 @@ def test_an_end_that_the_watcher_has_missed_is_found_and_reported(world):
     assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
 
 
-def test_an_attempt_whose_report_was_lost_is_watched_again_or_reported(world):
-    started = world.run(["sleep", "60"])
-    launcher, token = world.launcher, started.token
-    shim = launcher._live[token].shim
-
-    def forget() -> None:
-        launcher._live.pop(token)
-        launcher._taken.discard(token)
-        assert launcher.gone([token]) == {token}
-
-    forget()
-    launcher.report_end("Pong", 1, token)
-    assert eventually(lambda: launcher.gone([token]) == frozenset()), "it runs, and is adopted"
-    forget()
-    kill(started.pid)
-    shim.wait()
-    launcher.report_end("Pong", 1, token)
-    assert world.inbox.expect(Ended).ending.signal == signal.SIGKILL
-
-
 @pytest.fixture
 def no_new_threads(world, monkeypatch):
     """From the moment that it is called, no thread can be begun in this process."""
@@ -208,23 +188,7 @@ def test_a_worker_is_ended_although_no_thread_can_be_begun(world, no_new_threads
     assert gone(started.pid)
 
 
-def test_two_ends_are_reported_although_no_thread_can_be_begun(world, no_new_threads):
-    first, second = world.run(["sleep", "60"]), world.run(["sleep", "60"], name="Breakout")
-    no_new_threads()
-    kill(first.pid)
-    kill(second.pid)
-    assert [world.inbox.expect(Ended, each.token).ending.signal for each in (first, second)] == [signal.SIGKILL] * 2
-
-
 # --- signals ---------------------------------------------------------------------------------------------------------------
-
-
-def test_a_signal_is_known_by_its_name_or_number_and_any_other_word_is_quoted():
-    assert {processes.signal_number(name) for name in ("SIGTERM", "TERM", "term", "sigterm", "15")} == {15}
-    for name in ("SIGNONE", "SIGSIGTERM", "99", "-9", "", "1.5"):
-        with pytest.raises(ValueError) as refused:
-            processes.signal_number(name)
-        assert str(refused.value) == f"no such signal: {name!r}"
 
 
 def test_a_signal_goes_to_the_worker_alone(world):
@@ -291,13 +255,6 @@ def test_a_shim_that_is_stopped_passes_the_asking_on_all_the_same(world):
     assert world.stdout() == "up\nasked\n"
 
 
-def test_a_program_is_asked_to_leave_with_its_own_signal(world):
-    started = world.run(["bash", "-c", TO_BE_ASKED.replace("TERM", "INT")], stop_signal="INT", stop_signal_to="leader")
-    assert eventually(lambda: world.stdout() == "up\n")
-    world.launcher.ask_to_leave("Pong", started.token)
-    assert world.inbox.expect(Ended).ending.code == 75
-
-
 def test_a_worker_under_the_shim_of_an_older_release_is_asked_by_the_daemon(world, monkeypatch, tmp_path):
     older = tmp_path / "shim.py"
     text = shim_code._SOURCE.read_text()
@@ -335,21 +292,6 @@ def test_a_tree_whose_shim_is_stopped_is_ended_all_the_same(world, monkeypatch):
     assert all(gone(pid) for pid in tree)
     assert eventually(lambda: ("end", started.token) in world.groups.asked)
     assert ("kill with its shim", started.token) in world.groups.asked
-
-
-def test_a_killed_shim_takes_its_tree_with_it(world):
-    # One child in a session of its own with the mark, one with an empty environment in the shim's session.
-    started = world.run(["bash", "-c", "setsid sleep 60 & env -i sleep 60 & echo up; wait"])
-    assert eventually(lambda: len(procfs.descendants([started.pid])) == 2)
-    assert eventually(lambda: {stat.name for stat in procfs.descendants([started.pid])} == {"sleep"})
-    tree = [stat.pid for stat in procfs.descendants([started.shim_pid])]
-    kill(started.shim_pid)
-    ending = world.inbox.expect(Ended).ending
-    assert ending.fate == "its shim was killed by signal 9"
-    assert (ending.code, ending.signal) == (None, None)
-    assert sorted(ending.leftovers) == sorted(f"sleep({pid})" for pid in tree if pid != started.pid)
-    assert all(gone(pid) for pid in tree)
-    assert world.run(["true"], attempt=2)
 
 
 HOME = """
@@ -417,17 +359,3 @@ def test_a_session_whose_number_was_given_away_is_not_swept():
         assert procfs.is_alive(stranger.pid, ticks)
         assert procfs.is_alive(child.pid, child.start_ticks)
         assert processes.kill_attempt(token, (stranger.pid, ticks)) == (f"sleep({child.pid})",), "with the right ticks it is"
-
-
-def test_a_shim_that_is_unknown_has_no_session():
-    """Session 0 is that of the kernel's threads, and of all whose session began outside of a container."""
-    assert processes._members(secrets.token_hex(16), (0, 0)) == []
-
-
-def test_what_only_the_second_look_finds_is_swept_too():
-    """An orphan comes home once its parent has ended: after the first look, maybe."""
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as orphan:
-        assert eventually(lambda: Path(f"/proc/{orphan.pid}/comm").read_text() == "sleep\n")
-        looks = iter([(), (orphan.pid,)])
-        assert processes.kill_attempt(secrets.token_hex(16), None, more=lambda: next(looks, ())) == (f"sleep({orphan.pid})",)
-        assert orphan.wait() == -signal.SIGKILL

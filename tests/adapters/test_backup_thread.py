@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from checkpoints_kit import TOKEN, commit
-from structlog.testing import capture_logs
+from fakes import FakeClock
 from test_own_checkpoints import plain, spec
 from tools import PATIENCE
 
@@ -32,14 +32,6 @@ from supervisor.shell.inbox import Inbox
 NOW_S, WALL_S = 77.0, 1_800_000_000.0
 
 
-class Clock:
-    def now_s(self):
-        return NOW_S
-
-    def wall_s(self):
-        return WALL_S
-
-
 class Box:
     """Two programs with checkpoints, and the thread."""
 
@@ -50,7 +42,7 @@ class Box:
         self.pong, self.qbert = (Path(self.paths.run_dir(name)) for name in ("Pong", "Qbert"))
         commit(self.pong, 100)
         commit(self.qbert, 7)
-        self.thread = Backups(self.paths, lambda: self.settings, self.inbox, Clock())
+        self.thread = Backups(self.paths, lambda: self.settings, self.inbox, FakeClock(NOW_S, WALL_S))
 
     def does(self, command):
         self.thread.perform(command)
@@ -117,49 +109,6 @@ def test_what_goes_wrong_is_an_outcome_of_each_order(box):
     assert box.does(RestoreBackup("b1", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", wrong, {})
     none = "backup b1 contains nothing of Never"
     assert box.does(RestoreBackup("b1", ("Never",), "kept")) == BackupRestored(NOW_S, "kept", none, {})
-
-
-@pytest.mark.parametrize(
-    ("command", "outcome"),
-    [
-        (Backup("b1", "", "operator", ("Pong",)), BackupMade),
-        (CheckBackup("b1", (), "b1"), BackupChecked),
-        (RestoreBackup("b1", ("Pong",), "b1"), BackupRestored),
-    ],
-)
-def test_a_bug_is_an_outcome_too_and_in_the_log(box, monkeypatch, command, outcome):
-    def broken(*_args, **_more):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(backups, "make", broken)
-    monkeypatch.setattr(backups, "find", broken)
-    with capture_logs() as said:
-        told = box.does(command)
-    assert told == outcome(NOW_S, "b1", "it stopped at a bug (ZeroDivisionError); see the daemon's log")
-    (entry,) = said
-    assert (entry["event"], entry["command"], entry["log_level"]) == ("backup_failed", type(command).__name__, "error")
-
-
-def test_a_rollback_that_stopped_halfway_names_those_that_have_got_there(box, monkeypatch):
-    box.does(Backup("b1", "", "operator", ("Pong",)))
-
-    def halfway(*_args):
-        raise backups.PartlyRolledBack("EIO", {"Pong": 100})
-
-    monkeypatch.setattr(backups, "restore", halfway)
-    assert box.does(RestoreBackup("b1", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", "EIO", {"Pong": 100})
-
-
-def test_a_backup_that_cannot_be_removed_is_told_and_costs_nothing(box, monkeypatch):
-    def refused(_root, _name):
-        raise OSError("EACCES")
-
-    box.does(Backup("b1", "", "calendar", ("Pong",)))
-    monkeypatch.setattr(backups, "remove", refused)
-    with capture_logs() as said:
-        made = box.does(Backup("b2", "", "calendar", ("Pong",)))
-    assert (made.error, made.removed) == ("", ())
-    assert said == [{"event": "backup_not_removed", "name": "b1", "error": "EACCES", "log_level": "warning"}]
 
 
 def test_what_is_under_way_is_shown_and_left_at_the_end(box, monkeypatch):

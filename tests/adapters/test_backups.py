@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -25,9 +24,8 @@ from tools import MEMORY_DIR
 
 from supervisor.adapters.copies import own
 from supervisor.adapters.copies import store as backups
-from supervisor.adapters.copies.store import BackupError, Interrupted, NothingToBackUp, PartlyRolledBack, Task
+from supervisor.adapters.copies.store import BackupError, Interrupted, PartlyRolledBack, Task
 from supervisor.adapters.process import checkpoints, own_checkpoints
-from supervisor.adapters.process.own_checkpoints import Place
 
 CKPT_100, CKPT_200, CKPT_300 = (f"ckpt-{step}.{TOKEN}" for step in (100, 200, 300))
 
@@ -105,19 +103,6 @@ def test_a_backup_has_the_newest_checkpoint_of_each_and_says_so(box, pong):
     assert (kept / "results.csv").read_text() == "then\n"
     assert {item.name for item in kept.iterdir()} == {f"ckpt-200.{TOKEN}", "results.csv"}
     assert box.make("Pong") == info, "asked again after a crash, it is there already"
-
-
-def test_a_clone_is_read_back_like_anything_else(box, pong, monkeypatch):
-    """A file system that clones is rarely under a test: stand in for its ioctl, once rightly and once wrongly."""
-
-    def clone(fd, _request, source):
-        os.write(fd, os.pread(source, 1 << 20, 0))
-
-    monkeypatch.setattr(fcntl, "ioctl", clone)
-    assert box.make("Pong").method == "reflink"
-    monkeypatch.setattr(fcntl, "ioctl", lambda fd, _request, _source: os.write(fd, b"rubbish"))
-    with pytest.raises(BackupError, match="does not match its digest"):
-        box.make("Pong", name="b2")
 
 
 def test_a_flipped_bit_in_the_newest_makes_it_the_one_before(box, pong):
@@ -474,30 +459,6 @@ def test_results_that_came_later_go_with_their_checkpoints(box: Box) -> None:
     assert (box.root / "kept/programs/Pong/results.csv").read_text() == "later\n"
 
 
-def test_what_a_failed_rollback_has_copied_is_removed_again(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = box.commits("Pong", 100)
-    work = box.script("mine")
-    saved(work / "1.pt")
-    saved(box.script("also") / "1.pt")
-    box.make("Pong", "mine", "also")
-    shutil.rmtree(run_dir / "checkpoints" / CKPT_100)
-    box.commits("Pong", 300)
-    saved(work / "1.pt", 500)
-    (box.directory / "also" / "1.pt").unlink()
-    before = {path for path in box.directory.rglob("*") if box.root not in path.parents}
-    real, chmod = Path.chmod, []
-
-    def refuses(path: Path, mode: int) -> None:
-        chmod.append(mode)
-        if len(chmod) == 2:
-            raise OSError(errno.EPERM, os.strerror(errno.EPERM), "/there")
-        real(path, mode)
-
-    monkeypatch.setattr(Path, "chmod", refuses)
-    assert refused(lambda: box.back("Pong", "mine", "also")) == "Operation not permitted: /there"
-    assert {path for path in box.directory.rglob("*") if box.root not in path.parents} == before
-
-
 # --- what scripts write themselves -------------------------------------------------------------------------------------------
 
 
@@ -571,35 +532,10 @@ def test_directories_in_any_depth_and_by_time_alone(box: Box) -> None:
     assert box.back() == {"hf": 500, "odd": None}
     assert (work / "out" / "a" / ".checkpoint-1000.bad" / "trainer_state.json").exists()
     assert own_checkpoints.Scanner().scan(
-        box.places["hf"], own_checkpoints.Budget(), now_wall_s=0.0, running=False
+        box.places["hf"], own_checkpoints.Budget(), now_wall_s=0.0, life=None
     ).choice.newest.step == 500  # fmt: skip
     assert (other / "line\nbreak").stat().st_mtime_ns == written, "else it would not be the newest but one any more"
     assert names(other) == {"line\nbreak", ".newer.bad"}
-
-
-def test_one_programs_odd_directory_costs_the_others_nothing(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    good, torn, empty, full = (box.script(name) for name in ("good", "torn", "empty", "full"))
-    saved(good / "1.pt")
-    (torn / "1.pt").touch()
-    (full / "a.pt").touch()
-    (full / "b.pt").touch()
-    (empty / "loop.pt").symlink_to(empty)
-    commit(box.run_dirs("ours")["ours"], 70)
-    real = own_checkpoints._find
-
-    def find(place: Place, budget: own_checkpoints.Budget) -> object:
-        budget.entries = 1 if place.base == str(full) else budget.entries
-        return real(place, budget)
-
-    monkeypatch.setattr(own_checkpoints, "_find", find)
-    info = box.make("good", "torn", "empty", "full", "ours")
-    assert {each.program: each.env_steps for each in info.programs} == {"good": 1, "ours": 70}
-    assert info.missed == {
-        "torn": "its own checkpoints cannot be copied; 1.pt: it is empty",
-        "full": "its own checkpoints cannot be copied; its directory has more than 300,000 entries: use a narrower checkpoint_glob",
-    }
-    with pytest.raises(NothingToBackUp, match="torn: its own checkpoints cannot be copied"):
-        box.make("torn", "empty", name="b2")
 
 
 def test_a_file_that_changes_while_it_is_copied_is_copied_again(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:

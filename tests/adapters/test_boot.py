@@ -1,24 +1,15 @@
 """Whether the box restarted, and the sign of life that tells since when. Real files, damaged on purpose."""
 
-import errno
 import os
-import resource
-import signal
-import struct
 import subprocess
 import sys
 import threading
 import time
-import zlib
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from traces_kit import thread_begun_by
 
-from supervisor.adapters.host import boot
 from supervisor.adapters.host.boot import AliveMark, AliveWriter, Boot, BootFiles, examine, read_boot, read_mark
 from supervisor.model.inputs import BootEvidence
 
@@ -45,21 +36,6 @@ def test_this_machines_boot():
     assert len(found.boot_id) == 32
     assert int(found.boot_id, 16)
     assert found.pid1_ticks is not None
-
-
-def test_the_files_can_be_given(tmp_path):
-    (tmp_path / "boot_id").write_text("0f1e2d3c-0000-1111-2222-333344445555\n")
-    (tmp_path / "pid1_stat").write_text("1 (a (name) ) of) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2\n")
-    files = BootFiles.of({"EXTRALIFE_BOOT_FILES": str(tmp_path)})
-    assert files == BootFiles(tmp_path / "boot_id", tmp_path / "pid1_stat", tmp_path)
-    assert BootFiles.of({"EXTRALIFE_BOOT_FILES": ""}) == BootFiles()
-    assert read_boot(files) == Boot("0f1e2d3c000011112222333344445555", 4711)
-    for damage in (lambda: files.pid1_stat.write_text("1 (init"), files.pid1_stat.unlink):
-        damage()
-        assert read_boot(files) == Boot("0f1e2d3c000011112222333344445555", None), "an unreadable pid 1 is not known"
-    (tmp_path / "first").write_text("70 900\n")
-    (tmp_path / "root").write_text("mnt:[7]\n")
-    assert read_boot(files) == Boot("0f1e2d3c000011112222333344445555", None, "70 900", "mnt:[7]")
 
 
 # --- did it restart? -----------------------------------------------------------------------------------------------------
@@ -134,7 +110,7 @@ def test_where_containers_share_their_processes_two_others_are_needed(first, roo
         assert told.up_s == pytest.approx(991.0)
 
 
-def test_all_that_is_told_of_a_reboot():
+def test_a_reboot_is_reported_with_all_that_is_known_of_it():
     last = replace(LAST, ckpt_steps={"mine": 650})
     found = seen(Boot(NEW, 3 * HZ), last, journal_boot_id=OLD, marker=False, clean=True)
     evidence = "the boot id changed, pid 1 was started at another time, the marker in the runtime directory is gone"
@@ -183,45 +159,6 @@ def test_a_mark_comes_back_as_it_was(tmp_path):
     assert not told.errors
 
 
-def test_a_slot_to_the_byte():
-    """Older daemons' marks are read by these bytes."""
-    body = (
-        b'{"boot_id": "' + b"a" * 32 + b'", "pid1_ticks": 7, "at_s": 5000.0, "wall_s": 1800043200.0, "boot_s": 1000.0, '
-        b'"level": "light", "steps": {"Pong": 700}, "seq": 0, "ckpt_steps": {}}'
-    )
-    crc = zlib.crc32(struct.pack("<Q", 9) + body)
-    mark = replace(LAST, pid1_ticks=7)
-    assert boot.pack_mark(mark, 9) == b"XLALIVE1" + struct.pack("<QII", 9, crc, len(body)) + body
-    for longer, magic in ((16_384 - 24 - len(body), b"XLALIVE1"), (16_384, b"XLALIVE2")):
-        long = replace(mark, level="light" + "x" * longer)
-        packed = boot.pack_mark(long, 9)
-        assert packed[:8] == magic
-        assert boot.unpack_mark(packed + b"what an older mark has left") == (9, long)
-        assert boot.unpack_mark(packed[:23]) is boot.unpack_mark(packed[:-1]) is None
-
-
-def packed(magic, body):
-    return boot._HEAD.pack(magic, 1, boot._crc(1, body), len(body)) + body
-
-
-ANOTHER = boot.json.dumps({**asdict(LAST), "unheard_of": 1}).encode()  # of another version
-HUGE = zlib.compress(boot.json.dumps({**asdict(LAST), "level": "x" * (2 << 20)}).encode())  # it would fill the memory
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        None, b"", b"\0" * 40_000, b"XLALIVE1", os.urandom(40_000), packed(boot._MAGIC, ANOTHER),
-        packed(boot._COMPRESSED, b"no stream of zlib"), packed(boot._COMPRESSED, HUGE),
-    ],
-    ids=["no file", "empty", "zeros", "a head alone", "noise", "another version", "no stream", "huge"],
-)  # fmt: skip
-def test_no_mark_is_none(tmp_path, content):
-    if content is not None:
-        (tmp_path / "alive").write_bytes(content)
-    assert read_mark(tmp_path / "alive") is None
-
-
 def test_a_torn_write_costs_one_period_wherever_it_tears(tmp_path):
     path = tmp_path / "alive"
     told = CheckedWriter(path)
@@ -246,13 +183,6 @@ def test_a_torn_write_costs_one_period_wherever_it_tears(tmp_path):
     assert read_mark(path).at_s == 4.0
 
 
-@given(at=st.integers(0, 400), bit=st.integers(0, 7))
-def test_a_flipped_bit_never_makes_another_mark(at, bit):
-    slot = bytearray(boot.pack_mark(LAST, 7))
-    slot[at % len(slot)] ^= 1 << bit
-    assert boot.unpack_mark(bytes(slot)) is None
-
-
 def test_the_thread_writes_every_period_and_once_at_the_end(tmp_path):
     told = CheckedWriter(tmp_path / "alive", period_s=0.01)
     written = threading.Event()
@@ -272,32 +202,7 @@ def test_the_thread_writes_every_period_and_once_at_the_end(tmp_path):
     assert not told.errors
 
 
-def test_a_writer_that_hangs_on_its_disk_is_left_behind(tmp_path):
-    asked, disk = [], threading.Event()
-
-    def hangs():
-        asked.append(threading.current_thread().name)
-        disk.wait(120)
-        return LAST
-
-    writer = AliveWriter(tmp_path / "alive", hangs, 0.001, asked.append)
-    found = thread_begun_by(writer.start, "alive")
-    while not asked:
-        time.sleep(0.001)
-    writer.stop()
-    assert asked == ["alive"], "the last mark would hang too"
-    disk.set()
-    found.join(60)
-    assert read_mark(tmp_path / "alive") == LAST
-
-
-def test_a_writer_that_never_began_leaves_no_mark_of_this_boot(tmp_path):
-    told = CheckedWriter(tmp_path / "alive")
-    told.writer.stop()
-    assert not (tmp_path / "alive").exists()
-
-
-def test_a_disk_that_refuses_is_told_once_and_tried_again(tmp_path):
+def test_a_disk_that_refuses_is_reported_once_and_tried_again(tmp_path):
     path = tmp_path / "gone" / "alive"
     told = CheckedWriter(path)
     told.writer.write()
@@ -310,52 +215,6 @@ def test_a_disk_that_refuses_is_told_once_and_tried_again(tmp_path):
     path.parent.rmdir()
     told.writer.write()
     assert told.errors == [f"cannot write the sign of life {path}: No such file or directory"] * 2, "a new one is told again"
-
-
-def test_a_link_in_the_marks_place_is_not_followed(tmp_path):
-    (tmp_path / "alive").symlink_to(tmp_path / "elsewhere")
-    told = CheckedWriter(tmp_path / "alive")
-    told.writer.write()
-    assert (told.errors, (tmp_path / "elsewhere").exists()) == ([], False)
-    assert boot.read_mark(tmp_path / "alive") is not None
-
-
-def test_what_does_not_fit_into_a_mark_or_cannot_be_made_is_told_and_the_good_one_stays(tmp_path):
-    told = CheckedWriter(tmp_path / "alive")
-    steps = {f"HalfCheetah-v5-ppo-lr3e-4-s{n}": 10**7 + 7919 * n for n in range(400)}
-    fits = told.mark = replace(LAST, steps=steps, ckpt_steps={name: step - 977 for name, step in steps.items()})
-    told.writer.write()
-    told.mark = replace(LAST, steps={f"program-{n}": n for n in range(20_000)})
-    told.writer.write()
-    (error,) = told.errors
-    assert error.endswith("bytes do not fit into a slot of 16384")
-    told.mark = replace(LAST, at_s=float("nan"))
-    told.writer.write()
-    AliveWriter(tmp_path / "alive", lambda: 1 / 0, 1.0, told.errors.append).write()
-    assert told.errors[-1] == f"cannot write the sign of life {tmp_path}/alive: division by zero"
-    assert read_mark(tmp_path / "alive") == fits
-
-
-def test_a_short_write_does_not_cost_the_good_slot(tmp_path):
-    """A file size limit makes pwrite(2) write less than it was given, as a disk that fills up does."""
-    path = tmp_path / "alive"
-    told = CheckedWriter(path)
-    told.mark = replace(LAST, at_s=1.0)
-    told.writer.write()  # the second slot
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
-    try:
-        told.mark = replace(LAST, at_s=2.0)
-        told.writer.write()  # 50 bytes of it reach the first slot
-        told.writer.write()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, ignored)
-    assert told.errors == [f"cannot write the sign of life {path}: {os.strerror(errno.ENOSPC)}"]
-    assert read_mark(path).at_s == 1.0
-    told.writer.write()
-    assert read_mark(path).at_s == 2.0
 
 
 def test_what_was_written_outlives_a_kill(tmp_path):

@@ -45,13 +45,6 @@ def test_a_directory_in_place_of_the_system(tmp_path):
     assert found == given(tmp_path, product_uuid="4c4c45440042", cards="aa:cc\naa:bb\n"), "however it is written"
 
 
-def test_a_uuid_that_thousands_of_boards_share_is_none(tmp_path):
-    shared = "03000200-0400-0500-0006-000700080009", "12345678-1234-1234-1234-123456789012"
-    for text in ("", "0" * 32, "ffffffff-ffff-ffff-ffff-ffffffffffff", *shared):
-        assert given(tmp_path, product_uuid=text) == {}
-    assert given(tmp_path, product_uuid="0" * 31 + "1") == {"product": digest_of("0" * 31 + "1")}
-
-
 def test_garbage_raises_nothing(tmp_path):
     (tmp_path / "machine_id").mkdir()
     (tmp_path / "hostname").write_bytes(b"\xff\x00name")

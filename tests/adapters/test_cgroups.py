@@ -3,17 +3,13 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from attempts_kit import World, eventually, gone, python
 from cgroups_kit import FILES, LIMITS, MB, Files, Kernel, fake_mkdir, fake_rmdir
-from structlog.testing import capture_logs
 
-from supervisor.adapters.process import cgroups
 from supervisor.adapters.process.cgroups import Cgroups, Confined, Load, OwnCgroup, find, read_note
 from supervisor.model.inputs import Ended, Survival
 from supervisor.policy.worker.confinement import Limits
@@ -52,13 +48,6 @@ def test_an_attempt_gets_a_cgroup_that_is_found_again_and_removed(tree, tmp_path
     assert groups.read(TOKEN) is None
 
 
-def test_what_has_none_is_ended_as_it_is_without(tree):
-    groups = tree.groups()
-    assert (groups.kill(TOKEN), groups.members(TOKEN), groups.read(TOKEN)) == (False, [], None)
-    groups.end(TOKEN)
-    groups.adopt("Pong", TOKEN, "/nowhere")
-
-
 # --- files: every limit, everything that can be missing ---------------------------------------------------------------------
 
 
@@ -71,7 +60,7 @@ def text(path, name):
     return (path / name).read_text().strip()
 
 
-def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
+def test_missing_controllers_are_reported_and_cost_their_limits_only(tmp_path):
     def poor(path):
         fake_mkdir(path)
         for name in FILES:
@@ -90,36 +79,10 @@ def test_missing_controllers_are_told_and_cost_their_limits_only(tmp_path):
     assert groups.read(TOKEN).memory_bytes is None
 
 
-def test_a_controller_that_cannot_be_turned_on_is_lacking(files, monkeypatch):
-    real = cgroups._write
-
-    def refuse(path, said, **rest):
-        if said == "+memory":
-            raise OSError(16, "Device or resource busy")
-        real(path, said, **rest)
-
-    monkeypatch.setattr(cgroups, "_write", refuse)
-    assert files.groups().view()["lacking"] == ["memory"]
-
-
-def test_a_part_that_turns_out_unusable_is_not_used(tmp_path):
-    groups = Cgroups(OwnCgroup(str(tmp_path)), lambda _name: LIMITS)
-    why = f"{tmp_path} cannot be used: No such file or directory"
-    groups.set_up()  # a directory of a disk: nothing in it is a cgroup
-    assert groups.view() == {"on": False, "why": why, "path": None, "controllers": [], "lacking": []}
-    assert groups.begin("Pong", TOKEN, str(tmp_path)) == ""
-
-
 def test_one_that_cannot_be_made_costs_its_limits_only(files, tmp_path):
     groups = files.groups()
     assert groups.begin("Pong", TOKEN, str(tmp_path / "nowhere")) == ""
     assert not list(files.base.glob("worker-*"))
-
-
-@pytest.mark.parametrize("note", ["", "{}", "[]", '{"path": "x", "limits": {"a": 1}, "counts_oom": true}', "\0"])
-def test_a_damaged_note_is_none(tmp_path, note):
-    (tmp_path / "cgroup.json").write_text(note)
-    assert read_note(str(tmp_path)) is None
 
 
 # --- whose part it is ----------------------------------------------------------------------------------------------------------
@@ -134,13 +97,6 @@ def world_of(root, own="/a.slice/a.service", mount="/", at="/sys/fs/cgroup"):
     path.mkdir(parents=True)
     (path / "cgroup.procs").write_text("")
     return path
-
-
-def test_without_a_second_version_there_is_none(tmp_path):
-    assert find(root=str(tmp_path)).why == "/proc does not show this process's cgroup"
-    world_of(tmp_path)
-    (tmp_path / "proc/self/cgroup").write_text("4:memory:/x\n")
-    assert find(root=str(tmp_path)).why == "there is no cgroup v2 here"
 
 
 # --- the kernel's own: real shims, real trees ----------------------------------------------------------------------------------
@@ -222,15 +178,6 @@ def test_one_that_cannot_be_entered_leaves_the_worker_where_it_was(world, monkey
     assert "worker-" not in world.stdout()
 
 
-def test_what_an_older_version_had_started_beside_the_daemon_is_moved_aside(kernel):
-    with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"]) as other:
-        (kernel.base / "cgroup.procs").write_text(str(other.pid))
-        groups = kernel.groups()
-        assert cgroup_of(other.pid).endswith("/earlier")
-        assert groups.view()["on"]
-        other.kill()
-
-
 def test_controllers_of_this_machine_are_turned_on(kernel, tmp_path):
     there = (kernel.base / "cgroup.controllers").read_text().split()
     if not there:
@@ -243,7 +190,7 @@ def test_controllers_of_this_machine_are_turned_on(kernel, tmp_path):
         assert int((path / "memory.max").read_text()) == 110 * MB
 
 
-def changed(path: Path) -> dict[str, str]:
+def changed(path):
     """The files of a cgroup in which something was written."""
     found = {each.name: each.read_text() for each in path.iterdir() if each.is_file()}
     return {name: text.strip() for name, text in found.items() if text != FILES[name]}
@@ -263,9 +210,7 @@ def changed(path: Path) -> dict[str, str]:
         ("/a/../b", "/", "/cg", None),
     ],
 )
-def test_where_a_cgroup_is_below_its_mount(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, mount: str, at: str, path: str | None
-) -> None:
+def test_where_a_cgroup_is_below_its_mount(tmp_path, monkeypatch, own, mount, at, path):
     world_of(tmp_path, own, mount, at)
     for each in ("/sys/fs/cgroup/a/b", "/cg", "/cg/b", "/c g/a"):
         (tmp_path / each[1:]).mkdir(parents=True, exist_ok=True)
@@ -292,16 +237,14 @@ def test_where_a_cgroup_is_below_its_mount(
         ("/a/other", "user.delegate", "/a", 0, 0, None),
     ],
 )
-def test_a_part_is_used_only_if_it_was_given_to_this_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, mark: str, at: str, owner: int, uid: int, found: str | None
-) -> None:
+def test_a_part_is_used_only_if_it_was_given_to_this_user(tmp_path, monkeypatch, own, mark, at, owner, uid, found):
     if owner and os.geteuid() != 0:
         pytest.skip("only root can give a directory to another user")
     path, cgroup_root = world_of(tmp_path, own), f"{tmp_path}/sys/fs/cgroup"
     (path.parent / "cgroup.procs").touch()
     os.chown(path, owner or -1, -1)
 
-    def getxattr(asked: Path, name: str) -> bytes:
+    def getxattr(asked, name):
         if str(asked) == f"{cgroup_root}{at}":
             return b"1" if name == mark else b"0"
         raise OSError(errno.ENODATA, "No data available")
@@ -313,7 +256,7 @@ def test_a_part_is_used_only_if_it_was_given_to_this_user(
 
 
 @pytest.mark.parametrize("lacking", ["disk", "procs", "directory"])
-def test_a_part_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+def test_a_part_that_cannot_be_written_is_not_used(tmp_path, monkeypatch, lacking):
     (tmp_path / "cgroup.procs").touch()
     shut = {"procs": tmp_path / "cgroup.procs", "directory": tmp_path}.get(lacking)
     flags = os.ST_NOSUID | (os.ST_RDONLY if lacking == "disk" else 0)
@@ -327,29 +270,10 @@ def test_a_part_that_cannot_be_written_is_not_used(tmp_path: Path, monkeypatch: 
     assert find(str(tmp_path)).why == f"{tmp_path} is no cgroup of version 2"
 
 
-# --- the part that is ours ----------------------------------------------------------------------------------------------
-
-
-def test_processes_that_multiply_are_not_moved_for_ever(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    (files.base / "cgroup.procs").write_text("812\n")
-    monkeypatch.setattr(cgroups, "_STUBBORN", 3)
-    assert files.groups().view()["on"]
-    assert (files.base / "earlier" / "cgroup.procs").read_text() == "812"
-
-
-def test_a_start_removes_empty_cgroups_of_attempts_only(files: Files) -> None:
-    for name, populated in (("worker-a-1", 0), ("worker-b-2", 1), ("other", 0)):
-        fake_mkdir(files.base / name)
-        (files.base / name / "cgroup.events").write_text(f"populated {populated}\nfrozen 0\n")
-    files.groups()
-    left = sorted(path.name for path in files.base.iterdir() if path.is_dir())
-    assert left == ["daemon", "other", "worker-b-2"]
-
-
 # --- one attempt --------------------------------------------------------------------------------------------------------
 
 
-def test_all_that_is_written_for_an_attempt(files: Files, tmp_path: Path) -> None:
+def test_all_that_is_written_for_an_attempt(files, tmp_path):
     path = Path(files.groups().begin("Pong", TOKEN, str(tmp_path)))
     assert changed(path) == {
         "memory.high": "104857600", "memory.max": "115343360", "pids.max": "512", "cpu.weight": "250",
@@ -362,12 +286,7 @@ def test_all_that_is_written_for_an_attempt(files: Files, tmp_path: Path) -> Non
     assert [text(path, name) for name in ("memory.high", "memory.max")] == ["max", "max"], "no limit of memory"
 
 
-def test_the_name_of_an_attempts_cgroup(files: Files, tmp_path: Path) -> None:
-    for program, name in (("a.b-c/d e", "a_b_c_d_e"), ("x" * 61, "x" * 60)):
-        assert files.groups().begin(program, TOKEN, str(tmp_path)) == f"{files.base}/worker-{name}-{TOKEN}"
-
-
-def test_orders_go_to_the_tree_or_to_all_of_an_attempt(files: Files, tmp_path: Path) -> None:
+def test_orders_go_to_the_tree_or_to_all_of_an_attempt(files, tmp_path):
     groups = files.groups()
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
     fake_mkdir(path / "tree" / "below")
@@ -385,7 +304,7 @@ def test_orders_go_to_the_tree_or_to_all_of_an_attempt(files: Files, tmp_path: P
     assert not (path / "cgroup.kill").exists(), "no file is made that the kernel has not made"
 
 
-def test_a_reading_of_pressure_and_memory(files: Files, tmp_path: Path) -> None:
+def test_a_reading_of_pressure_and_memory(files, tmp_path):
     groups = files.groups()
     path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
     pressure = (("cpu some", 40.0), ("memory some", 12.5), ("memory full", 3.0))
@@ -397,7 +316,7 @@ def test_a_reading_of_pressure_and_memory(files: Files, tmp_path: Path) -> None:
     assert groups.read(TOKEN) == Load((("memory full", 7.25), ("io some", 2.0)), None)
 
 
-def test_a_later_daemon_knows_it_by_its_token_and_writes_its_limits_again(files: Files, tmp_path: Path) -> None:
+def test_a_later_daemon_knows_it_by_its_token_and_writes_its_limits_again(files, tmp_path):
     path = Path(files.groups().begin("Pong", TOKEN, str(tmp_path)))
     (path / "cgroup.events").write_text("populated 1\n")
     limits = [path / name for name in ("memory.high", "memory.max", "pids.max", "cpu.weight")] + [
@@ -411,19 +330,3 @@ def test_a_later_daemon_knows_it_by_its_token_and_writes_its_limits_again(files:
     assert later.read("*") is None, "a token is no pattern"
     later.end(TOKEN)
     assert not path.exists()
-
-
-def test_a_busy_cgroup_is_waited_for_and_left_if_it_stays_so(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cgroups, "_REMOVE_S", 0.05)
-    groups = files.groups()
-    path = Path(groups.begin("Pong", TOKEN, str(tmp_path)))
-    (path / "shim" / "cgroup.procs").write_text("812\n")
-    with capture_logs() as logged:
-        groups.end(TOKEN)
-    assert path.is_dir()
-    monkeypatch.setattr(cgroups.time, "sleep", lambda _: (path / "shim" / "cgroup.procs").write_text(""))
-    groups.end(TOKEN)
-    assert not path.exists(), "its last process was reaped meanwhile"
-    assert logged == [{"event": "cgroup_not_removed", "path": str(path), "log_level": "warning"}]

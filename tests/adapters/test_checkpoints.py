@@ -1,6 +1,5 @@
 """The daemon's look at checkpoints: right about good ones, unmoved by garbage."""
 
-import dataclasses
 import errno
 import os
 import shutil
@@ -17,17 +16,14 @@ from leaks import open_files
 
 from supervisor.adapters.process.checkpoints import (
     CheckpointInfo,
-    Damaged,
     look,
     newest_good,
-    opened,
-    quarantine_newest,
+    quarantine,
     roll_back,
     set_aside,
     survey,
     verify,
 )
-from workers.contract import Manifest
 
 REPO = Path(__file__).parents[2]
 
@@ -111,30 +107,23 @@ def test_an_unreadable_checkpoint_is_unknown(tmp_path: Path, monkeypatch: pytest
 def test_quarantine_takes_the_step_that_kills(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         commit(tmp_path, step)
-    aside = quarantine_newest(tmp_path, 3)
+    aside = quarantine(tmp_path, 3)
     assert aside == tmp_path / "checkpoints" / f"ckpt-3.{TOKEN}.bad"
     assert aside.is_dir()
     assert [info.env_steps for info in survey(tmp_path)] == [2, 1]
+    assert quarantine(tmp_path / "nowhere", 3) is None
     # Asked again after the daemon died in between: the innocent one before it stays.
-    assert quarantine_newest(tmp_path, 3) is None
+    assert quarantine(tmp_path, 3) is None
     assert [info.env_steps for info in survey(tmp_path)] == [2, 1]
     # The same step by another attempt gets a name of its own.
     commit(tmp_path, 3)
-    assert quarantine_newest(tmp_path, 3) == tmp_path / "checkpoints" / f"ckpt-3.{TOKEN}.2.bad"
-
-
-def test_quarantine_without_a_step_takes_the_newest_whole_one(tmp_path: Path) -> None:
-    commit(tmp_path, 1)
-    (commit(tmp_path, 2) / "state.json").unlink()
-    assert quarantine_newest(tmp_path, None) == tmp_path / "checkpoints" / f"ckpt-1.{TOKEN}.bad"
-    assert quarantine_newest(tmp_path, None) is None
-    assert quarantine_newest(tmp_path / "nowhere", None) is None
+    assert quarantine(tmp_path, 3) == tmp_path / "checkpoints" / f"ckpt-3.{TOKEN}.2.bad"
 
 
 @pytest.mark.parametrize("there", [lambda path: path.symlink_to(path.name), lambda path: path.write_text("")])
 def test_a_directory_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, there: Callable[[Path], object]) -> None:
     there(tmp_path / "checkpoints")
-    for ask in (survey, newest_good, lambda path: quarantine_newest(path, 5), lambda path: roll_back(path, 5)):
+    for ask in (survey, newest_good, lambda path: quarantine(path, 5), lambda path: roll_back(path, 5)):
         with pytest.raises(OSError, match="checkpoints"):
             ask(tmp_path)
 
@@ -192,31 +181,6 @@ def test_a_roll_back_leaves_the_last_one_that_looks_whole(tmp_path: Path) -> Non
     assert roll_back(tmp_path / "nowhere", 10) == []
 
 
-def test_equal_steps_are_sorted_by_time_and_then_by_name(tmp_path: Path) -> None:
-    """One whose manifest is damaged has no time, so it is the oldest of its step."""
-    tokens = {"a" * 32: 2.0, "b" * 32: 3.0, "c" * 32: 2.0, "d" * 32: 1.0}
-    for token, wall_s in tokens.items():
-        path = commit(tmp_path, 5, token, wall_s)
-    (path / "manifest.json").write_text("{}")
-    assert [info.token[0] for info in survey(tmp_path)] == ["b", "c", "a", "d"]
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"env_steps": 8}, f"its manifest is that of step 8 and token {TOKEN}"),
-        ({"token": OTHER}, f"its manifest is that of step 7 and token {OTHER}"),
-        ({"files": {}}, "its manifest lists no files"),
-        ({"files": {"a": (1, "0"), "a/b": (1, "0")}}, "not a checkpoint manifest: 'a/b' conflicts with another file"),
-    ],
-)
-def test_a_manifest_that_is_not_of_this_checkpoint(tmp_path: Path, change: dict[str, object], error: str) -> None:
-    path = commit(tmp_path, 7)
-    manifest = Manifest.from_json((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(dataclasses.replace(manifest, **change).to_json())  # type: ignore[arg-type]
-    assert look(path) == CheckpointInfo(path, 7, TOKEN, None, None, verified=False, error=error)
-
-
 def socket_at(path: Path) -> None:
     os.mknod(path, stat.S_IFSOCK | 0o600)
 
@@ -240,25 +204,8 @@ def test_what_lies_in_place_of_a_checkpoint_is_named(
     (path if inside else path.parent).mkdir(parents=True)
     make(path / "manifest.json" if inside else path)
     assert look(path) == CheckpointInfo(path, 5, TOKEN, None, None, verified=False, error=error)
-    assert newest_good(tmp_path) is quarantine_newest(tmp_path, None) is None
+    assert newest_good(tmp_path) is None
     assert open_files() <= before
-
-
-def test_a_file_below_what_is_no_directory_and_a_name_that_leads_out(tmp_path: Path) -> None:
-    path = commit(tmp_path, 5)
-    (path / "below").symlink_to(tmp_path)
-    for name, error in (
-        ("state.json/x", "the parent of state.json/x is not a directory"),
-        ("below/x", "the parent of below/x is not a directory"),
-        ("gone/x", "gone/x is missing"),
-        ("../x", "'..' is not a valid name of a file below its directory"),
-    ):
-        with pytest.raises(Damaged) as damaged:
-            opened(path, name)
-        assert str(damaged.value) == error
-    fd = opened(path, "state.json")
-    assert os.read(fd, 100) == b'{"step": 1}'
-    os.close(fd)
 
 
 def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:

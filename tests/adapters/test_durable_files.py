@@ -1,12 +1,9 @@
 """Durable writes: the new content or the old one, whatever goes wrong on the way."""
 
-import errno
-import fcntl
 import os
 import stat
 
 import pytest
-from leaks import open_files
 
 from supervisor.adapters import durable
 
@@ -57,36 +54,3 @@ def test_a_new_file_is_its_owners_alone_unless_another_mode_is_asked_for(tmp_pat
     assert (tmp_path / "secret").read_bytes() == b"0123456789"
     durable.create(tmp_path / "public", b"x", 0o644)
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("secret", "public")] == [0o600, 0o644]
-
-
-def test_no_descriptor_stays_open_also_when_the_disk_fails(tmp_path, monkeypatch):
-    before = open_files()
-    durable.replace(tmp_path / "kept", b"x", aside=tmp_path / "new")
-    durable.sync(tmp_path)
-    assert open_files() <= before
-
-    def broken(_):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", broken)
-    for failing in (
-        lambda: durable.sync(tmp_path), lambda: durable.sync_directory(tmp_path), lambda: durable.create(tmp_path / "new", b"x"),
-    ):  # fmt: skip
-        with pytest.raises(OSError, match="Input/output error"):
-            failing()
-    assert open_files() <= before
-
-
-def test_where_blocks_cannot_be_shared_there_is_no_clone_and_no_file(tmp_path, monkeypatch):
-    (tmp_path / "file").write_bytes(b"content")
-    with (tmp_path / "file").open("rb") as source:
-        before = open_files()
-
-        def refused(*_):
-            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(fcntl, "ioctl", refused)
-            assert durable.clone(source.fileno(), tmp_path / "clone") == ""
-        assert not (tmp_path / "clone").exists()
-        assert open_files() <= before

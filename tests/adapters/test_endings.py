@@ -12,9 +12,7 @@ import pytest
 from supervisor.adapters.process import cgroups, endings
 from supervisor.model.inputs import Ending, Report
 from supervisor.model.settings import Paths
-from supervisor.policy.worker import reason_line
 from supervisor.policy.worker.confinement import Limits
-from supervisor.policy.worker.diagnosis import diagnose
 from workers import contract
 from workers.contract import WorkerPhase
 from workers.exit_record import ExitRecord
@@ -143,18 +141,6 @@ def test_last_lines_are_whole_and_as_they_were_shown(left: Left) -> None:
     assert endings.last_lines(path) == ("a\ufffdb",)
 
 
-@pytest.mark.parametrize("errors", [0, 5, 25])
-def test_both_logs_share_twenty_lines_and_errors_go_first(left: Left, errors: int) -> None:
-    left.log("stdout", "".join(f"out {number}\n" for number in range(30)))
-    left.log("stderr", "".join(f"err {number}\n" for number in range(errors)))
-    shown = min(errors, 20)
-    wanted = [f"out {number}" for number in range(10 + shown, 30)] + [
-        f"err {number}" for number in range(errors - shown, errors)
-    ]
-    logs = left.paths.log("Pong", "stdout"), left.paths.log("Pong", "stderr")
-    assert endings.last_log_lines(logs, (0, 0)) == tuple(wanted)
-
-
 def test_the_last_warning_of_an_attempt_is_found_far_above_its_last_lines(left: Left) -> None:
     logs = left.paths.log("Pong", "stdout"), left.paths.log("Pong", "stderr")
     left.log("stdout", "".join(f"step={number}\n" for number in range(9000)))
@@ -162,26 +148,6 @@ def test_the_last_warning_of_an_attempt_is_found_far_above_its_last_lines(left: 
     left.log("stderr", f"{before}UserWarning: CUDA unknown error\n" + "10%|#  | 1/10\r" * 4000)
     assert endings.last_warning(logs, (0, len(before))) == "UserWarning: CUDA unknown error"
     assert endings.last_warning((logs[0], ""), (0, 0)) == ""
-
-
-OUTPUTS = Path(__file__).with_name("outputs")  # what real programs have written
-
-
-@pytest.mark.parametrize(
-    ("output", "reason"),
-    [
-        ("hf_trainer_died", "ValueError: bad shape of a batch"),
-        ("torchrun_in_step", "ValueError: bad shape of a batch"),
-        ("torchrun_at_start", "KeyError: 'lr'"),
-    ],
-)
-def test_the_line_of_the_exception_is_kept_and_is_the_reason(left: Left, output: str, reason: str) -> None:
-    left.log("stderr", (OUTPUTS / f"{output}.stderr").read_text())
-    lines = endings.last_log_lines((left.paths.log("Pong", "stdout"), left.paths.log("Pong", "stderr")), (0, 0))
-    assert len(lines) == 20
-    assert reason_line.find(lines) == reason
-    found = diagnose(code=1, signal=None, stop_reason=None, stall=None, done_codes=(0,), contract=False, last_lines=lines)
-    assert found.why == f"exit code 1: {reason}"
 
 
 # --- reports --------------------------------------------------------------------------------------------------------------
@@ -195,11 +161,3 @@ def test_reports_are_read_in_order_without_what_is_none(tmp_path: Path) -> None:
     )
     assert endings.read_reports(str(path)) == (Report("a", {"x": None, "y": None, "z": 1.5}), Report("b", {}))
     assert endings.read_reports(str(tmp_path / "none")) == ()
-
-
-def test_of_too_many_reports_the_newest_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "reports.jsonl"
-    path.write_text("".join(f'{{"kind": "a", "n": {number}}}\n' for number in range(1001)))
-    assert [report.fields["n"] for report in endings.read_reports(str(path))] == list(range(1, 1001))
-    path.write_text(f'{{"kind": "first"}}\n{"x" * 512 * 1024}\n{{"kind": "last"}}\n')
-    assert endings.read_reports(str(path)) == (Report("last", {}),), "half a megabyte is read"

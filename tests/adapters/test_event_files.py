@@ -1,19 +1,12 @@
 """Old curves from the event files that real workers' code writes: torn, damaged, hostile."""
 
-from __future__ import annotations
-
-import os
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter  # also for a worker's thread: its first import takes seconds
 
 from supervisor.adapters.recorder.events import read
-from supervisor.model.recording import Drawn, tag_of
+from supervisor.model.recording import tag_of
 from workers import metrics as worker_metrics
 from workers import records
 from workers.metrics import Metrics
@@ -22,7 +15,7 @@ NAMES = ("mean_return", "loss", "steps_per_s", "share_act")
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run_dir(tmp_path, monkeypatch):
     """Two starts: the second resumed at step 300 of 500."""
     monkeypatch.setattr(worker_metrics, "_CLOSE_S", 60.0)  # a busy machine may need longer than a worker waits
     for resumed, steps in ((0, (100, 200, 500)), (300, (400, 600))):
@@ -36,11 +29,11 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def points(run_dir: Path, names: tuple[str, ...] = NAMES) -> list[Drawn]:
+def points(run_dir, names=NAMES):
     return list(read(run_dir, names, 0.0, 1e12))
 
 
-def test_the_points_of_every_start_with_the_step_that_it_resumed_at(run_dir: Path) -> None:
+def test_the_points_of_every_start_with_the_step_that_it_resumed_at(run_dir):
     found = points(run_dir)
     assert [(each.start, each.resumed_step, each.step) for each in found] == [
         (1, 0, 100), (1, 0, 200), (1, 0, 500), (1, 0, 500), (2, 300, 400), (2, 300, 600), (2, 300, 600),
@@ -51,19 +44,7 @@ def test_the_points_of_every_start_with_the_step_that_it_resumed_at(run_dir: Pat
     assert abs(found[0].wall_s - time.time()) < 60.0
 
 
-def test_a_stretch_of_the_wall_clock(run_dir: Path) -> None:
-    every = points(run_dir)
-    assert list(read(run_dir, NAMES, every[2].wall_s, every[4].wall_s)) == every[2:4]
-    assert list(read(run_dir, NAMES, time.time() + 3600.0, 1e12)) == [], "files that are older are not even opened"
-
-
-def test_where_there_are_none(tmp_path: Path) -> None:
-    assert points(tmp_path) == points(tmp_path / "nowhere") == []
-    (tmp_path / "tensorboard").write_text("a file in its place")
-    assert points(tmp_path) == []
-
-
-def test_a_torn_end_costs_the_torn_record_and_a_damaged_length_the_rest_of_its_file(run_dir: Path) -> None:
+def test_a_torn_end_costs_the_torn_record_and_a_damaged_length_the_rest_of_its_file(run_dir):
     whole = points(run_dir)
     second, first = max((run_dir / "tensorboard").iterdir()), min((run_dir / "tensorboard").iterdir())
     data = second.read_bytes()
@@ -83,21 +64,7 @@ def test_a_torn_end_costs_the_torn_record_and_a_damaged_length_the_rest_of_its_f
     assert all(each.step == 100 for each in found[:-3])
 
 
-def test_strangers_files_are_not_read(run_dir: Path, tmp_path: Path) -> None:
-    whole, directory = points(run_dir), run_dir / "tensorboard"
-    (directory / "events.out.tfevents.0000000009.somebody").write_bytes(b"x" * 1000)
-    (directory / "events.out.tfevents.0000000003.extralife").symlink_to("/dev/zero")
-    os.mkfifo(directory / "events.out.tfevents.0000000004.extralife")
-    (directory / "events.out.tfevents.0000000005.extralife").write_bytes(os.urandom(5000))
-    with (directory / "events.out.tfevents.0000000006.extralife").open("wb") as sparse:
-        sparse.truncate(9 << 20)
-    assert points(run_dir) == whole
-    with (directory / "events.out.tfevents.0000000007.extralife").open("wb") as sparse:
-        sparse.truncate(1 << 30)
-    assert points(run_dir) == [], "beyond the bound the oldest are not read"
-
-
-def write(run_dir: Path, number: int, *events: Any) -> Path:
+def write(run_dir, number, *events):
     """An event file as a worker's library writes it, with these `Event`s and nothing else."""
     path = run_dir / "tensorboard" / f"events.out.tfevents.{number:010d}.extralife"
     path.parent.mkdir(exist_ok=True)
@@ -108,46 +75,7 @@ def write(run_dir: Path, number: int, *events: Any) -> Path:
     return path
 
 
-def point(wall_s: float, step: int, value: float = 0.5, tag: str = "learn/loss") -> Any:
-    return Event(wall_time=wall_s, step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]))
-
-
-def begins(wall_s: float, step: int) -> Any:
-    return Event(wall_time=wall_s, step=step, session_log=SessionLog(status=SessionLog.START))
-
-
-def test_numbers_that_are_not_finite_are_not_known(tmp_path: Path) -> None:
-    told = [(1.8e9, float("nan")), (float("inf"), 1.0), (1.8e9, float("inf")), (1.8e9, 3.0)]
-    write(tmp_path, 1, *(point(wall_s, 2**40, value) for wall_s, value in told), Event(wall_time=1.8e9, step=7))
-    assert points(tmp_path) == [
-        Drawn(0, None, 1.8e9, 2**40, {}), Drawn(0, None, 1.8e9, 2**40, {}), Drawn(0, None, 1.8e9, 2**40, {"loss": 3.0}),
-    ]  # fmt: skip
-
-
-def test_starts_are_counted_over_all_files_and_points_before_the_first_are_of_none(tmp_path: Path) -> None:
-    write(tmp_path, 2, point(1.8e9 + 30.0, 8), begins(1.8e9 + 40.0, 1), point(1.8e9 + 50.0, 1))
-    write(tmp_path, 1, point(1.8e9, 5), begins(1.8e9 + 10.0, 7), point(1.8e9 + 20.0, 7))
-    assert points(tmp_path) == [
-        Drawn(0, None, 1.8e9, 5, {"loss": 0.5}), Drawn(1, 6, 1.8e9 + 20.0, 7, {"loss": 0.5}),
-        Drawn(1, 6, 1.8e9 + 30.0, 8, {"loss": 0.5}), Drawn(2, 0, 1.8e9 + 50.0, 1, {"loss": 0.5}),
-    ]  # fmt: skip
-
-
-def test_a_record_larger_than_a_worker_writes_ends_its_file(tmp_path: Path) -> None:
-    long = "learn/" + "x" * (1 << 20)
-    write(tmp_path, 1, point(1.8e9, 5), point(1.8e9, 6, tag=long), point(1.8e9, 7))
-    assert [each.step for each in points(tmp_path)] == [5]
-
-
-def test_a_file_that_has_grown_is_read_again_and_one_that_has_not_is_not(tmp_path: Path) -> None:
-    write(tmp_path, 1, point(1.8e9, 5))
-    assert [each.step for each in points(tmp_path)] == [5]
-    write(tmp_path, 1, point(1.8e9, 5), point(1.8e9, 6))
-    assert [each.step for each in points(tmp_path)] == [5, 6]
-    assert [each.values for each in points(tmp_path, ("grad_norm",))] == [{}, {}], "other names of the same file"
-
-
-def test_a_worker_draws_each_series_under_the_name_that_is_looked_up() -> None:
+def test_a_worker_draws_each_series_under_the_name_that_is_looked_up():
     drawn = {f"learn/{name}" for name in ("loss", "q_mean", "grad_norm", "entropy")} | {"play/mean_return", "play/episodes"}
     assert {tag_of(name) for name in ("loss", "q_mean", "grad_norm", "entropy", "mean_return", "episodes")} == drawn
     assert tag_of("steps_per_s") in records.rates(records.Mark(0.0, 0, 0, 0), records.Mark(1.0, 9, 9, 9), 1)

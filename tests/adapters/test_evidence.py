@@ -6,7 +6,6 @@ import functools
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -129,7 +128,7 @@ def test_what_the_kernel_tells_of_a_process_is_in_it_whole(world):
     }  # fmt: skip
 
 
-def test_a_stopped_worker_is_told_as_stopped(world):
+def test_a_stopped_worker_is_reported_as_stopped(world):
     started = world.run(python(REGISTER + "print('up', flush=True); time.sleep(60)"))
     assert eventually(lambda: "up" in world.stdout())
     kill(started.pid, signal.SIGSTOP)
@@ -150,38 +149,8 @@ def test_a_worker_that_never_answers_is_not_waited_for_longer_than_allowed(world
     assert time.monotonic() - before < 10 * PATIENCE
 
 
-def test_evidence_is_bounded(world):
-    flood = "import sys; sys.stdout.write('\\x1b' * 500_000 + '\\n'); sys.stdout.flush(); print('up', flush=True); time.sleep(60)"
-    found, _ = examine(world, [sys.executable, "-c", REGISTER + flood])
-    assert all(len(text) <= 16 * 1024 for text in found.values())
-    assert found["stdout"].startswith("\x1b" * 100), "as it was; it is made harmless where it is printed"
-
-
-def test_an_examination_that_fails_is_an_outcome_too(world, monkeypatch):
-    def fails(*_args, **_more):
-        raise ValueError("no such thing")
-
-    started = world.run(["sleep", "60"])
-    monkeypatch.setattr(evidence, "take", fails)
-    evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock()).take("Pong", started.token)
-    taken = world.inbox.expect(EvidenceTaken, started.token)
-    assert taken.evidence == {"process": "could not be examined: ValueError: no such thing"}
-
-
-def test_a_worker_that_is_gone_is_told_as_gone(world):
-    started = world.run(["true"])
-    world.inbox.expect(Ended)
-    gone = f"Pong (pid {started.pid}, token {started.token}) is gone"
-    assert take(world, started) == {"process": gone}
-    own = procfs.read_stat(os.getpid())
-    found = evidence.take("Pong", "t", own.pid, own.start_ticks + 1, stacks="", logs=("", ""))
-    assert found == {"process": f"Pong (pid {own.pid}, token t) is gone"}, "another process has its number"
-    evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock()).take("Pong", started.token)
-    assert world.inbox.expect(EvidenceTaken).evidence == {"process": "Pong is gone"}
-
-
 @pytest.mark.fault("slow")
-def test_what_slows_a_process_from_outside_is_told(tmp_path):
+def test_what_slows_a_process_from_outside_is_reported(tmp_path):
     files = {
         "proc/loadavg": "9.10 8.00 7.00 3/400 1234\n",
         "proc/pressure/cpu": "some avg10=55.00 avg60=40.00 avg300=1.00 total=5\nfull avg10=0.00 avg60=0.00\n",
@@ -204,16 +173,3 @@ def test_what_slows_a_process_from_outside_is_told(tmp_path):
     (tmp_path / "proc/pressure/io").write_text("some avg10=2.00\n")
     assert evidence.host_pressure(8, str(tmp_path)) == told.partition(", io ")[0], "of a process without a cgroup"
     assert evidence.host_pressure(8, str(tmp_path / "none")) == f"load  on {os.cpu_count()} CPUs"
-
-
-def test_evidence_is_taken_although_no_thread_can_be_begun(world, monkeypatch):
-    started = world.run(["sleep", "60"])
-    assert eventually(lambda: (stat := procfs.read_stat(started.pid)).name == "sleep" and stat.state == "S"), "it has begun"
-    taker = evidence.LocalEvidence(world.paths, world.launcher.attempt, world.inbox, BootClock())
-
-    def refused(_thread):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    taker.take("Pong", started.token)
-    assert ", state S" in world.inbox.expect(EvidenceTaken, started.token).evidence["process"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,12 +20,8 @@ from leaks import nothing_stays_open
 from supervisor.adapters import leftovers
 from supervisor.adapters.figures import thread
 from supervisor.adapters.figures.thread import FigureReader, FigureReading
-from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.model.state import Program, State
-from supervisor.policy.worker.figures import CSV, LOG, Figures, Sources
-from supervisor.policy.worker.placeholders import Template
-from workers.contract import seed_after
+from supervisor.policy.script.figures import CSV, LOG, Figures, Sources
 
 TOKEN = "ab" * 16
 STEP = r"step=(?P<step>\d+)"
@@ -125,16 +120,6 @@ def test_a_change_of_the_sources_begins_anew_with_all_that_was_counted(desk: Des
     assert desk.child.asked[-1]["regex"] == ["other"], "a program that leaves the configuration is read to its end"
 
 
-def test_a_pattern_has_the_seed_of_the_attempt(desk: Desk) -> None:
-    program = Program("mine", Phase.RUNNING, 0.0, 0.0, "d")
-    desk.reader._state = lambda: State(programs={"mine": program})
-    desk.watch(Sources(json_lines="{seed}.jsonl"), template=Template((("seed", "4"),)))
-    desk.look()
-    program = replace(program, rollbacks=2)
-    desk.look()
-    assert [asked["globs"] for asked in desk.child.asked] == [{"json": "4.jsonl"}, {"json": f"{seed_after(4, 2)}.jsonl"}]
-
-
 def test_the_next_attempt_goes_on_in_files_that_are_not_its_logs(desk: Desk) -> None:
     desk.watch(Sources((STEP,)))
     desk.look({"cursors": {desk.logs[0]: [9] * 6, "/m.jsonl": {"at": 3, "whole": False}}})
@@ -219,96 +204,6 @@ def test_why_figures_are_incomplete(
     assert told.fault == fault.format(base=desk.paths.run_dir("mine"))
 
 
-# --- when it looks -------------------------------------------------------------------------------------------------------
-
-
-def test_the_last_looks_go_on_while_there_is_more_but_for_eight_times_and_nine_seconds(desk: Desk) -> None:
-    desk.watch(Sources((STEP,)))
-    behind = {"behind": True}
-    for takes_s, answers, looks in (
-        (0.0, (behind, behind, {}, behind), 3), (0.0, [behind] * 20, 8), (2.875, [behind] * 20, 4),
-    ):  # fmt: skip
-        desk.child.asked.clear()
-        desk.child.takes_s = takes_s
-        desk.look(*answers)
-        assert len(desk.child.asked) == looks
-    assert desk.child.patience[-1] == 0.375, "no longer than what is left of the time"
-
-
-def test_a_look_that_is_under_way_is_waited_for_in_vain_only_so_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread, "_LAST_LOOK_S", 0.05)
-    desk.watch(Sources((STEP,)))
-    desk.look({"rows": [[LOG, None, True, {"step": 5}]]})
-    with desk.reader._looking:
-        assert desk.last() == 5
-    assert len(desk.child.asked) == 1
-    assert desk.last() == 5
-    assert len(desk.child.asked) == 2, "and a look leaves the way free for the next"
-    assert desk.last("nobody") is None
-    assert len(desk.child.asked) == 2
-
-
-def turns(desk: Desk, count: int, *, each_s: float) -> list[float]:
-    """The times of the looks in so many turns of the thread, each of which waits for so long."""
-    looks, ask = [], desk.child.ask
-
-    def noted(request: dict[str, Any], patience_s: float) -> dict[str, Any]:
-        looks.append(desk.child.now_s - 500.0)
-        return ask(request, patience_s)
-
-    def wait(for_s: float) -> None:
-        assert for_s == 0.25
-        nonlocal count
-        count -= 1
-        desk.child.now_s += each_s
-        if count == 0:
-            desk.reader._over.set()
-
-    desk.child.ask = noted  # type: ignore[method-assign]
-    desk.reader._wake = SimpleNamespace(wait=wait, clear=lambda: None, set=lambda: None)  # type: ignore[assignment]
-    desk.reader._over.clear()
-    while not desk.reader._over.is_set():
-        desk.reader._turn()
-    return looks
-
-
-def test_it_looks_once_a_second_and_searches_for_files_every_ten(desk: Desk) -> None:
-    desk.watch(Sources((STEP,)))
-    assert turns(desk, 84, each_s=0.25) == [float(second) for second in range(21)]
-    assert [place for place, asked in enumerate(desk.child.asked) if asked["search"]] == [0, 10, 20]
-    assert [asked["first"] for asked in desk.child.asked] == [True] + [False] * 20
-
-
-def test_looks_that_take_long_are_a_twentieth_of_the_time(desk: Desk) -> None:
-    desk.watch(Sources((STEP,)))
-    desk.child.takes_s = 0.5
-    assert turns(desk, 160, each_s=0.25) == [0.0, 10.0, 20.0, 30.0, 40.0]
-
-
-def test_files_that_hang_are_left_alone_for_ten_minutes(desk: Desk) -> None:
-    desk.watch(Sources((STEP,)))
-    desk.child.answers = [TimeoutError()]
-    assert turns(desk, 602, each_s=1.0) == [0.0, 600.0, 601.0]
-
-
-def test_where_no_thread_can_be_started_the_next_attempt_tries_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    desk = Desk(tmp_path)
-    desk.reader._over.clear()
-
-    def refused(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refused)
-        desk.watch(Sources((STEP,)))
-    assert desk.reader._thread is None
-    desk.watch(Sources((STEP,)))
-    assert desk.reader._thread is not None
-    desk.reader.stop()
-
-
 # --- the child process ---------------------------------------------------------------------------------------------------
 
 
@@ -380,8 +275,3 @@ def test_a_child_that_neither_reads_nor_answers_is_killed_with_all_that_it_has_s
     assert child._process is None
     itself, started = map(int, pids)
     assert eventually(lambda: gone(itself) and gone(started))
-
-
-def test_the_real_child_answers(child: thread._Child) -> None:
-    """It finds its code without the environment of this process, wherever it is started."""
-    assert child.ask({}, 60.0) == {"error": "KeyError: 'cursors'"}

@@ -15,9 +15,9 @@ from supervisor.adapters import procfs, tfrecord
 from supervisor.adapters.figures import reading, thread
 from supervisor.adapters.figures.reading import read_once
 from supervisor.adapters.figures.thread import FigureReader
-from supervisor.adapters.process.logs import rotate
+from supervisor.adapters.logs import rotate
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.figures import CSV, EVENTS, JSON_LINES, LOG, FigureRow, Figures, Sources, after
+from supervisor.policy.script.figures import CSV, EVENTS, JSON_LINES, LOG, FigureRow, Figures, Sources, after
 
 CLEANRL = r"global_step=(?P<step>\d+), episodic_return=(?P<episode_return>\S+)"
 TOKEN = "ab" * 16
@@ -158,17 +158,6 @@ def test_a_flood_is_passed_over_up_to_its_newest_part(place):
     assert len(found) <= reading.MOST_ROWS + 1
 
 
-def test_a_line_without_end_is_passed_over_piece_by_piece(place):
-    place.log.write_bytes(b"x" * (reading.LONGEST_LINE - 1))
-    assert place.rows() == []
-    assert place.cursors[str(place.log)]["at"] == 0
-    with place.log.open("ab") as file:
-        file.write(b"x" * 10)
-    assert place.rows() == []
-    place.say(5)
-    assert place.steps() == [5], "what is left of the line is one with it"
-
-
 @pytest.mark.timeout(120)
 def test_a_regular_expression_that_backtracks_for_ever_costs_moments(place):
     place.regex = ["(a+)+(?P<loss>b)$", CLEANRL]
@@ -246,24 +235,6 @@ def test_a_file_that_is_replaced_by_one_with_the_same_rows_goes_on_where_it_was(
         assert place.rows() == [(JSON_LINES, True, {"step": float(step)})]
 
 
-def test_a_directory_that_gets_another_name_goes_on_where_it_was(place):
-    place.globs["json"] = "*/m.jsonl"
-    place.look()
-    (place.root / "new").mkdir()
-    (place.root / "new" / "m.jsonl").write_text('{"step": 5}\n')
-    assert place.steps() == [5.0]
-    (place.root / "new").rename(place.root / "best")
-    with (place.root / "best" / "m.jsonl").open("a") as file:
-        file.write('{"step": 6}\n')
-    assert place.steps() == [6.0]
-    (place.root / "other").mkdir()
-    other = place.root / "other" / "m.jsonl"
-    other.write_text('{"step": 1}\n{"step": 2}\n')
-    for cursor in place.cursors.values():
-        cursor["inode"] = other.stat().st_ino  # as if that file had been removed, and its number given to this one
-    assert place.rows()[-2:] == [(JSON_LINES, True, {"step": 1.0}), (JSON_LINES, True, {"step": 2.0})]
-
-
 def write_events(directory, count=5, tag="charts/episodic_return", from_step=0):
     writer = SummaryWriter(str(directory), flush_secs=1)
     for place in range(count):
@@ -316,27 +287,6 @@ def test_damaged_and_cut_event_files(place):
     said = place.look()
     assert len(said["rows"]) == 19
     assert "wrong checksum" in said["notes"][0]
-
-
-def test_a_long_event_file_is_read_from_its_newest_part_and_pictures_are_passed_over(place):
-    place.globs["events"] = "*.v2"
-    place.look()
-    data = write_events(place.root / "runs", count=3).read_bytes()
-    body = os.urandom(300_000)
-    header = struct.pack("<Q", len(body))
-    picture = header + struct.pack("<I", tfrecord.masked_crc(header)) + body + bytes(4)
-    file = place.root / "events.v2"
-    file.write_bytes(data + picture + data[-150:])
-    assert len(place.rows()) == 3
-    for _ in range(3):
-        found = place.rows()
-        if found:
-            break
-    assert found[-1] == (EVENTS, False, {"step": 20.0, "episode_return": 2.0})
-    place.cursors = {}
-    file.write_bytes((data + picture * 2) * 3 + data)
-    assert file.stat().st_size > reading.BEHIND_BYTES
-    assert place.rows()[-1] == (EVENTS, False, {"step": 20.0, "episode_return": 2.0})
 
 
 def test_scalars_that_tensorflow_and_jax_write_as_tensors():
@@ -411,36 +361,6 @@ def test_files_that_are_not_to_be_read(place, monkeypatch):
     (place.root / "other.jsonl").write_text('{"step": 1}\n')
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert any("belongs to another user" in note for note in place.look()["notes"])
-
-
-def test_only_the_newest_files_of_this_attempt_are_read(place):
-    place.globs["json"] = "**/*.jsonl"
-    place.look()
-    for number in range(reading.MOST_FILES + 10):
-        file = place.root / f"{number}.jsonl"
-        file.write_text(f'{{"step": {number}}}\n')
-        os.utime(file, (time.time() + number,) * 2)
-    old = place.root / "old.jsonl"
-    old.write_text('{"step": 999}\n')
-    os.utime(old, (time.time() - 3600,) * 2)
-    assert place.steps() == list(range(10, reading.MOST_FILES + 10))
-
-
-def test_a_directory_that_takes_too_long_is_looked_through_in_part(place, monkeypatch):
-    place.globs["json"] = "**/*.jsonl"
-    (place.root / "a.jsonl").write_text('{"step": 1}\n')
-
-    def slow(self, _pattern):
-        yield place.root / "a.jsonl"
-        until_s = time.process_time() + 10.0
-        while time.process_time() < until_s:
-            pass
-
-    monkeypatch.setattr(reading, "GLOB_TICKS", 2)
-    monkeypatch.setattr(Path, "glob", slow)
-    said = place.look()
-    assert any("takes too long" in note for note in said["notes"])
-    assert said["files"]["json"] == [str(place.root / "a.jsonl")]
 
 
 # --- the thread and its child ------------------------------------------------------------------------------------------------

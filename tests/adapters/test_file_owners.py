@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from fakes import FakeClock
 from supervisor.adapters.figures import owners, reading, thread
 from supervisor.adapters.figures.thread import FigureReader
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 
 TOKEN = "ab" * 16
 # It writes what each line of its input says, again and again: a row of its own, and as much elsewhere, like a line of a log.
@@ -161,19 +160,6 @@ def test_a_file_that_is_opened_for_each_row_is_its_writers_also_after_a_restart(
     assert found == {"json": [str(tmp_path / "runs" / "b.jsonl")]}, "its writer is known at the first look"
 
 
-def test_a_directory_behind_links_in_those_of_two_programs_is_shared(tmp_path: Path, writers: list[Writer]) -> None:
-    box = Box(tmp_path)
-    (tmp_path / "data").mkdir()
-    for at, name in enumerate("ab"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "runs").symlink_to(tmp_path / "data")
-        box.add(name, tmp_path / name, "runs/*.jsonl", writers[at].process.pid)
-        writers[at].writes(tmp_path / name / "runs" / f"{name}.jsonl", "open", at * 10**9)
-    for name in "abab":
-        box.look(name)
-    assert [{step // 10**9 for step in box.seen[name]} for name in "ab"] == [{0}, {1}]
-
-
 def test_a_file_of_tensorboard_is_of_the_program_whose_process_is_in_its_name() -> None:
     """It is open for a moment every two minutes."""
     file = "/w/runs/events.out.tfevents.1795785736.box-1.example.27885.0"
@@ -194,17 +180,6 @@ def test_a_file_that_two_programs_have_open_is_nobodys(tmp_path: Path, writers: 
     assert told.fault.startswith("the files that match *.jsonl may be another program's, which has the same directory")
     writers[1].writes(tmp_path / "two.jsonl", "open", 0)
     assert box.look("a") is not None
-
-
-def test_a_reader_of_a_file_is_not_its_writer(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("")
-    with (tmp_path / "a").open() as read:
-        assert not owners.open_files({"me": [os.getpid()]}).get(
-            (os.fstat(read.fileno()).st_dev, os.fstat(read.fileno()).st_ino)
-        )
-    with (tmp_path / "a").open("a") as written:
-        seen = os.fstat(written.fileno())
-        assert owners.open_files({"me": [os.getpid()], "gone": [2**22 + 1]})[seen.st_dev, seen.st_ino] == {"me"}
 
 
 def test_programs_on_other_machines_are_told_apart_by_their_patterns_alone(tmp_path: Path) -> None:

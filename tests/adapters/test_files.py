@@ -11,8 +11,8 @@ import pytest
 from leaks import open_files
 
 from supervisor import files
-from supervisor.adapters.process import logs
-from supervisor.adapters.process.logs import rotate
+from supervisor.adapters import logs
+from supervisor.adapters.logs import rotate
 from supervisor.api import logfiles
 
 
@@ -45,11 +45,6 @@ def test_the_end_of_what_is_new_is_read(tmp_path: Path, limit_bytes: int, from_b
     before = open_files()
     assert files.read_bounded(str(path), limit_bytes, from_byte) == read
     assert open_files() <= before
-
-
-def test_what_cannot_be_read_is_empty(tmp_path: Path) -> None:
-    assert files.read_bounded(str(tmp_path / "none"), 10) == b""
-    assert files.read_bounded("a\0b", 10) == b""
 
 
 @pytest.mark.usefixtures("no_umask")
@@ -123,21 +118,3 @@ def test_a_reader_begins_behind_the_hole_of_a_rotated_log(tmp_path: Path) -> Non
     found = logfiles.read_from(str(path), "", 100, 8)
     assert (found.data, found.next_offset) == (b"one\n" * 2, size - 592)
     assert logfiles.read_part(str(path), lambda _: (0, 8)) == (b"one\n" * 2, size)
-
-
-def test_what_is_appended_while_the_end_is_looked_for_is_not_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, real = tmp_path / "log", os.lseek
-    path.write_bytes(b"one\n")
-
-    def lseek(fd: int, at: int, how: int) -> int:
-        try:
-            return real(fd, at, how)
-        finally:
-            with path.open("ab") as file:
-                file.write(b"two\n")
-
-    monkeypatch.setattr(files.os, "lseek", lseek)
-    with path.open("rb") as file:
-        assert files.data_from(file.fileno(), 4) == 4

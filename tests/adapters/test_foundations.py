@@ -8,26 +8,16 @@ import threading
 from pathlib import Path
 
 import pytest
-from fakes import FakeClock
-from leaks import open_files
+from fakes import FakeClock, ListInbox
 
 from supervisor import files
 from supervisor.adapters.foundations import Foundations, Identity, Remembered, Seen, Watched, check_row, of_path
-from supervisor.model.inputs import FoundationsLooked
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.box.foundations import Answer, Finding, Look, judge
 from supervisor.shell.foundations import attempt_rows, log_row
 
 
-class Posts:
-    """`ports.Inbox` that keeps what is posted."""
-
-    def __init__(self):
-        self.items = []
-
-    def post(self, item):
-        self.items.append(item)
-
+class Posts(ListInbox):
     def newest(self):
         """The findings that were posted last, as (name, look)."""
         return [(found.name, found.look) for found in self.items[-1].findings]
@@ -93,46 +83,6 @@ def test_a_look_finds_what_happened_to_the_file_and_says_what_its_row_says(tmp_p
     assert check_row(row) == (whole if look else None)
 
 
-def test_a_defect_is_found_in_a_file_of_any_identity(tmp_path):
-    (tmp_path / "file").touch()
-    found = check_row(remembered(tmp_path / "file", check=lambda: "it is empty"))
-    assert (found.look, found.detail) == (Look.DAMAGED, "it is empty")
-
-
-def test_a_remembered_file_keeps_its_inode_and_a_link_counts_as_itself(tmp_path):
-    before, path = open_files(), tmp_path / "file"
-    seen = Remembered(path)
-    assert seen() is None, "there is none yet"
-    path.touch()
-    first = seen()
-    path.unlink()
-    path.symlink_to("elsewhere")
-    assert seen() == first != of_path(path)
-    seen.renew()
-    assert seen() == of_path(path)
-    assert open_files() <= before + 1
-    del seen
-    assert open_files() <= before
-    assert Remembered(path / "below")() is None, "a file has nothing below it"
-    with pytest.raises(OSError, match="File name too long"):
-        Remembered(tmp_path / ("x" * 300))()
-
-
-def test_every_look_with_findings_is_posted_and_the_first_one_without(tmp_path):
-    path = tmp_path / "file"
-    path.touch()
-    made, posts = watching(remembered(path))
-    made.check_all()
-    path.unlink()
-    made.check_all()
-    made.check_all()
-    made.forget("Pong")
-    made.check_all()
-    made.check_all()
-    missing = FoundationsLooked(1_000.0, (Finding("thing", str(path), Look.MISSING, ""),))
-    assert posts.items == [missing, missing, FoundationsLooked(1_000.0, ())]
-
-
 def test_each_thing_that_was_put_aside_is_reported_in_one_round(tmp_path):
     made, posts = watching(Watched("main log", str(tmp_path / "log"), lambda: None))
     for name in ("log", "alive"):
@@ -144,18 +94,6 @@ def test_each_thing_that_was_put_aside_is_reported_in_one_round(tmp_path):
     detail = "by a FIFO, which is now {}.found"
     expected = [("main log", detail.format("log")), ("file alive", detail.format("alive"))]
     assert found == [[(name, Look.REPLACED, detail) for name, detail in expected], []]
-
-
-def test_while_no_thread_can_be_begun_the_checking_thread_looks_itself(tmp_path, monkeypatch):
-    def refused(_thread):
-        raise RuntimeError("can't start new thread")
-
-    (tmp_path / "file").touch()
-    made, posts = watching(remembered(tmp_path / "file"))
-    (tmp_path / "file").unlink()
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    made.check_all()
-    assert posts.newest() == [("thing", Look.MISSING)]
 
 
 def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
@@ -189,17 +127,6 @@ def test_a_look_that_hangs_is_reported_and_holds_up_nothing_else(tmp_path):
     assert posts.newest() == [("mount", Look.MISSING), ("thing", Look.MISSING)], "it answers again"
 
 
-def test_a_directory_that_its_worker_has_made_again_is_reported_once(tmp_path):
-    path = tmp_path / "checkpoints"
-    path.mkdir()
-    made, posts = watching(remembered(path, by_others=True))
-    path.rename(tmp_path / "away")
-    path.mkdir()
-    for _ in range(3):
-        made.check_all()
-    assert [[each.look for each in item.findings] for item in posts.items] == [[Look.REPLACED], []]
-
-
 @pytest.mark.parametrize("why", ["prepare", "mistakes"])
 def test_a_start_that_would_fail_is_found_before_the_restart(tmp_path, why):
     """`prepare` is the row's own check; `mistakes` is the check of the next image, asked once in half a minute."""
@@ -226,23 +153,6 @@ def test_a_start_that_would_fail_is_found_before_the_restart(tmp_path, why):
     errors = [item.findings[0].error for item in posts.items]
     assert list(dict.fromkeys(errors)) == ["it is held", "words alone", ""]
     assert not answers, "a file in place needs no check"
-
-
-def test_a_file_that_was_removed_after_its_row_is_no_finding(tmp_path):
-    path = tmp_path / "control"
-    path.touch()
-    posts = Posts()
-    made = Foundations(posts, FakeClock(), list, hang_s=60.0)
-
-    def ends():
-        """The attempt ends in the middle of the round."""
-        made.forget("Pong")
-        path.unlink()
-        return ""
-
-    made.watch(remembered(path, check=ends), program="Pong")
-    made.check_all()
-    assert not posts.items
 
 
 _SEEN = """

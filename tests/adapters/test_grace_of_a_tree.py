@@ -133,19 +133,6 @@ def test_stopped_processes_are_continued(start, box):
     assert (box / "a.saved").exists()
 
 
-def test_sigterm_to_the_shim_ends_what_does_not_leave(start):
-    shim = start(["sh", "-c", "trap '' TERM; setsid sleep 60 & echo up; while :; do sleep 60; done"])
-    shim.answer()
-    assert eventually(lambda: Path(shim.order["stdout"]).read_text() == "up\n")
-    ask(shim)
-    with pytest.raises(subprocess.TimeoutExpired):
-        shim.process.wait(0.5)
-    shim.process.terminate()
-    record = shim.exit()
-    assert record.signal == signal.SIGKILL
-    assert len(record.leftovers) >= 1
-
-
 def test_a_worker_that_leaves_by_itself_leaves_its_children_time_to_save(start, box):
     shim = start(["sh", "-c", f"{PY} saver.py a & while [ ! -e a.up ]; do sleep 0.01; done; exit 5"], cwd=str(box))
     record = shim.exit()
@@ -160,14 +147,6 @@ def test_children_that_ignore_sigterm_are_killed_after_the_grace(start):
     assert record.code == 3
     assert len(record.leftovers) == 1
     assert gone(int(record.leftovers[0].rpartition("(")[2][:-1]))
-
-
-def test_with_a_grace_of_nothing_children_are_killed_at_once(start, box):
-    shim = start(
-        ["sh", "-c", f"{PY} saver.py a & while [ ! -e a.up ]; do sleep 0.01; done; exit 5"], cwd=str(box), grace_s=0.0
-    )
-    assert len(shim.exit().leftovers) == 1
-    assert not (box / "a.saved").exists()
 
 
 def test_after_a_success_code_children_work_on_until_the_daemon_asks(start, box):
@@ -228,10 +207,4 @@ def test_a_program_is_asked_by_the_signal_that_it_handles(start, box):
     by_int = f"{PY} -c \"import re; exec(open('saver.py').read().replace('SIGTERM', 'SIGINT'))\" a"
     shim = start(["bash", "-c", f"{by_int}; :"], cwd=str(box), stop_signal=int(signal.SIGINT), grace_s=60.0)
     assert asked(shim, box).leftovers == ()
-    assert (box / "a.saved").exists()
-
-
-def test_leader_alone_means_that_its_pipeline_is_asked_when_it_has_left(start, box):
-    shim = start(["bash", "-c", f"{PY} saver.py a; :"], cwd=str(box), signal_to="leader")
-    assert asked(shim, box).signal == signal.SIGTERM, "the shell had no handler"
     assert (box / "a.saved").exists()

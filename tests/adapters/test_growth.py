@@ -1,7 +1,5 @@
 """Progress that is seen from outside: what counts as new in logs and files."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -16,17 +14,17 @@ from supervisor.model.settings import Paths, ProgramSpec
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> Paths:
+def paths(tmp_path):
     made = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
     Path(made.run_dir("Pong")).mkdir(parents=True)
     return made
 
 
-def program(**fields: object) -> ProgramSpec:
-    return ProgramSpec("Pong", ("x",), "d", **fields)  # type: ignore[arg-type]
+def program(**fields):
+    return ProgramSpec("Pong", ("x",), "d", **fields)
 
 
-def test_the_first_look_is_where_counting_begins_and_whatever_is_new_then_counts() -> None:
+def test_the_first_look_is_where_counting_begins_and_whatever_is_new_then_counts():
     grown = Growth()
     for now_s, seen, at_s in (
         (1.0, {"a": (5, 0), "b": (9, 0)}, None),
@@ -44,7 +42,7 @@ def test_the_first_look_is_where_counting_begins_and_whatever_is_new_then_counts
     assert grown.seen == {"a": (1, 8), "b": (9, 7), "c": (0, 0)}
 
 
-def test_what_was_written_since_the_start_counts_at_the_first_look() -> None:
+def test_what_was_written_since_the_start_counts_at_the_first_look():
     grown = Growth()
     grown.began((7, 3))
     grown.began((100, 100))
@@ -55,18 +53,7 @@ def test_what_was_written_since_the_start_counts_at_the_first_look() -> None:
     assert grown.at_s == 2.0
 
 
-def test_logs_are_known_by_their_channel_and_size(paths: Paths, tmp_path: Path) -> None:
-    assert growth.logs(paths, program()) == {}
-    Path(paths.log("Pong", "stdout")).write_text("12345")
-    Path(paths.log("Pong", "stderr")).write_text("")
-    assert growth.logs(paths, program()) == {"stdout": (5, 0), "stderr": (0, 0)}
-    (tmp_path / "mine.log").write_text("123")
-    assert growth.logs(paths, program(stdout_log=str(tmp_path / "mine.log"), stderr_log="NONE")) == {"stdout": (3, 0)}
-
-
-def test_files_are_those_of_the_pattern_or_all_in_the_programs_directory(
-    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_those_of_the_pattern_or_all_in_the_programs_directory(paths, tmp_path, monkeypatch):
     own, elsewhere = Path(paths.run_dir("Pong")), tmp_path / "out"
     elsewhere.mkdir()
     for path, text, at_ns in ((own / "a.pt", "12", 5), (own / "b.txt", "123", 6), (elsewhere / "c.pt", "1", 7)):
@@ -84,7 +71,7 @@ def test_files_are_those_of_the_pattern_or_all_in_the_programs_directory(
 
 
 @pytest.mark.parametrize("how", ["removed", "renamed", "replaced"])
-def test_a_log_that_was_taken_away_is_measured_through_the_file_that_its_worker_has_open(paths: Paths, how: str) -> None:
+def test_a_log_that_was_taken_away_is_measured_through_the_file_that_its_worker_has_open(paths, how):
     path, grown = Path(paths.log("Pong", "stdout")), Growth()
     with path.open("ab", buffering=0) as out:
         code = "import os, sys; [os.write(1, b'line') for _ in sys.stdin]"
@@ -109,7 +96,7 @@ def test_a_log_that_was_taken_away_is_measured_through_the_file_that_its_worker_
     assert logs.taken == frozenset(), "without its worker nobody writes to it"
 
 
-def test_a_worker_that_writes_elsewhere_has_lost_no_log(paths: Paths, tmp_path: Path) -> None:
+def test_a_worker_that_writes_elsewhere_has_lost_no_log(paths, tmp_path):
     Path(paths.log("Pong", "stdout")).touch()
     with (tmp_path / "its own").open("wb") as out, subprocess.Popen(["sleep", "60"], stdout=out) as worker:
         logs = growth.Logs(worker.pid)

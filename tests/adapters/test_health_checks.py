@@ -18,14 +18,12 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import BootClock, eventually, python, spec
-from leaks import open_files
 from tools import needs
 
 from supervisor.adapters import leftovers, procfs
-from supervisor.adapters.process import health_checks
 from supervisor.adapters.process.health_checks import Failed, HealthChecks, make
 from supervisor.formats import span
-from supervisor.policy.worker.service_health import Checked, HealthCheck
+from supervisor.policy.script.service_health import HealthCheck
 
 
 def ask(fields: dict[str, object] | None = None, **check: object) -> None:
@@ -63,36 +61,6 @@ def server(*pieces: bytes, context: ssl.SSLContext | None = None, hangs: bool = 
 
 
 # --- pages --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("place", "target", "host"),
-    [
-        ("127.0.0.1:{}", "/", "127.0.0.1:{}"),
-        ("localhost:{}/a/b?c=d&e", "/a/b?c=d&e", "localhost:{}"),
-        ("user:word@127.0.0.1:{}?c", "/?c", "127.0.0.1:{}"),
-    ],
-)
-def test_the_whole_request(place: str, target: str, host: str) -> None:
-    before = open_files()
-    with server(b"HTTP/1.1 200 OK\r\n\r\n") as (port, heard):
-        ask(http=f"http://{place.format(port)}")
-    assert heard == [f"GET {target} HTTP/1.1\r\nHost: {host.format(port)}\r\nConnection: close\r\n\r\n".encode()]
-    assert open_files() <= before
-
-
-def test_a_page_is_asked_at_the_port_of_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str, int]] = []
-
-    def connect(address: tuple[str, int], **_: float) -> socket.socket:
-        seen.append(address)
-        raise ConnectionRefusedError(111, "Connection refused")
-
-    monkeypatch.setattr(health_checks.socket, "create_connection", connect)
-    for url in ("http://host/", "https://u:p@host/", "http://[::1]:8080/x"):
-        with pytest.raises(Failed, match=r"^connection refused$"):
-            ask(http=url)
-    assert seen == [("host", 80), ("host", 443), ("::1", 8080)]
 
 
 @pytest.mark.parametrize(
@@ -257,36 +225,3 @@ def test_the_newest_result_is_kept_and_forgotten_with_its_attempt(tmp_path: Path
     assert eventually(lambda: "FileNotFoundError" in checks.newest("t2").unknown)
     assert checks.newest("t2").failures == 0
     checks.forget("t2")
-
-
-class Clock(BootClock):
-    at_s = 100.0
-
-    def now_s(self) -> float:
-        self.at_s += 1.0
-        return self.at_s
-
-
-def test_failures_are_counted_from_the_first_and_one_that_could_not_be_made_changes_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    board = spec("Board", ["x"], health=HealthCheck(tcp="host:1"))
-    checks, found, seen = HealthChecks(Clock()), Checked(), []
-    for error in (Failed("a"), Failed("b"), ValueError("odd"), Failed("c"), None, KeyError(), Failed("d")):
-        monkeypatch.setattr(health_checks, "make", lambda *_, error=error: raised(error))
-        found = checks._after(found, board, board.health)
-        seen.append(found)
-    assert seen == [
-        Checked(1, 101.0, "a"),
-        Checked(2, 101.0, "b"),
-        Checked(2, 101.0, "b", unknown="ValueError: odd"),
-        Checked(3, 101.0, "c"),
-        Checked(ok_at_s=104.0),
-        Checked(ok_at_s=104.0, unknown="KeyError"),
-        Checked(1, 105.0, "d", 104.0),
-    ]
-
-
-def raised(error: Exception | None) -> None:
-    if error is not None:
-        raise error

@@ -1,12 +1,10 @@
 """The host's readings from files laid out as the kernel's, and from the real ones; what is not there is unknown."""
 
 import os
-from types import SimpleNamespace
 
 import pytest
 from attempts_kit import eventually
 
-from supervisor.adapters.host import host as host_module
 from supervisor.adapters.host.host import LocalHost
 from supervisor.policy.box.readings import Host
 
@@ -74,34 +72,6 @@ def test_what_a_containers_limit_leaves(tmp_path, limit, used, stat, found):
     assert (seen.memory_bytes, seen.available_bytes) == found
 
 
-def test_the_limit_of_a_container_with_cgroups_of_version_1(tmp_path):
-    folder = "sys__fs__cgroup__memory__memory_DOT_"
-    lay(
-        tmp_path, proc__meminfo=MEMINFO, proc__self__cgroup="4:memory:/docker/a\n0::/\n",
-        **{
-            f"{folder}limit_in_bytes": f"{500 * KB}\n", f"{folder}usage_in_bytes": f"{300 * KB}\n",
-            f"{folder}stat": f"inactive_file 0\ntotal_inactive_file {50 * KB}\n",
-        },
-    )  # fmt: skip
-    found = LocalHost(str(tmp_path), root=tmp_path).look()
-    assert (found.memory_bytes, found.available_bytes) == (500 * KB, 250 * KB)
-    lay(tmp_path, **{f"{folder}limit_in_bytes": "9223372036854771712\n"})
-    found = LocalHost(str(tmp_path), root=tmp_path).look()
-    assert (found.memory_bytes, found.available_bytes) == (1000 * KB, 400 * KB)
-
-
-def test_a_container_whose_host_tells_nothing(tmp_path):
-    lay(tmp_path, sys__fs__cgroup__memory_DOT_max="500", sys__fs__cgroup__memory_DOT_current="300")
-    found = LocalHost(str(tmp_path), root=tmp_path).look()
-    assert (found.memory_bytes, found.available_bytes) == (500, 200)
-
-
-def test_what_cannot_be_read_is_unknown(tmp_path):
-    lay(tmp_path, proc__pressure__memory="full avg10=x\n", proc__pressure__io="full avg60=x\n")
-    found = LocalHost(str(tmp_path / "gone"), root=tmp_path).look()
-    assert found == Host(cores=found.cores)
-
-
 def test_its_thread_tells_the_newest_of_this_very_box(tmp_path):
     host = LocalHost(str(tmp_path), period_s=0.01)
     assert host.newest() is None
@@ -111,12 +81,3 @@ def test_its_thread_tells_the_newest_of_this_very_box(tmp_path):
     assert 0 < first.available_bytes <= first.memory_bytes
     assert eventually(lambda: host.newest() is not first), "it looks again"
     host.stop()
-
-
-def test_old_readings_are_not_readings(tmp_path, monkeypatch):
-    host = LocalHost(str(tmp_path), root=tmp_path)
-    host._newest = (100.0, Host(cores=1))
-    monkeypatch.setattr(host_module, "time", SimpleNamespace(monotonic=lambda: 130.0))
-    assert host.newest() == Host(cores=1)
-    monkeypatch.setattr(host_module, "time", SimpleNamespace(monotonic=lambda: 130.1))
-    assert host.newest() is None

@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,13 +18,20 @@ from fakes import FakeClock
 from leaks import open_files
 
 from supervisor import files
-from supervisor.adapters import last_config, state_files
+from supervisor.adapters import last_config, logs, state_files
 from supervisor.adapters import lease as leases
-from supervisor.adapters.process import checkpoints, endings, logs
+from supervisor.adapters.copies import store
+from supervisor.adapters.host import boot, known_mount, starts
+from supervisor.adapters.process import cgroups, checkpoints, endings, processes
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
+from supervisor.adapters.recorder import events
 from supervisor.api import logfiles
+from supervisor.features.next_box import verbs as next_box
+from supervisor.features.next_box.rules import Watch
 from supervisor.features.notices.adapters.local import File, Unreadable
+from supervisor.features.offsite.adapters import lease as offsite_leases
+from supervisor.features.offsite.adapters import restoring
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import Paths, Progress
 from workers import contract, daemon_side
@@ -82,25 +89,58 @@ def world(tmp_path):
 # --- reading ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        daemon_side.read_beat, ControlWriter, last_config.read, leases.read, logs.clear,
-        lambda path: logs.rotate(path, 1, 1),
-        lambda path: endings.read_bounded(str(path), 1000),
-        lambda path: endings.last_lines(str(path)),
-        lambda path: endings.read_reports(str(path)),
-        lambda path: logfiles.read_tail(str(path), 100).data,
-        lambda path: File(str(path), FakeClock()).read(),
-        lambda path: state_files.newest_results(path.parent.parent),
-    ],
-    ids=[
-        "beat", "control record", "configuration in use", "lease", "log to clear", "log to rotate", "exit record", "last lines",
-        "reports", "log", "notice", "results",
-    ],
-)  # fmt: skip
-def test_no_reader_follows_waits_or_takes_it_for_a_file(tmp_path, hostile, read):
-    hostile(path := tmp_path / "runs" / "Pong" / "results.csv")
+ATTEMPT = f"programs/Pong/attempts/1-{TOKEN}"
+
+
+def logs_of_the_attempt(path):
+    """None: those of every program."""
+    paths = Paths(str(path.parents[4]), "/nowhere")
+    found = endings.logs_of(paths, "Pong", 1, TOKEN)
+    return None if found == (paths.log("Pong", "stdout"), paths.log("Pong", "stderr")) else found
+
+
+# Reader: where its file lies, and what it makes of it. A new reader of files gets a row here.
+RECORDS = {
+    "beat": ("beat", daemon_side.read_beat),
+    "configuration in use": ("last-config", last_config.read),
+    "lease": ("lease", leases.read),
+    "sign of life": ("alive", boot.read_mark),
+    "starts of the service": (
+        "starts",
+        lambda path: not starts.wait_for_turn({"NOTIFY_SOCKET": "/nowhere", "RUNTIME_DIRECTORY": str(path.parent)}),
+    ),
+    "mount": (
+        lambda top: known_mount.record_of(str(top), top),
+        lambda path: known_mount.refuse_if_missing(str(path.parent), path.parent),
+    ),
+    "attempt": (f"{ATTEMPT}/shim.json", lambda path: processes.read_record(str(path))),
+    "cgroup": (f"{ATTEMPT}/cgroup.json", lambda path: cgroups.read_note(str(path.parent))),
+    "places of logs": (f"{ATTEMPT}/logs.json", logs_of_the_attempt),
+    "exit record": (f"{ATTEMPT}/exit.json", lambda path: ExitRecord.from_json(endings.read_bounded(str(path), 1000))),
+    "reports": (f"{ATTEMPT}/reports.jsonl", lambda path: endings.read_reports(str(path))),
+    "results": ("programs/Pong/results.csv", lambda path: state_files.newest_results(path.parent.parent)),
+    "curves": (
+        "tensorboard/events.out.tfevents.0000000001.extralife",
+        lambda path: list(events.read(path.parent.parent, ("loss",), 0.0, 1e12)),
+    ),
+    "backup": ("b1/backup.json", lambda path: store.read(path.parent).programs),
+    "lease of the copies": ("offsite/lease.json", lambda path: offsite_leases.read(path.parent)),
+    "origin of the copies": ("offsite/origin.json", lambda path: restoring.origin(path.parent)),
+    "watch of the next box": ("next-box.watch", lambda path: next_box.read_watch(path, "boot") != Watch()),
+    "log of the next box": ("next-box.jsonl", next_box.tries),
+}
+TEXTS = {
+    "control record": ("control", ControlWriter),
+    "log to clear": ("log", logs.clear),
+    "log to rotate": ("log", lambda path: logs.rotate(path, 1, 1)),
+    "last lines": ("log", lambda path: endings.last_lines(str(path))),
+    "log": ("log", lambda path: logfiles.read_tail(str(path), 100).data),
+    "start of a log": ("log", lambda path: logfiles.read_from(str(path), "", 0, 100).data),
+    "notice": ("end", lambda path: File(str(path), FakeClock()).read()),
+}
+
+
+def assert_nothing_is_there(read, path):
     before = open_files()
     try:
         found = read(path)
@@ -108,6 +148,35 @@ def test_no_reader_follows_waits_or_takes_it_for_a_file(tmp_path, hostile, read)
         found = None
     assert not found or found is leases.UNCLEAR
     assert open_files() <= before
+
+
+def place(tmp_path, where):
+    top = tmp_path / "box"
+    path = top / where if isinstance(where, str) else where(top)
+    path.parent.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize(("where", "read"), (RECORDS | TEXTS).values(), ids=RECORDS | TEXTS)
+def test_no_reader_follows_waits_or_takes_it_for_a_file(tmp_path, hostile, where, read):
+    path = place(tmp_path, where)
+    hostile(path)
+    assert_nothing_is_there(read, path)
+
+
+CONTENTS = {
+    "missing": None, "empty": b"", "no UTF-8": b"\xff\xfe\n" * 100, "zeros": bytes(20_000), "half of a record": b'{"token": "ab',
+    "another record": b'[1, null, {"a": true}, 7]', "of no fields": b"{}", "a number": b"7", "nested without end": b"[" * 100_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+@pytest.mark.parametrize(("where", "read"), RECORDS.values(), ids=RECORDS)
+def test_what_has_another_form_is_no_record(tmp_path, where, read, content):
+    path = place(tmp_path, where)
+    if content is not None:
+        path.write_bytes(content)
+    assert_nothing_is_there(read, path)
 
 
 def test_a_rotated_log_that_is_no_file_does_not_hide_the_log(tmp_path, hostile):
@@ -182,6 +251,7 @@ def test_a_control_record_that_its_worker_cuts_short_does_not_kill_the_daemon(tm
 import os, sys
 sys.path.insert(0, {str(REPO)!r})
 from workers.contract import Control, ControlReader
+from workers.contract import UNKNOWN
 from workers.daemon_side import ControlWriter
 writing = ControlWriter("control")
 for size in (0, 1, 40, 5000):
@@ -226,45 +296,14 @@ def test_what_is_in_the_way_of_extralifes_files_in_a_run_directory_is_put_aside_
         assert os.path.lexists(path.with_name(f"{path.name}.found"))
 
 
-def test_a_worker_gets_its_log_for_appending_and_blocking(world):
-    world.run(python("import fcntl, os; print(fcntl.fcntl(1, fcntl.F_GETFL) & (os.O_APPEND | os.O_NONBLOCK))"))
-    world.inbox.expect(Ended)
-    assert int(world.stdout()) == os.O_APPEND
-
-
 # --- ending ----------------------------------------------------------------------------------------------------------------
 
 
-RECORD = ExitRecord(
-    TOKEN, 1, 0, None, core_dumped=False, ended_ns=1, ended_wall_s=1.0, user_s=0.1, system_s=0.1, max_rss_bytes=1
-)
-WRONG = "a field has a value that it cannot have"
-NEITHER = "it needs a code or a signal"
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"code": "1"}, WRONG), ({"code": 1e300}, WRONG), ({"code": True}, WRONG), ({"code": -1}, WRONG), ({"code": 256}, WRONG),
-        ({"code": None, "signal": "SIGKILL"}, WRONG), ({"signal": 0}, WRONG), ({"code": None, "signal": 129}, WRONG),
-        ({"pid": None}, WRONG), ({"max_rss_bytes": "much"}, WRONG), ({"max_rss_bytes": 10**40}, WRONG),
-        ({"user_s": float("nan")}, WRONG), ({"token": 5}, WRONG), ({"core_dumped": "yes"}, WRONG),
-        ({"spawn_error": ["x"]}, WRONG), ({"leftovers": 5}, "'int' object is not iterable"), ({"ended_ns": -1}, WRONG),
-        ({"ended_wall_s": None}, WRONG), ({"code": None}, NEITHER), ({"signal": 9}, NEITHER),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_an_exit_record_whose_fields_are_not_what_they_should_be_is_none(change, told):
-    assert ExitRecord.from_json(json.dumps(asdict(RECORD))) == RECORD
-    with pytest.raises(ValueError, match=f"^not an exit record: {told}$"):
-        ExitRecord.from_json(json.dumps(asdict(RECORD) | change))
-
-
 def test_a_wrong_count_of_oom_kills_is_unknown_and_no_more():
+    ended = {"ended_ns": 1, "ended_wall_s": 1.0, "user_s": 0.1, "system_s": 0.1, "max_rss_bytes": 1}
+    record = ExitRecord(TOKEN, 1, 0, None, core_dumped=False, **ended)
     for pair in ([0], [0, 1, 2], [0, -1], [0, UNKNOWN + 1], [True, 1], "01", 5):
-        assert ExitRecord.from_json(json.dumps(asdict(RECORD) | {"oom_kills": pair})) == RECORD
-    known = replace(RECORD, code=None, signal=128, ended_ns=UNKNOWN, oom_kills=(0, UNKNOWN), leftovers=("sh",))
-    assert ExitRecord.from_json(json.dumps(asdict(known))) == known
+        assert ExitRecord.from_json(json.dumps(asdict(record) | {"oom_kills": pair})) == record
 
 
 def test_a_worker_that_fouls_its_own_exit_record_still_ends(world):
@@ -299,5 +338,5 @@ def test_a_checkpoint_that_is_a_link_is_set_aside_as_a_link(tmp_path):
     elsewhere.mkdir()
     (tmp_path / "Pong" / "checkpoints").mkdir(parents=True)
     (tmp_path / "Pong" / "checkpoints" / f"ckpt-5.{TOKEN}").symlink_to(elsewhere)
-    assert checkpoints.quarantine_newest(tmp_path / "Pong", 5) is not None
+    assert checkpoints.quarantine(tmp_path / "Pong", 5) is not None
     assert elsewhere.is_dir()

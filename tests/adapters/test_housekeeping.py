@@ -4,8 +4,6 @@ import datetime as dt
 import os
 import subprocess
 import sys
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,15 +13,11 @@ from structlog.testing import capture_logs
 
 from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
-from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.parts import World
 from supervisor.adapters.parts import parts as parts_of
 from supervisor.features.alerts.messages import ReportDue
 from supervisor.features.alerts.settings import AlertSettings
-from supervisor.features.backups.messages import BackupDue
 from supervisor.features.backups.settings import BackupSettings
-from supervisor.features.offsite.messages import OffsiteDue
-from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 from supervisor.shell.inbox import Inbox
 
@@ -39,35 +33,6 @@ def settings(tmp_path):
     for program in programs:
         Path(paths.run_dir(program.name)).mkdir(parents=True)
     return Settings(paths, programs=programs, daemon=DaemonSettings(log_max_bytes=100, log_backups=2))
-
-
-def test_settings_that_changed_are_followed(settings):
-    log = Path(settings.paths.log("Pong", "stdout"))
-    log.write_text("x" * 50)
-    now = [settings]
-    housekeeping = keeper(lambda: now[0])
-    housekeeping.rotate_logs()
-    assert log.read_text()
-    now[0] = replace(settings, daemon=DaemonSettings(log_max_bytes=10))
-    housekeeping.rotate_logs()
-    assert not log.read_text()
-
-
-def test_a_late_job_still_runs_and_runs_once(settings):
-    housekeeping = keeper(lambda: settings)
-    housekeeping.start()
-    try:
-        job = housekeeping._scheduler.get_job("rotate-logs")
-        ran = threading.Semaphore(0)
-        job.modify(func=ran.release, args=())
-        # As when a box without a battery clock boots in 1970 and NTP sets it right.
-        job.modify(next_run_time=job.next_run_time.replace(year=1970))
-        assert ran.acquire(timeout=30)
-        due_in_s = (housekeeping._scheduler.get_job("rotate-logs").next_run_time - dt.datetime.now(dt.UTC)).total_seconds()
-        assert 0 < due_in_s <= 60
-        assert not ran.acquire(blocking=False)
-    finally:
-        housekeeping.stop()
 
 
 SCHEDULED = """
@@ -167,85 +132,3 @@ def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot
     now[0] += 86_400
     settings = replace(settings, alerts=AlertSettings(report_at=""))
     assert due(keeper, inbox) == []
-
-
-def test_each_time_of_a_calendar_is_told_once(settings, keep):
-    inbox, now = Inbox(), [1_800_000_000.0]
-    rules = OffsiteSettings("sftp:box:/store", forget="hourly", check="off")
-    settings = replace(settings, backup=BackupSettings(calendar="hourly"), offsite=rules, alerts=AlertSettings(report_at=""))
-    keeper = keep(lambda: settings, inbox, At(now))
-    hour = now[0] - now[0] % 3600
-    assert due(keeper, inbox) == [BackupDue(9.0, hour), OffsiteDue(9.0, "forget", hour)]
-    assert due(keeper, inbox) == []
-    settings = replace(settings, backup=BackupSettings(calendar="off"), offsite=replace(rules, check="hourly"))
-    assert due(keeper, inbox) == [OffsiteDue(9.0, "check", hour)], "each operation has its own calendar"
-    now[0] += 3600
-    assert due(keeper, inbox) == [OffsiteDue(9.0, "forget", hour + 3600), OffsiteDue(9.0, "check", hour + 3600)]
-    now[0] = 7_300.0
-    assert due(keeper, inbox) == [], "the clock is not set: 01:00 of 1970 is no time of the calendar"
-    now[0] = 1_800_090_000.0
-    settings = replace(settings, offsite=replace(rules, repository=""))
-    assert due(keeper, inbox) == [], "there is no store"
-
-
-def test_each_job_has_a_thread_and_a_stop_waits_for_none(settings):
-    made = keeper(lambda: settings)
-    made.stop()  # before its start: nothing to end
-    running, release, ended = threading.Barrier(4), threading.Event(), threading.Semaphore(0)
-
-    def work():
-        running.wait(60)
-        release.wait(60)
-        ended.release()
-
-    made.start()
-    for job in made._scheduler.get_jobs():
-        job.modify(func=work, args=(), next_run_time=dt.datetime.now(dt.UTC))
-    running.wait(60)
-    made.stop()
-    assert not ended.acquire(blocking=False), "an archiving of the journal may take minutes"
-    release.set()
-    assert all(ended.acquire(timeout=60) for _ in range(3))
-
-
-def test_a_compaction_ends_when_housekeeping_is_stopped(settings, monkeypatch):
-    pauses = []
-    monkeypatch.setattr(journal_archive, "since_snapshot", lambda _: 0)
-    monkeypatch.setattr(journal_archive, "compact", lambda *_, pause, **__: pauses.append(pause(0.0)))
-    made = keeper(lambda: settings)
-    made.care_for_journal()
-    made.stop()
-    made.care_for_journal()
-    assert pauses == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("zone", "change", "times"),
-    [
-        ("Europe/Berlin", "2026-10-25T01:00+00:00", ["24 00:30 +0200", "25 00:30 +0200", "26 00:30 +0100"]),
-        ("Europe/Berlin", "2026-10-25T01:00+00:00", ["24 02:15 +0200", "25 02:15 +0200", "26 02:15 +0100"]),
-        ("America/New_York", "2026-11-01T06:00+00:00", ["31 00:30 -0400", "01 00:30 -0400", "02 00:30 -0500"]),
-        ("Australia/Lord_Howe", "2026-04-04T15:00+00:00", ["04 00:30 +1100", "05 00:30 +1100", "06 00:30 +1030"]),
-        ("Europe/Berlin", "2026-03-29T01:00+00:00", ["28 00:30 +0100", "29 00:30 +0100", "30 00:30 +0200"]),
-    ],
-)
-def test_a_change_of_the_clock_makes_no_second_backup(settings, keep, monkeypatch, zone, change, times):
-    """The box's own zone, as its C library has it; a look every ten minutes from 40 hours before to 40 hours after."""
-    monkeypatch.setenv("TZ", zone)
-    time.tzset()
-    try:
-        begin_s = dt.datetime.fromisoformat(change).timestamp() - 40 * 3600
-        inbox, now = Inbox(), [begin_s]
-        settings = replace(
-            settings, backup=BackupSettings(calendar=f"daily {times[0][3:8]}"), alerts=AlertSettings(report_at="")
-        )
-        keeper = keep(lambda: settings, inbox, At(now))
-        posted = []
-        for number in range(80 * 6):
-            now[0] = begin_s + number * 600
-            posted += [time.strftime("%d %H:%M %z", time.localtime(each.due_wall_s)) for each in due(keeper, inbox)]
-    finally:
-        monkeypatch.undo()
-        time.tzset()
-    assert posted[-3:] == times
-    assert len(posted) == len(set(posted)) <= 4

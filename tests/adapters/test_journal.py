@@ -15,8 +15,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from journal_kit import names
 
 from supervisor.adapters.journal import schema as journal_schema
@@ -73,16 +71,6 @@ def test_what_is_appended_is_read_back_with_its_stamp(path):
     assert read_all(path) == stamped
 
 
-@settings(max_examples=20)
-@given(at_s=st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53), wall_s=st.just(-0.0))
-def test_every_time_comes_back_and_its_row_is_whole(tmp_path_factory, at_s, wall_s):
-    path = tmp_path_factory.mktemp("times") / "journal.sqlite"
-    with contextlib.closing(Journal(path)) as journal:
-        stamped = journal.append([finished(1)], at_s=at_s, wall_s=wall_s, boot_id=BOOT)
-        assert list(journal.read()) == stamped
-        assert stamped[0].at_s == at_s
-
-
 @pytest.mark.parametrize("times", [{"at_s": float("nan"), "wall_s": 1.0}, {"at_s": 1.0, "wall_s": float("inf")}])
 def test_a_fact_needs_finite_times_and_one_that_cannot_be_read_back_keeps_all_of_them_out(path, times):
     with contextlib.closing(Journal(path)) as journal:
@@ -91,12 +79,6 @@ def test_a_fact_needs_finite_times_and_one_that_cannot_be_read_back_keeps_all_of
         with pytest.raises(MalformedFact):
             append(journal, finished(1), ClockStepped(why="", step_s=float("nan")))
         assert list(journal.read()) == []
-
-
-def test_it_syncs_every_commit(path):
-    with contextlib.closing(Journal(path)) as journal:
-        assert journal._db.execute("PRAGMA synchronous").fetchone() == (2,)
-        assert journal._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 @pytest.mark.usefixtures("no_umask")
@@ -269,24 +251,6 @@ def test_an_append_that_fails_at_any_byte_leaves_nothing_and_the_next_one_works(
     assert read_all(path) == kept
 
 
-def test_a_daemon_that_dies_after_a_failed_append_comes_back_to_all_or_nothing(path):
-    filled(path, 3)
-    big = [finished(number, why="x" * 3000) for number in range(4)]
-    for cut in range(0, 40_000, 3_000):
-        copy = path.with_name(f"cut-{cut}.sqlite")
-        shutil.copyfile(path, copy)
-        with contextlib.closing(Journal(copy)) as journal:
-            append(journal, finished(4))
-            start = copy.with_name(copy.name + "-wal").stat().st_size
-            with contextlib.suppress(OSError), no_file_longer_than(start + cut):
-                append(journal, *big)
-            # What a SIGKILL leaves: the files as they are now, with no close.
-            dead = path.with_name(f"dead-{cut}.sqlite")
-            for suffix in ("", "-wal"):
-                shutil.copyfile(copy.with_name(copy.name + suffix), dead.with_name(dead.name + suffix))
-        assert len(read_all(dead)) in (4, 8)
-
-
 def test_a_journal_that_cannot_be_made_leaves_nothing_that_looks_like_one(path):
     with no_file_longer_than(PAGE_BYTES), pytest.raises(OSError, match=re.escape(str(path))):
         Journal(path)
@@ -337,14 +301,6 @@ def damaged_with_wal(path, folder):
         copy_journal(path, dead)
     flip_bit(dead, b"fact 42")
     return dead, stamped[:41] + stamped[42:]
-
-
-def test_a_second_damage_in_the_same_second_keeps_the_first_ones_file(path):
-    filled(path, 3)
-    for _ in range(2):
-        path.write_bytes(b"junk" * 100)
-        open_or_salvage(path, wall_s=7.0)[0].close()
-    assert {"journal.sqlite.damaged-7", "journal.sqlite.damaged-7-1"} <= set(names(path.parent))
 
 
 class PowerCut(BaseException):

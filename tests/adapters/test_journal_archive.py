@@ -7,13 +7,11 @@ import gzip
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import journal_kit
@@ -28,10 +26,9 @@ from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import schema, spare
 from supervisor.adapters.journal import sqlite as journal_sqlite
-from supervisor.adapters.journal.archive import Compaction, compact, folder, read_archive, read_lasting, since_snapshot
-from supervisor.adapters.journal.schema import COLUMNS, crc_of
+from supervisor.adapters.journal.archive import compact, folder, read_archive, read_lasting, since_snapshot
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
-from supervisor.model.codec import MalformedFact, as_text, of_text
+from supervisor.model.codec import MalformedFact, as_text
 from supervisor.model.facts import Fact, Finished, HostRebooted, Snapshot, Stamped
 from supervisor.model.fold import fold_all, replay
 from supervisor.model.inputs import SnapshotDue
@@ -59,7 +56,6 @@ def test_the_fold_stays_and_nothing_is_lost(night, tmp_path, share):
     before = fold_all(night)
     moved = compact(path, before_wall_s=night[int(len(night) * share)].wall_s, most_bytes=ENOUGH, pause=never)
     kept = all_of(path)
-    assert moved.differs == ()
     assert moved.facts == len(night) - len(kept)
     assert isinstance(kept[0].fact, Snapshot)
     assert 0 < len(kept) < len(night)
@@ -135,19 +131,6 @@ def test_only_what_is_archived_can_be_removed(night, tmp_path):
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             db.execute("DELETE FROM fact WHERE seq = (SELECT min(seq) FROM fact)")
-
-
-def test_a_snapshot_that_says_otherwise_is_told_and_believed(night, tmp_path):
-    """An extralife that folds otherwise has written it: the daemon lives by the snapshot, compacted or not."""
-
-    def other(item: Stamped) -> Stamped:
-        return replace(item, fact=Snapshot("", as_text(replace(of_text(State, item.fact.state), salt=f"other {item.seq}"))))
-
-    changed = [other(item) if isinstance(item.fact, Snapshot) else item for item in night]
-    path = written(tmp_path / "journal.sqlite", changed)
-    moved = compact(path, before_wall_s=night[-1].wall_s, most_bytes=ENOUGH, pause=never)
-    assert "salt" in moved.differs
-    assert replay(all_of(path)) == replay(changed)
 
 
 # --- kills --------------------------------------------------------------------------------------------------------------------
@@ -286,60 +269,12 @@ def plain(count: int, length: int = 1) -> list[Fact]:
     return [Finished("x" * length, "p")] * count
 
 
-def rows_in(path: Path) -> list[int]:
-    """The numbers of all rows that the file still has, also of those that nobody reads any more."""
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        return [seq for (seq,) in db.execute("SELECT seq FROM fact ORDER BY seq")]
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.sqlite"
 
 
-# --- where the cut is ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("before_wall_s", "cut"), [(3.0, None), (3.5, 3), (6.0, 3), (6.5, 6), (99.0, 8)])
-def test_the_cut_is_at_the_newest_snapshot_that_is_older_than_asked(
-    path: Path, before_wall_s: float, cut: int | None
-) -> None:
-    told = small(path, *plain(2), SNAPSHOT, *plain(2), SNAPSHOT, *plain(1), SNAPSHOT, *plain(1))
-    moved = compact(path, before_wall_s=before_wall_s, most_bytes=ENOUGH, pause=never)
-    if cut is None:
-        assert moved is None
-        assert (all_of(path), folder(path).exists()) == (told, False)
-        return
-    file = folder(path) / f"facts-000000000001-{cut - 1:012d}.jsonl.gz"
-    assert moved == Compaction(file, cut - 1)
-    assert (all_of(path), rows_in(path)) == (told[cut - 1 :], list(range(cut, 10)))
-    assert list(read_archive(folder(path))) == told[: cut - 1]
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert schema.floor(db) == cut
-    assert compact(path, before_wall_s=before_wall_s, most_bytes=ENOUGH, pause=never) is None, "the snapshot itself stays"
-
-
-def test_a_snapshot_of_an_unset_clock_is_as_old_as_the_newest_before_it(path: Path) -> None:
-    facts = [*plain(1), SNAPSHOT, SNAPSHOT, SNAPSHOT, *plain(1)]
-    small(path, *facts, walls=[100.0, 100.0, 5.0, 200.0, 200.0])
-    assert compact(path, before_wall_s=100.0, most_bytes=ENOUGH, pause=never) is None
-    moved = compact(path, before_wall_s=101.0, most_bytes=ENOUGH, pause=never)
-    assert moved is not None
-    assert moved.facts == 2, "the one of 1970 is 1m 40s old, too"
-
-
 # --- how they move -------------------------------------------------------------------------------------------------------
-
-
-def test_a_run_that_is_told_to_stop_ends_after_a_slice_and_the_next_one_goes_on(path: Path) -> None:
-    told = small(path, *plain(450), SNAPSHOT)
-    compact(path, before_wall_s=1e9, most_bytes=ENOUGH, pause=lambda _: True)
-    assert rows_in(path) == list(range(201, 452))
-    assert all_of(path) == told[450:]
-    compact(path, before_wall_s=0.0, most_bytes=ENOUGH, pause=lambda _: True)
-    assert rows_in(path) == list(range(401, 452))
-    compact(path, before_wall_s=0.0, most_bytes=ENOUGH, pause=never)
-    assert rows_in(path) == [451]
 
 
 @pytest.mark.usefixtures("no_umask")
@@ -375,19 +310,6 @@ def test_a_file_that_does_not_read_back_moves_nothing(path: Path, monkeypatch: p
     assert (all_of(path), list(read_archive(folder(path)))) == (told, [])
 
 
-def test_a_disk_without_room_is_told_with_the_journals_own_name(path: Path) -> None:
-    told = small(path, *plain(3), SNAPSHOT)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
-        with pytest.raises(OSError, match="the journal: disk I/O error") as full:
-            compact(path, before_wall_s=1e9, most_bytes=ENOUGH, pause=never)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert full.value.filename == str(path)
-    assert all_of(path) == told
-
-
 # --- reading it ----------------------------------------------------------------------------------------------------------
 
 
@@ -403,34 +325,6 @@ def stamped(*numbers: int, make: Callable[[int], Fact] = rebooted) -> list[Stamp
     return [Stamped(number, number + 0.5, 1.0, "boot", make(number)) for number in numbers]
 
 
-def test_files_that_overlap_give_each_fact_once_and_in_order(tmp_path: Path) -> None:
-    archived(tmp_path, 1, 3, stamped(1, 2, 3))
-    archived(tmp_path, 2, 5, stamped(2, 3, 4, 5))
-    (tmp_path / "notes.jsonl.gz").write_bytes(b"somebody's own")
-    (tmp_path / "facts-6.building").write_bytes(b"not finished")
-    assert list(read_archive(tmp_path)) == stamped(1, 2, 3, 4, 5)
-    assert list(read_archive(tmp_path, 3)) == stamped(4, 5)
-    assert list(read_archive(tmp_path / "none")) == []
-
-
-GOOD = json.dumps(row(stamped(1)[0])).encode() + b"\n"
-
-
-@pytest.mark.parametrize(
-    ("second", "says"),
-    [
-        (b"[1, 2]\n", "line 2: not enough values to unpack (expected 8, got 2)"),
-        (b"7\n", "line 2: cannot unpack non-iterable int object"),
-        (GOOD.replace(b"reboot 1", b"reboot 2"), "line 2: its CRC does not match"),
-        (b"\xff\n", "after line 0: 'ascii' codec can't decode byte 0xff"),
-    ],
-)
-def test_a_damaged_line_is_named_with_its_file_and_number(tmp_path: Path, second: bytes, says: str) -> None:
-    file = archived(tmp_path, 1, 2, GOOD + second)
-    with pytest.raises(MalformedFact, match=f"^{re.escape(f'{file}, {says}')}"):
-        list(read_archive(tmp_path))
-
-
 def test_a_file_that_is_cut_or_damaged_anywhere_is_one_sentence(tmp_path: Path) -> None:
     file = archived(tmp_path, 1, 40, stamped(*range(1, 41)))
     whole = file.read_bytes()
@@ -441,31 +335,3 @@ def test_a_file_that_is_cut_or_damaged_anywhere_is_one_sentence(tmp_path: Path) 
     file.write_bytes(whole[:30] + bytes(200) + whole[230:])
     with pytest.raises(MalformedFact, match=f"^{re.escape(str(file))}, after line 0: Error -3 while decompressing data: "):
         list(read_archive(tmp_path))
-
-
-def test_of_a_file_only_the_lasting_facts_are_listed_as_far_as_it_can_be_read(path: Path) -> None:
-    directory = folder(path)
-    mixed = [*stamped(1, 2), *stamped(3, make=lambda _: Finished('"HostRebooted"', "p")), *stamped(4)]
-    lines = [json.dumps(row(item)).encode() + b"\n" for item in mixed]
-    archived(directory, 1, 4, b"".join(lines))
-    archived(directory, 5, 8, b"".join(lines[:1]).replace(b"[1,", b"[5,") + lines[1])  # its first line is damaged
-    archived(directory, 9, 9, stamped(9))
-    newer = row(stamped(10)[0])
-    newer = (*newer[:5], 99, newer[6], 0)
-    archived(directory, 10, 11, json.dumps((*newer[:7], crc_of(newer))).encode() + b"\n")
-    archived(directory, 12, 13, stamped(12, 13)).rename(directory / "facts-12-x.jsonl.gz")
-    (directory / "facts-000000000014-000000000015.jsonl.gz").mkdir()
-    own = stamped(9, 16, make=lambda _: SNAPSHOT)
-
-    def told(after_seq: int) -> list[int]:
-        return [each.seq for each in read_lasting(path, iter(own), after_seq, ["HostRebooted"])]
-
-    assert [told(after_seq) for after_seq in (0, 2, 4, 9)] == [[1, 2, 4, 9, 16], [4, 9, 16], [9, 16], [16]]
-    os.utime(archived(directory, 1, 4, lines[0]), ns=(5, 5))
-    assert told(0) == [1, 9, 16], "a file that changes is read again"
-
-
-def test_the_columns_of_a_line_are_those_of_the_table() -> None:
-    """A file of the archive outlives the extralife that wrote it."""
-    assert COLUMNS == "seq, at_s, wall_s, boot_id, kind, version, body, crc"
-    assert crc_of((7, 1.5, 1.7e9, "boot", "Finished", 1, '{"why":"é"}', 0)) == 1_754_364_892

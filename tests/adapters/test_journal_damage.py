@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -163,15 +162,6 @@ def test_no_page_costs_a_fact_and_those_between_two_damaged_pages_are_counted_wi
     assert cost > 1
 
 
-def test_a_flipped_bit_in_a_row_costs_that_row_alone_without_a_spare(path):
-    at = path.read_bytes().index(b"fact 42")
-    change(path, at, b"\xff")  # text that is no text
-    without_spare(path)
-    kept, found = opened(path)
-    assert kept == [*range(1, 42), *range(43, LAST + 1)]
-    assert (found.saved, found.lost, found.damaged_path) == (LAST - 1, 1, f"{path}.damaged-77")
-
-
 @pytest.mark.parametrize(
     "content",
     [None, b"", b"x" * 5000, b"SQLite format 3\0" + b"\0" * 200, NO_TABLE],
@@ -278,38 +268,6 @@ def test_the_copy_is_renewed_only_from_a_whole_journal_and_covers_the_text_befor
         spare.renew(path)
 
 
-def test_a_path_may_have_characters_that_mean_something_in_a_url(path, tmp_path):
-    (tmp_path / "a?b#c%20").mkdir()
-    odd = tmp_path / "a?b#c%20" / "journal.sqlite"
-    shutil.copyfile(path, odd)
-    assert spare.renew(odd) == ""
-    odd.write_bytes(b"junk")
-    assert opened(odd)[0] == ALL
-
-
-def test_a_copy_needs_room_for_the_journal_to_grow(path, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5000))
-    with pytest.raises(OSError, match="there is no room for a copy of the journal"):
-        spare.renew(path)
-
-
-def test_text_goes_to_a_new_file_when_its_own_is_full_or_gone_and_never_fails(tmp_path, monkeypatch):
-    path = tmp_path / "journal.sqlite"
-    monkeypatch.setattr(spare, "_FILE_BYTES", 20_000)
-    with contextlib.closing(Journal(path)) as journal:
-        fill(journal, 1, LONG + 1)
-        shutil.rmtree(spare.folder(path))
-        fill(journal, LONG + 2, LONG + 2)
-        assert sorted(spare.rows(path)[1]) == [LONG + 2]
-        shutil.rmtree(spare.folder(path))
-        spare.folder(path).write_text("somebody's own")
-        fill(journal, LONG + 3, LONG + 3)
-        spare.folder(path).unlink()
-        fill(journal, LONG + 4, 300)
-        assert len(list(spare.folder(path).iterdir())) > 1
-    assert sorted(spare.rows(path)[1]) == list(range(LONG + 4, 301))
-
-
 def test_damaged_text_and_a_damaged_copy_cost_only_themselves(path):
     directory = spare.folder(path)
     text = directory / "since-000000000031.jsonl"
@@ -321,19 +279,6 @@ def test_damaged_text_and_a_damaged_copy_cost_only_themselves(path):
     change(path, 0, bytes(PAGE))
     kept, found = opened(path)
     assert (sorted(set(ALL) - set(kept)), found.lost) == ([7], 1)
-
-
-def test_the_spare_of_another_journal_is_not_mixed_in(path, tmp_path):
-    (tmp_path / "other").mkdir()
-    other = tmp_path / "other" / "journal.sqlite"
-    with contextlib.closing(Journal(other)) as journal:
-        fill(journal, 2, LAST)  # the same facts under other numbers
-    without_spare(path)
-    shutil.copytree(spare.folder(other), spare.folder(path))
-    at = path.read_bytes().index(b"fact 42")
-    flip(path, at)
-    kept, found = opened(path)
-    assert (kept, found.lost) == ([*range(1, 42), *range(43, LAST + 1)], 1)
 
 
 # --- files that are not ours to open ----------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """A journal whose files are removed, replaced or cut short while it is open, or while no daemon runs. Real files, real SQLite."""
 
-import contextlib
 import itertools
 import os
 import re
@@ -189,40 +188,6 @@ def test_a_failed_restore_leaves_everything_for_the_next_try(tmp_path):
     assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
 
 
-def descriptors_of(path):
-    """The descriptors that this process has of a file, by its name."""
-    found = []
-    for each in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{each}") == str(path):
-                found.append(int(each))
-    return found
-
-
-def test_descriptors_of_a_dead_file_system_are_given_up_for_the_path(tmp_path):
-    """A mount that failed and was mounted again: the path is right, and every write to the old descriptors fails."""
-    path = tmp_path / "journal.sqlite"
-    journal = written(path)
-    broken, end = os.pipe()
-    os.close(end)
-    for fd in descriptors_of(beside(path, "-wal")):
-        if fd != journal._files._wal_fd:
-            os.dup2(broken, fd)  # ESPIPE at each pwrite: SQLite calls it an I/O error
-    os.close(broken)
-    failures = 0
-    for _ in range(5):
-        try:
-            append(journal, 3)
-            break
-        except JournalMoved:
-            restore(journal)
-        except OSError:
-            failures += 1
-    assert 0 < failures <= 3
-    assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
-    assert journal.moved() == ""
-
-
 def test_a_commit_that_was_refused_is_not_there_twice(tmp_path, monkeypatch):
     """The check after the commit could not look (EIO): nobody knows, so it is no success, and it is not kept either."""
     path = tmp_path / "journal.sqlite"
@@ -243,16 +208,6 @@ def test_a_commit_that_was_refused_is_not_there_twice(tmp_path, monkeypatch):
     assert "ends at fact 4" in restore(journal).why
     append(journal, 3)
     assert whys(path) == ["fact 0", "fact 1", "fact 2", "fact 3"]
-
-
-def test_nobody_but_the_writer_makes_a_journal(tmp_path):
-    path = tmp_path / "journal.sqlite"
-    for opener in (journal_archive.since_snapshot, JournalReader):
-        with pytest.raises(OSError):
-            opener(path)
-    with pytest.raises(OSError):
-        journal_archive.compact(path, before_wall_s=1.0, most_bytes=1, pause=lambda _: False)
-    assert not list(tmp_path.iterdir())
 
 
 # --- between two daemons -------------------------------------------------------------------------------------------------
@@ -288,17 +243,6 @@ def test_what_is_removed_between_two_daemons_never_keeps_the_next_from_starting(
     assert found_again is None
     assert [each.seq for each in facts_again] == [*(each.seq for each in facts), row.seq]
     again.close()
-
-
-def test_a_reader_beside_the_writer_in_one_process_never_copies(tmp_path, monkeypatch):
-    path = tmp_path / "journal.sqlite"
-    journal = written(path)
-    monkeypatch.setattr(JournalReader, "_of_a_copy", lambda _: pytest.fail("the copy would drop the writer's locks"))
-    beside(path, "-wal").unlink()
-    beside(path, "-wal").mkdir()  # SQLite cannot open it
-    with pytest.raises(OSError):
-        JournalReader(path, may_copy=False)
-    del journal
 
 
 def killed_in_restore(path, fatal):

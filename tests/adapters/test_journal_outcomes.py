@@ -1,13 +1,10 @@
 """What the journal says of errors and damage, what a salvage and a restore leave, and how one journal takes another's place."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,19 +14,18 @@ from leaks import open_files
 
 from supervisor import files
 from supervisor.adapters.journal import schema
-from supervisor.adapters.journal.schema import Row, beside, crc_of
+from supervisor.adapters.journal.schema import beside, crc_of
 from supervisor.adapters.journal.sqlite import (
     Journal,
     JournalDamaged,
     JournalReader,
     JournalRefused,
     as_os_error,
-    has_orphan,
     open_or_salvage,
     salvage,
 )
 from supervisor.model.codec import as_text
-from supervisor.model.facts import Fact, Finished, JournalSalvaged, Snapshot, Stamped
+from supervisor.model.facts import Finished, JournalSalvaged, Snapshot, Stamped
 from supervisor.model.state import State
 from supervisor.ports import JournalMoved, Salvage
 
@@ -37,67 +33,37 @@ BOOT = "boot"
 SNAPSHOT = Snapshot("", as_text(State()))
 
 
-def row(seq: int, fact: Fact | None = None) -> Row:
+def row(seq, fact=None):
     return rowed(stamped(seq, fact))
 
 
-def append(journal: Journal, *facts: Fact) -> list[Stamped]:
+def append(journal, *facts):
     seq = journal.last_seq + 1
     return journal.append(facts or [Finished(f"fact {seq}", "p")], at_s=seq + 0.5, wall_s=1.7e9, boot_id=BOOT)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "journal.sqlite"
 
 
 # --- errors ------------------------------------------------------------------------------------------------------------
 
 
-def error_of(code: int) -> sqlite3.OperationalError:
+def error_of(code):
     error = sqlite3.OperationalError("what SQLite says")
     error.sqlite_errorcode = code
     return error
 
 
-@pytest.mark.parametrize(
-    ("code", "number"),
-    [
-        (sqlite3.SQLITE_FULL, errno.ENOSPC), (sqlite3.SQLITE_READONLY, errno.EROFS), (sqlite3.SQLITE_BUSY, errno.EBUSY),
-        (sqlite3.SQLITE_CANTOPEN, errno.EACCES), (sqlite3.SQLITE_IOERR_WRITE, errno.EIO), (sqlite3.SQLITE_NOMEM, errno.ENOMEM),
-        (sqlite3.SQLITE_READONLY_DBMOVED, errno.EROFS),
-    ],
-)  # fmt: skip
-def test_an_error_of_the_disk_has_its_number_and_the_file(path: Path, code: int, number: int) -> None:
-    with pytest.raises(OSError) as failed, as_os_error(path):
-        raise error_of(code)
-    assert not isinstance(failed.value, JournalDamaged)
-    assert (failed.value.args, failed.value.filename) == ((number, "the journal: what SQLite says"), str(path))
-
-
-def test_a_quota_that_is_used_up_is_no_dead_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_fd: int) -> None:
+def test_a_quota_that_is_used_up_is_no_dead_disk(path, monkeypatch):
+    def refused(_fd):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
     monkeypatch.setattr("supervisor.adapters.journal.sqlite.os.fsync", refused)
     with pytest.raises(OSError) as failed, as_os_error(path):
         raise error_of(sqlite3.SQLITE_IOERR_WRITE)
     assert (failed.value.args, failed.value.filename) == ((errno.EDQUOT, "the journal: Disk quota exceeded"), str(path))
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        *map(error_of, (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT_INDEX)),
-        sqlite3.DatabaseError("what SQLite says"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_what_can_only_be_damage_is_damage(path: Path, error: Exception) -> None:
-    with pytest.raises(JournalDamaged) as damaged, as_os_error(path):
-        raise error
-    assert (damaged.value.why, str(damaged.value)) == (str(error), f"{path}: the journal is damaged: {error}")
-    assert damaged.value.__cause__ is error
 
 
 @pytest.mark.parametrize("opener", [Journal, JournalReader], ids=["the writer", "a reader"])
@@ -119,9 +85,7 @@ def test_what_can_only_be_damage_is_damage(path: Path, error: Exception) -> None
         (("DROP TABLE about",), JournalDamaged, "the journal is damaged: no such table: about"),
     ],
 )  # fmt: skip
-def test_each_mistake_of_a_file_is_named(
-    path: Path, opener: Callable[[Path], object], statements: Sequence[str], kind: type[OSError], says: str
-) -> None:
+def test_each_mistake_of_a_file_is_named(path, opener, statements, kind, says):
     schema.build(path, [row(seq) for seq in (1, 2)])
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         for statement in statements:
@@ -134,24 +98,10 @@ def test_each_mistake_of_a_file_is_named(
     assert open_files() <= open_before
 
 
-def test_a_reader_of_nothing_and_a_log_without_its_journal(path: Path) -> None:
-    with pytest.raises(FileNotFoundError) as missing:
-        JournalReader(path)
-    assert missing.value.args == (errno.ENOENT, f"{path}: there is no journal")
-    beside(path, "-wal").touch()
-    assert not has_orphan(path), "an empty one holds nothing"
-    beside(path, "-wal").write_bytes(b"x")
-    assert has_orphan(path)
-    with pytest.raises(JournalDamaged) as damaged:
-        Journal(path)
-    assert damaged.value.why == "the file was removed, and its write-ahead log was left"
-    assert names(path.parent) == ["journal.sqlite-wal"]
-
-
 # --- salvage -----------------------------------------------------------------------------------------------------------
 
 
-def salvaged(path: Path, rows: Sequence[Row], floor: int = 0, seen_seq: int = 0) -> tuple[list[Stamped], Salvage | None]:
+def salvaged(path, rows, floor=0, seen_seq=0):
     schema.build(path, rows, floor=floor)
     journal, facts, found = open_or_salvage(path, wall_s=77.9, seen_seq=seen_seq)
     assert journal.last_seq == facts[-1].seq
@@ -161,9 +111,7 @@ def salvaged(path: Path, rows: Sequence[Row], floor: int = 0, seen_seq: int = 0)
 
 
 @pytest.mark.parametrize(("seen_seq", "seq", "lost"), [(0, 4, 1), (3, 4, 1), (4, 5, 2), (9, 10, 7)])
-def test_a_damaged_row_costs_itself_and_the_loss_is_the_last_fact_behind_all_that_were_ever_given(
-    path: Path, seen_seq: int, seq: int, lost: int
-) -> None:
+def test_a_damaged_row_costs_itself_and_the_loss_is_the_last_fact_behind_all_that_were_ever_given(path, seen_seq, seq, lost):
     facts, found = salvaged(path, [row(1), (*row(2)[:7], 5), row(3)], seen_seq=seen_seq)
     assert found == Salvage(f"{path}.damaged-77", "row 2: its CRC does not match", 2, lost)
     told = JournalSalvaged(str(found), found.why, found.damaged_path, 2, lost)
@@ -171,7 +119,7 @@ def test_a_damaged_row_costs_itself_and_the_loss_is_the_last_fact_behind_all_tha
     assert [name for name in names(path.parent) if name.startswith("journal.sqlite.")] == ["journal.sqlite.damaged-77"]
 
 
-def test_a_damaged_journal_keeps_its_floor_if_the_snapshot_there_is_whole(path: Path) -> None:
+def test_a_damaged_journal_keeps_its_floor_if_the_snapshot_there_is_whole(path):
     rows = [row(2), row(3, SNAPSHOT), (*row(4)[:7], 5), row(5)]
     facts, found = salvaged(path, rows, floor=3)
     assert found == Salvage(f"{path}.damaged-77", "row 4: its CRC does not match", 2, 1)
@@ -186,7 +134,7 @@ def test_a_damaged_journal_keeps_its_floor_if_the_snapshot_there_is_whole(path: 
     assert [each.seq for each in facts] == [2, 4, 5], "what should be in the archive is better than nothing"
 
 
-def test_a_row_of_a_newer_extralife_is_kept_and_one_that_never_was_a_fact_is_not(path: Path) -> None:
+def test_a_row_of_a_newer_extralife_is_kept_and_one_that_never_was_a_fact_is_not(path):
     newer, wrong = (3, 1.0, 1.0, BOOT, "GpuCaughtFire", 1, "{}", 0), (4, 1.0, 1.0, BOOT, "Finished", 1, "[]", 0)
     schema.build(path, [row(1), (*row(2)[:7], 5), *((*each[:7], crc_of(each)) for each in (newer, wrong))])
     found = salvage(path, wall_s=5.0, why="why")
@@ -201,7 +149,7 @@ def test_a_row_of_a_newer_extralife_is_kept_and_one_that_never_was_a_fact_is_not
 
 
 @pytest.mark.parametrize(("count", "why"), [(3, "another one is its fact 3"), (5, "it ends at fact 5")])
-def test_another_journal_at_the_path_is_not_taken_when_the_files_are_opened_again(path: Path, count: int, why: str) -> None:
+def test_another_journal_at_the_path_is_not_taken_when_the_files_are_opened_again(path, count, why):
     """The disk failed, and another one is mounted in its place: what was acknowledged holds, and the other journal is kept."""
     before = open_files()
     with contextlib.closing(Journal(path)) as journal:
@@ -222,7 +170,7 @@ def test_another_journal_at_the_path_is_not_taken_when_the_files_are_opened_agai
     assert [each.fact for each in all_of(Path(found.damaged_path))] == [Finished("another's", "p")] * count
 
 
-def test_files_that_cannot_be_opened_again_are_tried_again_later(path: Path) -> None:
+def test_files_that_cannot_be_opened_again_are_tried_again_later(path):
     with contextlib.closing(Journal(path)) as journal:
         told = append(journal)
         journal._files.close()  # as on a file system that is gone
@@ -241,29 +189,8 @@ def test_files_that_cannot_be_opened_again_are_tried_again_later(path: Path) -> 
 # --- the swap ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("second", [(), ("",), ("-wal",), ("", "-wal")], ids=str)
-@pytest.mark.parametrize("there", [("", "-wal", "-shm"), ("",), ("-wal",), ()], ids=str)
-def test_what_has_no_second_name_is_kept_when_the_rebuilt_one_takes_its_place(
-    path: Path, there: tuple[str, ...], second: tuple[str, ...]
-) -> None:
-    schema.build(beside(path, ".rebuilt"), [row(1)])
-    rebuilt = beside(path, ".rebuilt").read_bytes()
-    for suffix in there:
-        beside(path, suffix).write_text(f"old{suffix}")
-    for suffix in second:
-        if suffix in there:
-            os.link(beside(path, suffix), beside(path, f".kept{suffix}"))
-    kept = [suffix for suffix in there if suffix not in {*second, "-shm"}]
-    for _ in range(2):  # the second call finds nothing to do
-        schema.finish_swap(path)
-    assert path.read_bytes() == rebuilt
-    linked = [f"journal.sqlite.kept{suffix}" for suffix in second if suffix in there]
-    assert names(path.parent) == sorted(["journal.sqlite", *linked, *(f"journal.sqlite.found{suffix}" for suffix in kept)])
-    assert [beside(path, f".found{suffix}").read_text() for suffix in kept] == [f"old{suffix}" for suffix in kept]
-
-
 @pytest.mark.parametrize("rebuilt", ["foreign", "stale", "newest row damaged", "empty", "FIFO", "directory"])
-def test_a_rebuilt_file_that_is_not_the_newest_whole_journal_replaces_none(path: Path, rebuilt: str) -> None:
+def test_a_rebuilt_file_that_is_not_the_newest_whole_journal_replaces_none(path, rebuilt):
     with contextlib.closing(Journal(path)) as journal:
         journal.append([Finished("", "p")] * 3, at_s=1.5, wall_s=1.7e9, boot_id="boot")
     aside = beside(path, ".rebuilt")
@@ -286,7 +213,7 @@ def test_a_rebuilt_file_that_is_not_the_newest_whole_journal_replaces_none(path:
 
 
 @pytest.mark.parametrize("journal", ["older", "damaged", "gone"])
-def test_an_interrupted_swap_is_finished_at_the_next_start(path: Path, journal: str) -> None:
+def test_an_interrupted_swap_is_finished_at_the_next_start(path, journal):
     if journal == "older":
         schema.build(path, [row(1), row(2)])
     elif journal == "damaged":
@@ -295,16 +222,3 @@ def test_an_interrupted_swap_is_finished_at_the_next_start(path: Path, journal: 
     opened, found, salvage = open_or_salvage(path, wall_s=1.7e9)
     opened.close()
     assert ([each.seq for each in found], salvage) == ([1, 2, 3], None)
-
-
-# --- the open files ------------------------------------------------------------------------------------------------------
-
-
-def test_a_link_to_the_journal_is_no_other_place(path: Path) -> None:
-    schema.build(path, [row(1)])
-    (path.parent / "elsewhere").mkdir()
-    link = path.parent / "elsewhere" / "journal.sqlite"
-    link.symlink_to(path)
-    with contextlib.closing(Journal(link)) as journal:
-        journal.append([Finished("", "p")], at_s=1.0, wall_s=1.0, boot_id="boot")
-        assert names(link.parent) == ["journal.sqlite"]

@@ -8,7 +8,7 @@ import pytest
 from journal_kit import never, night, written
 from structlog.testing import capture_logs
 
-from supervisor.adapters.journal import schema, spare
+from supervisor.adapters.journal import spare
 from supervisor.adapters.journal.archive import compact
 from supervisor.adapters.journal.sqlite import Journal, JournalReader, open_or_salvage
 from supervisor.model import codec
@@ -165,18 +165,6 @@ def test_a_journal_without_a_snapshot_is_read_and_checked_as_a_whole(rough, tmp_
     assert started(path)[2] is not None
 
 
-def test_a_page_of_old_facts_that_was_overwritten_keeps_no_daemon_from_its_start(rough, tmp_path):
-    path = written(tmp_path / "journal.sqlite", rough)
-    assert spare.renew(path) == ""
-    data = path.read_bytes()
-    page = next(n for n in range(3, len(data) // 4096) if b"SpawnIntended" in data[n * 4096 : (n + 1) * 4096])
-    with path.open("r+b") as file:
-        file.seek(page * 4096)
-        file.write(bytes(4096))
-    assert started(path)[2].lost == 0
-    assert spare.renew(path) == ""
-
-
 # --- facts by kind, program and number -------------------------------------------------------------------------------------
 
 
@@ -211,16 +199,6 @@ def compared(path, facts):
             assert len(found) == len(whole), "nothing is decoded that is not wanted"
 
 
-def test_a_search_finds_what_reading_everything_finds(facts, searched):
-    compared(searched, facts)
-
-
-def test_an_archived_fact_is_not_found(facts, searched):
-    moved = compact(searched, before_wall_s=facts[-1].wall_s, most_bytes=2**40, pause=never)
-    assert moved is not None
-    compared(searched, facts[moved.facts :])
-
-
 def test_a_journal_without_indexes_is_read_and_gets_them_at_the_next_start(facts, searched):
     with contextlib.closing(sqlite3.connect(searched)) as db:
         db.execute("DROP INDEX fact_by_kind")
@@ -231,11 +209,3 @@ def test_a_journal_without_indexes_is_read_and_gets_them_at_the_next_start(facts
             pass
         assert [each["event"] for each in said] == expected
     compared(searched, facts)
-
-
-def test_the_newest_facts_cost_the_same_in_a_long_journal(searched):
-    with contextlib.closing(sqlite3.connect(searched)) as db:
-        for test in ("kind = 'Exited'", f"{schema.OF_PROGRAM} = 'A'"):
-            plan = db.execute(f"EXPLAIN QUERY PLAN SELECT * FROM fact WHERE {test} ORDER BY seq DESC LIMIT 9").fetchall()
-            assert len(plan) == 1
-            assert "USING INDEX fact_by_" in plan[0][3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -65,6 +66,9 @@ class Script:
         for _ in range(times):
             self.own.newest(self.spec)
             time.sleep(0.01)
+        self.looks_end()
+
+    def looks_end(self) -> None:
         assert eventually(lambda: not self.own._of(self.spec).copying.locked())  # type: ignore[union-attr]
 
     @property
@@ -170,6 +174,46 @@ for number in range(100, 1000):
 """
 
 
+SUSPENDED = """
+import os, signal, sys
+with open(sys.argv[1], "wb", buffering=0) as file:
+    file.write(b"half")
+    os.kill(os.getpid(), int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_the_copy_of_an_only_file_stays_while_its_script_is_suspended_or_dead_within_a_write(
+    tmp_path: Path, quick: None, number: signal.Signals
+) -> None:
+    """Its file is quiet for as long as one likes, and closed once the script is dead, which the daemon may not know yet."""
+    script = Script(tmp_path, "last.pickle")
+    script.starts(killed=False)
+    last = plain(script.work / "last.pickle")
+    script.looks_until("last.pickle")
+    process = subprocess.Popen([sys.executable, "-c", SUSPENDED, str(last), str(int(number))])
+    try:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+        progress_at_s, later = script.own._clock.now_s() - 60.0, time.time() + 1.0
+        os.utime(last, (later, later))  # surely after the start
+
+        def looked_at() -> bool:
+            script.own.newest(script.spec, (process.pid,), progress_at_s)
+            known = script.own._of(script.spec).scanner.known.get("last.pickle")  # type: ignore[union-attr]
+            return known is not None and known.files[0].size_bytes == len(b"half") and known.looks > 3
+
+        assert eventually(looked_at)
+        script.looks_end()
+    finally:
+        process.kill()
+        process.wait(30.0)
+    assert [path.read_bytes() for path in (script.run_dir / "kept/own/files").iterdir()] == [b"some bytes"]
+    found = script.starts(doubt_from_wall_s=later + 5.0)
+    assert (found.sure, found.spare) == (False, script.kept.place), "it may be cut, and its output may name it"  # type: ignore[union-attr]
+    assert script.starts("last.pickle").put_back
+    assert last.read_bytes() == b"some bytes"
+
+
 @pytest.mark.parametrize(("aside", "pause_s"), [("aside", 0.1), ("last.pickle", 0.7)])
 def test_of_one_that_is_saved_every_second_each_copy_is_whole(
     tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch, aside: str, pause_s: float
@@ -227,6 +271,29 @@ def test_of_a_script_that_replaces_its_file_the_copy_is_a_link(script: Script, m
     os.unlink(script.work / "last.pt")
     assert script.starts().put_back
     assert (script.work / "last.pt").stat().st_ino != kept.stat().st_ino, "what a script may write over is never the copy"
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_copy_is_no_link_to_a_file_that_its_script_writes_over_after_another_one_was_renamed_here(
+    script: Script, monkeypatch: pytest.MonkeyPatch, copied: bool
+) -> None:
+    """The file is another one than at the look before, but its script has not replaced it: the next write would be in it."""
+    monkeypatch.setattr(kept_copy.durable, "clone", lambda *_: "")  # no file system that shares blocks
+    script.starts(killed=False)
+    last = saved(script.work / "last.pt")
+    if copied:
+        script.looks_until("last.pt")
+        last.write_bytes(TORN)
+        assert script.starts().put_back
+    else:
+        last.write_bytes(TORN)
+        script.looks(3)
+        script.starts("last.pt")
+    later = time.time() + 1.0  # surely after the start
+    os.utime(saved(last, 300), (later, later))
+    script.looks_until("last.pt")
+    (kept,) = (path for path in (script.run_dir / "kept/own/files").iterdir())
+    assert kept.stat().st_ino != last.stat().st_ino
 
 
 def test_what_is_kept_beside_others(script: Script) -> None:
@@ -316,7 +383,7 @@ def test_what_was_written_again_before_it_was_copied_is_not_kept(script: Script)
     script.starts(killed=False)
     path = saved(script.work / "last.pt")
     script.looks_until("last.pt")
-    scanned = own_checkpoints.Scanner().scan(script.place, own_checkpoints.Budget(), now_wall_s=time.time(), running=False)
+    scanned = own_checkpoints.Scanner().scan(script.place, own_checkpoints.Budget(), now_wall_s=time.time(), life=None)
     files = own_checkpoints.whole_files.files_of(str(path), lambda: None)
     path.write_bytes(TORN)
     with pytest.raises(kept_copy.own.Changed, match="differ from those"):

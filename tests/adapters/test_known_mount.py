@@ -1,13 +1,12 @@
 """A state directory whose mount is missing is not begun anew. Real mounts, in a mount namespace of the test's own."""
 
-import os
 import subprocess
 import sys
 
 import pytest
 from attempts_kit import REPO
 
-from supervisor.adapters.host.known_mount import cache_dir, mount_point, record_of, refuse_if_missing, remember
+from supervisor.adapters.host.known_mount import mount_point, record_of, refuse_if_missing, remember
 
 STORY = """
 import subprocess, sys
@@ -56,13 +55,6 @@ def test_a_mount_point_that_is_gone_altogether_is_missing_too(tmp_path):
         refuse_if_missing(str(tmp_path / "none" / "state"), tmp_path)
 
 
-def test_the_root_directory_is_always_mounted(tmp_path):
-    record_of(str(tmp_path), tmp_path).write_text('{"mount_point": "/"}')
-    assert refuse_if_missing(str(tmp_path), tmp_path) is None
-    assert remember("/", tmp_path / "none") == ""
-    assert not (tmp_path / "none").exists()
-
-
 def test_the_root_file_system_leaves_no_record(tmp_path, monkeypatch):
     monkeypatch.setattr("supervisor.adapters.host.known_mount.mount_point", lambda _: "/")
     record = record_of(str(tmp_path), tmp_path / "cache")
@@ -71,38 +63,3 @@ def test_the_root_file_system_leaves_no_record(tmp_path, monkeypatch):
     assert remember(str(tmp_path), tmp_path / "cache") == ""
     assert not record.exists(), "the state has moved there"
     assert mount_point("/") == "/"
-
-
-@pytest.mark.parametrize("text", ["", "not json", "[]", "{}", '{"mount_point": 7}'])
-def test_a_damaged_record_keeps_nobody_from_starting(tmp_path, text):
-    record_of(str(tmp_path), tmp_path).write_text(text)
-    assert refuse_if_missing(str(tmp_path), tmp_path) is None, "it does not raise"
-
-
-def test_no_cache_says_nothing(tmp_path):
-    refuse_if_missing(str(tmp_path), None)
-    refuse_if_missing(str(tmp_path), tmp_path / "none")
-    assert remember(str(tmp_path), None) == ""
-
-
-def test_a_cache_that_cannot_be_written_is_said_and_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr("supervisor.adapters.host.known_mount.mount_point", lambda _: "/data")
-    (tmp_path / "cache").write_text("a file")
-    record = record_of("/data/state", tmp_path / "cache")
-    assert remember("/data/state", tmp_path / "cache") == f"{record}: File exists"
-
-
-@pytest.mark.parametrize(
-    ("environ", "found"),
-    [
-        ({"CACHE_DIRECTORY": "/var/cache/extralife:/x", "HOME": "/root"}, "/var/cache/extralife"),
-        ({"XDG_CACHE_HOME": "/c", "HOME": "/root"}, "/c/extralife"),
-        ({"CACHE_DIRECTORY": "", "XDG_CACHE_HOME": "", "HOME": "/home/me"}, "/home/me/.cache/extralife"),
-        ({"HOME": "/home/me"}, "/home/me/.cache/extralife"),
-        ({"HOME": ""}, None),
-        ({}, None),
-    ],
-)
-def test_where_it_is_remembered(environ, found):
-    got = cache_dir(environ)
-    assert (None if got is None else os.fspath(got)) == found

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.adapters.host import last_words
 from supervisor.adapters.host.last_words import read
-from supervisor.policy.box.reboot_cause import Journal, Line, Traces, judge
+from supervisor.policy.box.reboot_cause import Journal, Line, judge
 
 OLD, NEW = "a" * 32, "b" * 32
 SINCE_S = 1_800_000_000.0
@@ -91,14 +91,6 @@ def test_both_views_of_the_journal_are_one_in_order(journalctl, look):
     assert judge(found).kind == "hung"
 
 
-def test_an_entry_is_known_by_its_cursor_or_else_by_its_own_line(journalctl, look):
-    fields = json.loads(entry(90.0, "one", _TRANSPORT="kernel"))
-    journalctl.says("kernel", json.dumps(dict(reversed(fields.items()))))
-    without = [json.dumps({"__REALTIME_TIMESTAMP": "100000000", "MESSAGE": text}) for text in ("two", "three")]
-    journalctl.says("then", json.dumps(fields), *without)
-    assert [line.text for line in look().lines] == ["one", "two", "three"]
-
-
 @pytest.mark.parametrize(
     ("fields", "kernel"),
     [
@@ -113,13 +105,6 @@ def test_who_may_speak_for_the_kernel(journalctl, look, fields, kernel):
     assert look().lines[0].kernel is kernel
 
 
-def test_damaged_lines_are_passed_over(journalctl, look):
-    journalctl.says(
-        "then", "{", "[]", "7", '{"MESSAGE": "no time"}', entry(1.0, [1, 2]), entry(1.0, None), "[" * 5000, entry(2.0, "x" * 999)
-    )  # fmt: skip
-    assert look().lines == (Line(0.0, "x" * 400),)
-
-
 def test_a_boot_that_the_journal_never_heard_of(journalctl, look, monkeypatch, tmp_path):
     assert look().journal is Journal.UNKNOWN, "it tells us nothing of this boot either: it is not for our eyes"
     journalctl.says("now", "anything")
@@ -130,49 +115,9 @@ def test_a_boot_that_the_journal_never_heard_of(journalctl, look, monkeypatch, t
     assert look().journal is Journal.LOST
 
 
-def test_what_the_journal_is_asked_to_the_letter(journalctl, look):
-    """journalctl refuses an option that it does not know, and a misspelt one would mean no last words for ever."""
-    look()
-    wanted = "--quiet --no-pager --output=json --output-fields=MESSAGE,SYSLOG_IDENTIFIER,_TRANSPORT,_UID --lines=400"
-    assert (journalctl.directory / "asked").read_text().splitlines() == [
-        f"--quiet --no-pager --output=cat --lines=1 --grep=Previous system reset reason _BOOT_ID={NEW} _TRANSPORT=kernel",
-        f"{wanted} _BOOT_ID={OLD}",
-        f"{wanted} _BOOT_ID={OLD} _TRANSPORT=kernel",
-        "--quiet --no-pager --output=cat --lines=1 _UID=0",
-    ]
-
-
-def test_the_journal_is_asked_in_an_environment_of_its_own(journalctl, look, monkeypatch):
-    """A pager, another language or a terminal's input would change or stop its answer."""
-    monkeypatch.setenv("SYSTEMD_PAGER", "less")
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    look()
-    lines = (journalctl.directory / "environment").read_text().splitlines()
-    named = dict(line.partition("=")[::2] for line in lines)
-    assert {key: named[key] for key in named if key not in {"PWD", "SHLVL", "OLDPWD", "_"}} == {
-        "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8",
-    }  # fmt: skip
-    assert (journalctl.directory / "input").read_text() == "/dev/null\n"
-
-
 def test_a_container_that_shares_its_hosts_boot_id_is_asked_by_time(journalctl, look):
     journalctl.says("then", entry(1.0, "x"))
     assert look(old=NEW, boot_wall_s=SINCE_S + 50.25).journal is Journal.READ
-
-
-def test_there_the_boot_before_the_one_that_ended_is_left_out(journalctl, look):
-    look(old=NEW, boot_wall_s=SINCE_S + 50.25, before_wall_s=SINCE_S - 60.0)
-    assert f"--since=@{SINCE_S - 60:.0f} --until=@{SINCE_S + 50.25:.3f}" in (journalctl.directory / "asked").read_text()
-    look(old=NEW, boot_wall_s=SINCE_S + 50.25, before_wall_s=SINCE_S - 86_400.0)
-    assert f"--since=@{SINCE_S - 900:.0f} " in (journalctl.directory / "asked").read_text()
-
-
-def test_without_a_boot_or_a_time_nothing_is_asked(journalctl, look):
-    journalctl.says("then", entry(1.0, "x"))
-    assert look(old=NEW).journal is Journal.UNKNOWN
-    assert look(old="").journal is Journal.UNKNOWN
-    assert look(old="--vacuum-size=1").journal is Journal.UNKNOWN
-    assert not (journalctl.directory / "asked").exists()
 
 
 def test_one_that_does_not_come_back_is_not_waited_for(journalctl, look, monkeypatch):
@@ -181,13 +126,6 @@ def test_one_that_does_not_come_back_is_not_waited_for(journalctl, look, monkeyp
     began = time.monotonic()
     assert look().journal is Journal.UNKNOWN
     assert time.monotonic() - began < 55, "not the 60 s that it takes"
-
-
-def test_no_systemd_here(look, monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = look()
-    assert found == Traces(own_stop=False, journal=Journal.UNKNOWN)
-    assert judge(found).kind == ""
 
 
 def test_the_processor_says_why_it_was_reset(journalctl, look):
@@ -217,32 +155,6 @@ def test_a_dump_of_this_end_is_read_and_no_older_one(look, place, name):
     assert found.dumps == ("<0>[    1.5] Kernel panic - not syncing: Fatal exception\n",)
     assert judge(found).kind == "panic"
     assert look(since_wall_s=None).dumps == (), "nobody knows which end it is of"
-
-
-def test_dumps_are_bounded(look, place):
-    for number in range(20):
-        place(f"sys/fs/pstore/dmesg-efi-{number:02d}", b"x" * 100_000)
-    dumps = look().dumps
-    assert len(dumps) == 8
-    assert {len(dump) for dump in dumps} == {65536}
-    for number in range(20):
-        place(f"sys/fs/pstore/dmesg-efi-{number:02d}", b"%d \xff" % number)
-    assert look().dumps == tuple(f"{number} \ufffd" for number in range(12, 20)), "the newest, by their names"
-
-
-def test_a_dump_counts_from_a_period_before_the_last_sign_of_life(look, place):
-    place("sys/fs/pstore/dmesg-1", b"in time", SINCE_S - 15.0)
-    place("sys/fs/pstore/dmesg-2", b"too old", SINCE_S - 15.1)
-    place("sys/fs/pstore/console-3", b"no dump")
-    assert look().dumps == ("in time",)
-
-
-def test_a_dump_that_the_service_has_copied_is_read_there_and_one_that_cannot_be_read_is_passed_over(look, place, tmp_path):
-    place("run/extralife-last-words/dmesg-2", b"copied")
-    place("sys/fs/pstore/dmesg-2", b"the kernel's own")
-    place("sys/fs/pstore/dmesg-3", b"another")
-    (tmp_path / "root/sys/fs/pstore/dmesg-1").symlink_to("nowhere")
-    assert look().dumps == ("copied", "another")
 
 
 def utmp(kind, user, at_s):
@@ -276,10 +188,3 @@ def test_wtmp(look, place, records, down):
 def test_the_watchdog(look, place, status, reset):
     place("sys/class/watchdog/watchdog0/bootstatus", status)
     assert look().watchdog is reset
-
-
-def test_of_several_watchdogs_one_that_reset_the_box_is_enough(look, place):
-    assert look().watchdog is None
-    for number, status in enumerate((b"?", b"0", b"32", b"0")):
-        place(f"sys/class/watchdog/watchdog{number}/bootstatus", status)
-    assert look().watchdog is True

@@ -63,13 +63,6 @@ def test_an_orderly_end_leaves_nothing_to_wait_for(tmp_path):
     assert sum(waited) < leases.DEAD_S
 
 
-def test_one_that_leaves_while_it_is_watched_makes_room(tmp_path):
-    first = on(tmp_path, "login1")
-    first.take()
-    on(tmp_path, "login2", lambda _: first.release()).take()
-    assert leases.read(tmp_path / "slurm" / "lease").host == "login2"
-
-
 def test_of_two_that_start_at_once_one_refuses(tmp_path):
     first, second = on(tmp_path, "login1"), on(tmp_path, "login2")
     first._wait = lambda _: second.take()
@@ -115,28 +108,6 @@ def test_a_file_system_that_fails_for_a_moment_does_not_end_the_watch(tmp_path, 
     assert len(seen) == looks
 
 
-def test_what_cannot_be_read_is_unclear_and_only_what_is_gone_is_released(tmp_path):
-    assert leases.read(tmp_path / "lease") is None
-    (tmp_path / "lease").mkdir()
-    assert leases.read(tmp_path / "lease") is leases.UNCLEAR
-
-
-def test_a_reader_in_the_middle_of_a_write_back_waits_for_its_end(tmp_path):
-    lease, waits = tmp_path / "slurm" / "lease", []
-    second = on(tmp_path, "login2")
-
-    def wait(_):
-        waits.append(1)
-        if len(waits) == 1:
-            lease.write_text('{"host"')
-        else:
-            second._write()
-
-    with pytest.raises(Taken, match="login2"):
-        on(tmp_path, "login1", wait).take()
-    assert len(waits) == 2
-
-
 def test_a_daemon_that_lacks_descriptors_for_a_minute_keeps_it(tmp_path):
     first, seen = on(tmp_path, "login1"), []
     first.take()
@@ -152,7 +123,7 @@ def test_a_daemon_that_lacks_descriptors_for_a_minute_keeps_it(tmp_path):
         on(tmp_path, "login2", renew_in_vain).take()
 
 
-def test_losing_it_is_told_once(tmp_path, monkeypatch):
+def test_losing_it_is_reported_once(tmp_path, monkeypatch):
     monkeypatch.setattr(leases, "RENEW_S", 0.01)
     first, told = on(tmp_path, "login1"), leases.threading.Event()
     first.take()
@@ -172,10 +143,3 @@ def test_a_daemon_of_another_boot_is_watched(tmp_path, change):
     first.take()
     on(tmp_path, "login1", waited.append).take()
     assert sum(waited) >= leases.DEAD_S
-
-
-def test_a_write_that_cannot_be_read_back_is_looked_at_five_times(tmp_path):
-    path, waited = tmp_path / "slurm" / "lease", []
-    with pytest.raises(OSError, match=r"^\[Errno 5\] the lease of this daemon cannot be read back: '.*/slurm/lease'$"):
-        on(tmp_path, "login1", lambda for_s: (waited.append(for_s), path.write_text("{"))).take()
-    assert waited == [2.0] * 6

@@ -6,14 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from attempts_kit import REPO
 
 from supervisor.adapters import leftovers, procfs
-from supervisor.adapters.process.health_checks import _command
 
 SLEEP = ["sleep", "300"]
 
@@ -85,22 +82,6 @@ def test_in_a_container_whose_session_began_outside_a_user_s_command_still_keeps
     assert not leftovers._is_left_over(background, value)
 
 
-def test_a_daemon_that_inherited_a_mark_hands_it_on_to_nobody(monkeypatch):
-    monkeypatch.setenv(leftovers.ENV, "1:2:3:0")
-    leftovers.end()
-    assert leftovers.ENV not in os.environ
-
-
-def test_a_health_check_s_command_carries_the_mark(tmp_path):
-    out = tmp_path / "env"
-    check = SimpleNamespace(command=["sh", "-c", f"env >{out}; cut -d ' ' -f 1,5,6 /proc/$$/stat >>{out}"], timeout_s=20.0)
-    _command(check, SimpleNamespace(user="", env=(), name="web", directory=""))
-    *lines, last = out.read_text().splitlines()
-    assert f"{leftovers.ENV}={leftovers.mark(of_user=True)[leftovers.ENV]}" in lines
-    pid, group, session = map(int, last.split())
-    assert (group, session) == (pid, os.getsid(0)), "an orphan's look takes children in other sessions for a worker's"
-
-
 def dead():
     """A mark of this pid, as it was used long ago, without its last field."""
     return f"{os.stat('/proc/self/ns/pid').st_ino}:{os.getpid()}:1"
@@ -137,11 +118,3 @@ def test_a_daemon_does_not_end_itself_for_the_mark_of_its_own_parent():
             break
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("] False\n"), "nor does it hand the mark on"
-
-
-def test_where_proc_names_no_namespace_all_are_one(monkeypatch):
-    def missing(*_, **__):
-        raise FileNotFoundError(2, "No such file or directory")
-
-    monkeypatch.setattr(Path, "stat", missing)
-    assert leftovers.mark()[leftovers.ENV].startswith(f"0:{os.getpid()}:")

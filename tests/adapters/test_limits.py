@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 
 import pytest
 from attempts_kit import REPO
 from tools import PYTHON
-
-from supervisor.adapters.process import limits
 
 LOOK = """
 import json, resource
@@ -31,50 +28,3 @@ def test_the_soft_limit_is_raised_and_given_back(soft, hard, most):
     assert found[6] == (
         f"{most} programs need all of the {soft} open files that are allowed: raise LimitNOFILE= or `ulimit -n`"
     )
-
-
-class Kernel:
-    """Limits that no test can have on every machine."""
-
-    RLIMIT_NOFILE, RLIM_INFINITY = resource.RLIMIT_NOFILE, resource.RLIM_INFINITY
-
-    def __init__(self, soft: int, hard: int, *, refuses: bool = False) -> None:
-        self.limits, self.refuses = (soft, hard), refuses
-
-    def getrlimit(self, which: int) -> tuple[int, int]:
-        assert which == self.RLIMIT_NOFILE
-        return self.limits
-
-    def setrlimit(self, which: int, limits: tuple[int, int]) -> None:
-        assert which == self.RLIMIT_NOFILE
-        if self.refuses:
-            raise ValueError("not allowed to raise maximum limit")
-        self.limits = limits
-
-
-ALL = resource.RLIM_INFINITY
-
-
-@pytest.mark.parametrize(
-    ("given", "hard", "raised"),
-    [
-        (1024, ALL, 65_536), (1024, 65_535, 65_535), (1024, 65_537, 65_536), (1024, 1024, 1024),
-        (65_536, ALL, 65_536), (70_000, 100_000, 70_000), (ALL, ALL, ALL),
-    ],
-)  # fmt: skip
-def test_the_soft_limit_is_never_lowered_and_never_raised_into_the_millions(monkeypatch, given, hard, raised):
-    kernel = Kernel(given, hard)
-    monkeypatch.setattr(limits, "resource", kernel)
-    monkeypatch.setattr(limits, "GIVEN_FILES", given)
-    limits.raise_files()
-    assert kernel.limits == (raised, hard)
-    limits.restore_files()
-    assert kernel.limits == (given, hard)
-
-
-def test_a_limit_that_may_not_be_raised_stays(monkeypatch):
-    kernel = Kernel(1024, 4096, refuses=True)
-    monkeypatch.setattr(limits, "resource", kernel)
-    monkeypatch.setattr(limits, "GIVEN_FILES", 1024)
-    limits.raise_files()
-    assert kernel.limits == (1024, 4096)

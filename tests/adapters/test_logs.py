@@ -2,22 +2,20 @@
 
 import errno
 import os
-import stat
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from attempts_kit import eventually
 from leaks import open_files
 from structlog.testing import capture_logs
 
-from supervisor.adapters.process import logs
-from supervisor.adapters.process.logs import LogGuard, rotate
+from supervisor.adapters import logs
+from supervisor.adapters.logs import LogGuard, rotate
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 
 
@@ -28,13 +26,6 @@ def test_generations_move_up_and_the_oldest_goes(tmp_path):
         assert rotate(path, 5, 3)
     newest = {f"out.log.{number}": b"number %d" % (6 - number) for number in (1, 2, 3)}
     assert contents(tmp_path) == {"out.log": b"", **newest}
-
-
-def test_without_backups_it_is_only_emptied(tmp_path):
-    path = tmp_path / "out.log"
-    path.write_text("123456")
-    assert rotate(path, 5, 0)
-    assert contents(tmp_path) == {"out.log": b""}
 
 
 @pytest.mark.parametrize(
@@ -59,16 +50,6 @@ def test_nothing_is_lost_that_a_worker_writes_while_its_log_is_rotated(tmp_path,
     assert [int(line[:8]) for line in kept.splitlines()] == list(range(count))
     assert all(copy.read_bytes().endswith(b"x\n") for copy in copies), "no line is torn"
     assert path.stat().st_size == 0, "a log that is quiet has no hole"
-
-
-def test_a_log_of_many_pieces_is_copied_whole(tmp_path):
-    """More than one call of the kernel copies at once."""
-    path, size_bytes = tmp_path / "out.log", 5 * 2**20 + 17
-    whole = b"".join(b"%07d\n" % number for number in range(size_bytes // 8 + 1))[:size_bytes]
-    path.write_bytes(whole)
-    assert rotate(path, 4 * 2**20, 3, factor=0)
-    assert (tmp_path / "out.log.1").read_bytes() == whole
-    assert path.stat().st_size == 0
 
 
 def test_a_really_full_disk(tmp_path):
@@ -104,18 +85,6 @@ def test_of_a_log_far_over_its_bound_the_newest_whole_lines_are_kept(tmp_path):
     assert said == [{"event": "log_flood", "path": str(path), "dropped_bytes": 7000, "log_level": "warning"}]
 
 
-def test_the_guard_waits_for_a_state_directory_that_is_gone(guarded):
-    _, settings = guarded
-    state_dir = Path(settings.paths.state_dir)
-    guard = LogGuard(lambda: settings)
-    assert guard._is_due()
-    state_dir.rename(state_dir.with_name("away"))
-    guard._looked = -1e9, 0
-    assert not guard._is_due(), "and it is no error: it is reported where it is looked at"
-    state_dir.with_name("away").rename(state_dir)
-    assert guard._is_due()
-
-
 @pytest.mark.parametrize("away", [False, True], ids=["in bursts", "while no daemon ran"])
 def test_of_nine_times_the_limit_ten_copies_lose_nothing_whatever_the_burst(guarded, away):
     """A line of 100 bytes; a burst of 23, which is a rotation more than twice the limit of ten lines."""
@@ -135,27 +104,6 @@ def test_of_nine_times_the_limit_ten_copies_lose_nothing_whatever_the_burst(guar
     assert all(copy.read_bytes().endswith(b"x\n") for copy in copies if copy.exists()), "no line is torn"
 
 
-@pytest.mark.parametrize("has_holes", [True, False])
-def test_a_line_that_is_written_before_the_log_is_emptied_is_kept(guarded, monkeypatch, has_holes):
-    log, settings = guarded
-    log.write_bytes(b"1" * 149 + b"\n")
-    real = logs._shift
-
-    def late(*args):
-        with log.open("ab") as writer:
-            writer.write(b"late\n")
-        real(*args)
-
-    monkeypatch.setattr(logs, "_shift", late)
-    if not has_holes:
-        monkeypatch.setattr(logs, "_punch", lambda *_: False)
-    LogGuard(lambda: settings).look()
-    rest = log.read_bytes().lstrip(b"\0").removeprefix(b"\n")
-    assert (log.with_name("stdout.log.1").read_bytes(), rest) == (
-        (b"1" * 149 + b"\n", b"late\n") if has_holes else (b"1" * 149 + b"\nlate\n", b"")
-    )
-
-
 @pytest.fixture
 def guarded(tmp_path):
     paths = Paths(str(tmp_path), str(tmp_path / "run"))
@@ -165,21 +113,6 @@ def guarded(tmp_path):
 
 
 # --- what a program may have put in its log's place ------------------------------------------------------------------------
-
-
-def test_what_is_no_file_in_the_logs_place_is_neither_followed_nor_waited_for_and_told_once(guarded, tmp_path):
-    log, settings = guarded
-    (tmp_path / "precious").write_text("x" * 1000)
-    guard, failed = LogGuard(lambda: settings), ("log_rotation_failed", str(log))
-    for make in (lambda path: path.symlink_to(tmp_path / "precious"), os.mkfifo):
-        make(log)
-        with capture_logs() as said:
-            guard.look()
-            guard.look()
-        assert [(each["event"], each["path"]) for each in said] == [failed]
-        log.unlink()
-        guard.look()
-    assert (tmp_path / "precious").read_text() == "x" * 1000
 
 
 def test_links_in_the_copies_places_are_replaced_not_followed(guarded, tmp_path):
@@ -254,25 +187,6 @@ def test_the_hole_of_a_writer_that_keeps_its_offset_is_neither_counted_nor_copie
     assert contents(tmp_path) == {"out.log": b"", "out.log.1": lines(3_000, 3_000), "out.log.2": lines(3_000)}
 
 
-@pytest.mark.parametrize(("size", "factor", "rotated"), [(100, 1, False), (101, 1, True), (200, 2, False), (201, 2, True)])
-def test_a_log_is_rotated_above_its_limit(tmp_path: Path, size: int, factor: int, rotated: bool) -> None:
-    path, before = tmp_path / "out.log", open_files()
-    path.write_bytes(b"x" * size)
-    assert rotate(path, 100, 1, factor) is rotated
-    assert path.stat().st_size == (0 if rotated else size)
-    assert open_files() <= before
-
-
-def test_a_copy_is_for_the_owner_and_the_group(tmp_path: Path) -> None:
-    path, before = tmp_path / "out.log", os.umask(0)
-    try:
-        path.write_bytes(lines(11))
-        rotate(path, 100, 1)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "out.log.1").stat().st_mode) == 0o640
-
-
 @pytest.mark.parametrize("refuses", ["create", "sendfile"])
 @pytest.mark.parametrize(("number", "is_raised"), [(errno.ENOSPC, False), (errno.EDQUOT, False), (errno.EIO, True)])
 def test_a_copy_that_fails_leaves_no_part_of_it(
@@ -293,54 +207,6 @@ def test_a_copy_that_fails_leaves_no_part_of_it(
         assert rotate(path, 100, 2)
     assert contents(tmp_path) == {"out.log": lines(11) if is_raised else b"", "out.log.1": b"older"}
     assert open_files() <= before
-
-
-def test_missing_copies_are_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "out.log"
-    path.write_bytes(lines(11))
-    for number in (1, 3, 4, 5):
-        (tmp_path / f"out.log.{number}").write_bytes(b"%d" % number)
-    assert rotate(path, 100, 4)
-    assert contents(tmp_path) == {
-        "out.log": b"", "out.log.1": lines(11), "out.log.2": b"1", "out.log.4": b"3", "out.log.5": b"5",
-    }  # fmt: skip
-
-
-def test_a_write_that_is_going_on_is_waited_for_before_the_log_is_emptied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its first part may be all that the size shows. A seek waits for its rest."""
-    path, real = tmp_path / "out.log", os.lseek
-    path.write_bytes(lines(12))
-
-    def lseek(fd: int, at: int, whence: int) -> int:
-        if (tmp_path / "out.log.1").exists() and path.stat().st_size == 120:
-            with path.open("ab") as writer:
-                writer.write(b"rest\n")
-        return real(fd, at, whence)
-
-    monkeypatch.setattr(logs.os, "lseek", lseek)
-    assert rotate(path, 100, 1)
-    assert path.read_bytes().endswith(b"\0\nrest\n")
-
-
-@pytest.mark.parametrize("has_holes", [True, False])
-def test_no_more_is_copied_than_twice_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_holes: bool) -> None:
-    """A writer that is faster than the copy adds a line to each piece. Without holes, the newest of its lines are lost."""
-    path, real, line = tmp_path / "out.log", os.sendfile, b"y" * 25 + b"\n"
-    path.write_bytes(lines(11))
-
-    def sendfile(out: int, fd: int, at: int, count: int) -> int:
-        with path.open("ab") as writer:
-            writer.write(line)
-        return real(out, fd, at, min(count, 30))
-
-    monkeypatch.setattr(logs.os, "sendfile", sendfile)
-    if not has_holes:
-        monkeypatch.setattr(logs, "_punch", lambda *_: False)
-    assert rotate(path, 100, 1)
-    assert (tmp_path / "out.log.1").read_bytes() == lines(11) + (b"" if has_holes else line * 3)
-    assert path.read_bytes().lstrip(b"\0") == (b"\n" + line * 4 if has_holes else b"")
 
 
 # --- the guard ----------------------------------------------------------------------------------------------------------
@@ -405,39 +271,3 @@ def test_every_log_of_every_program_is_looked_at(settings: Settings) -> None:
     assert said == [{"event": "log_rotated", "path": str(path), "log_level": "info"} for path in files]
     for path in files:
         assert (path.read_bytes(), path.with_name(f"{path.name}.1").read_bytes()) == (b"", lines(11))
-
-
-@pytest.mark.parametrize(
-    ("after_s", "lost_bytes", "is_due"),
-    [(0.0, 0, False), (4.9, 99, False), (4.9, 100, True), (5.0, 0, True), (5.0, -100, True), (4.9, -100, False)],
-)
-def test_the_guard_is_due_after_five_seconds_or_after_as_much_as_a_log_may_hold(
-    settings: Settings, clock: Time, monkeypatch: pytest.MonkeyPatch, after_s: float, lost_bytes: int, is_due: bool
-) -> None:
-    disk = SimpleNamespace(f_frsize=1, f_bavail=5_000)
-    monkeypatch.setattr(logs.os, "statvfs", lambda _path: disk)
-    guard = LogGuard(lambda: settings)
-    assert guard._is_due()
-    clock.at_s += after_s
-    disk.f_bavail -= lost_bytes
-    assert guard._is_due() is is_due
-
-
-def test_the_guards_thread_looks_for_twice_the_limit_and_stops(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    small, large = (Path(settings.paths.log(name, "stdout")) for name in ("Pong", "Qbert"))
-    small.write_bytes(b"x" * 200)
-    large.write_bytes(b"x" * 201)
-    monkeypatch.setattr(logs, "GUARD_S", 0.01)
-    LogGuard(lambda: settings).stop()
-    guard = LogGuard(lambda: settings)
-    guard.start()
-    try:
-        assert [thread.daemon for thread in threading.enumerate() if thread.name == "log-guard"] == [True]
-        assert eventually(lambda: large.stat().st_size == 0)
-        assert small.stat().st_size == 200
-    finally:
-        guard.stop()
-    assert "log-guard" not in {thread.name for thread in threading.enumerate()}
-
-
-# --- where they are -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The deciding thread's loop on a real journal whose file is taken away: what was acknowledged stays true."""
 
 import contextlib
+import math
 import os
 import shutil
 from dataclasses import replace
@@ -16,19 +17,15 @@ from supervisor.model.inputs import (
     Asked,
     Began,
     BootEvidence,
-    ConfigFaulty,
     ConfigLoaded,
-    FoundationsLooked,
     SupervisionLooked,
     Verb,
+    Woke,
 )
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.model.state import State
-from supervisor.policy.box.foundations import JOURNAL, Finding, Look
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
-
-LOST = FoundationsLooked(0.0, (Finding(JOURNAL, "journal.sqlite", Look.MISSING, restorable=True),))
 
 
 class RecordingPerformer:
@@ -62,6 +59,13 @@ def loop(tmp_path):
     made.turn(Began(made.clock.now_s(), made.settings, evidence, {}, 7, "1", "salt"))
     yield made
     made.journal.close()
+
+
+def look(loop):
+    """A turn without news, in which the loop looks at its journal."""
+    loop.inbox.post(Woke(loop.clock.now_s()))
+    loop.looked_at_s = -math.inf
+    loop._next()
 
 
 def stop(loop, name):
@@ -114,7 +118,7 @@ def test_a_request_is_done_on_a_journal_that_was_removed_a_moment_ago(loop, tmp_
 def test_a_look_alone_has_it_restored(loop, tmp_path):
     path = tmp_path / "state" / "journal.sqlite"
     path.unlink()
-    loop.turn(LOST)
+    look(loop)
     assert path.exists()
     assert "JournalSalvaged" in next_daemon(path)[1]
 
@@ -160,7 +164,7 @@ def test_an_end_under_way_does_not_wait_for_a_directory_that_was_removed(loop, t
     for waited_s in (0.0, 4.9, 0.2):
         assert not loop.memory.ended
         loop.clock.advance(waited_s)
-        loop.turn(replace(LOST, now_s=loop.clock.now_s()))
+        look(loop)
     assert loop.memory.ended, "the next daemon adopts the workers that it finds"
 
 
@@ -217,17 +221,3 @@ def test_what_is_answered_is_published_before(loop):
     loop.turn(ConfigLoaded(loop.clock.now_s(), replace(loop.settings, programs=()), request_id=7))
     assert [what for what, _ in seen] == ["published", "answered"]
     assert seen[0] == ("published", ())
-
-
-def test_what_is_away_is_shown_although_another_input_waits_before_it(loop, tmp_path):
-    state = tmp_path / "state"
-    state.rename(tmp_path / "away")
-    dead = Finding("state directory", str(state), Look.MISSING, holds_starts=True)
-    loop.inbox.post(FoundationsLooked(0.0, ()))
-    loop.inbox.post(FoundationsLooked(0.0, (dead,)))
-    loop.turn(ConfigFaulty(loop.clock.now_s(), ("line 1",)))
-    assert list(loop.memory.foundations) == ["state directory"]
-    assert isinstance(loop.inbox.take(0.0), ConfigFaulty), "what waits keeps its place"
-    assert loop.inbox.take(0.0).findings == (dead,), "of looks, the newest says all"
-    assert loop.inbox.take(0.0) is None
-    (tmp_path / "away").rename(state)

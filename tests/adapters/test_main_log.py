@@ -1,15 +1,9 @@
 """The daemon's own log: rotated away, removed, read-only. Real files."""
 
-import contextlib
-import errno
 import logging
-import os
-import resource
-import stat
 
 import pytest
 
-from supervisor import files
 from supervisor.adapters.foundations import Watched, check_row
 from supervisor.adapters.main_log import MainLog
 
@@ -65,60 +59,3 @@ def test_a_link_to_a_log_elsewhere_stays_and_its_target_is_rotated(tmp_path):
     handler.close()
     assert (path.readlink(), path.read_text()) == (target, "second line\n")
     assert (tmp_path / "var.log.1").read_text() == "first line\n"
-
-
-def make_socket(path):
-    os.mknod(path, 0o600 | stat.S_IFSOCK)
-
-
-@pytest.fixture
-def full_disk():
-    """A limit in place of a full disk: files can be opened, and no byte can be written."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_full_disk_stays_trouble_although_the_file_can_be_opened(tmp_path, full_disk):
-    handler = log_at(tmp_path / "extralife.log")
-    write(handler, "one")
-    assert handler.trouble() == "it cannot be written: File too large"
-    with pytest.raises(OSError) as failed:
-        handler.reopen()
-    assert failed.value.args == (errno.EIO, "File too large")
-    assert handler.trouble()
-    with contextlib.suppress(OSError):  # what is still in the buffer
-        handler.stream.close()
-    handler.stream = None
-    handler.close()
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, make_socket])
-def test_another_kind_of_file_under_its_name_or_a_rotated_one_is_put_aside(tmp_path, make):
-    path = tmp_path / "extralife.log"
-    handler = MainLog(str(path), max_bytes=15, backups=1)
-    make(path)
-    make(tmp_path / "extralife.log.1")
-    write(handler, "line one")
-    write(handler, "line two")
-    assert handler.trouble() == ""
-    handler.close()
-    kinds = {each.name: stat.S_IFMT(each.lstat().st_mode) for each in tmp_path.iterdir()}
-    assert (path.read_text(), (tmp_path / "extralife.log.1").read_text()) == ("line two\n", "line one\n")
-    assert kinds["extralife.log.found"] == kinds["extralife.log.1.found"] != stat.S_IFREG
-    assert [name for _, _, name in files.put_aside] == [f"{path}.found", f"{path}.1.found"]
-
-
-def test_nothing_is_opened_before_the_first_line_and_the_size_is_limited(tmp_path):
-    path = tmp_path / "extralife.log"
-    handler = MainLog(str(path), max_bytes=15, backups=2)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    assert not path.exists()
-    for number in range(5):
-        write(handler, f"line {number} é")
-    handler.close()
-    assert {each.name: each.read_bytes().decode() for each in tmp_path.iterdir()} == {
-        "extralife.log": "line 4 é\n", "extralife.log.1": "line 3 é\n", "extralife.log.2": "line 2 é\n",
-    }  # fmt: skip
-    assert handler.encoding == "utf-8", "whatever the locale is"

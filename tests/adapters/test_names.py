@@ -20,7 +20,6 @@ from test_backups import steps
 from supervisor.adapters import state_files
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.process import checkpoints
-from supervisor.adapters.process.processes import LocalLauncher, prune
 from supervisor.reports.results_view import results_view
 from workers import results
 from workers.contract import Manifest, checked_name, checked_path, open_below
@@ -112,21 +111,6 @@ def test_a_manifest_with_an_odd_name_is_damage(tmp_path, name):
     assert checkpoints.verify(info).verified is False
 
 
-def test_a_file_that_is_the_directory_of_another_is_damage(tmp_path):
-    path = commit(tmp_path, 1)
-    listing(path, {"a": b"x", "a/b": b"x"})
-    assert "conflicts with another file" in (checkpoints.survey(tmp_path)[0].error or "")
-
-
-def test_a_link_in_place_of_a_checkpoint_is_damage(tmp_path):
-    theirs = commit(tmp_path / "other", 5)
-    directory = tmp_path / "ours" / "checkpoints"
-    directory.mkdir(parents=True)
-    (directory / theirs.name).symlink_to(theirs)
-    (info,) = checkpoints.survey(tmp_path / "ours")
-    assert (info.verified, info.error) == (False, "it is a link")
-
-
 def test_a_checkpoint_with_sub_directories_is_backed_up_and_brought_back(box):
     pong = box.run_dirs("Pong")["Pong"]
     with_shards(pong, 100)
@@ -201,26 +185,6 @@ def test_nine_of_ten_are_backed_up_and_the_tenth_is_named(box, tmp_path, odd):
     assert backups.restore(chosen, box.run_dirs(*TEN[4:6]), keep, backups.Task()) == dict.fromkeys(TEN[4:6], 5)
 
 
-def test_a_backup_of_odd_programs_alone_says_why(box):
-    odd_manifest(box.run_dirs("Pong")["Pong"])
-    with pytest.raises(backups.NothingToBackUp, match="Pong: none of its checkpoints is complete; ckpt-1"):
-        box.make("Pong")
-
-
-def test_every_fault_of_a_backup_is_named(box):
-    dirs = box.run_dirs("Pong", "Qbert", "Enduro")
-    for run_dir in dirs.values():
-        commit(run_dir, 5)
-    info = box.make(*dirs)
-    for name in ("Pong", "Qbert"):
-        (info.path / "programs" / name / f"ckpt-5.{TOKEN}" / "state.json").unlink()
-    wrong = backups.verify(info)
-    assert "Pong, ckpt-5" in wrong
-    assert "Qbert, ckpt-5" in wrong
-    assert "Enduro" not in wrong
-    assert backups.verify(info, ["Enduro"]) == ""
-
-
 def test_going_back_keeps_what_the_backup_of_before_could_not_take(box, monkeypatch):
     """The disk refuses to read the newest checkpoint: unknown, not bad. It exists nowhere else, so it is not removed."""
     pong = box.run_dirs("Pong")["Pong"]
@@ -250,19 +214,3 @@ def test_the_page_of_results_shows_the_others(tmp_path, score):
     page = results_view(state_files.newest_results(tmp_path))
     assert [run["program"] for run in page["runs"]] == ["Pong"]
     json.dumps(page, allow_nan=False)
-
-
-def test_odd_names_among_the_attempts_hold_up_no_start(tmp_path):
-    from attempts_kit import World
-
-    world = World(tmp_path)
-    try:
-        attempts = Path(world.paths.attempt_dir("Pong", 1, "x")).parent
-        attempts.mkdir(parents=True)
-        for name in ("\N{SUPERSCRIPT TWO}-x", "9" * 200 + "-x", "-", "1-", "\N{ARABIC-INDIC DIGIT ONE}-y"):
-            (attempts / name).mkdir()
-        assert isinstance(world.launcher, LocalLauncher)
-        prune(world.paths, "Pong", 5)
-        assert world.run(["true"], attempt=2)
-    finally:
-        world.close()

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from attempts_kit import eventually, gone
+from attempts_kit import eventually
 from fakes import FakeClock
 from leaks import open_files
 from notices_kit import WALL_S
-from structlog.testing import capture_logs
 
 from supervisor.adapters.host.boot import BootFiles
 from supervisor.features.notices.adapters import detect
@@ -160,13 +159,6 @@ def test_a_command_that_is_not_there_cannot_tell(clock):
         Command("/nowhere/x", 5.0, clock).read()
 
 
-def test_what_a_command_leaves_running_is_ended_and_not_waited_for(tmp_path, clock):
-    mark = tmp_path / "pid"
-    asked = Command(script(tmp_path, f"sleep 300 & echo $! > '{mark}'; echo 30; yes | head -c 100000"), 20.0, clock)
-    assert asked.read()[0].until_s == 1030.0
-    assert eventually(lambda: gone(int(mark.read_text())))
-
-
 # --- which provider --------------------------------------------------------------------------------------------------------
 
 
@@ -269,35 +261,3 @@ def test_a_source_that_hangs_keeps_no_other_from_being_heard(watched, tmp_path):
     assert list(found.ids()[1]) == ["command"]
     path.touch()
     assert found.ids()[0] == ["file end"]
-
-
-def test_a_bug_in_a_source_is_an_error_and_ends_no_thread(watched, monkeypatch, tmp_path):
-    broken = threading.Event()
-    broken.set()
-    real = File.read
-    monkeypatch.setattr(File, "read", lambda self: 1 / 0 if broken.is_set() else real(self))
-    told = "it stopped at a bug (ZeroDivisionError); see the daemon's log"
-    with capture_logs() as logged:
-        found = watched(NoticeSettings(file=str(tmp_path / "end"), every_s=0.05))
-        assert found.ids()[1] == {"file": told}
-        assert eventually(lambda: len([each for each in logged if "error" in each]) == 1), "once, not at each look"
-    assert {"event": "notices_not_read", "source": "file", "exc_info": True, "log_level": "error"} in logged
-    assert {"event": "notices_not_read", "source": "file", "error": told, "log_level": "warning"} in logged
-    broken.clear()
-    assert found.ids() == ([], {})
-
-
-def test_a_time_that_moves_by_more_than_some_seconds_is_posted(watched, tmp_path):
-    path = tmp_path / "end"
-
-    def says(left_s: int) -> None:
-        aside = tmp_path / "aside"
-        aside.write_text(str(left_s))
-        os.utime(aside, (WALL_S, WALL_S))
-        aside.rename(path)
-
-    says(30)
-    found = watched(NoticeSettings(file=str(path), every_s=0.02))
-    assert [each.until_s for each in found.takes().found] == [1030.0]
-    says(60)
-    assert [each.until_s for each in found.takes().found] == [1060.0]

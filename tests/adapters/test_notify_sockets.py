@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tools import PATIENCE, needs
 
 from supervisor.adapters.process import notify_sockets as module
@@ -106,21 +104,6 @@ def notify(ear, *arguments, program="Pong", token=TOKEN):
         ["sh", "-c", '"$@"; exit $?', "sh", command, *arguments], env=env, timeout=PATIENCE_S, check=False,
         capture_output=True,
     )  # fmt: skip
-
-
-# --- the format ------------------------------------------------------------------------------------------------------------
-
-
-@given(st.binary(max_size=200))
-def test_garbage_is_passed_over(data):
-    heard = updated(NotifyState(TOKEN), parse(data), 5)
-    assert heard.token == TOKEN
-
-
-def test_numbers_are_whole_and_bounded():
-    for text in ("", "-1", "1.5", "0x10", "1e9", "\u0665", "9" * 19):
-        assert updated(NotifyState(TOKEN), {"X_EXTRALIFE_STEPS": text}, 5).steps is None, text
-    assert updated(NotifyState(TOKEN), {"X_EXTRALIFE_STEPS": "9" * 18}, 5).steps == 10**18 - 1
 
 
 # --- real senders ------------------------------------------------------------------------------------------------------------
@@ -231,11 +214,6 @@ def test_a_client_never_waits_for_a_daemon_that_does_not_read(tmp_path):
         me.close()
 
 
-@pytest.mark.parametrize("end", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
-def test_only_a_line_feed_begins_another_assignment(end):
-    assert set(parse(f"STATUS=loss 3{end}READY=1\n".encode())) == {"STATUS"}
-
-
 FULL = NotifyState(TOKEN, True, True, "going", 100, 2, 200, 10, 8, 90, 3)
 
 
@@ -314,18 +292,6 @@ def ears(ear, monkeypatch: pytest.MonkeyPatch) -> Ear:
     return ear
 
 
-def test_a_message_changes_the_state_before_the_daemon_is_woken(ears: Ear) -> None:
-    ears.listen("Pong")
-    began_ns = module.now_ns()
-    state = ears.say("WATCHDOG=1\nSTATUS=on")
-    assert state is not None
-    assert state.progress_ns is not None
-    assert began_ns <= state.progress_ns <= module.now_ns()
-    assert state == NotifyState(TOKEN, ready=True, status="on", progress_ns=state.progress_ns, pings=1)
-    assert ears.edges.state_of("Pong", OTHER) is None
-    assert ears.edges.state_of("Qbert", TOKEN) is None
-
-
 def test_the_directory_of_the_sockets_is_the_owners_alone(ears: Ear) -> None:
     before = os.umask(0)
     try:
@@ -335,26 +301,3 @@ def test_the_directory_of_the_sockets_is_the_owners_alone(ears: Ear) -> None:
         os.umask(before)
     assert stat.S_IMODE((ears.root / "run" / "notify").stat().st_mode) == 0o700
     assert all(Path(ears.path(name)).is_socket() for name in ("Pong", "Qbert"))
-
-
-@pytest.mark.parametrize("spare", [0, 1])
-def test_a_path_of_107_bytes_is_bound_and_a_longer_one_is_refused(ears: Ear, spare: int) -> None:
-    length = 107 - len(os.fsencode(ears.path("x"))) + 1 + spare
-    name = "\u00e4" * (length // 2) + "x" * (length % 2)  # bytes count, not letters
-    assert len(os.fsencode(ears.path(name))) == 107 + spare
-    if spare:
-        with pytest.raises(OSError, match=r" is longer than the 107 bytes .*: shorten runtime_dir or the program's name$"):
-            ears.edges.bind(name)
-        assert not Path(ears.path(name)).exists()
-    else:
-        ears.edges.bind(name)
-        assert Path(ears.path(name)).is_socket()
-
-
-def test_another_socket_in_its_place_is_not_ours(ears: Ear) -> None:
-    ears.listen("Pong")
-    os.rename(ears.path("Pong"), ears.path("aside"))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
-        other.bind(ears.path("Pong"))
-        ears.edges.bind("Pong")
-    assert ears.say("STATUS=on") == NotifyState(TOKEN, status="on")

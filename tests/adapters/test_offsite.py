@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -24,7 +25,7 @@ from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.own_checkpoints import places_of
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters import restic, restoring
-from supervisor.features.offsite.adapters.restic import Restic, ResticError
+from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError
 from supervisor.features.offsite.messages import Claim, OffsiteTakeOver, OffsiteTend
 from supervisor.model.settings import Paths, Settings
 
@@ -225,6 +226,31 @@ def test_a_box_that_died_within_prune_does_not_keep_its_successor_waiting(box, t
     assert not finished(locks)
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_a_box_killed_at_any_moment_of_a_prune_is_followed_and_the_next_prune_ends_it(box, tmp_path, monkeypatch, share):
+    for step in (200, 300):
+        box.commit("Pong", step)
+        assert not box.copies()[0].error
+    for each in [each for each in box.restic().snapshots() if COPY_TAG in each.tags][:-1]:
+        box.restic().remove(each.id)
+    where = {"RESTIC_PASSWORD_FILE": box.rules.password_file, "RESTIC_CACHE_DIR": str(tmp_path / "cache")}
+    shutil.copytree(box.rules.repository, tmp_path / "measured")
+    began_s = time.monotonic()
+    subprocess.run(["restic", "--repo", tmp_path / "measured", "prune"], env={**os.environ, **where}, check=True)
+    length_s = time.monotonic() - began_s
+    prune = subprocess.Popen(["restic", "--repo", box.rules.repository, "prune"], env={**os.environ, **where})
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        prune.wait(share * length_s)  # the moment itself is what is tried
+    prune.kill()
+    prune.wait()
+    monkeypatch.setattr(restic.socket, "gethostname", lambda: "another box")
+    monkeypatch.setattr(restic, "_LOCK_WAIT_S", 0.0)
+    assert restore(box, tmp_path / "bob", take_over=True).steps["Pong"] == 300
+    box.restic().forget(["Pong"])
+    box.restic()._run("prune")
+    assert box.restic().check(100) == 100
+
+
 def finished(locks):
     return [name for name in os.listdir(locks) if "-tmp-" not in name]
 
@@ -302,7 +328,7 @@ def test_a_damaged_copy_is_refused_and_nothing_is_put_into_place(box, tmp_path):
     assert not (tmp_path / "new" / "journal.sqlite").exists()
 
 
-def test_a_full_repository_is_told_and_the_next_copy_is_whole(box, tmp_path):
+def test_a_full_repository_is_reported_and_the_next_copy_is_whole(box, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("a small file system needs root")
     small = tmp_path / "small"
@@ -339,29 +365,25 @@ def test_a_box_that_comes_back_finds_that_another_has_taken_over(box, repository
     assert box.copies()[0].error == ""
 
 
-ADA, BOB = {"product": "1"}, {"product": "2"}
-
-
 @pytest.mark.parametrize("copied_since", [True, False])
 def test_of_a_cloned_disk_only_one_goes_on(box, repository, tmp_path, copied_since):
-    """The clone has the same token. What tells them apart is the hardware beside it, and who has copied since."""
-    box.hardware = ADA
+    """The clone has the same token. What tells them apart is its other hardware, and who has copied since."""
     first, _ = box.copies()
     clone = Box(tmp_path / "clone", repository, "clone")
-    clone.hardware = BOB
     try:
         shutil.copytree(Path(box.paths.offsite), Path(clone.paths.offsite))
-        newest = box.copies(copied=first.snapshot)[0].snapshot if copied_since else first.snapshot
-        done, (claimed,) = clone.copies(copied=first.snapshot)
+        if copied_since:
+            box.copies()
+        done, (claimed,) = clone.copies(moved_with=first.snapshot)
         if copied_since:
             assert (claimed.claim, claimed.lease.box) == (Claim.LOST, "ada")
-            assert clone.copies(copied=first.snapshot)[1][0].claim is Claim.LOST, "and it stays so"
-            assert box.copies(copied=newest)[0].error == ""
+            assert clone.copies(moved_with=first.snapshot)[1][0].claim is Claim.LOST, "and it stays so"
+            assert box.copies()[0].error == ""
         else:
             assert (claimed.claim, claimed.lease.box, claimed.lease.generation) == (Claim.HELD, "clone", 2)
             assert done.error == ""
-            assert clone.copies(copied=done.snapshot)[0].error == ""
-            assert box.copies(copied=newest)[1][0].claim is Claim.LOST
+            assert clone.copies()[0].error == ""
+            assert box.copies()[1][0].claim is Claim.LOST
     finally:
         clone.close()
 

@@ -23,6 +23,7 @@ from supervisor.adapters.process.own_checkpoints import Place, place_of
 from supervisor.features.offsite.adapters import hardware, restoring, staging
 from supervisor.features.offsite.adapters.restic import ResticSnapshot
 from supervisor.features.offsite.adapters.restoring import NotRestored, Restored
+from supervisor.features.offsite.messages import Origin
 from supervisor.model.settings import Paths
 
 WALL_S = 1_800_000_000.5
@@ -330,7 +331,7 @@ def test_each_file_of_a_restored_directory(tree: Tree, tmp_path: Path) -> None:
     assert (mode(new / "programs/Pong"), mode(new / "programs/Pong/mine/deep")) == ("0o755", "0o755")
     lease = json.loads((new / "offsite" / "lease.json").read_text())
     token = lease.pop("token")
-    assert lease == {"generation": 0, "box": "bob", "since_s": 7.0, "place": tree.place, "hardware": {}}
+    assert lease == {"generation": 0, "box": "bob", "since_s": 7.0, "place": tree.place}
     assert len(token) == 32
     assert len(tree.kept) == 2, "the box of the copy goes on"
     with pytest.raises(NotRestored) as told:
@@ -472,4 +473,18 @@ def test_the_first_daemon_on_a_restored_directory_logs_once_where_it_comes_from(
         {"event": "goes_on_from_a_copy", "box": box, "copied_wall_s": wall_s, "log_level": "info"},
         *({"event": "this_box_has_less", "has": each, "than_box": box, "log_level": "warning"} for each in less),
     ]
-    assert list((tmp_path / "offsite").iterdir()) == []
+    assert [path.name for path in (tmp_path / "offsite").iterdir()] == ["origin.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"version": 1, "wall_s": 5, "box": "ada", "token": "t", "at_s": 7}', Origin("ada", "t", 7.0)),
+        ('{"version": 1, "wall_s": 5, "box": "ada", "token": "t"}', Origin("ada", "t", None)),  # of an earlier release
+        ("{", None),
+    ],
+)
+def test_the_copy_that_a_box_continues_is_known_for_good(tmp_path: Path, text: str, found: Origin | None) -> None:
+    assert restoring.origin(tmp_path) is None
+    (tmp_path / "origin.json").write_text(text)
+    assert restoring.origin(tmp_path) == found

@@ -10,13 +10,12 @@ import pytest
 
 from supervisor.features.offsite.adapters import hardware
 from supervisor.features.offsite.adapters import lease as leases
-from supervisor.features.offsite.adapters.lease import ThisBox
 from supervisor.features.offsite.adapters.restic import Restic, ResticSnapshot
 from supervisor.features.offsite.messages import Claim, Lease
 from supervisor.features.offsite.settings import OffsiteSettings
 
 PLACE = OffsiteSettings(repository="/r").place
-HERE = ThisBox("ada", 5.0, {"product": "1"})
+HERE = ("ada", 5.0)  # its name, and its clock
 
 
 def of_lease(token: str, generation: int, box: str = "bob", wall_s: float = 3.0, id_: str = "l") -> ResticSnapshot:
@@ -68,12 +67,12 @@ def test_what_is_read_from_the_file_of_a_lease(tmp_path: Path, text: str, found:
     assert leases.read(tmp_path) == found
 
 
-def test_the_file_of_a_lease_is_replaced_and_without_hardware_it_is_anybody_s(tmp_path: Path) -> None:
-    leases.write(tmp_path / "a" / "offsite", Lease("old", 1, "ada"), {"product": "1"})
+def test_the_file_of_a_lease_is_replaced(tmp_path: Path) -> None:
+    leases.write(tmp_path / "a" / "offsite", Lease("old", 1, "ada"))
     (tmp_path / "a" / "offsite" / "lease.json.new").write_text("of a daemon that was killed")
     leases.write(tmp_path / "a" / "offsite", Lease("new", 2, "ada", 5.0, "x", "p"))
     assert body(tmp_path / "a" / "offsite") == {
-        "token": "new", "generation": 2, "box": "ada", "since_s": 5.0, "place": "p", "hardware": {},
+        "token": "new", "generation": 2, "box": "ada", "since_s": 5.0, "place": "p",
     }  # fmt: skip
     assert [path.name for path in (tmp_path / "a" / "offsite").iterdir()] == ["lease.json"]
 
@@ -89,14 +88,14 @@ def test_the_lease_that_counts_is_of_the_highest_generation() -> None:
 
 def test_the_first_box_writes_its_lease_to_its_file_and_into_the_repository(tmp_path: Path) -> None:
     repository = Repository(copied("c"))
-    claim, lease = leases.claim(repository, tmp_path, None, HERE)
+    claim, lease = leases.claim(repository, tmp_path, None, *HERE)
     token = body(tmp_path)["token"]
     assert (claim, lease) == (Claim.HELD, Lease(str(token), 1, "ada", 5.0, "l1", PLACE))
     assert len(lease.token) == 32
     assert body(tmp_path) == {
-        "token": token, "generation": 1, "box": "ada", "since_s": 5.0, "place": PLACE, "hardware": {"product": "1"},
+        "token": token, "generation": 1, "box": "ada", "since_s": 5.0, "place": PLACE,
     }  # fmt: skip
-    assert leases.claim(repository, tmp_path, None, HERE) == (Claim.HELD, lease)
+    assert leases.claim(repository, tmp_path, None, *HERE) == (Claim.HELD, lease)
     assert len(repository.kept) == 2, "it is written once"
 
 
@@ -111,10 +110,10 @@ def test_the_first_box_writes_its_lease_to_its_file_and_into_the_repository(tmp_
 @pytest.mark.parametrize("where", ["file", "journal", "both"])
 def test_the_claim_of_a_box_by_the_lease_that_it_has(tmp_path: Path, known: Lease | None, claim: Claim, where: str) -> None:
     if known is not None and where != "journal":
-        leases.write(tmp_path, known, HERE.hardware)
+        leases.write(tmp_path, known)
     journal = None if where == "file" else Lease("other", 9, "ada", place=PLACE) if where == "both" and known else known
     repository = Repository(of_lease("t", 2))
-    assert leases.claim(repository, tmp_path, journal, HERE) == (claim, Lease("t", 2, "bob", 3.0, "l", PLACE))
+    assert leases.claim(repository, tmp_path, journal, *HERE) == (claim, Lease("t", 2, "bob", 3.0, "l", PLACE))
     assert len(repository.kept) == 1
     assert (tmp_path / "lease.json").exists() is (known is not None and where != "journal")
 
@@ -122,25 +121,23 @@ def test_the_claim_of_a_box_by_the_lease_that_it_has(tmp_path: Path, known: Leas
 def test_a_lease_that_a_crash_kept_from_the_repository_is_written_again_as_it_is(tmp_path: Path) -> None:
     leases.write(tmp_path, Lease("mine", 3, "old name", 2.0, place=PLACE))
     repository = Repository(of_lease("t", 2))
-    assert leases.claim(repository, tmp_path, None, HERE) == (Claim.HELD, Lease("mine", 3, "old name", 2.0, "l1", PLACE))
+    assert leases.claim(repository, tmp_path, None, *HERE) == (Claim.HELD, Lease("mine", 3, "old name", 2.0, "l1", PLACE))
     assert body(tmp_path) == {
-        "token": "mine", "generation": 3, "box": "old name", "since_s": 2.0, "place": PLACE, "hardware": {"product": "1"},
+        "token": "mine", "generation": 3, "box": "old name", "since_s": 2.0, "place": PLACE,
     }  # fmt: skip
 
 
 def test_of_two_first_boxes_both_find_the_same_one(tmp_path: Path) -> None:
     repository = Repository(meanwhile=[of_lease("other", 1, "bob", 9.0, "x")])
-    assert leases.claim(repository, tmp_path, None, HERE) == (Claim.LOST, Lease("other", 1, "bob", 9.0, "x", PLACE))
+    assert leases.claim(repository, tmp_path, None, *HERE) == (Claim.LOST, Lease("other", 1, "bob", 9.0, "x", PLACE))
 
 
 def test_a_repository_that_does_not_show_what_was_written_is_claimed_with_our_own(tmp_path: Path) -> None:
-    claim, lease = leases.claim(Repository(loses=True), tmp_path, None, HERE)
+    claim, lease = leases.claim(Repository(loses=True), tmp_path, None, *HERE)
     assert (claim, lease) == (Claim.WRITE, leases.read(tmp_path))
 
 
 # --- other hardware --------------------------------------------------------------------------------------------------------
-
-MOVED = {"product": "2"}
 
 
 @pytest.mark.parametrize(
@@ -150,9 +147,9 @@ MOVED = {"product": "2"}
 def test_a_disk_on_other_hardware_goes_on_if_it_knows_the_newest_copy(
     tmp_path: Path, copies: tuple[str, ...], known: str, goes_on: bool
 ) -> None:
-    leases.write(tmp_path, Lease("mine", 4, "ada", place=PLACE), HERE.hardware)
+    leases.write(tmp_path, Lease("mine", 4, "ada", place=PLACE))
     repository = Repository(of_lease("mine", 4, "ada"), *map(copied, copies), of_lease("old", 1, "eve", id_="o"))
-    claim, lease = leases.claim(repository, tmp_path, None, ThisBox("clone", 8.0, MOVED, known))
+    claim, lease = leases.claim(repository, tmp_path, None, "clone", 8.0, moved_with=known)
     if not goes_on:
         assert (claim, lease) == (Claim.LOST, Lease("mine", 4, "ada", 3.0, "l", PLACE))
         assert body(tmp_path)["token"] == "mine"
@@ -160,31 +157,13 @@ def test_a_disk_on_other_hardware_goes_on_if_it_knows_the_newest_copy(
     assert claim is Claim.HELD
     assert lease == Lease(str(body(tmp_path)["token"]), 5, "clone", 8.0, lease.id, PLACE)
     assert lease.token != "mine"
-    assert body(tmp_path)["hardware"] == MOVED
 
 
-@pytest.mark.parametrize(
-    ("wrote", "here", "then"),
-    [
-        ({}, {}, {}), ({}, MOVED, MOVED), ({"product": "2"}, MOVED, MOVED), ({"product": "1"}, {}, {"product": "1"}),
-        ({"product": 2}, MOVED, {"product": 2}), ([1], MOVED, MOVED), (None, MOVED, MOVED),
-        ({"machine_id": "m", "product": "2"}, MOVED, {"machine_id": "m", "product": "2"}),
-    ],
-)  # fmt: skip
-def test_a_box_of_the_same_or_unknown_hardware_goes_on_and_the_first_one_is_noted(
-    tmp_path: Path, wrote: object, here: dict[str, str], then: object
-) -> None:
+def test_the_lease_file_of_an_earlier_release_is_read_as_it_is(tmp_path: Path) -> None:
     leases.write(tmp_path, Lease("mine", 4, "ada", 2.0, place=PLACE))
-    (tmp_path / "lease.json").write_text(json.dumps({**body(tmp_path), "hardware": wrote}))
+    (tmp_path / "lease.json").write_text(json.dumps({**body(tmp_path), "hardware": {"product": "2"}}))
     repository = Repository(of_lease("mine", 4, "ada"), copied("of another"))
-    assert leases.claim(repository, tmp_path, None, ThisBox("ada", 8.0, here, "mine")) == (
-        Claim.HELD, Lease("mine", 4, "ada", 3.0, "l", PLACE),
-    )  # fmt: skip
-    assert body(tmp_path) == {
-        "token": "mine", "generation": 4, "box": "ada", "since_s": 2.0, "place": PLACE,
-        "hardware": then if (wrote or here) else wrote,
-    }  # fmt: skip
-    assert len(repository.kept) == 2
+    assert leases.claim(repository, tmp_path, None, *HERE) == (Claim.HELD, Lease("mine", 4, "ada", 3.0, "l", PLACE))
 
 
 # --- taking over -------------------------------------------------------------------------------------------------------------
@@ -199,23 +178,23 @@ def test_who_takes_over_has_a_higher_generation_than_all(
     if mine is not None:
         leases.write(tmp_path, Lease("mine", mine, "ada", place="of another repository"))
     repository = Repository(*([] if theirs is None else [of_lease("t", theirs)]))
-    claim, lease = leases.take_over(repository, tmp_path, HERE)
+    claim, lease = leases.take_over(repository, tmp_path, *HERE)
     token = str(body(tmp_path)["token"])
     assert (claim, lease) == (Claim.HELD, Lease(token, generation, "ada", 5.0, lease.id, PLACE))
     assert token not in {"mine", "t"}
     assert body(tmp_path) == {
-        "token": token, "generation": generation, "box": "ada", "since_s": 5.0, "place": PLACE, "hardware": {"product": "1"},
+        "token": token, "generation": generation, "box": "ada", "since_s": 5.0, "place": PLACE,
     }  # fmt: skip
     assert repository.looks == 2
 
 
 def test_who_takes_over_by_an_earlier_look_finds_what_came_after_it(tmp_path: Path) -> None:
     repository = Repository(of_lease("t", 2), of_lease("later", 3, "eve", id_="x"))
-    claim, lease = leases.take_over(repository, tmp_path, HERE, [of_lease("t", 1)])
+    claim, lease = leases.take_over(repository, tmp_path, *HERE, [of_lease("t", 1)])
     assert (claim, lease) == (Claim.LOST, Lease("later", 3, "eve", 3.0, "x", PLACE))
     assert body(tmp_path)["generation"] == 2
     assert repository.looks == 1
-    assert leases.take_over(Repository(), tmp_path / "new", HERE, [])[1].generation == 1
+    assert leases.take_over(Repository(), tmp_path / "new", *HERE, [])[1].generation == 1
 
 
 # --- what a box has less -----------------------------------------------------------------------------------------------------

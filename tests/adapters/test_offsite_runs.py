@@ -123,7 +123,7 @@ def test_root_may_run_it_as_another_user(monkeypatch: pytest.MonkeyPatch) -> Non
         ("echo out; printf 'caf\\351' >&2; exit 1", "restic check: caf\N{REPLACEMENT CHARACTER}"),
     ],
 )
-def test_how_a_failed_call_is_told(script: Script, body: str, told: str) -> None:
+def test_how_a_failed_call_is_reported(script: Script, body: str, told: str) -> None:
     script.does(body)
     assert script.error() == told
 
@@ -140,7 +140,7 @@ def test_without_restic_the_package_is_named_whatever_stands_before_it(tmp_path:
         Restic(OffsiteSettings(repository="/r"), tmp_path / "cache").check()
 
 
-def test_a_cache_that_cannot_be_made_is_told(script: Script) -> None:
+def test_a_cache_that_cannot_be_made_is_reported(script: Script) -> None:
     script.does("")
     (script.directory / "cache").touch()
     assert (
@@ -398,7 +398,7 @@ def test_snapshots_are_in_the_order_of_their_time():
 @pytest.mark.parametrize(
     ("output", "error"), [("{", "JSONDecodeError"), ('[{"short_id": "a"}]', "KeyError"), ("5", "TypeError")]
 )
-def test_a_list_that_is_none_is_told(output, error):
+def test_a_list_that_is_none_is_reported(output, error):
     with pytest.raises(ResticError) as told:
         Asked(output).snapshots()
     assert str(told.value) == f"restic snapshots: the answer cannot be parsed ({error})"

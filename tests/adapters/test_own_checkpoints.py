@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import subprocess
 import sys
 import threading
 import time
@@ -21,14 +22,14 @@ from test_whole_files import saved, trainer
 from supervisor.adapters.copies import own
 from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints, own_scans, whole_files
-from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, Unanswered, place_of, places_of
+from supervisor.adapters.process.own_checkpoints import Budget, Life, Place, Scanner, Unanswered, place_of, places_of
 from supervisor.adapters.process.own_scans import OwnCheckpoints
+from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.formats import span
 from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec, Settings
-from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.policy.worker.figures import Figures, Sources
+from supervisor.policy.script.figures import Figures, Sources
 
 OLD_S = 1_000.0  # before now
 
@@ -60,7 +61,7 @@ def aged(path: Path) -> Path:
 def look(found: ProgramSpec, scanner: Scanner | None = None, run_dir: str = "/nowhere", **more: object) -> OwnCheckpoint:
     place = place_of(found, run_dir)
     assert place is not None
-    given = {"now_wall_s": time.time(), "running": False} | more
+    given = {"now_wall_s": time.time(), "life": None} | more
     return (scanner or Scanner()).scan(place, Budget(), **given).as_input(BootClock())  # type: ignore[arg-type]
 
 
@@ -132,7 +133,7 @@ def test_a_hundred_thousand_files_and_more(tmp_path: Path, monkeypatch: pytest.M
         (Budget(until_s=time.monotonic() - 1.0), "could not be read within"),
     ):
         with pytest.raises(Unanswered, match=why):
-            Scanner().scan(place, budget, now_wall_s=0.0, running=True)  # type: ignore[arg-type]
+            Scanner().scan(place, budget, now_wall_s=0.0, life=Life())  # type: ignore[arg-type]
 
 
 def test_files_that_vanish_while_they_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,9 +185,9 @@ def test_a_directory_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: 
 def test_one_that_is_being_written_is_no_news_while_the_program_runs(tmp_path: Path) -> None:
     saved(tmp_path / "step=100.pt")
     (tmp_path / "step=200.pt").write_bytes(b"PK\x03\x04 begun")
-    found = look(spec(tmp_path), running=True)
+    found = look(spec(tmp_path), life=Life())
     assert (found.step, found.torn, found.note) == (100, "", "")
-    found = look(spec(tmp_path), running=True, now_wall_s=time.time() + 61.0)
+    found = look(spec(tmp_path), life=Life(), now_wall_s=time.time() + 61.0)
     assert (found.step, found.torn) == (100, f"{tmp_path}/step=200.pt")
     assert found.note == "step=200.pt is torn: its end is missing"
 
@@ -219,26 +220,55 @@ def test_a_pattern_without_a_number_is_told_and_time_decides(tmp_path: Path) -> 
     assert look(spec(tmp_path, "*")).path == f"{tmp_path}/c", "written when its newest file was"
 
 
-def test_an_unknown_format_is_whole_once_nobody_writes_it_or_at_the_second_look(tmp_path: Path) -> None:
+def test_of_a_program_that_shows_nothing_an_unknown_format_is_whole_once_it_is_closed_or_at_the_second_look(
+    tmp_path: Path,
+) -> None:
     path, scanner, found = plain(tmp_path / "step=1.pt"), Scanner(), spec(tmp_path)
     with path.open("ab"):
         for _ in range(2):
             plain(path)
-            first = look(found, scanner, running=True)
+            first = look(found, scanner, life=Life())
             assert (first.path, first.sure) == ("", False)
             assert first.note == "step=1.pt: it may be cut, and its format does not show that"
-            assert look(found, scanner, running=True).step == 1
+            assert look(found, scanner, life=Life()).step == 1
             path.write_bytes(b"other bytes")
     place = replace(place_of(found, "/nowhere"), shared=True)  # type: ignore[type-var]
     now_s = plain(path, 60.0).stat().st_mtime
     for given, age_s in ((place, 60.0), (replace(place, shared=False), 0.4)):
-        assert Scanner().scan(given, Budget(), now_wall_s=now_s + age_s, running=True).choice.newest is None
-    assert look(found, scanner, running=True, now_wall_s=now_s + 0.6).step == 1
+        assert Scanner().scan(given, Budget(), now_wall_s=now_s + age_s, life=Life()).choice.newest is None
+    assert look(found, scanner, life=Life(), now_wall_s=now_s + 0.6).step == 1
     assert look(found, scanner, doubt_from_wall_s=now_s - 1.0).step == 1, "a later end cuts nothing that was closed"
-    assert not look(found, scanner, doubt_from_wall_s=now_s - 4.5).path, "at that look its writer was dead already"
-    for age_s, step in ((4.0, 1), (6.0, 2)):  # the next file of a directory may not be there yet
-        plain(tmp_path / "step=2.pt" / "shard", age_s)
-        assert look(found, running=True).step == step
+    plain(tmp_path / "step=2.pt" / "shard")
+    for step in (1, 2):  # the next file of a directory may not be there yet
+        assert look(found, scanner, life=Life()).step == step
+
+
+def test_an_unknown_format_is_whole_once_its_program_has_shown_progress_after_a_look_at_it(tmp_path: Path) -> None:
+    path, scanner, found = plain(tmp_path / "step=1.pt"), Scanner(), spec(tmp_path)
+    with path.open("ab"):
+        seen_s = time.monotonic()
+        for progress_s, step in ((seen_s - 60.0, None), (seen_s + 4.0, None), (seen_s + 10.0, 1)):
+            assert look(found, scanner, life=Life(progress_s=progress_s)).step == step
+            assert look(found, scanner, life=Life(progress_s=progress_s)).step == step
+
+
+def test_a_file_that_a_dead_process_has_closed_may_be_cut(tmp_path: Path) -> None:
+    """It was killed within the write, and the daemon does not know of that yet."""
+    code = "import sys, time; open(sys.argv[1], 'wb', buffering=0).write(b'half'); time.sleep(600)"
+    found, path = spec(tmp_path), tmp_path / "step=1.pt"
+    dead = subprocess.Popen([sys.executable, "-c", code, str(path)])  # a zombie until it is waited for
+    assert eventually(lambda: path.exists() and path.stat().st_size)
+    running = Life().next((os.getpid(), dead.pid), time.monotonic())
+    dead.kill()
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+    at_s = path.stat().st_mtime + 60.0
+    assert look(found, life=running, now_wall_s=at_s).step is None
+    dead.wait(30.0)
+    assert look(found, life=running, now_wall_s=at_s).step is None
+    without = running.next((os.getpid(),), running.progress_s)
+    assert look(found, life=without, now_wall_s=at_s).step is None, "also once a look at its processes has missed it"
+    os.utime(path, (without.lost_wall_s + 1.0,) * 2)
+    assert look(found, life=without.next((os.getpid(), 1), None), now_wall_s=at_s).step == 1, "another one has written it"
 
 
 def test_after_a_violent_end_a_start_gets_the_newest_and_a_backup_the_newest_whole_one(
@@ -462,7 +492,7 @@ def test_what_an_end_may_have_cut_stays_doubtful_until_it_is_written_again(tmp_p
     found = daemon.begins(to_start(spec(tmp_path, "*.pickle"), "t1", doubt_from_wall_s=age_s)).found
     assert (found.path, found.torn, found.sure) == (str(cut), "", False)
     for again in (daemon, Daemon(tmp_path)):  # the next attempt ends before it saves; the daemon is started again
-        assert not look(spec(tmp_path, "*.pickle"), run_dir=daemon.run_dir, running=True).path, "no copy is made of it"
+        assert not look(spec(tmp_path, "*.pickle"), run_dir=daemon.run_dir, life=Life()).path, "no copy is made of it"
         found = again.begins(to_start(spec(tmp_path, "*.pickle"), "t2", doubt_from_wall_s=time.time())).found
         assert (again.path, found.torn, found.sure) == (str(cut), "", False)
     later = plain(tmp_path / "later.pickle", 50.0)
@@ -542,7 +572,7 @@ def test_a_directory_that_does_not_answer_holds_up_nobody_for_long(
     assert (found.found.error, found.found.sure, found.left) == (f"its directory {tmp_path} does not answer", False, ("/a",))
     assert daemon.path is None, "unknown is not none"
     assert daemon.own.newest(spec(tmp_path)) is None
-    monkeypatch.setattr(own_scans, "MOST_S", -10_000.0)
+    monkeypatch.setattr(own_checkpoints, "MOST_S", -10_000.0)
     assert daemon.own.newest(spec(tmp_path)).error == f"its directory {tmp_path} does not answer"
     hangs.set()
     for thread in [each for each in threading.enumerate() if each.name == "look-Pong"]:
@@ -637,13 +667,13 @@ def test_what_a_disk_does_not_let_be_set_aside_is_told_and_left(
 
     path, error = str(saved(tmp_path / "step=5.pt")), "[Errno 5] Input/output error"
     saved(tmp_path / "step=4.pt")
-    monkeypatch.setattr(own_scans, "set_aside", refuses)
-    monkeypatch.setattr(own_scans, "roll_back", refuses)
+    monkeypatch.setattr(own_checkpoints, "set_aside", refuses)
+    monkeypatch.setattr(own_checkpoints, "roll_back", refuses)
     with capture_logs() as logged:
         told = daemon.begins(to_start(spec(tmp_path), "t", (path, "/elsewhere/x.pt"), from_step=5))
     assert told.left == (path,)
     assert [(each["event"], each["error"]) for each in logged] == [
-        ("checkpoint_not_renamed", error), ("not_rolled_back", error)
+        ("not_rolled_back", error), ("checkpoint_not_renamed", error)
     ]  # fmt: skip
 
 
@@ -772,10 +802,6 @@ def test_a_file_of_another_name_that_is_written_in_place_of_the_named_one_is_rep
 def test_a_program_without_the_setting_is_not_looked_at(tmp_path: Path, daemon: Daemon) -> None:
     bare = replace(spec(tmp_path), checkpoint_glob="")
     assert daemon.own.newest(bare) is None
-    daemon.own.before_start(to_start(bare, "t"), daemon._start, daemon.refused.put)
-    assert daemon.started.wait(30.0)
-    assert daemon.path is None
-    assert daemon.inbox.empty()
 
 
 def test_a_rollback_sets_aside_the_oldest_first_and_needs_an_older_one(

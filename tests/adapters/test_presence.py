@@ -14,9 +14,8 @@ from typing import cast
 import pytest
 from leaks import open_files
 
-from supervisor.adapters import procfs
+from supervisor.adapters import presence, procfs
 from supervisor.adapters.host import boot
-from supervisor.adapters.process import presence
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory, Trouble
 from supervisor.model.settings import Paths, ProgramSpec, Settings

@@ -14,9 +14,9 @@ from attempts_kit import World, eventually
 from leaks import open_files
 
 from supervisor import users
-from supervisor.adapters import procfs
-from supervisor.adapters.process import endings, processes, stdin
-from supervisor.adapters.process.logs import LogGuard
+from supervisor.adapters import procfs, stdin
+from supervisor.adapters.logs import LogGuard
+from supervisor.adapters.process import processes
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 
@@ -65,16 +65,6 @@ def test_no_log_at_all(world: World) -> None:
     token = world.begin(["sh", "-c", "echo out; echo err >&2; exit 3"], stdout_log="NONE", stderr_log="NONE")
     assert world.inbox.expect(Ended, token).ending.last_lines == ()
     assert not list(Path(world.paths.run_dir("Pong")).glob("*.log"))
-
-
-@pytest.mark.parametrize("note", [b"", b"[1", b"[]", b'["/a", "/b", "/c", "/d"]', b'{"a": 1}', b"[" * 100_000])
-def test_a_note_that_cannot_be_read_leaves_the_usual_places(tmp_path: Path, note: bytes) -> None:
-    paths = Paths(str(tmp_path), str(tmp_path))
-    place = Path(paths.attempt_dir("x", 1, "ab"))
-    place.mkdir(parents=True)
-    (place / "logs.json").write_bytes(note)
-    assert endings.logs_of(paths, "x", 1, "ab") == (paths.log("x", "stdout"), paths.log("x", "stderr"))
-    assert endings.last_log_lines(("", ""), (0, 0)) == ()
 
 
 def test_a_log_is_rotated_by_its_programs_own_bounds(tmp_path: Path) -> None:
@@ -171,29 +161,6 @@ def test_one_that_does_not_read_is_told_with_what_it_got(held, monkeypatch):
         assert str(refused.value) == f"[Errno 11] it is not read: {sent} of 70000 bytes were sent"
     assert open_files() <= before
     assert len(os.read(reading, 100_000)) == 65_536
-
-
-def test_what_is_no_pipe_of_ours_is_refused_and_nothing_stays_open(held, tmp_path):
-    reading, pid, ticks = held
-    before = open_files()
-    for wrong, said in (((pid, ticks + 1), "[Errno 3] it is gone"), ((0, 0), "[Errno 3] it is gone")):
-        with pytest.raises(stdin.NoInput) as refused:
-            stdin.send(*wrong, b"x")
-        assert str(refused.value) == said
-    # A program that starts opens its libraries, on the free descriptor 0: so the shell stops itself.
-    for command, said in (("echo up; kill -STOP $$", "[Errno 6] it is no pipe"),
-                          ("exec <&-; echo up; kill -STOP $$", "[Errno 2] No such file or directory")):  # fmt: skip
-        with (tmp_path / "input").open("w") as file:
-            other = subprocess.Popen(["sh", "-c", command], stdin=file, stdout=subprocess.PIPE)
-        assert other.stdout.readline() == b"up\n"
-        with pytest.raises(stdin.NoInput) as refused:
-            stdin.send(other.pid, procfs.read_stat(other.pid).start_ticks, b"x")
-        other.kill()
-        other.communicate()
-        assert str(refused.value) == said
-    assert open_files() <= before
-    stdin.send(pid, ticks, b"after all")
-    assert os.read(reading, 100) == b"after all"
 
 
 def test_a_pipe_that_nobody_reads_any_more_is_none():

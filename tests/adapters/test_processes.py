@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import BootClock, eventually, gone, kill, python, spec
-from leaks import open_files
 from structlog.testing import capture_logs
 
 from supervisor.adapters import procfs
@@ -237,39 +236,6 @@ def test_a_shim_that_is_just_starting_is_waited_for(world, monkeypatch):
     assert (found[0].survival, found[0].pid) == (Survival.ALIVE, started.pid)
 
 
-def test_a_record_is_taken_with_all_its_fields_in_their_types_or_not_at_all(tmp_path):
-    path = tmp_path / "record"
-    for damaged in ("", "{", "[]", '{"token": 1}', "[" * 10000):
-        path.write_text(damaged)
-        assert processes.read_record(str(path)) is None
-    whole = processes.RunningAttempt("boot", "Pong", 3, "ab" * 16, 10, 11, 12, 13, 14, 15, "/cgroup")
-    body = asdict(whole)
-    path.write_text(json.dumps(body))
-    assert processes.read_record(str(path)) == whole
-    assert whole.logs_from == (14, 15)
-    for name, value in body.items():
-        path.write_text(json.dumps(body | {name: str(value) if type(value) is int else 7}))
-        assert processes.read_record(str(path)) is None, name
-    path.write_text(json.dumps(body | {"more": 1}))
-    assert processes.read_record(str(path)) is None
-    del body["cgroup"]
-    path.write_text(json.dumps(body))
-    assert processes.read_record(str(path)) == replace(whole, cgroup="")
-
-
-def test_a_lost_record_is_written_again_as_it_was(world):
-    for name in ("Pong", "Alien"):
-        world.run(["sleep", "60"], name=name)
-    path, other = (Path(world.paths.shim_record(name)) for name in ("Pong", "Alien"))
-    written, kept = json.loads(path.read_text()), other.stat().st_ino
-    path.unlink()
-    for live in world.launcher._live.values():
-        world.launcher._settle(live, live.attempt)
-    assert (json.loads(path.read_text()), path.stat().st_mode & 0o777) == (written, 0o600)
-    assert other.stat().st_ino == kept, "what is in place stays"
-    assert sorted(each.name for each in path.parent.iterdir()) == ["Alien.json", "Pong.json"]
-
-
 def test_an_attempt_that_is_over_is_not_waited_for_although_another_holds_its_lock(world, monkeypatch):
     monkeypatch.setattr(processes, "_HOLDER_PATIENCE_S", 600.0)
     first = world.run(["sh", "-c", "exit 7"])
@@ -277,20 +243,6 @@ def test_an_attempt_that_is_over_is_not_waited_for_although_another_holds_its_lo
     world.run(["sleep", "600"], attempt=2)
     found = world.new_launcher().survey({"Pong": (1, first.token)})["Pong"]
     assert (found.survival, found.ending.code) == (Survival.ENDED, 7)
-
-
-def test_odd_bytes_in_a_lock_or_a_fence_are_nobodys(world):
-    run_dir, started = Path(world.paths.run_dir("Qbert")), world.run(["sleep", "60"])
-    processes.make_dir(run_dir)
-    for name in ("lock", "fence"):
-        (run_dir / name).write_bytes(b"\xff\xfe")
-    token = world.token()
-    assert world.launcher.unrecorded_workers(["Qbert"]) == {}
-    assert world.launcher.survey({"Qbert": (1, token)})["Qbert"] == Survivor(token, Survival.NEVER)
-    fence = Path(world.paths.run_dir("Pong"), "fence")
-    fence.write_bytes(b"\xff\xfe")
-    world.launcher._settle(live := world.launcher._live[started.token], live.attempt)
-    assert fence.read_text() == f"{started.token}\n"
 
 
 def test_a_hung_holder_of_a_lock_is_ended_and_named(world, monkeypatch):
@@ -308,15 +260,3 @@ def test_a_hung_holder_of_a_lock_is_ended_and_named(world, monkeypatch):
         ("unrecorded_attempt_ended", 3, (f"{name}({started.shim_pid})",))
     ]  # fmt: skip
     assert gone(started.shim_pid)
-
-
-def test_a_lock_of_somebody_else_is_waited_for_only_for_a_while(world, monkeypatch):
-    monkeypatch.setattr(processes, "_HOLDER_PATIENCE_S", 0.2)
-    token, lock, launcher = world.token(), Path(world.paths.run_dir("Pong"), "lock"), world.launcher
-    lock.parent.mkdir(parents=True)
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        before = open_files()
-        assert launcher.survey({"Pong": (1, token)})["Pong"] == Survivor(token, Survival.NEVER)
-        assert launcher.unrecorded_workers(["Pong"]) == {}
-        assert open_files() <= before

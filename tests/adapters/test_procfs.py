@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from attempts_kit import eventually, python
 from leaks import open_files
 
 from supervisor.adapters import procfs
-from supervisor.adapters.procfs import ProcessTable, Stat
+from supervisor.adapters.procfs import Stat
 
 
 def test_a_state_file_belongs_to_the_process_and_not_to_its_number():
@@ -48,9 +47,6 @@ def test_umask_is_read_without_changing_it():
         os.umask(before)
 
 
-NOBODY = 2**22 + 1  # no pid is so large
-
-
 @contextlib.contextmanager
 def child(code: str, **more: object) -> Iterator[subprocess.Popen[bytes]]:
     """A Python that has said that it is ready, and ends with the test."""
@@ -71,19 +67,7 @@ def ticks(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]]
 
 
-def zombie() -> int:
-    pid = os.posix_spawn("/bin/true", ["true"], {})
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    return pid
-
-
 # --- one process --------------------------------------------------------------------------------------------------------
-
-
-def test_every_field_of_a_stat_file() -> None:
-    numbers = b" ".join(b"%d" % number for number in range(4, 53))
-    stat = procfs.parse_stat(b"12 (a) b\xff) Z " + numbers + b"\n")
-    assert stat == Stat(12, 4, "a) b\ufffd", "Z", 22, 14 + 15, 16 + 17, group=5, session=6, threads=20)
 
 
 @pytest.mark.parametrize(
@@ -138,53 +122,6 @@ def test_all_that_is_known_of_a_child() -> None:
     assert open_files() <= before
 
 
-def test_bytes_read_and_written_are_both_counted() -> None:
-    code = "import os, sys; print('ready', flush=True); data = sys.stdin.buffer.read(70_000); os.write(1, data); sys.stdin.read()"
-    with child(code) as process:
-        first = procfs.io_bytes(process.pid)
-        assert first is not None
-        process.stdin.write(bytes(70_000))
-        process.stdin.flush()
-        assert len(process.stdout.read(70_000)) == 70_000
-        assert eventually(lambda: 140_000 <= procfs.io_bytes(process.pid) - first < 200_000)  # type: ignore[operator]
-    assert procfs.io_bytes(NOBODY) is None
-
-
-# --- what it has open, its masks and texts ------------------------------------------------------------------------------
-
-
-def test_where_a_process_has_a_file_open(tmp_path: Path) -> None:
-    log, other = tmp_path / "out.log", tmp_path / "elsewhere" / "out.log"
-    other.parent.mkdir()
-    log.touch()
-    with log.open() as file:
-        entry = f"/proc/{os.getpid()}/fd/{file.fileno()}"
-        assert procfs.open_at(os.getpid(), str(log)) == entry
-        assert procfs.open_at(os.getpid(), str(other)) == entry, "its directory may have been renamed"
-        assert procfs.open_at(os.getpid(), str(tmp_path / "other.log")) is None
-        assert procfs.open_at(os.getpid(), str(tmp_path / "t.log")) is None
-        other.touch()
-        with other.open() as second, log.open() as third:
-            there = {f"/proc/{os.getpid()}/fd/{each.fileno()}" for each in (file, third)}
-            assert procfs.open_at(os.getpid(), str(log)) in there
-            assert procfs.open_at(os.getpid(), str(other)) == f"/proc/{os.getpid()}/fd/{second.fileno()}"
-        log.unlink()
-        assert procfs.open_at(os.getpid(), str(log)) == entry, "even a removed one"
-    assert procfs.open_at(os.getpid(), str(log)) is None
-    assert procfs.open_at(NOBODY, str(log)) is None
-
-
-def test_signals_that_are_caught_and_signals_that_are_ignored() -> None:
-    code = "import signal\nsignal.signal(1, print)\nsignal.signal(64, print)\nsignal.signal(10, signal.SIG_IGN)\n" + WAITS
-    with child(code) as process:
-        assert [number for number in range(1, 65) if procfs.catches(process.pid, number)] == [1, 2, 64]
-        ignored = [number for number in range(1, 65) if procfs.ignores(process.pid, number)]
-        assert 10 in ignored
-        assert not {1, 2, 9, 11, 12, 64} & set(ignored)
-    assert not procfs.catches(NOBODY, 1)
-    assert not procfs.ignores(NOBODY, 1)
-
-
 # --- many ---------------------------------------------------------------------------------------------------------------
 
 FAMILY = (
@@ -233,66 +170,6 @@ def test_descendants_come_after_their_parents_and_once(family: int) -> None:
     os.kill(a, signal.SIGKILL)
     assert eventually(lambda: not procfs.read_stat(a).alive)  # type: ignore[union-attr]
     assert a not in {stat.pid for stat in procfs.descendants([family])}, "a zombie is dead"
-
-
-def test_a_scan_after_another_reads_only_what_is_new_or_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    running = {"1": 10, "2": 20, "self": 0, "3": 30}
-    read: list[int] = []
-
-    def process(pid: int) -> Stat | None:
-        read.append(pid)
-        ticks = running.get(str(pid))
-        return None if ticks is None else Stat(pid, 1 if pid > 1 else 0, f"p{pid}", "S", 5, ticks, 0)
-
-    monkeypatch.setattr(procfs.os, "listdir", lambda path: list(running) if path == "/proc" else [])
-    monkeypatch.setattr(procfs, "read_stat", process)
-    first = procfs.scan()
-    assert (sorted(first.processes), read) == ([1, 2, 3], [1, 2, 3])
-    assert {parent: [each.pid for each in found] for parent, found in first.children.items()} == {0: [1], 1: [2, 3]}
-    read.clear()
-    assert procfs.scan(first) is first
-    assert read == []
-    running["2"] = 21
-    assert procfs.scan(first) is first
-    second = procfs.scan(first, [2])
-    assert (read, second.changed, second.processes[2].ticks) == ([2], frozenset({2}), 21)
-    read.clear()
-    del running["3"]
-    running["4"] = 40
-    third = procfs.scan(second, {1})
-    assert (sorted(read), third.changed) == ([1, 4], frozenset({3, 4}))
-    assert third == ProcessTable(
-        {pid: Stat(pid, 1 if pid > 1 else 0, f"p{pid}", "S", 5, ticks, 0) for pid, ticks in ((1, 10), (2, 21), (4, 40))},
-        {0: [third.processes[1]], 1: [third.processes[2], third.processes[4]]},
-        frozenset({3, 4}),
-    )
-
-
-def test_several_marks_are_found_in_one_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two, none = (f"{name}-{os.getpid()}-{time.monotonic_ns()}" for name in ("one", "two", "none"))
-    with (
-        subprocess.Popen(["sleep", "600"], env={"XL_MARK": one}) as first,
-        subprocess.Popen(["sleep", "600"], env={"A": "b", "XL_MARK": two, "C": "d"}) as second,
-        subprocess.Popen(["sleep", "600"], env={"XL_MARK": two}) as third,
-        subprocess.Popen(["sleep", "600"], env={"XL_MARK": f"{one}-and-more", "XX_MARK": one}) as fourth,
-    ):
-        everyone = (first, second, third, fourth)
-        try:
-            expected = {one: {first.pid}, two: {second.pid, third.pid}, none: set()}
-
-            def found() -> dict[str, set[int]]:
-                told = procfs.marked("XL_MARK", [one, none, two])
-                return {value: {stat.pid for stat in stats} for value, stats in told.items()}
-
-            assert eventually(lambda: found() == expected), "an environment is there at the end of the exec"
-            third.kill()
-            os.waitid(os.P_PID, third.pid, os.WEXITED | os.WNOWAIT)
-            assert [stat.pid for stat in procfs.marked("XL_MARK", [two])[two]] == [second.pid], "a zombie is dead"
-        finally:
-            for process in everyone:
-                process.kill()
-    monkeypatch.setattr(procfs, "pids", lambda: pytest.fail("nobody is looked for"))
-    assert procfs.marked("XL_MARK", []) == {}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,19 +29,6 @@ def spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.touch(0o755)
     monkeypatch.setattr(evidence, "py_spy", lambda: str(path))
     return path
-
-
-def test_the_one_beside_the_interpreter_goes_before_the_one_in_the_path(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "python"))
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    beside, in_path = tmp_path / "env" / "py-spy", tmp_path / "bin" / "py-spy"
-    assert evidence.py_spy() is None
-    for path in (in_path, beside):
-        path.parent.mkdir()
-        path.touch(0o755)
-        assert evidence.py_spy() == str(path)
-    beside.chmod(0o644)
-    assert evidence.py_spy() == str(in_path), "the other one is not to be run"
 
 
 def test_a_python_is_known_by_the_name_of_its_executable(tmp_path: Path, own: procfs.Stat) -> None:
@@ -87,13 +73,6 @@ CANNOT = "  py-spy cannot read it: "
         (None, "  py-spy cannot be run: Exec format error"),
     ],
 )  # fmt: skip
-def test_of_a_process_that_cannot_be_read_the_reason_is_told(spy, own, script, said) -> None:
+def test_of_a_process_that_cannot_be_read_the_reason_is_reported(spy, own, script, said) -> None:
     spy.write_text("junk" if script is None else f"#!/bin/sh\n{script}\n")
     assert evidence.stacks_by_py_spy([own, own], 30.0) == "\n".join([f"{own.name}({own.pid}):\n{said}"] * 2)
-
-
-def test_without_py_spy_or_without_time_nothing_is_run(spy, own, monkeypatch) -> None:
-    assert evidence.stacks_by_py_spy([own, own], 0.0) == "\n".join([f"{own.name}({own.pid}): no time was left"] * 2)
-    assert evidence.stacks_by_py_spy([], 30.0) == ""
-    monkeypatch.setattr(evidence, "py_spy", lambda: None)
-    assert evidence.stacks_by_py_spy([own], 30.0) == ""

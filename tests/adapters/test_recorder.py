@@ -24,8 +24,8 @@ from traces_kit import thread_begun_by
 
 from supervisor.adapters.recorder import store
 from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
-from supervisor.adapters.recorder.thread import Recorder
 from supervisor.adapters.state_files import StateFiles
+from supervisor.features.recorder.adapters.thread import Recorder
 from supervisor.model.recording import FIGURES_OF_ITS_OWN, GPUS, HOST, PROGRAMS, Row, as_places, by_name, one_by_one
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.upkeep.resolution import TIERS
@@ -436,7 +436,7 @@ def test_a_damaged_file_is_set_aside_and_the_next_period_is_recorded(box: Box, m
         raise OSError(30, "Read-only file system")
 
     with monkeypatch.context() as patch, capture_logs() as logged:
-        patch.setattr("supervisor.adapters.recorder.thread.set_aside", refused)
+        patch.setattr("supervisor.features.recorder.adapters.thread.set_aside", refused)
         box.record()
     assert [each["event"] for each in logged] == ["recording_not_set_aside"]
     with capture_logs() as logged:
@@ -463,7 +463,7 @@ def test_nothing_is_made_in_the_place_of_another_state_directory(box: Box) -> No
     assert box.count == 2
 
 
-def test_what_cannot_be_written_is_told_once_and_tried_again(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_is_reported_once_and_tried_again(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_args: object, **_more: object) -> None:
         raise sqlite3.OperationalError("unable to open database file")
 
@@ -532,7 +532,7 @@ def test_a_file_is_kept_within_the_size_that_is_set(box: Box) -> None:
     assert 5_000 < len(kept) < 20_000, "the smallest size that can be set keeps something"
 
 
-def test_a_disk_that_is_full_is_told_once_and_nothing_of_what_was_there_is_lost(tmp_path: Path) -> None:
+def test_a_disk_that_is_full_is_reported_once_and_nothing_of_what_was_there_is_lost(tmp_path: Path) -> None:
     """A real file system of 1 MiB that something else fills."""
     code = (
         "import sys\nfrom pathlib import Path\nfrom structlog.testing import capture_logs\nfrom test_recorder import Box\n"

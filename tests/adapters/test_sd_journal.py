@@ -1,6 +1,5 @@
 """systemd's journal without a library: on a real socket, real streams, and the system's own journal where there is one."""
 
-import json
 import os
 import re
 import shutil
@@ -11,14 +10,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from journald_kit import Journald, parsed
-from leaks import nothing_stays_open
+from journald_kit import Journald
 
 from supervisor.adapters.host import sd_journal
-
-texts = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def stream(fd):
@@ -36,39 +30,6 @@ def test_only_the_stream_that_is_named_is_the_journals(tmp_path):
         assert not sd_journal.is_stream(out.fileno(), {})
         closed, environ = out.fileno(), stream(out.fileno())
     assert not sd_journal.is_stream(closed, environ)
-
-
-def test_each_line_has_its_severity():
-    assert sd_journal.prefixed("one\ntwo", sd_journal.ERROR) == "<3>one\n<3>two"
-
-
-@given(st.dictionaries(st.from_regex(r"[A-Z][A-Z0-9_]{0,20}", fullmatch=True), texts))
-def test_what_is_sent_is_what_is_read(fields):
-    assert parsed(sd_journal.encoded(fields)) == fields
-
-
-def test_a_value_of_one_line_is_text_and_another_one_has_its_length():
-    fields = {"MESSAGE": "one", "NOTE": "one\ntwo"}
-    assert sd_journal.encoded(fields) == b"MESSAGE=one\nNOTE\n\x07\0\0\0\0\0\0\0one\ntwo\n"
-
-
-@pytest.mark.parametrize("name", ["", "message", "_PID", "1A", "A=B", "A\nB", "A" * 65, "Ä"])
-def test_a_field_that_the_journal_would_refuse_is_refused_here(name):
-    with pytest.raises(ValueError, match=f"^{re.escape(f'no field of systemd{chr(39)}s journal can be called {name!r}')}$"):
-        sd_journal.encoded({name: "x"})
-
-
-def test_a_field_of_the_longest_name_and_a_text_that_is_none_are_sent():
-    assert sd_journal.encoded({"A" * 64: "\udcff", "B_9": ""}) == b"A" * 64 + b"=?\nB_9=\n"
-
-
-def test_nothing_stays_open_however_it_is_sent(tmp_path):
-    with Journald() as journald:
-        for sealed, text in enumerate(("two\nlines", "x" * (8 << 20) + "\nend")):
-            with nothing_stays_open():
-                sd_journal.send({"MESSAGE": text, "PRIORITY": "3"}, journald.path)
-                assert journald.entry() == {"MESSAGE": text, "PRIORITY": "3"}
-                assert journald.sealed == sealed, "one that is too large for a datagram"
 
 
 def test_without_a_journal_nothing_is_sent_and_one_that_hears_nothing_is_an_error(tmp_path, monkeypatch):
@@ -174,18 +135,3 @@ def test_the_log_in_the_journal_is_text_with_severities_and_without_a_second_tim
     ]
     assert "\x1b" not in "".join(kept)
     assert "RuntimeError: bug" in kept
-
-
-def test_json_for_the_journal_where_it_is_configured(tmp_path):
-    lines = logged(tmp_path, "json")
-    assert [json.loads(line[3:])["event"] for line in lines] == ["looked", "serving", "said", "journal_damaged", "failed"]
-    assert [line[:3] for line in lines] == ["<7>", "<6>", "<4>", "<2>", "<3>"]
-    kept = (tmp_path / "main.log").read_text().splitlines()
-    assert len(kept) == 5, "a traceback is in its entry"
-    assert all({"timestamp", "level"} <= json.loads(line).keys() for line in kept), "the file has both"
-
-
-def test_an_output_that_was_sent_elsewhere_is_for_people(tmp_path):
-    lines = logged(tmp_path, "text", of_the_journal=False)
-    assert not any(line.startswith("<") for line in lines)
-    assert "serving" in lines[1]

@@ -23,23 +23,6 @@ def running(name, stop=None):
     return Program(name, Phase.RUNNING, 0.0, 0.0, "", attempt=attempt)
 
 
-def waiting(name, retry_at_s=None):
-    return Program(name, Phase.BACKOFF, 0.0, 0.0, "", retry_at_s=retry_at_s)
-
-
-def test_a_summary_is_told_when_it_changes():
-    told = RecordingLines()
-    service = Service(told)
-    state = State(programs={"a": running("a"), "b": waiting("b")}, level="light")
-    for at_s in range(5):
-        service.after_turn(state, float(at_s))
-    service.after_turn(replace(state, programs={"a": running("a"), "b": waiting("b", 9.0)}), 6.0)
-    assert told.lines == [
-        "1 of 2 programs run at level light",
-        "1 of 2 programs run at level light, 1 waits to be started again",
-    ]
-
-
 def test_what_was_adopted_and_what_resumes_is_told_as_such():
     younger = Attempt(2, "d", intended_at_s=7.0, digest="")
     programs = {

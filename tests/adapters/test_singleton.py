@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
-import socket
-import stat
 import subprocess
 import sys
 
@@ -105,28 +102,6 @@ def test_the_lock_file_is_its_owners_alone_and_who_is_refused_leaves_nothing_ope
     assert open_files() <= before
 
 
-@pytest.mark.parametrize(
-    ("content", "told"), [(b"", "unknown"), (b"\xff7\n", "\N{REPLACEMENT CHARACTER}7"), (b"12\n", "12")]
-)
-def test_the_lock_of_another_is_told_by_what_stands_in_it(tmp_path, other_daemon, content, told):
-    other = tmp_path / "lock"
-    mine = hold(str(tmp_path / "mine"))
-    (tmp_path / "mine").unlink()
-    os.link(other, tmp_path / "mine")
-    other.write_bytes(content)
-    before = open_files()
-    with pytest.raises(OSError) as busy:
-        mine.refuse_if_held()
-    assert busy.value.args == (errno.EBUSY, f"another supervisord (pid {told}) has locked it")
-    assert open_files() <= before
-    with pytest.raises(Taken) as taken:
-        hold(str(other))
-    pid = told if told == "12" else "unknown"
-    then = "stop that one first, or choose another state_dir"
-    assert str(taken.value) == f"another supervisord (pid {pid}) runs on {tmp_path}: {then}"
-    mine.release()
-
-
 def test_a_file_system_without_locks_is_an_error_and_leaves_nothing_open(tmp_path, monkeypatch):
     lock = hold(str(tmp_path / "lock"))
     (tmp_path / "lock").unlink()
@@ -144,51 +119,6 @@ def test_a_file_system_without_locks_is_an_error_and_leaves_nothing_open(tmp_pat
     lock.refuse_if_held()
     assert open_files() <= before
     lock.release()
-
-
-def test_a_link_to_the_state_directory_is_the_same_name(tmp_path):
-    (tmp_path / "state").mkdir()
-    (tmp_path / "link").symlink_to("state")
-    with claim(str(tmp_path / "state")), pytest.raises(Taken):
-        claim(str(tmp_path / "link"))
-
-
-def test_a_new_directory_in_the_root_does_not_change_the_name(tmp_path, monkeypatch):
-    """A directory has one link more for each directory in it, on most file systems; another container has another one."""
-    fields, lstat = list(os.stat("/")), os.lstat
-
-    def look(path, **_):
-        return os.stat_result(fields) if str(path) == "/" else lstat(path)
-
-    monkeypatch.setattr(os, "stat", look)
-    monkeypatch.setattr(os, "lstat", look)
-    with claim(str(tmp_path)):
-        fields[stat.ST_NLINK] += 1
-        with pytest.raises(Taken):
-            claim(str(tmp_path))
-        for number in (stat.ST_INO, stat.ST_DEV):
-            fields[number] += 1
-            claim(str(tmp_path)).close()
-            fields[number] -= 1
-
-
-def test_a_name_whose_holder_does_not_listen_says_nothing(tmp_path):
-    with socket.socket(socket.AF_UNIX) as other:
-        other.bind(_name(str(tmp_path)))
-        before = open_files()
-        assert claim(str(tmp_path)) is None
-        assert open_files() <= before
-
-
-def test_a_holder_whose_queue_is_full_is_taken_for_a_daemon_and_not_waited_for(tmp_path):
-    with contextlib.ExitStack() as opened:
-        other = opened.enter_context(socket.socket(socket.AF_UNIX))
-        other.bind(_name(str(tmp_path)))
-        other.listen(0)
-        waiting = opened.enter_context(socket.socket(socket.AF_UNIX))
-        waiting.connect(_name(str(tmp_path)))  # a queue of none has room for one
-        with pytest.raises(Taken, match=rf"^another supervisord \(pid unknown\) runs on {tmp_path}: stop that one first"):
-            claim(str(tmp_path))
 
 
 @pytest.mark.root

@@ -12,18 +12,19 @@ from structlog.testing import capture_logs
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import limits
-from supervisor.adapters.slurm import launcher as launchers
-from supervisor.adapters.slurm.client import SlurmRefused, Unknown
-from supervisor.adapters.slurm.job_files import node_order
-from supervisor.adapters.slurm.launcher import SlurmLauncher, mark_of
-from supervisor.adapters.slurm.script import Tag, Terms, batch_script
-from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, SpawnBroke, SpawnSucceeded, Survival, Survivor
+from supervisor.features.slurm.adapters import launcher as launchers
+from supervisor.features.slurm.adapters.client import SlurmRefused, Unknown
+from supervisor.features.slurm.adapters.job_files import node_order
+from supervisor.features.slurm.adapters.launcher import SlurmLauncher, mark_of
+from supervisor.features.slurm.adapters.script import Tag, Terms, batch_script
+from supervisor.features.slurm.messages import JobSight, JobsSeen
+from supervisor.features.slurm.rules.job_end import JobEnd
+from supervisor.features.slurm.rules.jobs import Job, Node
+from supervisor.features.slurm.settings import JobResources, NextJob
+from supervisor.model.inputs import Ended, Ending, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import LOG_NONE, Progress
-from supervisor.policy.cluster.job_end import JobEnd
-from supervisor.policy.cluster.jobs import Job, Node
-from supervisor.policy.cluster.launcher import JobResources
-from supervisor.policy.worker.figures import Figures
-from supervisor.policy.worker.placeholders import Template
+from supervisor.policy.script.figures import Figures
+from supervisor.policy.script.placeholders import Template
 from workers import contract
 
 AWAY = Unknown("no controller", "unreachable")
@@ -98,7 +99,7 @@ def test_the_code_for_nodes_is_copied_once_and_again_when_it_is_gone(world):
 
 
 def test_the_resources_of_its_level_are_those_of_its_job(world):
-    world.spawn(replace(SPEC, job=JobResources(partition="h100", gpus=4)))
+    world.spawn(replace(SPEC, job=NextJob(JobResources(partition="h100", gpus=4))))
     options = world.cluster.scripts[0]
     assert "#SBATCH --partition=h100\n" in options
     assert "#SBATCH --gres=gpu:4\n" in options

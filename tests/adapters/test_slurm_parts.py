@@ -13,15 +13,16 @@ import pytest
 from slurm_kit import NEXT, SETTINGS, SPEC, TOKEN, World
 
 from supervisor.adapters.process.processes import KEPT_ATTEMPTS
-from supervisor.adapters.slurm import node
-from supervisor.adapters.slurm.client import Unknown
-from supervisor.adapters.slurm.job_files import node_order
-from supervisor.adapters.slurm.report import SlurmControls
-from supervisor.adapters.slurm.script import Tag, Terms, batch_script, tag_of
+from supervisor.features.slurm.adapters import node
+from supervisor.features.slurm.adapters.client import Unknown
+from supervisor.features.slurm.adapters.job_files import node_order
+from supervisor.features.slurm.adapters.report import SlurmControls
+from supervisor.features.slurm.adapters.script import Tag, Terms, batch_script, tag_of
+from supervisor.features.slurm.messages import JobsSeen
+from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.model.commands import SetControl
-from supervisor.model.inputs import Ended, JobsSeen, SpawnBroke, Survival, Survivor
-from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.policy.worker.placeholders import Template
+from supervisor.model.inputs import Ended, SpawnBroke, Survival, Survivor
+from supervisor.policy.script.placeholders import Template
 from workers import contract
 
 ROOT = Path(__file__).parents[2]
@@ -378,7 +379,7 @@ def test_the_time_of_a_job_began_with_its_batch_script_and_not_after_its_setup()
 import sys, time
 time.sleep(0.3)
 sys.path.insert(0, sys.argv[1])
-from supervisor.adapters.slurm import node
+from supervisor.features.slurm.adapters import node
 print(node.boot_s() - node.began_s())
 """
     said = subprocess.run([sys.executable, "-c", code, str(ROOT)], check=True, capture_output=True, text=True)

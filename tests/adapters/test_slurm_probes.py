@@ -10,12 +10,12 @@ import pytest
 from slurm_kit import NEXT, SPEC, TOKEN, World
 
 from supervisor.adapters.figures.thread import FigureReading
-from supervisor.adapters.slurm import node, report
-from supervisor.adapters.slurm.probes import FRESH_S, SlurmEvidence, SlurmProbes
-from supervisor.adapters.slurm.script import tag_of
+from supervisor.features.slurm.adapters import node, report
+from supervisor.features.slurm.adapters.probes import FRESH_S, SlurmEvidence, SlurmProbes
+from supervisor.features.slurm.adapters.script import tag_of
 from supervisor.model.inputs import EvidenceTaken, OwnCheckpoint, Report, Sample
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script.figures import Figures
 from workers import contract
 
 S = 1_000_000_000  # a second of a node's clock
@@ -286,7 +286,7 @@ def test_steps_in_its_output_are_progress(world):
 
 def test_its_own_checkpoints_are_told(world):
     own = OwnCheckpoint("/c", 7)
-    probes = probes_of(world, own=lambda name: own if name == "Pong" else None)
+    probes = probes_of(world, own=lambda name, pids, _: own if (name, pids) == ("Pong", ()) else None)
     assert look(world, probes) == Sample(TOKEN)
     world.report()
     assert look(world, probes) == Sample(TOKEN, "S", own=own)
@@ -309,7 +309,7 @@ def test_each_report_of_a_worker_is_told_once(world, monkeypatch):
     with path.open("a") as out:
         out.write('{"kind": "a"}\n{"kind": "b"}\n')
     assert probes.reports() == (("Pong", TOKEN, Report("a", {})), ("Pong", TOKEN, Report("b", {})))
-    monkeypatch.setattr("supervisor.adapters.slurm.probes._MOST_REPORTS_EVER", 3)
+    monkeypatch.setattr("supervisor.features.slurm.adapters.probes._MOST_REPORTS_EVER", 3)
     with path.open("a") as out:
         out.write('{"kind": "c"}\n')
     assert probes.reports() == (), "as many as are read of one attempt"

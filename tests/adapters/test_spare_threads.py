@@ -1,33 +1,27 @@
 """Work that goes on where no new thread can be started: real threads, of which no more can begin."""
 
-from __future__ import annotations
-
 import errno
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 from tools import no_descriptors
 
 from supervisor import config
-from supervisor.adapters import singleton, threads
+from supervisor.adapters import singleton
 from supervisor.adapters.host.boot import read_mark
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.adapters.process import marks
-from supervisor.adapters.threads import Lasting, Tasks, Thread, begun, failing
+from supervisor.adapters.threads import Lasting, Tasks, begun, failing
 from supervisor.lack import is_lack
 from supervisor.policy.box.supervision import Failing
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def refused(monkeypatch):
     """From `refuse` on no thread can be started, as with EAGAIN; the names of those that were tried."""
-    tried: list[str] = []
+    tried = []
 
-    def refuse(thread: threading.Thread) -> None:
+    def refuse(thread):
         tried.append(thread.name)
         raise RuntimeError("can't start new thread")
 
@@ -35,7 +29,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return tried
 
 
-def test_a_pool_has_all_of_its_threads_before_its_first_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_has_all_of_its_threads_before_its_first_task(monkeypatch):
     before = set(threading.enumerate())
     pool = begun(3, "keeper")
     new = set(threading.enumerate()) - before
@@ -47,13 +41,13 @@ def test_a_pool_has_all_of_its_threads_before_its_first_task(monkeypatch: pytest
     assert not new & set(threading.enumerate())
 
 
-def test_without_new_threads_one_spare_thread_does_all_in_order_and_ends(request: pytest.FixtureRequest) -> None:
+def test_without_new_threads_one_spare_thread_does_all_in_order_and_ends(request):
     before = set(threading.enumerate())
     tasks = Tasks("spare")
     (spare,) = set(threading.enumerate()) - before
     assert (spare.name, spare.daemon) == ("spare", True)
     refused = request.getfixturevalue("refused")
-    told: list[tuple[str, tuple[object, ...]]] = []
+    told = []
     for number in range(3):
         tasks.begin(f"task {number}", lambda *given: told.append((threading.current_thread().name, given)), number, "x")
     tasks.close()
@@ -63,27 +57,27 @@ def test_without_new_threads_one_spare_thread_does_all_in_order_and_ends(request
     assert refused == ["task 0", "task 1", "task 2"]
 
 
-def lacking(failures: int, then: threading.Event) -> Iterator[OSError]:
+def lacking(failures, then):
     """Errors of so many turns, after which `then` is set."""
     for _ in range(failures):
         yield OSError(errno.EMFILE, "Too many open files", "/proc")
     then.set()
 
 
-def raising(errors: Iterator[OSError]) -> None:
+def raising(errors):
     for error in errors:
         raise error
 
 
-def mine(name: str) -> list[Failing]:
+def mine(name):
     return [each for each in failing() if each.name == name]
 
 
-def test_a_turn_that_fails_is_repeated_and_its_second_failure_is_reported_until_it_succeeds() -> None:
+def test_a_turn_that_fails_is_repeated_and_its_second_failure_is_reported_until_it_succeeds():
     done, over, reported = threading.Event(), threading.Event(), []
     errors = lacking(2, done)
 
-    def turn() -> None:
+    def turn():
         reported.append(mine("looker"))
         raising(errors)
         over.wait(60)
@@ -101,10 +95,10 @@ def test_a_turn_that_fails_is_repeated_and_its_second_failure_is_reported_until_
     assert mine("looker") == []
 
 
-def test_no_error_ends_a_thread_and_one_that_has_ended_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_ends_a_thread_and_one_that_has_ended_is_reported(monkeypatch):
     over, turns = threading.Event(), []
 
-    def turn() -> None:
+    def turn():
         turns.append(1)
         if len(turns) == 2:
             over.set()
@@ -121,32 +115,14 @@ def test_no_error_ends_a_thread_and_one_that_has_ended_is_reported(monkeypatch: 
     assert mine("dead") == [Failing("dead", "it has ended", None, vital=True)]
 
 
-def test_a_task_is_tried_again_for_a_lack_and_for_no_other_error() -> None:
-    tasks, done, tried = Tasks("patient"), threading.Event(), []
-    errors = lacking(1, done)
-    tasks.begin("short of files", raising, errors)
-    assert done.wait(60)
-
-    def broken() -> None:
-        tried.append(1)
-        raise ValueError
-
-    with capture_logs() as logged:
-        tasks.begin("broken", broken)
-        while not logged:
-            done.wait(0.01)
-    assert (len(tried), logged[0]["event"], logged[0]["task"]) == (1, "task_failed", "broken")
-    tasks.close()
-
-
-def test_what_a_lack_of_descriptors_hides_is_not_absent(tmp_path: Path) -> None:
+def test_what_a_lack_of_descriptors_hides_is_not_absent(tmp_path):
     """A start that took it for absent would start a second worker, or run on a configuration that is not the newest one."""
     (tmp_path / "extralife.toml").write_text(f'[daemon]\nstate_dir = "{tmp_path}/state"\n[program.a]\ncommand = ["true"]\n')
     journal = tmp_path / "journal.sqlite"
     Journal(journal).close()
     alive = tmp_path / "alive"
     alive.touch()
-    looks: list[Callable[[], object]] = [
+    looks = [
         lambda: config.load(str(tmp_path / "extralife.toml"), {}, {}, look=False),
         lambda: config.load(None, {"EXTRALIFE_STATE_DIR": str(tmp_path)}, {}),
         lambda: Journal(journal),
@@ -160,45 +136,3 @@ def test_what_a_lack_of_descriptors_hides_is_not_absent(tmp_path: Path) -> None:
             with pytest.raises(OSError, match="Too many open files") as found:
                 look()
             assert is_lack(found.value), number
-
-
-def test_a_thread_that_dies_before_it_runs_does_not_hang_its_starter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for lack of memory: the kernel has started it, and it ends before it has reported that."""
-    tasks, done = Tasks("spare"), threading.Event()
-    monkeypatch.setattr(threads, "_START_S", 0.05)
-    monkeypatch.setattr(Thread, "_bootstrap", lambda _: None)
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        Lasting("stillborn", done.set, done.is_set).start()
-    assert mine("stillborn") == []
-    tasks.begin("in the spare thread", done.set)
-    assert done.wait(60)
-    tasks.close()
-
-
-def test_of_many_calls_one_runs_and_one_more_sees_the_newest_state() -> None:
-    newest, begins, go_on = ["old"], threading.Semaphore(0), threading.Semaphore(0)
-    running, most = 0, 0
-
-    def run() -> str:
-        nonlocal running, most
-        found, running = newest[0], running + 1
-        most = max(most, running)
-        begins.release()
-        go_on.acquire()
-        running -= 1
-        if found == "bad":
-            raise ValueError(found)
-        return found
-
-    each = threads.OneAtATime(run)
-    with ThreadPoolExecutor(5) as pool:
-        first = pool.submit(each)
-        begins.acquire()
-        newest[0] = "new"
-        others = [pool.submit(each) for _ in range(4)]
-        go_on.release(6)
-        assert [first.result(30), *(other.result(30) for other in others)] == ["old", *["new"] * 4]
-        assert most == 1
-        newest[0] = "bad"
-        with pytest.raises(ValueError, match="bad"):
-            pool.submit(each).result(30)

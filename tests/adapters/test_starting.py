@@ -8,7 +8,6 @@ import os
 import pwd
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,10 @@ from leaks import open_files
 
 from supervisor import users
 from supervisor.adapters import procfs
-from supervisor.adapters.process import cgroups, limits, processes, shim_code
+from supervisor.adapters.process import limits, processes, shim_code
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker.placeholders import Template
+from supervisor.policy.script.placeholders import Template
 from workers import contract
 
 
@@ -161,13 +160,6 @@ def test_the_compiled_shim_cannot_be_changed_and_is_not_handed_to_the_worker(wor
     assert "memfd" not in world.stdout()
 
 
-def test_what_is_noted_of_a_cgroup_that_a_shim_could_not_enter_is_forgotten(world, tmp_path):
-    world.groups.path = str(tmp_path / "none")
-    started = world.run(["sleep", "60"])
-    assert world.launcher.attempt(started.token).cgroup == ""
-    assert cgroups.read_note(world.paths.attempt_dir("Pong", 1, started.token)) is None, "its counts are not the attempt's"
-
-
 @pytest.mark.parametrize(("argv", "permanent"), [(["no-such-trainer"], True), (["true"], False)])
 def test_what_cannot_start_is_said_and_leaves_nothing(world, argv, permanent, tmp_path):
     directory = "" if permanent else str(tmp_path / "unmounted")
@@ -178,14 +170,6 @@ def test_what_cannot_start_is_said_and_leaves_nothing(world, argv, permanent, tm
     assert world.launcher.attempt(token) is None
     assert eventually(lambda: not processes._members(token, None))
     assert world.inbox.empty()
-
-
-def test_an_unusable_state_directory_is_named(world):
-    Path(world.paths.state_dir).rmdir()
-    Path(world.paths.state_dir).write_text("a file where a directory should be")
-    broke = world.inbox.expect(SpawnBroke, world.begin(["true"]))
-    assert broke.error == f"cannot start Pong: {world.paths.state_dir}: Not a directory"
-    assert not broke.permanent
 
 
 @pytest.mark.parametrize(
@@ -273,19 +257,6 @@ def test_few_start_at_once_and_one_that_hangs_delays_the_others_only_for_a_momen
     world.inbox.expect(SpawnSucceeded, hangs)
 
 
-def test_directories_are_made_by_several_starts_at_once(tmp_path):
-    places = [tmp_path / str(number) / "a" / "b" for number in range(200)]
-    with ThreadPoolExecutor(8) as pool:
-        for made in [pool.submit(processes.make_dir, place / each) for place in places for each in "cdefghij"]:
-            made.result()
-    assert all((place / each).is_dir() for place in places for each in "cdefghij")
-
-
-def test_directories_are_for_our_eyes(tmp_path):
-    processes.make_dir(tmp_path / "a" / "b")
-    assert [(tmp_path / each).stat().st_mode & 0o777 for each in ("a", "a/b")] == [0o700, 0o700]
-
-
 def test_a_start_keeps_the_newest_of_old_attempts_and_those_in_use(world, monkeypatch):
     monkeypatch.setattr(processes, "KEPT_ATTEMPTS", 3)
     paths = world.paths
@@ -303,13 +274,3 @@ def test_a_start_keeps_the_newest_of_old_attempts_and_those_in_use(world, monkey
     processes.prune(paths, "Pong", 30, kept=[own[2:]])
     assert {path.name for path in attempts.iterdir()} == {"6-ab", "7-ab", own, "notes"}
     processes.prune(paths, "Nobody", 7)
-
-
-def test_nothing_is_removed_behind_a_link(tmp_path):
-    paths = Paths(str(tmp_path / "state"), str(tmp_path / "run"))
-    for number in range(1, 30):
-        (tmp_path / "elsewhere" / f"{number}-ab").mkdir(parents=True)
-    Path(paths.run_dir("Pong")).mkdir(parents=True)
-    Path(paths.attempt_dir("Pong", 0, "")).parent.symlink_to(tmp_path / "elsewhere")
-    processes.prune(paths, "Pong", 40)
-    assert len(list((tmp_path / "elsewhere").iterdir())) == 29

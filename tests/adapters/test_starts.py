@@ -9,12 +9,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from supervisor.adapters.host import known_mount
-from supervisor.adapters.process import starts
+from supervisor.adapters.host import known_mount, starts
 from supervisor.features.alerts import failure
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +54,7 @@ def recorded(environ):
 
 WAIT = """
 import os, signal
-from supervisor.adapters.process import starts
+from supervisor.adapters.host import starts
 before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
 begins = starts.wait_for_turn(dict(os.environ))
 assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before | {signal.SIGUSR2}, "signals arrive as before"
@@ -84,23 +82,6 @@ def test_without_a_service_manager_nothing_waits_and_nothing_is_written(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_start_counts_for_ten_minutes_and_none_of_the_future_does(service, monkeypatch):
-    environ, _ = service
-    monkeypatch.setattr(starts, "time", SimpleNamespace(clock_gettime=lambda _clock: 1000.0, CLOCK_BOOTTIME=7))
-    path = Path(environ["RUNTIME_DIRECTORY"], "starts")
-    for before, kept in (([400.0, 1000.0], [1000.0]), ([400.5, 1000.5], [400.5])):
-        path.write_text(json.dumps(before))
-        assert starts.wait_for_turn(environ)
-        assert json.loads(path.read_text()) == [*kept, 1000.0]
-
-
-def test_a_record_that_is_none_counts_for_nothing(service):
-    environ, _ = service
-    for garbage in ("", "{}", "[1, null, true]", "\0"):
-        Path(environ["RUNTIME_DIRECTORY"], "starts").write_text(garbage)
-        assert starts.wait_for_turn(environ)
-
-
 def test_the_wait_is_told_and_over_by_itself(service):
     environ, sock = service
     began(environ, 30.0, 20.0)
@@ -123,20 +104,6 @@ def test_a_stop_ends_the_wait_and_the_next_start_is_at_once(service, number, cod
     assert not Path(environ["RUNTIME_DIRECTORY"], "starts").exists()
 
 
-def test_a_wait_that_was_stopped_beyond_its_end_is_over_and_no_request_to_end(service):
-    """As on a box that is suspended: the wait's interrupted system call must not return a signal that nobody sent."""
-    environ, sock = service
-    began(environ, 30.0, 20.0, 10.0)
-    process = waiting(environ)
-    assert "waits 2s" in said(sock)[0]
-    time.sleep(0.5)  # it is in the middle of its wait then
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(2.0)
-    process.send_signal(signal.SIGCONT)
-    assert process.wait(30) == 11
-    assert Path(environ["RUNTIME_DIRECTORY"], "starts").exists(), "only a request to end forgets the starts"
-
-
 def test_the_fourth_start_is_an_alert_once(service):
     environ, sock = service
     for _ in range(2):
@@ -157,7 +124,7 @@ def test_the_fourth_start_is_an_alert_once(service):
 def test_a_target_that_never_answers_delays_no_start(service):
     environ, _ = service
     began(environ, 90.0, 60.0, 30.0)
-    hangs = "import time; from supervisor.adapters.process import starts; starts._TELL_S = 0.1\n"
+    hangs = "import time; from supervisor.adapters.host import starts; starts._TELL_S = 0.1\n"
     assert waiting(environ, f"{hangs}starts._tell = lambda *_: time.sleep(3600)\n").wait(60) == 11
 
 

@@ -1,13 +1,9 @@
 """The command that stops this box: never twice at once, what it leaves in the background goes on, and who is logged in."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,17 +13,17 @@ from supervisor.features.when_done.adapters.stopping import ENV, logged_in, stop
 SH = shutil.which("sh") or "sh"
 
 
-def as_sh(script: str) -> list[str]:
+def as_sh(script):
     return [SH, "-c", script]
 
 
 @pytest.fixture
-def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def go(tmp_path, monkeypatch):
     """A FIFO that lets an earlier command end once the next one has seen it."""
     os.mkfifo(tmp_path / "go")
     look = procfs.marked
 
-    def marked(*args: Any) -> dict[str, list[procfs.Stat]]:
+    def marked(*args):
         found = look(*args)
         if found[str(tmp_path)] and not (tmp_path / "late").exists():
             (tmp_path / "late").touch()
@@ -38,7 +34,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "go"
 
 
-def test_the_result_is_that_of_the_command(tmp_path: Path) -> None:
+def test_the_result_is_that_of_the_command(tmp_path):
     assert stop_box(as_sh("echo bye"), 30.0, str(tmp_path)) == ("", "bye\n")
     error, output = stop_box(as_sh("echo no such instance >&2; exit 3"), 30.0, str(tmp_path))
     assert (error, output) == ("it ended with status 3: no such instance", "no such instance\n")
@@ -46,9 +42,7 @@ def test_the_result_is_that_of_the_command(tmp_path: Path) -> None:
     assert (error[:25], len(output), output[-4:]) == ("it ended with status 1: x", 65536, "end\n")
 
 
-def test_what_it_leaves_in_the_background_goes_on_and_is_waited_for_in_place_of_a_second_start(
-    tmp_path: Path, go: Path
-) -> None:
+def test_what_it_leaves_in_the_background_goes_on_and_is_waited_for_in_place_of_a_second_start(tmp_path, go):
     leaves = f"(cat {go}; echo printed; echo done >> {tmp_path}/log) & echo begun"
     assert stop_box(as_sh(leaves), 30.0, str(tmp_path)) == ("", "begun\n")
     (tmp_path / "late").touch()
@@ -63,7 +57,7 @@ def test_what_it_leaves_in_the_background_goes_on_and_is_waited_for_in_place_of_
     assert (tmp_path / "log").read_text() == "done\n"
 
 
-def test_it_outlives_the_daemon_also_if_it_prints_and_the_next_daemon_finds_it(tmp_path: Path, go: Path) -> None:
+def test_it_outlives_the_daemon_also_if_it_prints_and_the_next_daemon_finds_it(tmp_path, go):
     os.mkfifo(tmp_path / "begun")
     script = f"echo begun > {tmp_path}/begun; cat {go}; echo printed; echo still there >> {tmp_path}/log"
     call = f"from supervisor.features.when_done.adapters.stopping import stop_box; stop_box({as_sh(script)!r}, 60.0, {str(tmp_path)!r})"
@@ -78,7 +72,7 @@ def test_it_outlives_the_daemon_also_if_it_prints_and_the_next_daemon_finds_it(t
     ("title", "seen"),
     [("sshd: ada@pts/77", "ada on pts/77"), ("sshd-session: ada@notty", "ada over ssh (PID)"), ("sshd: ada", "")],
 )
-def test_sessions_of_sshd(title: str, seen: str) -> None:
+def test_sessions_of_sshd(title, seen):
     with subprocess.Popen([title, "1000"], executable=shutil.which("sleep"), env={ENV: "elsewhere"}) as session:
         try:
             found = [each for each in logged_in() if each.startswith("ada ")]

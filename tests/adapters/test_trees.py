@@ -14,7 +14,7 @@ from tools import PATIENCE
 
 from supervisor.adapters import procfs
 from supervisor.adapters.process import trees
-from supervisor.adapters.process.trees import Tree, changed_roots, newest_ns, own_directory
+from supervisor.adapters.process.trees import Tree, newest_ns, own_directory
 from supervisor.adapters.procfs import ProcessTable, Stat
 from supervisor.model.inputs import Halted
 
@@ -180,7 +180,7 @@ def test_the_tree_is_what_is_below_the_shim_or_else_below_the_worker(root, worke
 # --- what stands still ----------------------------------------------------------------------------------------------------
 
 
-def test_a_stopped_process_is_told_at_once_and_since_when():
+def test_a_stopped_process_is_reported_at_once_and_since_when():
     look, worker = Look(), process(WORKER, 1, "T")
     assert look.at(1.0, worker, process(CHILD, WORKER, "T")).halted == (Halted(CHILD, 5, "p12", "T", 1.0),)
     assert look.at(9.0, worker, process(CHILD, WORKER, "T")).halted == (Halted(CHILD, 5, "p12", "T", 1.0),)
@@ -190,7 +190,7 @@ def test_a_stopped_process_is_told_at_once_and_since_when():
     assert look.at(13.0, worker, leader=True).halted == (Halted(WORKER, 5, "p11", "T", 13.0),)
 
 
-def test_a_process_in_the_kernel_is_told_after_half_a_minute_without_a_tick():
+def test_a_process_in_the_kernel_is_reported_after_half_a_minute_without_a_tick():
     look, worker = Look(), process(WORKER, 1)
     for now_s, state, ticks, since_s in (
         (100.0, "D", 0, None), (129.9, "D", 0, None), (130.0, "D", 0, 100.0), (131.0, "D", 1, None), (160.9, "D", 1, None),
@@ -225,12 +225,6 @@ def test_the_cpu_time_of_the_tree_counts_with_that_of_ended_children(io, now, wi
     assert (look.tree.witness, look.tree.witness_at_s) == (witness, 105.0 if witness else None)
 
 
-def test_below_a_shim_that_is_gone_the_cpu_time_of_the_rest_counts(io):
-    look = Look(SHIM)
-    look.at(100.0, process(WORKER, 1), witnesses=True)
-    assert look.at(105.0, process(WORKER, 1, ticks=TICKS_PER_S), witnesses=True).witness == "cpu"
-
-
 def test_a_witness_stands_until_nobody_asks_for_it(io):
     look = Look()
     look.at(100.0, process(WORKER, 1), witnesses=True)
@@ -241,74 +235,6 @@ def test_a_witness_stands_until_nobody_asks_for_it(io):
     assert (look.tree.witness, look.tree.witness_at_s) == ("", None)
     look.at(112.0, process(WORKER, 1, ticks=9 * TICKS_PER_S), witnesses=True)
     assert look.tree.witness == "", "a first look shows nothing"
-
-
-def test_what_its_processes_read_and_write_counts_together(io):
-    look, processes = Look(), (process(WORKER, 1), process(CHILD, WORKER), process(GRANDCHILD, WORKER))
-    io |= {WORKER: 1000, CHILD: 2000, STRANGER: 10**9}
-    look.at(100.0, *processes, witnesses=True)
-    io |= {WORKER: 1000 + 5 * 16 * 1024 - 1}
-    assert look.at(105.0, *processes, witnesses=True).witness == ""
-    io |= {WORKER: 1000 + 10 * 16 * 1024 - 2, CHILD: 2001}
-    assert look.at(110.0, *processes, witnesses=True).witness == "io"
-
-
-def test_reads_and_writes_that_nobody_may_see_are_no_witness(io):
-    look = Look()
-    look.at(100.0, process(WORKER, 1), witnesses=True)
-    io[WORKER] = 10**9
-    assert look.at(105.0, process(WORKER, 1), witnesses=True).witness == "", "they were not known before"
-    io[WORKER] = 2 * 10**9
-    assert look.at(110.0, process(WORKER, 1), witnesses=True).witness == "io"
-
-
-def test_its_directory_is_looked_through_every_half_minute_by_another_thread(io, monkeypatch):
-    look, asked, answers = Look(directory="/data/runs/x"), [], [7, None, 8]
-
-    def newest(directory):
-        asked.append(directory)
-        if (answer := answers.pop(0)) is None:
-            raise ZeroDivisionError
-        return answer
-
-    monkeypatch.setattr(trees, "newest_ns", newest)
-
-    def begun_by(now_s):
-        look.at(now_s, process(WORKER, 1), witnesses=True)
-        return len(look.tasks.begun)
-
-    assert (begun_by(100.0), begun_by(140.0)) == (1, 1), "while the first look hangs there is no second"
-    name, task = look.tasks.begun[0]
-    assert name == "files"
-    task()
-    assert begun_by(145.0) == 2
-    with pytest.raises(ZeroDivisionError):
-        look.tasks.begun[1][1]()
-    assert (begun_by(170.0), begun_by(175.0)) == (2, 3)
-    assert look.tree.witness == ""
-    look.tasks.begun[2][1]()
-    assert begun_by(180.0) == 3
-    assert (look.tree.witness, look.tree.witness_at_s) == ("files", 180.0)
-    assert asked == ["/data/runs/x"] * 3
-
-
-# --- scans and what has changed in them -------------------------------------------------------------------------------------
-
-
-def test_a_tree_has_changed_where_a_process_below_its_root_came_went_or_moved():
-    worker, child = process(WORKER, SHIM), process(CHILD, WORKER)
-    root, other = process(SHIM, 1), process(STRANGER, 1)
-    before = table(root, worker, other)
-    roots = {SHIM, STRANGER, 99}
-    assert changed_roots(None, table(root, changed={SHIM}), roots) is None
-    assert changed_roots(before, table(root, worker, other), roots) is None, "it is not known what has changed"
-    assert changed_roots(before, table(root, worker, child, other, changed={CHILD}), roots) == {SHIM}
-    assert changed_roots(table(root, worker, child, other), table(root, worker, other, changed={CHILD}), roots) == {SHIM}
-    moved = table(root, worker, process(CHILD, STRANGER), other, changed={CHILD})
-    assert changed_roots(table(root, worker, child, other), moved, roots) == {SHIM, STRANGER}
-    assert changed_roots(before, table(root, worker, other, changed={SHIM, STRANGER}), roots) == {SHIM, STRANGER}
-    assert changed_roots(before, table(root, worker, other, process(7, 1), changed={7}), roots) == set()
-    assert changed_roots(before, table(root, worker, changed={99}), roots) == {99}, "a root that is gone"
 
 
 # --- the files of a directory ---------------------------------------------------------------------------------------------
@@ -334,19 +260,6 @@ def test_the_newest_file_is_looked_for_at_all_depths_and_behind_no_link(tmp_path
     assert newest_ns(str(tmp_path / "own")) == 9
     (tmp_path / "empty").mkdir()
     assert newest_ns(str(tmp_path / "empty")) is None
-
-
-def test_a_directory_that_goes_away_meanwhile_hides_no_other(tmp_path, monkeypatch):
-    for at_ns, name in enumerate(("a/x", "b/x", "c/x"), 1):
-        put(tmp_path / name, at_ns)
-
-    def scandir(path, real=os.scandir):
-        if path == str(tmp_path / "a"):
-            raise FileNotFoundError
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    assert newest_ns(str(tmp_path)) == 3
 
 
 def test_a_directory_is_a_programs_own_if_nobody_else_writes_there(monkeypatch):

@@ -243,7 +243,7 @@ def test_what_the_client_saved_by_itself_is_told_by_its_manifest(tmp_path: Path)
     assert wrong(made.rename(tmp_path / "step_7")) == "", "somebody else's manifest.json is JSON"
 
 
-def test_links_are_left_out_and_too_many_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_are_left_out_and_too_many_files_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = tmp_path / "c"
     made.mkdir()
     saved(made / "model.pt")

@@ -1,18 +1,12 @@
 """A real server on a real unix socket, and the plainest possible client."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
-from fake_backend import FakeBackend
 from tools import PATIENCE
 
 from supervisor.api.listener import listen
@@ -20,7 +14,7 @@ from supervisor.api.server import Server
 
 
 @contextlib.contextmanager
-def served(backend: FakeBackend, path: Path) -> Iterator[Server]:
+def served(backend, path):
     listener = listen(str(path))
     server = Server(backend, listener, lambda: 1000.0)
     server.start()
@@ -36,17 +30,17 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         super().__init__("localhost", timeout=30)
         self.path = path
 
-    def connect(self) -> None:
+    def connect(self):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(30)
         self.sock.connect(str(self.path))
 
 
-def call(path: Path, target: str, body: Any = None, method: str | None = None) -> tuple[int, Any]:
+def call(path, target, body=None, method=None):
     """(status, JSON) of one request on a connection of its own."""
     connection = Connection(path)
     try:
@@ -59,7 +53,7 @@ def call(path: Path, target: str, body: Any = None, method: str | None = None) -
         connection.close()
 
 
-def raw(path: Path, data: bytes, *, half_close: bool = True, timeout_s: float = 20) -> bytes:
+def raw(path, data, *, half_close=True, timeout_s=20):
     """What comes back for these very bytes."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(timeout_s)
@@ -76,14 +70,14 @@ def raw(path: Path, data: bytes, *, half_close: bool = True, timeout_s: float = 
         return got
 
 
-def hung_up(sock: socket.socket) -> bool:
+def hung_up(sock):
     """The server has ended it. Nothing is read, so its answer is still one that nobody reads."""
     look = select.poll()
     look.register(sock, select.POLLHUP)
     return bool(look.poll(0))
 
 
-def ended(sock: socket.socket) -> bool:
+def ended(sock):
     """The server has ended it, and all that it had said was read."""
     sock.setblocking(False)
     try:
@@ -94,7 +88,7 @@ def ended(sock: socket.socket) -> bool:
         return True
 
 
-def until(look: Callable[[], Any], what: str, timeout_s: float = 20) -> Any:
+def until(look, what, timeout_s=20):
     """The first true answer, asked again until a deadline."""
     deadline = time.monotonic() + timeout_s * PATIENCE
     while not (found := look()):

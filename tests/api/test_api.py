@@ -1,20 +1,15 @@
 """The JSON API on a real uvicorn and a real unix socket, over a fake daemon."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from pathlib import Path
 
-import pytest
-from fake_backend import FakeBackend
 from serving import Connection, call, served
 
 from supervisor.api import server
 from supervisor.api.app import MOST_ASKS
 
 
-def test_one_program_by_any_of_supervisors_names(api: Path) -> None:
+def test_one_program_by_any_of_supervisors_names(api):
     for spec in ("Pong", "Pong:Pong", "Pong:*", "Pong:"):
         assert call(api, f"/api/v1/programs/{spec}")[1]["name"] == "Pong"
 
@@ -22,7 +17,7 @@ def test_one_program_by_any_of_supervisors_names(api: Path) -> None:
 # --- asking --------------------------------------------------------------------------------------------------------------
 
 
-def test_waiting_requests_do_not_make_status_wait(api: Path, backend: FakeBackend) -> None:
+def test_waiting_requests_do_not_make_status_wait(api, backend):
     backend.gate = threading.Event()
     stop = {"verb": "stop", "names": ["Pong"]}
     with ThreadPoolExecutor(MOST_ASKS + 1) as pool:
@@ -39,9 +34,7 @@ def test_waiting_requests_do_not_make_status_wait(api: Path, backend: FakeBacken
         assert {one.result(30)[0] for one in waiting} == {200}
 
 
-def test_it_stops_with_open_connections_and_waiting_requests(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_stops_with_open_connections_and_waiting_requests(backend, socket_path, monkeypatch):
     for name in ("_LAST_ANSWERS_S", "_STOP_S"):
         monkeypatch.setattr(server, name, 60)  # a busy machine may answer late
     backend.gate = threading.Event()

@@ -6,7 +6,6 @@ import os
 import pwd
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +20,8 @@ from supervisor.model.inputs import Verb
 ME, UID = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
 
 
-def noting(name: str, answer: str) -> Any:
-    def noted(self: Noting, *given: Any, **named: Any) -> Any:
+def noting(name, answer):
+    def noted(self, *given, **named):
         if self.raises is not None:
             raise self.raises
         self.calls.append((name, *given, *named.values()))
@@ -51,7 +50,7 @@ class Noting(FakeBackend):
 
 
 @pytest.fixture
-def backend() -> Noting:
+def backend():
     made = Noting()
     made.add(program("Pong"), program("Breakout", "QUEUED", attempt=0))
     return made
@@ -74,14 +73,12 @@ def backend() -> Noting:
         ({"verb": "signal", "names": ["Pong"], "signal": "nonsense"}, None),
     ],
 )
-def test_what_is_asked_reaches_the_daemon_as_it_was_meant(
-    api: Path, backend: Noting, body: dict[str, Any], reaches: tuple[Any, ...] | None
-) -> None:
+def test_what_is_asked_reaches_the_daemon_as_it_was_meant(api, backend, body, reaches):
     assert call(api, "/api/v1/ask", body)[0] == 200
     assert backend.calls == ([] if reaches is None else [("ask", *reaches)])
 
 
-def test_the_results_come_in_the_order_of_the_names_and_unknown_ones_keep_their_place(api: Path, backend: Noting) -> None:
+def test_the_results_come_in_the_order_of_the_names_and_unknown_ones_keep_their_place(api, backend):
     backend.results = [("Pong", NOT_RUNNING, "not running"), ("Breakout", SUCCESS, "stopped")]
     assert call(api, "/api/v1/ask", {"verb": "stop", "names": ["Breakout", "x", "Pong"]}) == (
         200,
@@ -103,16 +100,14 @@ def test_the_results_come_in_the_order_of_the_names_and_unknown_ones_keep_their_
 
 @pytest.mark.parametrize(("wait", "text"), [({}, "started"), ({"wait": True}, "started"), ({"wait": False}, "accepted")])
 @pytest.mark.parametrize("verb", ["start", "restart"])
-def test_a_start_is_waited_for_unless_the_client_does_not_want_it(
-    api: Path, backend: Noting, verb: str, wait: dict[str, bool], text: str
-) -> None:
+def test_a_start_is_waited_for_unless_the_client_does_not_want_it(api, backend, verb, wait, text):
     backend.results = [("Pong", SUCCESS, "accepted")]
 
-    def started(*_: Any) -> list[Result]:
+    def started(*_):
         backend.change("Pong", attempt=2)
         return backend.results
 
-    backend.ask = started  # type: ignore[method-assign]
+    backend.ask = started
     assert call(api, "/api/v1/ask", {"verb": verb, "names": ["Pong"], **wait})[1] == {
         "results": [{"name": "Pong", "code": 80, "text": text}]
     }
@@ -120,14 +115,14 @@ def test_a_start_is_waited_for_unless_the_client_does_not_want_it(
 
 @pytest.mark.parametrize("verb", ["shutdown", "reload"])
 @pytest.mark.parametrize(("code", "status"), [(CANT_REREAD, 422), (FAILED, 503)])
-def test_a_daemon_that_does_not_end_says_why(api: Path, backend: Noting, verb: str, code: int, status: int) -> None:
+def test_a_daemon_that_does_not_end_says_why(api, backend, verb, code, status):
     backend.results = [("", code, "level.slots: no; program.x: no"), ("", SUCCESS, "x")]
     assert call(api, "/api/v1/ask", {"verb": verb}) == (status, {"error": "level.slots: no; program.x: no"})
     backend.results = []
     assert call(api, "/api/v1/ask", {"verb": verb}) == (200, {"results": []})
 
 
-ROUTES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
+ROUTES = [
     ("backup", {}, ("request", Verb.BACKUP, "", [], ME, UID, 600.0)),
     ("backup", {"names": ["Pong:*"], "label": "x" * 100}, ("request", Verb.BACKUP, "x" * 100, ["Pong"], ME, UID, 600.0)),
     ("backup", {"names": ["Pong", "all"]}, ("request", Verb.BACKUP, "", [], ME, UID, 600.0)),
@@ -145,9 +140,7 @@ ROUTES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("page", "body", "reaches"), ROUTES)
-def test_what_each_route_hands_on_and_answers(
-    api: Path, backend: Noting, page: str, body: dict[str, Any], reaches: tuple[Any, ...]
-) -> None:
+def test_what_each_route_hands_on_and_answers(api, backend, page, body, reaches):
     assert call(api, f"/api/v1/{page}", body) == (200, {"name": "Pong", "code": 80, "text": "done"})
     assert backend.calls == [reaches]
 
@@ -159,9 +152,7 @@ def test_what_each_route_hands_on_and_answers(
         ("backup", {}, 200),
     ],
 )  # fmt: skip
-def test_what_the_daemon_refuses_is_told_in_its_words(
-    api: Path, backend: Noting, page: str, body: dict[str, Any], status: int
-) -> None:
+def test_what_the_daemon_refuses_is_told_in_its_words(api, backend, page, body, status):
     backend.result = ("Pong", FAILED, "not now")
     told = {"name": "Pong", "code": FAILED, "text": "not now"} if status == 200 else {"error": "not now"}
     assert call(api, f"/api/v1/{page}", body) == (status, told)
@@ -170,7 +161,7 @@ def test_what_the_daemon_refuses_is_told_in_its_words(
         assert call(api, f"/api/v1/{page}", body) == (404, {"error": "no such program"})
 
 
-def test_changes_of_the_configuration(api: Path, backend: Noting) -> None:
+def test_changes_of_the_configuration(api, backend):
     assert call(api, "/api/v1/reread", {}) == (200, backend.changes)
     assert call(api, "/api/v1/update", {}) == (200, backend.changes)
     assert call(api, "/api/v1/update", {"names": ["Pong:*", "b"], "dry_run": True})[0] == 200
@@ -185,13 +176,13 @@ def test_changes_of_the_configuration(api: Path, backend: Noting) -> None:
         assert call(api, f"/api/v1/{page}", {}) == (422, {"error": "a; 7", "errors": ["a", 7]})
 
 
-def test_after_an_error_its_place_among_the_requests_that_wait_is_free_again(api: Path, backend: Noting) -> None:
+def test_after_an_error_its_place_among_the_requests_that_wait_is_free_again(api, backend):
     backend.raises = ZeroDivisionError("secret")
     for _ in range(app.MOST_ASKS + 1):
         assert call(api, "/api/v1/reread", {})[0] == 500
 
 
-def test_health_as_a_whole(api: Path, backend: Noting) -> None:
+def test_health_as_a_whole(api, backend):
     backend.now_s = 970.0
     config = backend.header["config"]
     well = {"state": "running", "age_s": 30.0, "worst_gap_s": None, "config": config}
@@ -214,7 +205,7 @@ def test_health_as_a_whole(api: Path, backend: Noting) -> None:
 @pytest.mark.parametrize(
     "page", ["backup", "offsite", "when-done", "rollback", "remove", "stdin", "level", "update", "alerts/test", "reread"]
 )
-def test_every_route_refuses_a_key_that_it_does_not_know(api: Path, backend: Noting, page: str) -> None:
+def test_every_route_refuses_a_key_that_it_does_not_know(api, backend, page):
     status, told = call(api, f"/api/v1/{page}", {"z": 1})
     assert (status, told["error"].partition(";")[0]) == (400, "unknown key 'z'")
     assert backend.calls == []
@@ -223,7 +214,7 @@ def test_every_route_refuses_a_key_that_it_does_not_know(api: Path, backend: Not
 # --- logs --------------------------------------------------------------------------------------------------------------------
 
 
-def log_of(api: Path, target: str) -> tuple[int, dict[str, str], bytes]:
+def log_of(api, target):
     connection = Connection(api)
     try:
         connection.request("GET", target)
@@ -233,14 +224,14 @@ def log_of(api: Path, target: str) -> tuple[int, dict[str, str], bytes]:
         connection.close()
 
 
-def test_a_log_is_answered_with_its_position(api: Path, backend: Noting, tmp_path: Path) -> None:
+def test_a_log_is_answered_with_its_position(api, backend, tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"x" * 2000 + b"end")
     backend.change("Pong", stdout_log=str(path), stderr_log=str(tmp_path / "none"))
     backend.header = daemon(main_log=str(path))
     file = f"{path.stat().st_dev:x}-{path.stat().st_ino:x}"
 
-    def told(data: bytes, after: int, note: str = "") -> tuple[int, dict[str, str], bytes]:
+    def told(data, after, note=""):
         head = {"content-type": "application/octet-stream", "content-length": str(len(data))}
         return 200, {**head, "x-file": file, "x-next-offset": str(after), "x-note": note}, data
 

@@ -1,29 +1,17 @@
 """Each address of the API: its page, its methods, and what becomes of every kind of error."""
 
-from __future__ import annotations
-
-import asyncio
-import itertools
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
-from fake_backend import FakeBackend
 from serving import JSON, Connection, call
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from structlog.testing import capture_logs
 
-from supervisor.api import app as apps
-from supervisor.api.app import Api
 from supervisor.api.inputs import RequestRefused
-from supervisor.features.dashboard import assets
 from supervisor.reports.pages import BadQuery, pages
 
 BOTH = {"level", "offsite"}  # read and posted
 
 
-def answer(api: Path, method: str, target: str) -> tuple[int, dict[str, str], bytes]:
+def answer(api, method, target):
     """(status, headers, body)."""
     connection = Connection(api)
     try:
@@ -47,7 +35,7 @@ def answer(api: Path, method: str, target: str) -> tuple[int, dict[str, str], by
         ("/api/v1/facts", "application/json"),
     ],
 )
-def test_a_page_is_read_and_not_posted(api: Path, backend: FakeBackend, target: str, kind: str) -> None:
+def test_a_page_is_read_and_not_posted(api, backend, target, kind):
     backend.wall_s = 1.0
     status, headers, body = answer(api, "GET", target)
     assert (status, headers["content-type"], headers["content-length"]) == (200, kind, str(len(body)))
@@ -56,30 +44,11 @@ def test_a_page_is_read_and_not_posted(api: Path, backend: FakeBackend, target: 
         assert call(api, target, {}, method) == (405, {"error": "this page does not take that method"})
 
 
-def test_every_page_of_the_reports_has_its_address(api: Path, backend: FakeBackend) -> None:
+def test_every_page_of_the_reports_has_its_address(api, backend):
     posted = {name: call(api, f"/api/v1/{name}", {})[0] for name in pages()}
     assert posted == {name: 400 if name in BOTH else 405 for name in pages()}
     assert call(api, "/api/v1/level") == (200, backend.ladder)
     assert call(api, "/api/v1/nothing") == call(api, "/nothing", {}) == (404, {"error": "no such page"})
-
-
-def test_a_costly_page_of_a_long_window_is_given_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, made, now_s = FakeBackend(), itertools.count(1), [0.0]
-    backend.page = lambda *_: {"made": next(made)}  # type: ignore[method-assign]
-    api = Api(backend, lambda: now_s[0])
-
-    def twice(**query: str) -> list[int]:
-        return [json.loads(asyncio.run(api._shared("accounts", query)))["made"] for _ in range(2)]
-
-    assert twice() == [1, 2]
-    monkeypatch.setattr(apps, "_COSTLY_S", 0.0)
-    monkeypatch.setattr(apps, "_SHARE", 1e-9)
-    assert (twice(since="60s"), twice(), twice(since="200000s")) == ([3, 4], [5, 5], [6, 6])
-    request = Request({"type": "http", "query_string": b"", "headers": [(b"cache-control", b"no-cache")]})  # `extralifectl`
-    assert json.loads(asyncio.run(api._page("accounts")(request)).body) == {"made": 7}  # type: ignore[arg-type]
-    now_s[0] = apps._OLDEST_S
-    assert twice() == [8, 8]
-    api.close()
 
 
 @pytest.mark.parametrize(
@@ -94,10 +63,10 @@ def test_a_costly_page_of_a_long_window_is_given_again_for_a_while(monkeypatch: 
 )  # fmt: skip
 @pytest.mark.parametrize(("target", "body"), [("/api/v1/facts", None), ("/api/v1/alerts/test", {})])
 def test_an_error_is_answered_and_only_a_trouble_of_the_daemon_is_logged(
-    api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, target: str, body: Any, error: Exception, status: int,
-    sentence: str, logged: tuple[str, str] | None,
-) -> None:  # fmt: skip
-    def fails(*_: object, **__: object) -> None:
+    api, backend, monkeypatch, target, body, error, status,
+    sentence, logged,
+):  # fmt: skip
+    def fails(*_, **__):
         raise error
 
     monkeypatch.setattr(backend, "page_facts", fails, raising=False)
@@ -109,15 +78,3 @@ def test_an_error_is_answered_and_only_a_trouble_of_the_daemon_is_logged(
         return
     more = {"error": str(error)} if logged[1] == "warning" else {"exc_info": True}
     assert said == [{"event": logged[0], "path": target, **more, "log_level": logged[1]}]
-
-
-def test_the_dashboards_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "index.html").write_text("/assets/x")
-    monkeypatch.setattr(assets, "DIRECTORY", tmp_path)
-    loaded = assets.Assets()
-    loaded.load()
-    (tmp_path / "index.html").unlink()
-    tmp_path.rmdir()
-    page = loaded.answer(Request({"type": "http", "method": "GET", "headers": [], "path_params": {}}))
-    stamp = page.headers["etag"].strip('"')
-    assert (page.status_code, page.body, len(stamp)) == (200, f"/assets/{stamp}/x".encode(), 16)

@@ -1,53 +1,19 @@
 """The server, its TCP port and the stream without crowds: what is sent byte by byte, what is logged, what is closed."""
 
-from __future__ import annotations
-
 import gzip
-import logging
-import socket
 import threading
-import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from pathlib import Path
-from typing import Any
 
-import pytest
-from fake_backend import FakeBackend, program
-from serving import Connection, call, raw, served
-from structlog.testing import capture_logs
+from fake_backend import program
+from serving import Connection, call, served
 from tools import PATIENCE
 
-from supervisor.api import app, limits, server
-from supervisor.reports.accounts_view import Since
-
-HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
-def head_of(data: bytes) -> list[bytes]:
-    """The lines of an answer's head, in lower case."""
-    return data.partition(b"\r\n\r\n")[0].lower().split(b"\r\n")
-
+from supervisor.api import app
 
 # --- the server --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_answer_names_neither_server_nor_date_and_the_connection_stays_open(
-    backend: FakeBackend, socket_path: Path
-) -> None:
-    with capture_logs() as said, served(backend, socket_path):
-        told = raw(socket_path, HEALTH * 2)
-        size = len(told) // 2 - told.index(b"{")
-        ok = [b"http/1.1 200 ok", b"content-length: %d" % size, b"content-type: application/json"]
-        assert head_of(told) == ok
-        assert told.count(b"HTTP/1.1 200 OK") == 2
-        upgrade = HEALTH.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-        assert head_of(raw(socket_path, upgrade)) == ok
-    assert {entry["event"] for entry in said} <= {"uvicorn"}, "no request is logged"
-
-
-def test_pages_are_compressed_for_clients_that_accept_it_and_logs_never(
-    backend: FakeBackend, socket_path: Path, tmp_path: Path
-) -> None:
+def test_pages_are_compressed_for_clients_that_accept_it_and_logs_never(backend, socket_path, tmp_path):
     backend.add(*(program(f"p{number:03}") for number in range(20)))
     (tmp_path / "log").write_bytes(b"x" * 5000)
     backend.change("p000", stdout_log=str(tmp_path / "log"))
@@ -67,82 +33,14 @@ def test_pages_are_compressed_for_clients_that_accept_it_and_logs_never(
             assert [body[:1000] for body in bodies] == [bodies[0][:1000]] * 2
 
 
-def test_a_head_that_is_too_long_is_refused(backend: FakeBackend, socket_path: Path) -> None:
-    with served(backend, socket_path):
-        long = HEALTH.replace(b"\r\n\r\n", b"\r\nX: " + b"a" * limits.MOST_HEAD_BYTES)
-        refused = raw(socket_path, long, half_close=False)
-    assert refused.startswith(b"HTTP/1.1 400 ")
-
-
-def test_a_warning_about_clients_is_logged_once_a_minute_with_the_number_of_its_repeats(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(backend, socket_path):
-        logger = logging.getLogger("uvicorn.error")
-    now_s = 1e9
-    monkeypatch.setattr("supervisor.api.server.time.clock_gettime", lambda _: now_s)
-    entry = {"event": "uvicorn", "error": None, "log_level": "warning"}
-
-    def said(*texts: str) -> list[Any]:
-        with capture_logs() as found:
-            for text in texts:
-                logger.warning("odd %s", text)
-        return found
-
-    assert said("a", "b", "c") == [{**entry, "text": "odd a", "passed_over": 0}]
-    now_s += 59.9
-    assert said("d") == []
-    now_s += 0.1
-    assert said("e", "f") == [{**entry, "text": "odd e", "passed_over": 3}]
-    with capture_logs() as other:
-        try:
-            raise ZeroDivisionError("x")
-        except ZeroDivisionError:
-            logger.exception("a bug")
-    assert other == [{**entry, "text": "a bug", "error": "ZeroDivisionError('x')", "passed_over": 0}]
-
-
-def test_a_connection_that_asks_nothing_more_is_closed_after_its_time(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "_IDLE_S", 0.01)
-    with served(backend, socket_path), socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(4.0)
-        sock.connect(str(socket_path))
-        sock.sendall(HEALTH)
-        while sock.recv(65536):
-            pass
-
-
-def test_a_request_that_waits_does_not_keep_the_server_from_its_end(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "_LAST_ANSWERS_S", 1)
-    monkeypatch.setattr(server, "_STOP_S", 60.0)
-    backend.gate = threading.Event()
-    body = b'{"verb": "clear", "names": ["Pong"]}'
-    asked = b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(30)
-        with served(backend, socket_path):
-            sock.connect(str(socket_path))
-            sock.sendall(asked % len(body) + body)
-            assert backend.waiting.acquire(timeout=30)
-            began_s = time.monotonic()
-        assert time.monotonic() - began_s < 40.0
-        backend.gate.set()
-
-
-def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recorded_since(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recorded_since(backend, socket_path, monkeypatch):
     asked, begun, gate, newest = threading.Semaphore(0), threading.Semaphore(0), threading.Event(), 7
 
-    def newest_fact() -> int:
+    def newest_fact():
         asked.release()
         return newest
 
-    def slow(**_: Any) -> dict[str, Any]:
+    def slow(**_):
         begun.release()
         assert gate.wait(PATIENCE * 30)
         return {"newest": newest}
@@ -161,12 +59,10 @@ def test_a_second_asker_gets_the_page_that_is_being_made_unless_a_fact_was_recor
     assert made == 3, "the last asker may just have changed something; the second one gets the page of the first"
 
 
-def test_pages_of_long_windows_are_made_one_at_a_time_beside_the_short_ones(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_of_long_windows_are_made_one_at_a_time_beside_the_short_ones(backend, socket_path, monkeypatch):
     begun, gate = threading.Semaphore(0), threading.Event()
 
-    def made(since: Since, **_: Any) -> dict[str, Any]:
+    def made(since, **_):
         if since.ago_s != 43_200.0:
             begun.release()
             assert gate.wait(PATIENCE * 30)
@@ -183,20 +79,3 @@ def test_pages_of_long_windows_are_made_one_at_a_time_beside_the_short_ones(
         assert not begun.acquire(blocking=False), "one at a time"
         gate.set()
         assert sorted(each.result()[0] for each in long) == [200, 200, 200, 503]
-
-
-def test_line_ends_before_a_request_are_passed_over_and_nowhere_else(backend: FakeBackend, socket_path: Path) -> None:
-    with served(backend, socket_path):
-        assert raw(socket_path, b"\r\n\n\r\n" + HEALTH).startswith(b"HTTP/1.1 200 OK")
-        post = (
-            b"POST /api/v1/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 24\r\n\r\n"
-        )
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(30)
-            sock.connect(str(socket_path))
-            sock.sendall(post)
-            raw(socket_path, HEALTH)
-            sock.sendall(b"\n\n")  # these are the first of the body
-            raw(socket_path, HEALTH)
-            sock.sendall(b'{"verb": "shutdown"} ' + b" ")
-            assert sock.recv(15) == b"HTTP/1.1 200 OK"

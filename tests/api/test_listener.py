@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import grp
 import os
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,6 @@ from fake_backend import FakeBackend
 from leaks import nothing_stays_open
 from serving import served
 
-from supervisor.adapters import foundations
 from supervisor.api.listener import SocketTaken, listen, take_over
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,32 +42,6 @@ def answers(path: Path) -> bool:
         return True
 
 
-def test_a_listener_holds_its_socket_and_knows_its_file_until_it_is_closed(socket_path: Path) -> None:
-    with nothing_stays_open():
-        listener = listen(str(socket_path))
-        assert (listener.path, listener.trouble) == (str(socket_path), "")
-        assert listener.sock.getsockname() == str(socket_path.with_name(f".s{os.getpid()}"))
-        known = foundations.of_path(socket_path)
-        assert known is not None
-        assert known.kind == "socket"
-        assert (mode_of(socket_path), os.get_inheritable(listener.sock.fileno())) == (0o600, False)
-        assert answers(socket_path)
-        listener.close()
-    assert [each.name for each in socket_path.parent.iterdir()] == [".spare"]
-    listen(str(socket_path)).sock.close()
-    assert list(socket_path.parent.iterdir()) == [socket_path], "the spare file's inode is free for the socket's"
-
-
-def test_a_path_of_107_bytes_is_the_longest(socket_path: Path) -> None:
-    directory = socket_path.parent / ("x" * (106 - len(os.fsencode(socket_path.parent)) - len("/supervisor.sock")))
-    directory.mkdir()
-    for path, fits in ((directory / "supervisor.sock", True), (directory / "supervisor.sock2", False)):
-        with nothing_stays_open(), contextlib.ExitStack() as stack:
-            if not fits:
-                stack.enter_context(pytest.raises(OSError, match="choose a shorter runtime directory than"))
-            listen(str(path)).close()
-
-
 @pytest.mark.parametrize(
     ("name", "number", "says"),
     [
@@ -86,16 +57,7 @@ def test_a_socket_that_cannot_be_made_leaves_nothing(socket_path: Path, name: st
     assert sorted(each.name for each in socket_path.parent.iterdir()) == ["file"]
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, Path.touch])
-def test_another_kind_of_file_is_put_aside(socket_path: Path, make: Callable[[Path], None]) -> None:
-    make(socket_path)
-    listener = listen(str(socket_path))
-    assert answers(socket_path)
-    listener.close()
-    assert {each.name for each in socket_path.parent.iterdir()} == {f"{socket_path.name}.found", ".spare"}
-
-
-def test_a_second_daemon_is_told_what_to_do_and_takes_nothing(socket_path: Path) -> None:
+def test_a_second_daemon_gets_a_remedy_and_takes_nothing(socket_path: Path) -> None:
     first = listen(str(socket_path))
     says = f"socket taken: another daemon answers on {socket_path}; stop that one first, or choose another state_dir"
     with nothing_stays_open(), pytest.raises(SocketTaken, match=f"^{re.escape(says)}$"):
@@ -114,27 +76,6 @@ def test_the_group_may_enter_the_directory_of_its_socket(socket_path: Path, befo
     assert (listener.trouble, socket_path.stat().st_gid, mode_of(socket_path)) == ("", group.gr_gid, 0o660)
     opened = before & stat.S_IXOTH
     assert (mode_of(directory), directory.stat().st_gid) == (after, 0 if opened else group.gr_gid)
-    listener.close()
-
-
-@pytest.mark.parametrize("elsewhere", [(), ("/elsewhere",)])
-def test_a_file_that_cannot_be_given_away_is_named(
-    socket_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: tuple[str, ...]
-) -> None:
-    """The group database has nothing to say against it, but the file system has."""
-
-    def refuses(_file: object, **_: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), *elsewhere)
-
-    monkeypatch.setattr("supervisor.api.listener.shutil.chown", refuses)
-    monkeypatch.setattr("supervisor.api.listener.membership.outside", lambda _group, _uid: "")
-    listener = listen(str(socket_path), "root")
-    (named,) = elsewhere or (socket_path.with_name(f".s{os.getpid()}"),)
-    assert listener.trouble == (
-        f"daemon.socket_group: {named}: Read-only file system; "
-        "only the daemon's own user and root can use the control socket"
-    )
-    assert mode_of(socket_path) == 0o600
     listener.close()
 
 
@@ -207,24 +148,6 @@ def test_a_socket_is_handed_on_open_and_taken_over_closed_to_children(socket_pat
     assert mode_of(socket_path) == 0o600
     second.close()
     assert not socket_path.exists()
-
-
-def test_a_descriptor_that_is_no_control_socket_is_given_back_open(socket_path: Path) -> None:
-    quiet, tcp = socket.socket(socket.AF_UNIX), socket.create_server(("127.0.0.1", 0))
-    for sock in (quiet, tcp):
-        says = f"[Errno {errno.ENOTSOCK}] descriptor {sock.fileno()} is not a listening control socket"
-        with sock, pytest.raises(OSError, match=f"^{re.escape(says)}$"):
-            take_over(sock.fileno(), str(socket_path))
-        assert sock.fileno() == -1, "it was open until here: its owner has closed it"
-
-
-def test_a_socket_whose_file_is_gone_is_taken_over_and_says_so(socket_path: Path) -> None:
-    first = listen(str(socket_path))
-    socket_path.unlink()
-    second = take_over(first.sock.detach(), str(socket_path))
-    assert second.trouble == f"{socket_path} has no file of the control socket any more: No such file or directory"
-    assert second.hand_on() == ""
-    second.close()
 
 
 @pytest.mark.parametrize("foreign", [True, False])

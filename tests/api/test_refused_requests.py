@@ -3,13 +3,9 @@
 Those that tests/outside records are not repeated here.
 """
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend
 from serving import call
 
 from supervisor.api.limits import MOST_BODY_BYTES
@@ -42,16 +38,12 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("page", "body", "status", "sentence"), BODIES)
-def test_a_body_that_makes_no_sense(
-    api: Path, backend: FakeBackend, page: str, body: bytes, status: int, sentence: str
-) -> None:
+def test_a_body_that_makes_no_sense(api, backend, page, body, status, sentence):
     assert call(api, f"/api/v1/{page}", body) == (status, {"error": sentence})
     assert not backend.asked
 
 
 @pytest.mark.parametrize(("target", "status", "sentence"), PAGES)
-def test_a_page_that_is_none(
-    api: Path, backend: FakeBackend, tmp_path: Path, target: str, status: int, sentence: str
-) -> None:
+def test_a_page_that_is_none(api, backend, tmp_path, target, status, sentence):
     backend.change("Pong", stdout_log=str(tmp_path / "stdout.log"))
     assert call(api, target) == (status, {"error": sentence})

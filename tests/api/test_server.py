@@ -10,38 +10,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.client import RemoteDisconnected
 from pathlib import Path
-from socket import socket
 
-import pytest
 from fake_backend import FakeBackend
 from serving import call, served
-from structlog.testing import capture_logs
-
-from supervisor.api import server
-from supervisor.api.app import Api
-from supervisor.api.listener import listen
-from supervisor.api.server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.mark.parametrize(
-    ("error", "raised", "failures"),
-    [(ValueError(), r"^the API did not start; the log says why$", 1), (OSError(24, "lack"), r"^\[Errno 24\] lack$", 0)],
-)
-def test_a_server_that_cannot_begin_is_told_and_a_lack_as_one_that_passes(
-    backend: FakeBackend, socket_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, raised: str, failures: int
-) -> None:
-    def fails(_self: object, sockets: list[socket]) -> None:
-        sockets[0].close()
-        raise error
-
-    monkeypatch.setattr(server._Uvicorn, "run", fails)
-    listener = listen(str(socket_path))
-    with capture_logs() as logged, pytest.raises((RuntimeError, OSError), match=raised):
-        Server(backend, listener, lambda: 1000.0).start()
-    listener.close()
-    assert [entry["event"] for entry in logged] == ["thread_failed"] * failures
 
 
 def asked_again(path: Path) -> int:
@@ -120,18 +93,3 @@ def test_nobody_is_left_hanging_when_it_stops(backend: FakeBackend, socket_path:
             over.set()
         assert sum(one.result(40) for one in hammers) > 0
     gc.collect()  # a connection that was lost is found, and pytest told of it, here
-
-
-def test_what_still_waits_for_a_thread_at_the_end_is_not_begun(backend: FakeBackend) -> None:
-    """Else a request that nobody waits for any more would act on the daemon while it ends."""
-    api, over = Api(backend, lambda: 1000.0), threading.Event()
-    pools = [each.pool for each in (api._read, api._read_long, api._wait)]
-    for pool in pools:
-        for _ in range(pool._max_workers):
-            pool.submit(over.wait, 60)
-    waiting = [pool.submit(backend.asked.clear) for pool in pools]
-    try:
-        api.close()
-        assert all(each.cancelled() for each in waiting)
-    finally:
-        over.set()

@@ -107,16 +107,6 @@ def test_a_browser_gets_each_event_compressed_at_once(
     reader.close()
 
 
-@pytest.mark.parametrize(
-    ("value", "sent"),
-    [(67.84287723, 67.8429), (1790000000.123456, 1790000000.123), (-0.000123456789, -0.000123457), (5, 5), (None, None),
-     ({"kl": [1 / 3]}, {"kl": [0.333333]}), (float("inf"), float("inf"))],
-)  # fmt: skip
-def test_numbers_of_a_change_have_the_digits_that_somebody_sees(value: Any, sent: Any) -> None:
-    old, new = ({"daemon": {}, "programs": [{"name": "a", "it": it}]} for it in ("before", value))
-    assert stream.changed(old, new)["programs"] == {"a": {"it": sent}}
-
-
 PAGES = st.fixed_dictionaries({
     "daemon": st.dictionaries(st.just("level"), st.none() | st.integers(0, 1)),
     "programs": st.lists(st.sampled_from("abc"), unique=True).flatmap(
@@ -244,33 +234,6 @@ def test_a_reader_that_was_late_gets_the_whole_page(
     assert late.event()[:2] == ("change", 4)
     for each in (late, other):
         each.close()
-
-
-def test_a_page_that_takes_much_cpu_time_makes_mere_readings_rare(
-    path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make = backend.page_status
-
-    def dear() -> Any:
-        ends_s = time.thread_time() + 0.02
-        while time.thread_time() < ends_s:
-            pass
-        return make()
-
-    monkeypatch.setattr(backend, "page_status", dear)
-    monkeypatch.setattr(stream, "READINGS_SHARE", 0.0001)
-    monkeypatch.setattr(refresh, "LONGEST_S", 1e9)
-    reader = Reader(path)
-    backend.journal = [suspended(1)]
-    while reader.event()[1] < 1:
-        pass  # its cost is known from here on: the next reading comes after 200 s
-    backend.change("Pong", steps=2)
-    time.sleep(0.2)  # ten periods of a cheap page
-    backend.journal = [suspended(1), suspended(2)]
-    _, seq, data = reader.event()
-    assert seq == 2, "the reading came with the fact, not before"
-    assert '"steps":2' in encoded(data).decode()
-    reader.close()
 
 
 # --- many readers ----------------------------------------------------------------------------------------------------------

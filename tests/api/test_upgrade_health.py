@@ -3,8 +3,6 @@
 import contextlib
 import importlib.util
 import json
-import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from fake_backend import FakeBackend, daemon, journal, known_to, program
 from serving import served
 
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
-from supervisor.api.server import _LongQueueSocket
 from supervisor.model.facts import Finished
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,17 +58,6 @@ def test_a_new_image_with_every_worker_is_well(backend, sock):
     upgraded(backend)
     backend.change("Pong", steps=1010)
     judged(sock, before, healthy_s=0.05)
-
-
-def test_of_a_daemon_that_nobody_had_asked_before_only_its_own_health_is_known(backend, sock):
-    upgraded(backend)
-    judged(sock, {})
-
-
-def test_a_version_that_does_not_tell_its_release_is_known_by_its_start(backend, sock):
-    before = health.ask(sock)
-    upgraded(backend, release=None)
-    judged(sock, before)
 
 
 @pytest.mark.parametrize(
@@ -124,16 +110,6 @@ def test_a_worker_that_does_not_get_on(backend, sock, monkeypatch):
     upgraded(backend)
     with pytest.raises(health.Unwell, match="Pong trained before and has made no progress for"):
         judged(sock, before, healthy_s=0.02)
-
-
-def test_one_that_is_forgotten_and_one_that_was_done_meanwhile(backend, sock):
-    before = health.ask(sock)
-    upgraded(backend)
-    backend.change("Pong", phase="DONE", pid=None)
-    judged(sock, before)
-    del backend.programs["Pong"]
-    with pytest.raises(health.Unwell, match="the daemon does not know Pong any more"):
-        judged(sock, before)
 
 
 def test_a_start_that_ends_again_and_again_is_not_waited_for(tmp_path, monkeypatch):
@@ -198,23 +174,3 @@ def test_a_damaged_copy_is_not_put_back(tmp_path):
     with pytest.raises((health.Unwell, health.sqlite3.DatabaseError)):
         health.put_back(path, copy)
     assert not (tmp_path / "journal.sqlite.rebuilt").exists()
-
-
-def test_it_needs_nothing_but_the_standard_library():
-    found = {name.partition(".")[0] for name in vars(health) if hasattr(vars(health)[name], "__spec__")}
-    assert found <= set(sys.stdlib_module_names), found
-
-
-# --- the control socket ------------------------------------------------------------------------------------------------
-
-
-def test_who_waits_for_the_next_image_is_not_sent_away_when_it_begins_to_serve(tmp_path):
-    path = str(tmp_path / "s")
-    with contextlib.ExitStack() as stack:
-        queue = stack.enter_context(_LongQueueSocket(socket.AF_UNIX, socket.SOCK_STREAM))
-        queue.bind(path)
-        queue.listen(1)  # asyncio's word, which is about another thing
-        for _ in range(50):
-            client = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            client.setblocking(False)  # as a client with a timeout of its own
-            client.connect(path)

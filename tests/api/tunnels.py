@@ -1,20 +1,16 @@
 """What `ssh -L` makes of the control socket: a port of this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 
 @contextmanager
-def tunnel(api: Path) -> Iterator[int]:
+def tunnel(api):
     """Yields a port of 127.0.0.1 that leads to the socket."""
 
-    def pump(source: socket.socket, target: socket.socket) -> None:
+    def pump(source, target):
         try:
             while data := source.recv(65536):
                 target.sendall(data)
@@ -22,10 +18,10 @@ def tunnel(api: Path) -> Iterator[int]:
         except OSError:
             pass
 
-    ends: list[socket.socket] = []
-    pumps: list[threading.Thread] = []
+    ends = []
+    pumps = []
 
-    def accept() -> None:
+    def accept():
         while True:
             try:
                 near, _ = listener.accept()

@@ -300,6 +300,15 @@ def test_a_page_whose_first_answer_fails_says_why_and_tries_again(opened: Any, l
 
 
 @pytest.mark.complains
+@pytest.mark.parametrize("view", ["", "/box", "/program/Pong-s1"])
+def test_without_the_recorder_each_view_says_that_nothing_is_recorded(opened: Any, view: str) -> None:
+    one = opened(view)
+    one.context.route("**/api/v1/curves*", lambda route: route.fulfill(status=404, json={"error": "no such page"}))
+    one.page.reload()
+    one.page.get_by_text("Nothing is recorded: this installation has no recorder.").first.wait_for()
+
+
+@pytest.mark.complains
 def test_a_page_of_which_a_part_is_missing_opens_again(opened: Any) -> None:
     one = opened()
     one.context.route("**/view/chart.js", lambda route: route.abort())

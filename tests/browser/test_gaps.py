@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from test_shapes import LOADED
 
+from supervisor.features.recorder.page import curves_view, needed
 from supervisor.model.recording import PROGRAMS, Row, tracks_of
-from supervisor.reports.curves import curves_view, needed
 
 RECORDS, EACH = 1000, 100
 DRAWN = """

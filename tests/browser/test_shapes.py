@@ -145,6 +145,13 @@ def test_seeds_that_did_not_train_at_the_same_time_are_drawn_without_a_mean(shap
     assert (found["kinds"], found["n"], found["averaged"]) == (["seed", "seed"], 2, False)
 
 
+def test_a_sparkline_is_whole_although_two_attempts_have_rows_in_one_period(shapes: Any) -> None:
+    found = subject(env_steps=[1, 2, 3, 4, 5], y=[1, 2, 3, 4, 5], at_s=[0.0, 60.0, 70.0, 120.0, 180.0])
+    assert shapes("shape/curves", "return it.sparkline(given, 'mean_return', 60, 16)", found).count("M") == 1
+    away = subject(env_steps=[1, 2, 3, 4], y=[1, 2, 3, 4], at_s=[0.0, 60.0, 420.0, 480.0])
+    assert shapes("shape/curves", "return it.sparkline(given, 'mean_return', 60, 16)", away).count("M") == 2
+
+
 def test_a_point_alone_is_visible_in_a_sparkline(shapes: Any) -> None:
     found = subject(env_steps=[1, 2, 3], y=[1, None, 3])
     assert shapes("shape/curves", "return it.sparkline(given, 'mean_return', 60, 16)", found) == "M0.0 15.0h1M60.0 1.0h1"

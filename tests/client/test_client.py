@@ -1,7 +1,5 @@
 """The client that foreign scripts import: alone, under a daemon's environment, in children, on every Python that is here."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json
@@ -58,7 +56,7 @@ run.leave()
 class Around:
     """What a daemon puts around an attempt: directories, fence and environment. No daemon."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.token, self.run_dir, self.beat_file = uuid.uuid4().hex, directory / "mine", directory / "beat"
         self.run_dir.mkdir(exist_ok=True)
         (self.run_dir / "fence").write_text(self.token)
@@ -68,16 +66,14 @@ class Around:
             contract.ENV_CONTROL: str(directory / "control"), contract.ENV_BOOT_ID: "b" * 32,
         }  # fmt: skip
 
-    def run(
-        self, total: int | None = None, identity: dict | None = None, save_every_s: float | None = None, **more: str
-    ) -> Run:
+    def run(self, total=None, identity=None, save_every_s=None, **more):
         return Run(total, identity or {}, save_every_s, "never", {**self.environ, **more})
 
-    def reports(self) -> list[dict]:
+    def reports(self):
         path = self.run_dir / "attempts" / f"1-{self.token}" / "reports.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def asks(self, **wishes: int) -> None:
+    def asks(self, **wishes):
         ControlWriter(self.environ[contract.ENV_CONTROL]).write(Control(self.token, **wishes))
 
 
@@ -88,14 +84,14 @@ def around(tmp_path):
     signal.signal(signal.SIGTERM, before)
 
 
-def save(run: Run, step: int, text: str = "weights") -> Path:
+def save(run, step, text="weights"):
     run.step(step)
     with run.checkpoint(step) as directory:
         (directory / "model").write_text(text)
     return directory.with_suffix("")
 
 
-def script(text: str, *args: str, cwd: Path, python: str = sys.executable, **environ: str) -> subprocess.CompletedProcess:
+def script(text, *args, cwd, python=sys.executable, **environ):
     env = {**os.environ, "PYTHONPATH": str(CLIENT), "PYTHONDONTWRITEBYTECODE": "1", **environ}
     return subprocess.run(
         [python, "-W", "error", "-c", text, *args], cwd=cwd, env=env, capture_output=True, text=True, check=False,
@@ -103,7 +99,7 @@ def script(text: str, *args: str, cwd: Path, python: str = sys.executable, **env
     )  # fmt: skip
 
 
-def pythons() -> list[str]:
+def pythons():
     """One of each version from 3.8 on that can be found here and runs."""
     kept = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.*/bin/python"))
     found = {sys.version_info[:2]: sys.executable}
@@ -208,7 +204,7 @@ def test_figures_fill_the_beat(around):
     assert read_beat(around.beat_file).phase is contract.WorkerPhase.TRAINING
 
 
-def test_figures_that_were_told_before_go_straight_to_their_places(around, capfd):
+def test_figures_that_were_reported_before_go_straight_to_their_places(around, capfd):
     """The second step with a figure takes the short way; it must mean the same, and its mistakes be told the same."""
     run = around.run()
     for n, (loss, reward, entropy) in enumerate([(0.5, 1.0, 0.9), (0.25, 1.5, 0.8), (0.125, 2.0, 0.7)], 1):
@@ -221,7 +217,7 @@ def test_figures_that_were_told_before_go_straight_to_their_places(around, capfd
     assert "step(5) was not reported: beat field entropy cannot hold 'high'" in capfd.readouterr().err
 
 
-def test_nothing_raises_into_the_loop_and_a_mistake_is_told_once(around, capfd):
+def test_nothing_raises_into_the_loop_and_a_mistake_is_reported_once(around, capfd):
     run = around.run()
     for _ in range(3):
         run.step("seven")
@@ -520,7 +516,7 @@ def test_a_full_tmpfs_costs_the_beats_and_not_the_training(tmp_path, around):
 
 
 def test_a_file_system_without_locks_can_hold_checkpoints(tmp_path, capfd, monkeypatch):
-    def flock(*_: object) -> None:
+    def flock(*_):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", flock)
@@ -589,7 +585,7 @@ def test_sigterm_asks_to_save_first_and_then_to_leave_and_an_earlier_handler_sti
     assert read_beat(around.beat_file).phase is contract.WorkerPhase.LEAVING
 
 
-def code_of_leave(run: Run) -> int:
+def code_of_leave(run):
     with pytest.raises(SystemExit) as left:
         run.leave()
     return left.value.code

@@ -1,13 +1,8 @@
 """Commands that return at once while their work goes on elsewhere, and what to write instead."""
 
-from __future__ import annotations
-
 import json
-import os
-from pathlib import Path
 
 import pytest
-from config_kit import Place
 
 from supervisor.config.background import as_another_user, in_shell, mistake
 
@@ -41,7 +36,7 @@ from supervisor.config.background import as_another_user, in_shell, mistake
         (["sh", "-c", "cd x; CUDA_VISIBLE_DEVICES=0 docker run -d IMAGE"], "docker", "remove -d"),
     ],
 )
-def test_a_command_that_returns_at_once(command: object, who: str, instead: str) -> None:
+def test_a_command_that_returns_at_once(command, who, instead):
     found = mistake(command)
     assert who in found.partition(";")[0]
     assert instead in found.partition(";")[2]
@@ -76,12 +71,12 @@ def test_a_command_that_returns_at_once(command: object, who: str, instead: str)
         7,
     ],
 )
-def test_a_command_that_stays(command: object) -> None:
+def test_a_command_that_stays(command):
     assert mistake(command) == ""
 
 
 @pytest.mark.parametrize("command", ["bash run", "./run", ["./run", "-x"]])
-def test_a_shell_script_that_the_command_names(place: Place, tmp_path: Path, command: object) -> None:
+def test_a_shell_script_that_the_command_names(place, tmp_path, command):
     script = tmp_path / "run"
     for text, leaves in (
         ("python train.py \\\n  --x &\n", True),
@@ -123,7 +118,7 @@ def test_a_shell_script_that_the_command_names(place: Place, tmp_path: Path, com
         ("trap 'kill $(jobs -p)' EXIT; python train.py", ""),
     ],
 )
-def test_a_shell_that_hides_how_its_training_ended(text: str, told: str) -> None:
+def test_a_shell_that_hides_how_its_training_ended(text, told):
     for words in (["bash", "-c", text], ["/bin/bash", "-o", "pipefail", "-c", text]):
         found = in_shell(words, "")
         expected = "" if told == "its pipe" and "pipefail" in words else told
@@ -131,7 +126,7 @@ def test_a_shell_that_hides_how_its_training_ended(text: str, told: str) -> None
         assert bool(found) is bool(expected)
 
 
-def test_it_is_a_warning_and_part_of_the_advice_to_set_a_shell(place: Place) -> None:
+def test_it_is_a_warning_and_part_of_the_advice_to_set_a_shell(place):
     (warning,) = place.load('[program.x]\ncommand = "setsid sh"\n').warnings
     assert warning.endswith(
         "program.x.command: setsid returns at once, so the program ends while its work goes on unsupervised; remove setsid"
@@ -158,18 +153,6 @@ def test_it_is_a_warning_and_part_of_the_advice_to_set_a_shell(place: Place) -> 
         (["python", "train.py", "sudo"], ""),
     ],
 )
-def test_a_training_that_another_user_runs(words: list[str], name: str) -> None:
+def test_a_training_that_another_user_runs(words, name):
     found = as_another_user(words, "/usr/bin")
     assert found.startswith(f"{name} starts it as another user") if name else found == ""
-
-
-def test_a_program_that_takes_its_owners_rights_is_a_warning(place: Place, tmp_path: Path) -> None:
-    helper = tmp_path / "as-other"
-    helper.touch()
-    helper.chmod(0o4755)
-    assert as_another_user([str(helper), "python"], None) == "", "its owner is this user"
-    if os.geteuid() == 0:
-        os.chown(helper, 65534, 65534)
-        helper.chmod(0o4755)
-        (warning,) = place.load(f'[program.x]\ncommand = ["{helper}", "python"]\n').warnings
-        assert "program.x.command: as-other starts it as another user" in warning

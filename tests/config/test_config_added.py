@@ -84,11 +84,3 @@ def test_neither_a_link_nor_a_fifo_is_followed_or_waited_for(place):
         f"[Errno 22] a FIFO, not a regular file: '{fifo}'",
         "it is not the section [program.Qbert]",
     ]
-
-
-def test_a_section_that_does_not_fit_to_the_file_is_left_out(place):
-    path = add(place, "Qbert", "[program.Qbert]\n")
-    loaded = place.load("program = { Pong = {} }\n")
-    assert [spec.name for spec in loaded.settings.programs] == ["Pong"]
-    why = "Cannot declare ('program', 'Qbert') twice (at line 3, column 15)"
-    assert loaded.warnings == (f"{path}: left out: {why}; add the program again with `extralifectl run`",)

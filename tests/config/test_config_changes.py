@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from config_kit import Place
@@ -186,3 +187,55 @@ def test_an_upgrade_computes_the_same_digests(place: Place, text: str, digests: 
     """Other digests would restart every program of this kind after an upgrade, although nothing of it has changed."""
     spec = place.program("it", text)
     assert (spec.digest, spec.own_digest) == digests
+
+
+def differing(page: dict[str, Any]) -> dict[str, tuple[object, object]]:
+    return {row["key"]: (row["value"], row["file"]) for row in page["settings"] if "file" in row}
+
+
+@pytest.mark.parametrize(
+    ("only", "waits", "differs"),
+    [
+        ((), (), {}),
+        ((), ("daemon.log_level",), {"daemon.log_level": ("info", "debug")}),
+        (("Qbert",), (), {"program.x.command": (["sleep", "1"], ["sleep", "2"]), "daemon.log_level": ("info", "debug"), 'program."x.y".seed': (1, 2)}),
+        (("x",), (), {"program.Qbert.lr": (1e-4, 2e-4), "daemon.log_level": ("info", "debug"), 'program."x.y".seed': (1, 2)}),
+        (("[daemon]", "x.y", "x"), (), {"program.Qbert.lr": (1e-4, 2e-4)}),
+    ],
+)  # fmt: skip
+def test_config_shows_what_is_in_force_after_an_update_of_a_part(
+    place: Place, only: tuple[str, ...], waits: tuple[str, ...], differs: dict[str, tuple[object, object]]
+) -> None:
+    base = BASE + '[program."x.y"]\ngame = "Pong"\nseed = 1\n'
+    before = place.load(base)
+    edited = base.replace("lr = 1e-4", "lr = 2e-4").replace("sleep 1", "sleep 2").replace("seed = 1", "seed = 2")
+    after = place.load(edited + "[daemon]\nlog_level = 'debug'\n")
+    loaded = config.merged(before, after, only, waits)
+    assert differing(config.listed(loaded, loaded.settings, lambda: after)) == differs
+    assert config.differences(loaded, after) == tuple(
+        each for each in config.differences(before, after) if each[0] in differs
+    ), "the next update reports only what is new"
+
+
+def test_config_shows_programs_that_only_the_file_or_only_the_daemon_has(place: Place) -> None:
+    before = place.load(BASE)
+    after = place.load(BASE.replace("[program.x]", "[program.z]"))
+    shown = differing(config.listed(before, before.settings, lambda: after))
+    assert shown["program.x.command"] == (["sleep", "1"], None)
+    assert shown["program.z.command"] == (None, ["sleep", "1"])
+    others = tuple(spec for spec in before.settings.programs if spec.name != "Qbert")
+    without = replace(before.settings, programs=others)
+    found = config.listed(before, without, lambda: before)
+    assert differing(found)["program.Qbert.lr"] == (None, 1e-4), "a program that an operator removed"
+
+
+def test_a_file_that_cannot_be_used_is_named_beside_what_is_in_force(place: Place) -> None:
+    loaded = place.load(BASE)
+
+    def broken() -> config.Loaded:
+        raise config.ConfigError(["line 3: no such key"])
+
+    page = config.listed(loaded, loaded.settings, broken)
+    assert page["errors"] == ["line 3: no such key"]
+    assert differing(page) == {}
+    assert {row["key"]: row["value"] for row in page["settings"]}["program.Qbert.lr"] == 1e-4

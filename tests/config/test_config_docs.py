@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from config_page import page
 
-from supervisor.config.launcher import RESOURCES
 from supervisor.config.scripts import OWN_KEYS
 from supervisor.config.tables import settings_of
+from supervisor.features.slurm.config import RESOURCES
 from supervisor.keys import declared
 from supervisor.model.settings import SECTIONS
 from workers.options import EXTRA_GAMES, GAMES
@@ -21,14 +21,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "config.md"
 
 def test_the_page_is_what_the_tables_say() -> None:
     assert PAGE.read_text() == page(PAGE.read_text()), ".venv/bin/python bench/config_page.py"
-
-
-def test_a_changed_table_is_made_again_and_a_missing_one_is_told() -> None:
-    text = PAGE.read_text()
-    rows = [line for line in text.splitlines(keepends=True) if not line.startswith("| `")]
-    assert page("".join(rows)) == text
-    with pytest.raises(KeyError, match="cgroups"):
-        page(text.replace("## [cgroups]", "## cgroups"))
 
 
 def test_every_name_in_the_words_around_the_tables_is_told() -> None:

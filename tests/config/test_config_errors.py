@@ -10,8 +10,6 @@ from config_kit import Place, plain_id
 
 from supervisor import config
 from supervisor.config.tables import TOP
-from supervisor.config.validation import Origin, Source, Validation, label
-from supervisor.model.settings import Progress
 
 PONG = "[program.Pong]\n"
 X = '[program.x]\ncommand = "sleep 1"\n'
@@ -210,23 +208,10 @@ def test_other_variables_of_the_prefix_are_not_ours_to_judge(place: Place) -> No
     assert sorted(kept) == ["EXTRALIFE_RUNTIME_DIR", "EXTRALIFE_STATE_DIR", "RL_LR"]
 
 
-def test_a_command_may_have_rl_variables_of_its_own(place: Place) -> None:
-    assert place.errors(X + 'env = { RL_LR = "1" }\n') == []
-
-
-def test_rl_variables_are_only_judged_for_built_in_games(place: Place) -> None:
-    assert place.errors(X, {"RL_MINE": "1"}) == []
-    assert len(place.errors(X + PONG, {"RL_MINE": "1"})) == 1
-
-
 def test_mistakes_in_flags(place: Place) -> None:
     assert place.errors(PONG, slots="0") == ["flag --slots: level.slots must be at least 1, not 0"]
     assert place.errors(PONG, sots="1") == ["flag --sots: is not a setting; did you mean slots?"]
     assert place.errors(PONG, slots=None) == []
-
-
-def test_what_the_file_says_is_checked_even_if_a_flag_overrides_it(place: Place) -> None:
-    assert place.errors(PONG + "[level]\nslots = 0\n", slots="2") == ["FILE, line 3: level.slots must be at least 1, not 0"]
 
 
 def test_each_key_of_a_service_about_progress_is_a_mistake_of_its_own(place: Place) -> None:
@@ -236,17 +221,6 @@ def test_each_key_of_a_service_about_progress_is_a_mistake_of_its_own(place: Pla
         f"FILE, line {line}: program.x.{key}: a service is not judged by progress; remove it, or the kind"
         for line, key in enumerate(keys, 4)
     ]
-
-
-def test_what_is_just_right(place: Place) -> None:
-    codes = place.program("x", X + "done_codes = [255, 0]\nprogress_glob = 'a/**/*.pt'\n")
-    assert (codes.done_codes, codes.progress, codes.progress_glob) == ((0, 255), Progress.AUTO, "a/**/*.pt")
-    text = (
-        f"[level]\nname = '{'a' * 30}_-'\nslots = 1024\nthreads = 1\n[stall]\nslow_ratio = 1\nfloor_s = 31_622_400\n"
-        "[checkpoint]\nmin_s = 300\nmax_s = 300\n[restart]\nfirst_delay_s = 0\n[program.Pong]\ngroup = 'g.1'\n"
-    )
-    assert place.errors(text) == []
-    assert place.errors("[level]\nname = '3.x'\n" + PONG) == []
 
 
 def test_all_at_once(place: Place) -> None:
@@ -262,43 +236,6 @@ def test_all_at_once(place: Place) -> None:
     for part in wanted:
         assert sum(part in error for error in errors) == 1, part
     assert len(errors) == len(wanted), "one wrong default of two games is one mistake"
-
-
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        (f"'{'x' * 78}'", f"'{'x' * 78}'"),
-        (f"'{'x' * 79}'", f"'{'x' * 75} ..."),
-        (f"{list(range(8))}", "[0, 1, 2, 3, 4, 5, 6, 7]"),
-        (f"{list(range(9))}", "[0, 1, 2, 3, 4, 5, 6, 7, ...]"),
-        ("[[1, { a = 2 }], true]", "[[1, a table], True]"),
-        (f"[{-(2**63)}, {2**63 - 1}]", "[a number of more than 64 bits, 9223372036854775807]"),
-        (f"['{'x' * 90}']", f"['{'x' * 74} ..."),
-    ],
-    ids=range(7),
-)
-def test_how_a_value_is_shown(place: Place, value: str, told: str) -> None:
-    assert place.errors(f"{X}env = {value}\n") == [
-        f'FILE, line 3: program.x.env must be a table of strings, {{ NAME = "value" }}, not {told}'
-    ]
-
-
-def test_a_sentence_has_at_most_600_characters() -> None:
-    for length, told in ((600, "x" * 600), (601, "x" * 596 + " ...")):
-        validation = Validation(Source("", None, {}, {}))
-        validation.add("x" * length)
-        validation.warn(Origin("flag"), "x" * (length - len("flag : ")))
-        assert validation.errors == [told]
-        assert validation.warnings == [f"flag : {told[7:]}"]
-        validation.add("x" * length)
-        validation.warn(Origin("flag"), "x" * (length - len("flag : ")))
-        assert (len(validation.errors), len(validation.warnings)) == (1, 1), "each is told once"
-
-
-def test_an_odd_key_is_quoted_and_short() -> None:
-    assert label("program", "a b", "x" * 64) == f'program."a b".{"x" * 64}'
-    assert label("x" * 65) == f'"{"x" * 65}"'
-    assert label("x" * 90) == f'"{"x" * 75} ...'
 
 
 # --- files ---------------------------------------------------------------------------------------------------------------------
@@ -336,16 +273,3 @@ def test_a_file_that_is_no_text(place: Place) -> None:
     assert refused(str(place.file)) == [f"{place.file}, line 1: is not UTF-8 text; save the file as UTF-8"]
     place.file.write_bytes(b"[program.Pong]\nx = '\xff'\n")
     assert refused(str(place.file)) == [f"{place.file}, line 2: is not UTF-8 text; save the file as UTF-8"]
-
-
-def test_a_number_of_too_many_digits(place: Place) -> None:
-    place.file.write_text(f"x = {'9' * 5000}\n")
-    (error,) = refused(str(place.file))
-    assert error.startswith(f"{place.file}: not valid TOML: ")
-    assert error.endswith("; write a smaller number")
-
-
-def test_what_editors_on_windows_leave_is_fine(place: Place) -> None:
-    place.file.write_bytes(b"\xef\xbb\xbf[program.Pong]\r\nlr = 0.5\r\n")
-    loaded = config.load(str(place.file), place.environ)
-    assert str(loaded.origins["program.Pong.lr"]) == f"{place.file}:2"

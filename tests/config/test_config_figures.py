@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 from config_kit import Place, plain_id
 
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 
 HEAD = '[program.it]\ncommand = ["true"]\n'
-
-
-def table(count: int) -> str:
-    return "[program.it.figures]\n" + "".join(f'f{number} = "k{number}"\n' for number in range(count))
 
 
 def test_every_key(place: Place) -> None:
@@ -95,27 +91,6 @@ def test_each_key_of_a_service_is_a_mistake_of_its_own(place: Place) -> None:
         f"FILE, line {line}: program.it.{key}: a service is not judged by its figures; remove it, or the kind"
         for line, key in enumerate(keys, 4)
     ]
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        f"log_regex = {['(?P<step>a)'] * 16}",
-        f"log_regex = '(?P<step>{'a' * 990})'",
-        f"log_regex = '(?P<{'a' * 64}>a)'",
-        f"{GLOB}figures = {{ {'a' * 64} = 'a' }}",
-        f"{GLOB}figures = {{ step = 'a', kl = 'a' }}",
-        GLOB + table(64),
-        "target_steps = 1",
-        "target_steps = 9223372036854775807",
-        "progress = 'figures'\nlog_regex = '(?P<global_step>a)'",
-        "progress = 'figures'\nlog_regex = '(?P<resumed_step>a)'",
-        f"progress = 'figures'\n{GLOB}",
-    ],
-    ids=lambda text: plain_id(text[:40]),
-)
-def test_what_is_just_right(place: Place, keys: str) -> None:
-    assert place.errors(f"{HEAD}{keys}\n") == []
 
 
 def test_a_pattern_may_hold_the_seed_which_a_rollback_changes(place: Place) -> None:

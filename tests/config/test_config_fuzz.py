@@ -1,13 +1,9 @@
 """Whatever stands in the file, the environment or the flags: settings, or ConfigError with sentences. Nothing else."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from config_kit import Place
@@ -15,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from supervisor import config
-from supervisor.config.source import lines
-from supervisor.config.tables import TOP, program_settings, settings_of
+from supervisor.config.tables import program_settings, settings_of
 from supervisor.model.settings import SECTIONS
 from workers.options import OPTIONS
 
@@ -37,7 +32,7 @@ program = st.dictionaries(program_keys, value, max_size=4)
 names = st.sampled_from(["Pong", "Qbert", "my-run", "all", "a.b", "-x"]) | text
 
 
-def section(name: str) -> st.SearchStrategy[Any]:
+def section(name):
     return st.dictionaries(
         st.sampled_from([*settings_of(SECTIONS[name]), "state_dir", "runtime_dir"]) | text, value, max_size=4
     )
@@ -68,7 +63,7 @@ variables = st.dictionaries(
 flags = st.dictionaries(st.sampled_from(["slots", "log_level", "state_dir", "nonsense"]), scalar | st.none(), max_size=2)
 
 
-def toml(table: Any) -> str:
+def toml(table):
     """A value as TOML, tables inline."""
     if isinstance(table, dict):
         return "{ " + ", ".join(f"{string(key)} = {toml(item)}" for key, item in table.items()) + " }"
@@ -79,11 +74,11 @@ def toml(table: Any) -> str:
     return string(table) if isinstance(table, str) else repr(table)
 
 
-def string(item: str) -> str:
+def string(item):
     return json.dumps(item, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def document(table: dict[str, Any]) -> str:
+def document(table):
     """Top-level tables with headers, so that lines are looked for in both shapes."""
     plain = [f"{string(key)} = {toml(item)}\n" for key, item in table.items() if not isinstance(item, dict)]
     headed = [
@@ -94,7 +89,7 @@ def document(table: dict[str, Any]) -> str:
     return "".join(plain + headed)
 
 
-def loaded_or_sentences(call: Callable[[], config.Loaded]) -> config.Loaded | None:
+def loaded_or_sentences(call):
     """The settings; None after it has looked at each error: a sentence on one line, with a place."""
     try:
         return call()
@@ -108,7 +103,7 @@ def loaded_or_sentences(call: Callable[[], config.Loaded]) -> config.Loaded | No
     return None
 
 
-def settle(place: Place, said: str, environ: dict[str, str] | None = None, **given_flags: object) -> bool:
+def settle(place, said, environ=None, **given_flags):
     """Whether the text is a configuration, and if so one that can be shown and started."""
     loaded = loaded_or_sentences(lambda: place.load(said, environ, **given_flags))
     if loaded is None:
@@ -126,24 +121,12 @@ def settle(place: Place, said: str, environ: dict[str, str] | None = None, **giv
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(body, variables, flags)
-def test_nothing_else_is_ever_raised(table: dict[str, Any], environ: dict[str, str], given_flags: dict[str, object]) -> None:
+def test_nothing_else_is_ever_raised(table, environ, given_flags):
     with tempfile.TemporaryDirectory() as directory:
         settle(Place(Path(directory)), document(table), environ, **given_flags)
 
 
-@settings(max_examples=100, deadline=None)
-@given(body)
-def test_each_key_has_its_line(table: dict[str, Any]) -> None:
-    said = document(table)
-    rows, found = said.split("\n"), lines(said)
-    for key, item in table.items():
-        expected = f"[{string(key)}]" if isinstance(item, dict) else f"{string(key)} = "
-        assert rows[found[(key,)] - 1].startswith(expected)
-        for name in item if isinstance(item, dict) else ():
-            assert rows[found[key, name] - 1].startswith(f"{string(name)} = ")
-
-
-def parsed(said: str) -> dict[str, Any] | None:
+def parsed(said):
     try:
         return tomllib.loads(said)
     except tomllib.TOMLDecodeError:
@@ -151,7 +134,7 @@ def parsed(said: str) -> dict[str, Any] | None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_file_that_is_cut_off_anywhere(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_cut_off_anywhere(tmp_path, name):
     """Every prefix that is no TOML, and every document that the others come to: most end in the same comment."""
     place, data = Place(tmp_path), TEXTS[name].encode()
     tried = whole = 0
@@ -162,7 +145,3 @@ def test_a_file_that_is_cut_off_anywhere(tmp_path: Path, name: str) -> None:
         if document is None or document != before:
             tried, whole, before = tried + 1, whole + settle(place, said), document
     assert 0 < whole < tried, "both happen: cut inside a key, and between two programs"
-
-
-def test_top_names_are_what_the_fuzz_knows() -> None:
-    assert set(TOP) == {*SECTIONS, "levels", "training", "program"}

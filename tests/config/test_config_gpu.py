@@ -30,12 +30,6 @@ def test_what_it_waits_for_changes_live(place: Place) -> None:
     assert before.digest == after.digest
 
 
-def test_a_device_says_which_memory_it_waits_for(place: Place) -> None:
-    assert only(place, PONG + 'device = "cuda:3"\n').gpu == 3
-    assert only(place, PONG + 'device = "cuda"\n').gpu is None
-    assert only(place, PONG + 'device = "cpu"\nmin_free_mb = 9\n').min_free_mb == 0, "it takes none"
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -87,8 +81,3 @@ def test_what_cuda_lets_it_see_is_its_own_word_or_the_daemons(
 def test_what_asks_for_a_gpu_and_what_wants_none(place: Place, keys: str, asks: str, when_no_gpu: str | None) -> None:
     spec = only(place, PONG + keys)
     assert (spec.asks_gpu, spec.when_no_gpu) == (asks, when_no_gpu)
-
-
-def test_a_device_counts_in_what_the_daemon_sees(place: Place) -> None:
-    (spec,) = place.load(PONG + 'device = "cuda:1"\n', {"CUDA_VISIBLE_DEVICES": "2,3"}).settings.programs
-    assert (spec.gpu, spec.visible) == (1, "2,3")

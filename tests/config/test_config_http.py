@@ -81,16 +81,6 @@ def test_a_password_that_cannot_be_used_is_not_shown(place, text, mode, says):
     assert "hunter2" not in said
 
 
-def test_a_password_of_twelve_characters_is_long_enough(place):
-    with_password(place, "hunter2hunte\n")
-    assert place.settings(http(password_file="password")).http.password == "hunter2hunte"
-
-
-def test_line_ends_alone_are_no_part_of_a_password(place):
-    with_password(place, " two words here \r\n\n")
-    assert place.settings(http(password_file="password")).http.password == " two words here "
-
-
 @pytest.mark.parametrize("user", ["", "a:b", "a\\u0007"])
 def test_what_is_no_user(place, user):
     with_password(place)

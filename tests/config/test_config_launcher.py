@@ -91,7 +91,7 @@ def test_the_lines_before_a_program_are_plain(tmp_path, end, fault):
 def test_a_job_may_leave_half_of_its_time_before_its_limit(tmp_path):
     made = load(tmp_path, '[launcher]\nkind = "slurm"\ntime_limit_s = 100\nsignal_lead_s = 50').settings.launcher
     assert (made.time_limit_s, made.signal_lead_s) == (100.0, 50.0)
-    level = load(tmp_path, f"{LADDER}time_limit_s = 600\n").settings.ladder[2].programs[0].job
+    level = load(tmp_path, f"{LADDER}time_limit_s = 600\n").settings.ladder[2].programs[0].job.resources
     assert level.time_limit_s == 600.0
 
 
@@ -130,7 +130,7 @@ def at_levels(tmp_path, program=PROGRAM):
 
 def test_a_level_has_resources_of_its_own_and_those_of_the_level_before(tmp_path):
     base = load(tmp_path, LADDER).settings.launcher
-    asked = {name: rung.programs[0].job.over(base) for name, rung in at_levels(tmp_path).items()}
+    asked = {name: rung.programs[0].job.resources.over(base) for name, rung in at_levels(tmp_path).items()}
     assert [(each.partition, each.cpus, each.gpus, each.gres) for each in asked.values()] == [
         ("", 4, 1, ""), ("h100", 16, 1, ""), ("h100", 16, 0, "gpu:h100:2"),
     ]  # fmt: skip
@@ -152,7 +152,7 @@ def test_a_change_of_resources_moves_each_training_and_no_service(tmp_path):
 def test_a_script_that_names_no_way_to_resume_keeps_the_job_of_the_start(tmp_path):
     light, wide = (at_levels(tmp_path, SCRIPTS)[name].programs[0] for name in ("light", "wide"))
     assert light == wide
-    assert (light.own_digest, light.job.cpus) == ("", None)
+    assert (light.own_digest, light.job.resources.cpus) == ("", None)
 
 
 def test_levels_that_differ_in_resources_alone_are_two_levels(tmp_path):
@@ -170,7 +170,7 @@ def test_the_threads_of_a_level_are_the_processors_of_its_jobs(tmp_path):
 def test_a_level_that_asks_for_gpus_by_number_drops_the_words_of_the_section(tmp_path):
     text = LADDER.replace("gpus = 1", 'gres = "gpu:a100:1"').replace('gres = "gpu:h100:2"', "gpus = 2")
     settings = load(tmp_path, text).settings
-    made = settings.ladder[2].programs[0].job.over(settings.launcher)
+    made = settings.ladder[2].programs[0].job.resources.over(settings.launcher)
     assert (made.gres, made.gpus) == ("", 2)
 
 
@@ -285,13 +285,6 @@ def test_what_a_job_cannot_have_is_refused_and_on_one_machine_it_is_not(tmp_path
     program = f'[program.mine]\ncommand = ["sleep", "1"]\n{lines}\n'
     assert errors(tmp_path, '[launcher]\nkind = "slurm"', program) == [told]
     load(tmp_path, "", program)
-
-
-def test_what_is_switched_off_and_a_section_that_is_none_are_no_further_mistakes(tmp_path):
-    load(tmp_path, '[launcher]\nkind = "slurm"', '[program.mine]\ncommand = ["sleep", "1"]\nstdin = false\nuser = ""\n')
-    assert errors(tmp_path, '[launcher]\nkind = "slurm"\n[program]\nother = 1') == [
-        "line 7: program.other must be a section, [program.other], not 1"
-    ]
 
 
 def test_the_end_of_the_daemons_host_ends_no_job(tmp_path):

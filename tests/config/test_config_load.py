@@ -17,9 +17,8 @@ from supervisor import config, places
 from supervisor.adapters.process.processes import worker_env
 from supervisor.config import cores
 from supervisor.config.cores import usable_cores
-from supervisor.config.source import lines
 from supervisor.config.whole_input import ConfigInput
-from supervisor.model.settings import SECTIONS, Paths, Progress, Settings
+from supervisor.model.settings import Paths, Progress
 from workers import args, contract
 from workers.options import OPTIONS
 
@@ -136,19 +135,6 @@ def test_each_value_of_the_load_has_its_origin(place: Place) -> None:
     }  # fmt: skip
 
 
-def test_auto_as_a_batch_of_every_program_is_no_batch_of_a_level(place: Place) -> None:
-    loaded = place.load("[program.Pong]\n", {"RL_BATCH_SIZE": "auto"})
-    assert (loaded.values["level.batch_size"], str(loaded.origins["level.batch_size"])) == (512, "default")
-
-
-def test_threads_follow_from_the_slots(place: Place) -> None:
-    for slots in (1, 2, 10_00):
-        loaded = place.load(f"[level]\nslots = {slots}\n[program.Pong]\n")
-        assert loaded.values["program.Pong.threads"] == max(1, usable_cores() // slots)
-    assert str(loaded.origins["program.Pong.threads"]) == "cores / slots"
-    assert flags_of(place.program("Pong", "[level]\nthreads = 3\n[program.Pong]\n"))["--threads"] == "3"
-
-
 @pytest.mark.parametrize(
     ("cpu_max", "quota"),
     [("max 100000", None), ("100000 100000", 1), ("50000 100000", 1), ("150000 100000", 2), ("x", None), ("1 0", None)],
@@ -254,11 +240,6 @@ done_codes = [3, 0, 3]
     assert not loaded.warnings
 
 
-def test_a_command_as_a_list_leaves_its_source_of_progress_open(place: Place) -> None:
-    spec = place.program("x", '[program.x]\ncommand = ["sleep", "a b"]\n')
-    assert (spec.argv, spec.progress, spec.directory, spec.done_codes) == (("sleep", "a b"), Progress.AUTO, "", (0,))
-
-
 def test_a_service_is_not_judged_and_waits_for_nothing(place: Place) -> None:
     plain = place.program("x", '[program.x]\ncommand = "tensorboard"\n')
     spec = place.program("x", '[program.x]\ncommand = "tensorboard"\nkind = "service"\nrestart = "always"\n')
@@ -350,48 +331,10 @@ def test_every_setting_is_explained_once_and_secrets_are_not_told(place: Place) 
     assert rows["daemon.state_dir"][1] == "environment EXTRALIFE_STATE_DIR"
     assert set(OPTIONS) <= {key.removeprefix("program.Pong.") for key in rows}
     for section in ("level", "restart", "stall", "checkpoint", "daemon"):
-        for field in dataclasses.fields(getattr(loaded.settings, section)):
-            assert f"{section}.{field.name}" in rows or field.type == "JobResources"  # explained where they are given
-
-
-def test_every_part_of_the_settings_has_a_section() -> None:
-    """A field that is added to `Settings` must be filled by the configuration."""
-    assert {field.name for field in dataclasses.fields(Settings) if field.init} == {"paths", "programs", "ladder", *SECTIONS}
-
-
-LINES = '''
-# [program.no]
-top = 1 # = 2
-[level]
-slots = 3
-note = """
-[stall]
-floor_s = 1
-""" # x
-arr = [
-  1, 2, # ]
-  { a = 1 },
-]
-"quoted key" = 'a # b'
-[program . "my run"]  # here
-a.b = 1
-a.c = {d = 1, e = "}"}
-[[list]]
-x = \'\'\'
-y = 3\'\'\'
-z = \'\'\'q\'\'\'\' # '[
-last = "\\\\" '''
-
-
-def test_the_line_of_each_key() -> None:
-    assert lines(LINES.replace("\n", "\r\n")) == {
-        ("top",): 3, ("level",): 4, ("level", "slots"): 5, ("level", "note"): 6, ("level", "arr"): 10,
-        ("level", "quoted key"): 14, ("program",): 15, ("program", "my run"): 15, ("program", "my run", "a"): 16,
-        ("program", "my run", "a", "b"): 16, ("program", "my run", "a", "c"): 17, ("list",): 18, ("list", "x"): 19,
-        ("list", "z"): 21, ("list", "last"): 22,
-    }  # fmt: skip
-    assert lines("[x]") == {("x",): 1}
-    assert lines("") == {}
+        values = getattr(loaded.settings, section)
+        elsewhere = getattr(values, "FIELDS", {}).values()  # of features: explained where they are given
+        for field in dataclasses.fields(values):
+            assert f"{section}.{field.name}" in rows or field.name in elsewhere
 
 
 # --- where things are ----------------------------------------------------------------------------------------------------------
@@ -433,37 +376,6 @@ def test_the_file_is_looked_for_in_order(place: Place, monkeypatch: pytest.Monke
     assert [spec.name for spec in loaded.settings.programs] == ["Qbert"]
 
 
-def test_a_path_is_absolute_and_a_home_needs_no_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    del place.environ["EXTRALIFE_STATE_DIR"]
-    monkeypatch.setenv("HOME", str(place.directory))
-    loaded = place.load('[daemon]\nstate_dir = "~/a/.."\n[program.Pong]\n')
-    assert loaded.settings.paths == Paths(str(place.directory), f"{MEMORY_DIR}/xl-test", str(place.file))
-    assert (loaded.values["daemon.state_dir"], loaded.warnings) == (str(place.directory), ())
-    monkeypatch.chdir(place.directory)
-    by_flag = place.load("[program.Pong]\n", state_dir="here")
-    assert (by_flag.settings.paths.state_dir, by_flag.warnings) == (f"{place.directory}/here", ())
-
-
-def test_where_a_default_directory_comes_from(place: Place) -> None:
-    place.environ = {"HOME": str(place.directory), "XDG_RUNTIME_DIR": str(place.directory)}
-    loaded = place.load("[program.Pong]\n", {"RUNTIME_DIRECTORY": f"{MEMORY_DIR}/xl-test", "STATE_DIRECTORY": ""})
-    assert [str(loaded.origins[f"daemon.{key}"]) for key in ("state_dir", "runtime_dir")] == [
-        "default", "environment RUNTIME_DIRECTORY",
-    ]  # fmt: skip
-    paths = place.load("[program.Pong]\n", look=False).settings.paths
-    assert paths.runtime_dir == config.runtime_dir_for(paths.state_dir, place.environ)
-
-
-def test_what_the_launcher_leaves_to_a_worker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`RL_*` is in a built-in worker's flags and not in its environment; a command of the user's may want its own."""
-    monkeypatch.setenv("RL_LR", "0.5")
-    for name, text, seen in (("Pong", "[program.Pong]\n", False), ("x", '[program.x]\ncommand = "sleep 1"\n', True)):
-        env = worker_env(Paths("/s", "/r"), place.program(name, text), 1, "0" * 32, "1" * 32)
-        assert ("RL_LR" in env) is seen
-        assert env[contract.ENV_PROGRAM] == name
-        assert env.get("SUPERVISOR_PROCESS_NAME") == (None if name == "Pong" else "x")
-
-
 def test_a_command_has_the_variables_of_supervisor_unless_its_own_say_otherwise(place: Place) -> None:
     text = '[program.x]\ncommand = "sleep 1"\ngroup = "g"\nenv = { SUPERVISOR_ENABLED = "0" }\n'
     env = worker_env(Paths("/s", "/r"), place.program("x", text), 1, "0" * 32, "1" * 32)
@@ -500,33 +412,3 @@ def test_what_is_kept_is_what_was_given(place: Place) -> None:
     assert loaded.settings.daemon.log_level == "debug"
     assert loaded.settings.paths == Paths(environ["EXTRALIFE_STATE_DIR"], environ["EXTRALIFE_RUNTIME_DIR"], str(place.file))
     assert str(loaded.origins["program.Pong.game"]) == "kept:1"
-
-
-def test_the_input_comes_back_from_its_text() -> None:
-    whole = ConfigInput("/etc/x.toml", "[program.Pong]\n", {"RL_LR": "0.1"}, {"slots": "3"})
-    assert ConfigInput.from_json(whole.to_json()) == whole
-    assert ConfigInput.from_json(ConfigInput().to_json()) == ConfigInput()
-    assert repr(whole) == "ConfigInput(path='/etc/x.toml', flags={'slots': '3'})", "texts and variables may be secrets"
-
-
-NO_INPUT = "it is not what a configuration was made from"
-NO_TEXT = "a text in it is not a string"
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("[]", NO_INPUT),
-        ('{"path": null, "text": "", "environ": {}}', NO_INPUT),
-        ('{"path": null, "text": "", "environ": {}, "flags": {}, "more": 1}', NO_INPUT),
-        ('{"path": null, "text": "", "environ": [], "flags": {}}', "its environ is not a table"),
-        ('{"path": null, "text": "", "environ": {}, "flags": ""}', "its flags is not a table"),
-        ('{"path": 4, "text": "", "environ": {}, "flags": {}}', NO_TEXT),
-        ('{"path": null, "text": null, "environ": {}, "flags": {}}', NO_TEXT),
-        ('{"path": null, "text": "", "environ": {"RL_LR": 1}, "flags": {}}', NO_TEXT),
-        ('{"path": null, "text": "", "environ": {}, "flags": {"slots": 3}}', NO_TEXT),
-    ],
-)
-def test_a_text_that_is_no_input_is_refused(text: str, why: str) -> None:
-    with pytest.raises(ValueError, match=f"^{why}$"):
-        ConfigInput.from_json(text)

@@ -35,9 +35,3 @@ def test_a_key_that_has_gone_is_refused_with_what_takes_its_place(place: Place, 
 )
 def test_what_is_no_command(place: Place, command: str, told: str) -> None:
     assert place.errors(f'{HEAD}command = "{command}"\n') == [f"FILE, line 3: {told}"]
-
-
-def test_a_command_that_may_be_installed_later_is_a_warning(place: Place) -> None:
-    assert place.load(f'{HEAD}command = "no-such-hook --short"\n').warnings == (
-        f"{place.file}, line 3: notice.command: 'no-such-hook' is not found, or not executable (yet)",
-    )

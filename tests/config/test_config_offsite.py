@@ -64,6 +64,8 @@ MISTAKES = {  # instead of the repository /srv with a good password
     "check = 'sometimes'": (
         'check must be "off", "hourly", "daily HH:MM" or "weekly DAY HH:MM" such as "weekly sun 03:30", not \'sometimes\''
     ),
+    "also = ['code']": "also, 'code', is no absolute path of a directory",
+    "also = ['/']": "also, '/', is no absolute path of a directory",
     "sftp_command = 'ssh x -s sftp'": "sftp_command is of no use without an sftp: repository",
     "keep_last = 0\nkeep_hourly = 0\nkeep_daily = 0\nkeep_weekly = 0\nkeep_monthly = 0": (
         "keep_* are all 0, so no copy would stay; set one of them to 1 or more"

@@ -1,6 +1,5 @@
 """The command of a user's own script: placeholders, values, groups, shells; and every mistake in one sentence."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,7 @@ from config_kit import Place, plain_id
 from supervisor.adapters.process.processes import filled_in
 from supervisor.config import scripts
 from supervisor.model.settings import ProgramSpec
-from supervisor.policy.worker.placeholders import for_attempt
+from supervisor.policy.script.placeholders import for_attempt
 
 LADDER = """
 [levels.light]
@@ -111,13 +110,6 @@ def test_a_section_that_a_climb_leaves_alone_is_one_warning_with_both_remedies(p
     assert place.load(section + "follows_level = false\n" + LADDER).warnings == ()
     told = place.load(section + "follows_level = true\n" + LADDER)
     assert (told.warnings, told.values[key]) == ((), True)
-
-
-def test_threads_that_follow_from_the_slots_are_of_the_level_too(place, monkeypatch):
-    monkeypatch.setattr("supervisor.config.loading.usable_cores", lambda: 12)
-    text = '[program.it]\ncommand = "t {threads} {resume}"\n'
-    assert [started(at(place, text, level)).argv[1] for level in ("light", "wide", "heavy")] == ["6", "4", "4"]
-    assert at(place, text, "light").digest != at(place, text, "wide").digest == at(place, text, "heavy").digest
 
 
 def test_seeds_of_a_script_are_programs(place):
@@ -276,29 +268,6 @@ def test_what_is_odd_is_a_warning(place, keys, sentence):
     assert warning == f"{place.file}, line {line}: {IT}{separator}{sentence}"
 
 
-QUIET = [
-    "t 'a | b' \"x > y\" \\| \\$HOME '$HOME' '*.pt' \"*\"",
-    "t --lr=1e-3 a>=2 x=y,z -- - user@host:path https://x/y",
-    "bash -c 'for s in 1 2; do wc -l $s ${HOME} > log; done'",
-    "/bin/sh -ec 'a | b'",
-    "t --out={resume} x{resume} {name}",
-]
-
-
-def test_patterns_take_what_is_the_same_at_each_start(place):
-    text = (
-        '[program.Pong]\ncommand = "t"\ndirectory = "/srv"\nseeds = [1, 2]\ncheckpoint_glob = "runs/{name}/{{a}}/*.pt"\n'
-        'progress_glob = "{name}.log"\njson_lines = "{game}-{name}.jsonl"\nevents_glob = "{gpu}/{name}/*"\ngpu = 0\n'
-    )
-    for name in ("Pong-s1", "Pong-s2"):
-        spec = place.settings(text).program(name)
-        assert spec.checkpoint_glob == f"runs/{name}/{{a}}/*.pt"
-        assert spec.progress_glob == f"{name}.log"
-        assert (spec.figures.json_lines, spec.figures.events_glob) == (f"Pong-{name}.jsonl", f"0/{name}/*")
-    spec = place.settings('[program.it]\ncommand = "t"\ncheckpoint_glob = "{run_dir}/*.pt"\n').program("it")
-    assert spec.checkpoint_glob == f"{place.directory}/state/programs/it/*.pt"
-
-
 TWO = """
 [program.a]
 command = "t"
@@ -341,12 +310,6 @@ def test_two_programs_never_have_the_same_checkpoints(place):
 def test_a_pattern_with_other_braces_is_refused(place, glob, sentence):
     (told,) = place.errors(f'[program.it]\ncommand = "t {{seed}}"\nseed = 1\ncheckpoint_glob = "{glob}"\n')
     assert told == f"FILE, line 4: program.it.checkpoint_glob: {sentence}"
-
-
-@pytest.mark.parametrize("command", QUIET)
-def test_what_no_shell_would_change_is_said_nothing_of(place, command):
-    loaded = place.load(f"[program.it]\ncommand = {json.dumps(command)}\n")
-    assert [told for told in loaded.warnings if "is not found" not in told] == []
 
 
 def test_a_ladder_that_no_program_tells_anything_of_is_a_warning(place):

@@ -47,14 +47,6 @@ def test_logs(place: Place) -> None:
     assert settings.logs("x") == (settings.paths.log("x", "stderr"),)
 
 
-def test_the_borders_of_what_is_allowed(place: Place) -> None:
-    spec = place.program("x", f'{PLAIN}umask = "0"\nlog_max_bytes = 4096\nstderr_log = "/tmp/../x.log"\nstart_retries = 0\n')
-    assert (spec.umask, spec.log_max_bytes, spec.stderr_log) == ("0", 4096, "/x.log")
-    assert (spec.start_retries, spec.start_s) == (0, 1.0)
-    assert place.program("x", f"{PLAIN}start_retries = 3\nstart_s = 7\n").start_s == 7.0
-    assert place.program("x", f'{PLAIN}redirect_stderr = false\nstderr_log = "Auto"\n').stderr_log == "AUTO"
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from config_kit import Place
 
-from supervisor.policy.worker.service_health import HealthCheck
+from supervisor.policy.script.service_health import HealthCheck
 
 SERVICE = '[program.x]\ncommand = "sleep 1"\nkind = "service"\n'
 
@@ -33,11 +33,6 @@ def test_what_can_be_asked(place: Place, given: str, check: HealthCheck) -> None
     loaded = place.load(f"{SERVICE}health = {{ {given} }}\n")
     shown = (loaded.values["program.x.health"], str(loaded.origins["program.x.health"]))
     assert shown == (tomllib.loads(f"health = {{ {given} }}")["health"], f"{place.file}:4")
-
-
-def test_without_any_none_is_shown(place: Place) -> None:
-    loaded = place.load(SERVICE)
-    assert (loaded.values["program.x.health"], str(loaded.origins["program.x.health"])) == (None, "default")
 
 
 @pytest.mark.parametrize(

@@ -77,25 +77,6 @@ def test_a_level_changes_the_whole_digest_and_not_the_programs_own(place: Place)
     assert place.program("Pong", PONG + 'batch_size = "auto"\nlr = 0.1\n').own_digest != light.own_digest
 
 
-def test_the_borders_of_seeds(place: Place) -> None:
-    settings = place.settings(PONG + 'seeds = [0, 2147483647]\ngroup = "mine"\n')
-    assert [(spec.name, spec.group) for spec in settings.programs] == [("Pong-s0", "mine"), ("Pong-s2147483647", "mine")]
-    assert len(place.settings(PONG + f"seeds = {list(range(1000))}\n").programs) == 1000
-
-
-def test_a_script_takes_its_seeds_whatever_rl_seed_says(place: Place) -> None:
-    text = '[program.x]\ncommand = "sleep {seed}"\nseeds = [4]\n[program.Pong]\n'
-    assert [spec.name for spec in place.settings(text, {"RL_SEED": "3"}).programs] == ["Pong", "x-s4"]
-
-
-def test_a_mistake_of_every_seed_is_told_of_the_section_that_made_them(place: Place) -> None:
-    text = '[program.x]\ncommand = "t {game}"\nseeds = [1, 10]\n[program.x-s]\ncommand = "t {game}"\nseeds = [1]\n'
-    assert place.errors(text) == [
-        f'FILE, line {line}: program.{name}: {{game}} has no value here; set game = "Pong"'
-        for line, name in ((1, "x"), (4, "x-s"))
-    ]
-
-
 S = "FILE, line 2: program.Pong.seeds"
 MISTAKES = {
     "seeds = []\n": f"{S} must be a list of seeds, such as seeds = [4, 6, 8], not []",
@@ -123,9 +104,3 @@ MISTAKES = {
 @pytest.mark.parametrize(("keys", "sentence"), MISTAKES.items(), ids=lambda text: plain_id(text[:30]))
 def test_one_sentence(place: Place, keys: str, sentence: str) -> None:
     assert place.errors(PONG + keys) == [sentence]
-
-
-def test_one_seed_for_all_is_told(place: Place) -> None:
-    assert place.errors(PONG + "seeds = [4, 6]\n", {"RL_SEED": "3"}) == [
-        f"{S} would all be overridden by environment RL_SEED; unset it"
-    ]

@@ -76,13 +76,6 @@ def test_what_has_no_effect_is_said(place, text, told):
     assert said.partition(": ")[2] == told
 
 
-def test_a_time_in_the_past_is_refused_except_at_a_start(place):
-    text = f'{PROGRAM}[cost]\nuntil = "2026-01-01T08:00:00Z"\n'
-    said = "cost.until: 2026-01-01T08:00:00Z has passed; set a later time, or remove it"
-    assert place.errors(text) == [f"FILE, line 3: {said}"]
-    assert [each.partition(": ")[2] for each in place.load(text, starting=True).warnings] == [said]
-
-
 @pytest.mark.parametrize(
     ("command", "refused"),
     [

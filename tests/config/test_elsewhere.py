@@ -41,15 +41,15 @@ AWAY = [
 
 @pytest.mark.parametrize(("command", "do"), AWAY)
 def test_a_command_whose_work_is_elsewhere_gets_its_remedy(command: object, do: str) -> None:
-    found = warning(command, saves=False, cluster=False)
+    found = warning(command, saves=False, remote=False)
     assert do in found
     assert bool(found) == bool(do)
 
 
 def test_what_the_rest_of_the_section_says_makes_a_warning_needless() -> None:
-    assert not warning("python train.py --out s3://bucket/x", saves=True, cluster=False)
-    assert not warning("srun python train.py", saves=False, cluster=True)
-    assert warning("srun --x; ssh gpu1 train", saves=True, cluster=True)
+    assert not warning("python train.py --out s3://bucket/x", saves=True, remote=False)
+    assert not warning("srun python train.py", saves=False, remote=True)
+    assert warning("srun --x; ssh gpu1 train", saves=True, remote=True)
 
 
 def test_check_warns_once_of_the_command_the_script_it_names_and_the_pattern(place: Place, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import fnmatch
 import itertools
-import time
 
 import pytest
 
@@ -61,9 +60,3 @@ def test_it_agrees_with_every_name_of_up_to_four_letters():
             assert may_meet(f"/{one}", f"/{other}"), (one, other)
         elif one.count("*") + other.count("*") < 2:  # else they may meet in a longer name
             assert not may_meet(f"/{one}", f"/{other}"), (one, other)
-
-
-def test_patterns_that_backtrack_take_no_time():
-    began_s = time.process_time()
-    assert not may_meet("/" + "*a" * 50 + "b", "/" + "*a" * 50 + "c")
-    assert time.process_time() - began_s < 1.0

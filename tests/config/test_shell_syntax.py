@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.config.shell_syntax import in_text, in_words, runs_shell
+from supervisor.config.shell_syntax import in_text, runs_shell
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,6 @@ from supervisor.config.shell_syntax import in_text, in_words, runs_shell
 )
 def test_a_command_that_is_one_string(text: str, operators: list[str], replaced: list[str]) -> None:
     assert in_text(text) == (operators, replaced)
-
-
-def test_a_command_that_is_a_list_has_patterns_of_its_own() -> None:
-    words = ["*.pt", "|", "$HOME", "a $HOME", "a\t~", "~/x", "b\n|", "x"]
-    assert in_words(words) == ["|", "$HOME", "~/x"]
 
 
 @pytest.mark.parametrize(

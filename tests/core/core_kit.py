@@ -62,15 +62,15 @@ def check_program(program):
     """What must hold of every program after every input."""
     name, phase = program.name, program.phase
     assert (program.attempt is not None) == (phase in HAS_PROCESS), f"{name} is {phase} with attempt {program.attempt}"
-    assert (program.retry_at_s is not None) == (phase is Phase.BACKOFF), f"{name} is {phase}, retry {program.retry_at_s}"
-    assert phase is Phase.BACKOFF or not program.slow
+    assert (program.retry.at_s is not None) == (phase is Phase.BACKOFF), f"{name} is {phase}, retry {program.retry.at_s}"
+    assert phase is Phase.BACKOFF or not program.retry.slow
     if program.attempt is not None:
         assert (program.attempt.stop is not None) == (phase is Phase.STOPPING), f"{name} is {phase}, {program.attempt.stop}"
         assert (program.attempt.stall is None) == (program.attempt.stalled_at_s is None)
     assert program.wanted or phase in {Phase.STOPPING, Phase.STOPPED}, f"{name} is not wanted, yet {phase}"
     assert phase is not Phase.STOPPED or not program.wanted, f"{name} is wanted, yet it stays down"
     assert program.deaths.openings == 0 or program.deaths.streak > 0
-    assert len(program.deaths.resumes) <= len(program.deaths.at_s) <= program.deaths.streak
+    assert len(program.deaths.at_s) <= program.deaths.streak
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """What each second is booked as, by worked examples: facts at moments, and the table that follows from them."""
 
+import json
 import math
 
 import pytest
@@ -221,6 +222,38 @@ def test_a_move_to_another_box_is_no_reboot():
     story = Story("P").start(0, trains=10).at(150, moved)
     assert story.summary(200).slots.reboots == 0
     assert since_s(fold_accounts(story.rows).closed(200.0), Since(boot=True)) == 150.0
+
+
+def taken_over(since_s=300.0):
+    """A copy of 300 goes on at 960 on another box."""
+    story = Story("P").start(0, trains=20)
+    gone = facts.HostRebooted("r", "b", "c", "moved", "w", 600.0, None, "light", ("P",), {}, 300, 900, last_sign_s=300.0)
+    story.at(950, gone, facts.DaemonStarted("again", 2, "1", clean=False, salt=""))
+    story.at(950, facts.Exited("ended", "P", story.token, "reboot", None, None, None, None), facts.Requeued("r", "P"))
+    return story.at(952, facts.OffsiteHeld("held", "t2", 2, "", "ada", since_s))
+
+
+@pytest.mark.parametrize(
+    ("since_s", "now_s", "price", "seconds", "usd"),
+    [(300.0, 2000, 2.0, 660.0, 660 / 1800), (300.0, 955, None, 655.0, None), (None, 2000, 2.0, None, None)],
+)
+def test_the_time_from_a_lost_box_to_training_on_the_next_one_has_its_price(since_s, now_s, price, seconds, usd):
+    story = taken_over(since_s)
+    if now_s > 960:
+        story.start(955, trains=960)
+    closed = fold_accounts(story.rows).closed(now_s)
+    for ledger in (closed, Ledger.of_json(json.loads(json.dumps(closed.as_json())))):
+        (found,) = accounts_view(ledger, accounts.summary(ledger), WALL_S + now_s, price)["take_overs"]
+        assert found == {"box": "ada", "seconds": seconds, "trains": now_s > 960, "usd": usd}
+    assert accounts_view(closed, accounts.summary(closed, until_s=900), WALL_S + now_s, price)["take_overs"] == []
+    assert story.booked(now_s)["DOWN"] == 650.0
+
+
+def test_a_box_that_did_not_wait_for_the_lease_trains_from_then_on():
+    story = taken_over()
+    held = story.rows.pop()
+    story.start(951, trains=951).at(952, held.fact)
+    assert fold_accounts(story.rows).take_overs[0].trains_s == 952
 
 
 def test_a_box_that_was_stopped_after_its_work_was_not_down():

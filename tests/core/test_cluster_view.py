@@ -4,13 +4,14 @@ import pytest
 from core_kit import Core, settings
 from fakes import FakeSources
 
-from supervisor.ctl import cluster as shown
-from supervisor.ctl.cluster import page as nodes_page
-from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen
+from supervisor.features.slurm import lines as shown
+from supervisor.features.slurm.messages import JobSight, JobsSeen
+from supervisor.features.slurm.page import NO_CLUSTER, cluster_view, job_view, nodes
+from supervisor.features.slurm.rules.job_end import JobEnd
+from supervisor.features.slurm.settings import LauncherSettings
+from supervisor.features.slurm.verbs import page as nodes_page
+from supervisor.model.inputs import Ended, Ending
 from supervisor.model.memory import Memory
-from supervisor.policy.cluster.job_end import JobEnd
-from supervisor.policy.cluster.launcher import LauncherSettings
-from supervisor.reports.cluster_view import NO_CLUSTER, cluster_view, job_view, nodes
 from supervisor.reports.status_view import status_view
 
 ONE = LauncherSettings(kind="slurm", node_faults=1, node_exclude_s=3600.0)
@@ -75,7 +76,7 @@ def test_what_stands_out_of_a_cluster():
         "error": "no controller", "unreachable_s": 60.0, "avoided": {"a14": 3540.0},
         "accounts": {"lab": {"jobs": 1, "hours": 2.0, "gpu_hours": 4.0, "hours_unknown": 0.0}},
     }  # fmt: skip
-    lines = shown.lines(found)
+    lines = shown.lines({"cluster": found})
     assert "has not answered" in lines[0]
     assert lines[1].startswith("nodes that new jobs avoid: a14 for ")
     assert lines[2] == "used by account: lab 2h in 1 job, 4.0 GPU hours"
@@ -87,7 +88,7 @@ def test_without_a_cluster_no_page_has_a_word_of_it():
     for settings_ in (core.settings, None):
         page = status_view(FakeSources(core.state, settings=settings_, memory=core.memory, now_s=core.now_s))
         assert ["cluster" in page["daemon"], *("job" in each for each in page["programs"])] == [False, False]
-    assert shown.lines(None) == []
+    assert shown.lines({}) == []
 
 
 def test_status_has_the_job_of_each_program():
@@ -153,7 +154,7 @@ def test_hours_whose_gpus_are_not_known_are_said():
     used = {"jobs": 2, "hours": 3.0, "gpu_hours": 4.0, "hours_unknown": 1.0}
     found = {"unreachable_s": None, "avoided": {}, "accounts": {"lab": used, "x": {**used, "gpu_hours": None}}}
     told = "used by account: lab 3h in 2 jobs, at least 4.0 GPU hours; x 3h in 2 jobs, GPU hours unknown"
-    assert shown.lines(found) == [told]
+    assert shown.lines({"cluster": found}) == [told]
     core = begun()
     see(core, state="RUNNING", node="a14", account="lab", runs=True)
     core.later(3600.0)

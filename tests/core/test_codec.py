@@ -1,6 +1,7 @@
 """Facts and rows are the same thing, in both directions, for every fact there is."""
 
 import dataclasses
+import json
 import math
 import re
 import types
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.model import facts
+from supervisor.model import codec, facts
 from supervisor.model.codec import MalformedFact, UnknownFact, converter, decode, encode, kinds
+from supervisor.model.lifecycle import Phase
+from supervisor.model.state import AtLevel, Checkpoint, Counting, Program, Retry, Starts
 
 # Lone surrogates too: the last log lines of a worker are whatever bytes it printed.
 TEXT = st.text(max_size=20) | st.text(st.characters(codec=None), max_size=5)
@@ -159,3 +162,27 @@ def test_a_field_type_that_json_cannot_hold_is_found_at_import(annotation):
     told = f"a record cannot have a field of type {annotation}"
     with pytest.raises(TypeError, match=f"^{re.escape(told)}$"):
         converter(annotation)
+
+
+FLAT = {  # fields of earlier releases, beside those that have not moved
+    "name": "Pong", "phase": "RUNNING", "since_s": 1.0, "since_wall_s": 2.0, "digest": "d", "retry_at_s": 9.0, "slow": True,
+    "steps_exact": True, "began_step": 5, "spawn_failures": 2, "has_run": True, "roll_from": 7, "bad_checkpoints": ["a"],
+    "needs": [{"level": "light", "gpu_bytes": 1, "host_bytes": None}], "batches": [["light", 64]],
+    "usuals": [{"level": "", "rate": 20.0, "save_gap_s": None}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("nested", [{}, {"ckpt": {"step": 3}}])
+def test_a_program_of_an_earlier_release_has_its_fields_where_they_are_now(nested):
+    found = codec.of_text(Program, json.dumps(FLAT | nested))
+    assert found == Program(
+        "Pong", Phase.RUNNING, 1.0, 2.0, "d", retry=Retry(9.0, slow=True), counting=Counting(exact=True, began_step=5),
+        starts=Starts(failures=2, has_run=True), ckpt=Checkpoint(3 if nested else None, roll_from=7, bad=("a",)),
+        by_level={"light": AtLevel(1, None, 64), "": AtLevel(rate=20.0)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [{"needs": [{}]}, {"needs": 5}, {"batches": [[]]}, {"ckpt": 5}])
+def test_a_damaged_program_of_an_earlier_release_is_named(wrong):
+    with pytest.raises(codec.MalformedFact, match="a Program is not whole"):
+        codec.of_text(Program, json.dumps(FLAT | wrong))

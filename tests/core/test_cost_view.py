@@ -6,6 +6,7 @@ import pytest
 from test_accounts import WALL_S, Story
 
 from supervisor.ctl.cost import page as cost_page
+from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.model import facts
 from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
@@ -14,7 +15,6 @@ from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, Paths, ProgramSpec, Rung, Settings
 from supervisor.model.state import State
-from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.upkeep.cost import spread_of
 from supervisor.reports.accounts import summary
 from supervisor.reports.accounts_view import since_s

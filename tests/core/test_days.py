@@ -87,7 +87,7 @@ def test_a_window_inside_a_day_and_no_price():
     assert found["says"].startswith("no price is configured")
 
 
-def test_of_a_long_past_the_newest_hundred_days_are_told():
+def test_of_a_long_past_the_newest_hundred_days_are_reported():
     found, _ = days(run(), 150 * DAY_S + 60.0)
     assert (len(found["days"]), found["left_out"]) == (100, 51)
     assert [day["hours"] for day in (found["days"][0], found["days"][-1])] == pytest.approx([24.0, 1 / 60])

@@ -65,7 +65,7 @@ def test_a_program_that_is_given_up_is_told_in_the_transaction_of_that_fact():
     assert [each.notice.wall_s for each in of(decision, WriteAlert)] == [core.wall_offset_s + core.now_s]
 
 
-def test_a_resume_that_finds_nothing_where_there_was_a_checkpoint_is_told():
+def test_a_resume_that_finds_nothing_where_there_was_a_checkpoint_is_reported():
     core = core_of().running("Pong")
     core.look(Pong={"steps": 1_000, "ckpt_step": 900, "ckpt_at_s": core.now_s, "ckpt_count": 1})
     core.ended("Pong", signal=9)
@@ -85,11 +85,14 @@ def test_without_a_target_it_goes_to_systemds_journal_alone():
 
 
 @pytest.mark.parametrize(("lives_s", "slow"), [(10.0, True), (590.0, False)])
-def test_eight_deaths_without_health_are_told_also_if_they_never_fall_into_an_hour(lives_s: float, slow: bool) -> None:
+def test_eight_deaths_without_health_are_reported_also_if_they_never_fall_into_an_hour(lives_s: float, slow: bool) -> None:
     core = core_of().running("Pong")
     for death in range(1, 9):
         core.later(lives_s).ended("Pong", signal=9)
-        assert (("breaker", "critical") in told(core.last), core.program("Pong").slow) == (death == 8, slow and death == 8)
+        assert (("breaker", "critical") in told(core.last), core.program("Pong").retry.slow) == (
+            death == 8,
+            slow and death == 8,
+        )
         while death < 8 and core.phase("Pong") is Phase.BACKOFF:
             core.to_wake()
         if death < 8:
@@ -173,7 +176,7 @@ def test_a_daemon_that_had_not_ended_in_order():
     assert told(core.later(5.0).begin()) == [], "this one had"
 
 
-def test_a_damaged_journal_is_told_once_by_the_daemon_that_found_it():
+def test_a_damaged_journal_is_reported_once_by_the_daemon_that_found_it():
     core = core_of().running("Pong")
     core.later(5.0)
     fact = facts.JournalSalvaged("it was damaged", "row 5: bad CRC", "/state/journal.damaged", 40, None)
@@ -355,7 +358,7 @@ def test_facts_of_a_journal_that_has_lost_rows_do_no_harm():
 
 @limits(deadline=None, max_examples=25)
 @given(st.lists(st.sampled_from(["alert", "take", "fail", "kill", "wait", "day"]), max_size=30), st.integers(1, 12))
-def test_whatever_happens_nothing_is_lost_that_was_not_told(story, most):
+def test_no_alert_is_lost_whatever_happens(story, most):
     """Every alert was delivered, is owed, is counted in one that is, or is told to be dropped; the journal says the same."""
     core = core_of("Pong", rules=replace(RULES, at_most_per_h=most, same_within_s=600.0)).running("Pong")
     number, delivered = 0, []

@@ -211,8 +211,8 @@ def test_the_breaker_opens_hands_the_slot_on_and_only_health_closes_it():
             core.to_wake()
     die(core)
     program = core.program("Pong")
-    assert (program.phase, program.slow, program.deaths.openings) == (Phase.BACKOFF, True, 1)
-    assert program.retry_at_s == core.now_s + 1800.0
+    assert (program.phase, program.retry.slow, program.deaths.openings) == (Phase.BACKOFF, True, 1)
+    assert program.retry.at_s == core.now_s + 1800.0
     assert core.phase("Qbert") is Phase.STARTING, "a slot is not kept for half an hour"
     core.running("Qbert")
     core.to_wake()
@@ -226,7 +226,7 @@ def test_the_breaker_opens_hands_the_slot_on_and_only_health_closes_it():
     told = core.watch(700, Pong={})
     assert [type(fact).__name__ for fact in told if isinstance(fact, facts.Recovered)] == ["Recovered"]
     program = core.program("Pong")
-    assert (program.deaths.streak, program.deaths.openings, program.deaths.at_s, program.slow) == (0, 0, (), False)
+    assert (program.deaths.streak, program.deaths.openings, program.deaths.at_s, program.retry.slow) == (0, 0, (), False)
     core.ended("Pong", signal=9)
     assert core.phase("Pong") is Phase.STARTING, "at once, as if it had never died"
 
@@ -358,7 +358,7 @@ def test_reports_count_once_over_looks_ends_and_daemons():
     core.ended("Pong", signal=9, reports=(line[2], bad[2], Report("save_failed", {"at_ns": 9, "error": "ENOSPC"})))
     assert [fact.text for fact in core.told(facts.Reported)] == ["error: ENOSPC"] * 2
     assert len(core.told(facts.CheckpointBad)) == 1
-    assert core.program("Pong").bad_checkpoints == ("ckpt-5.ab.bad",)
+    assert core.program("Pong").ckpt.bad == ("ckpt-5.ab.bad",)
 
 
 def test_a_client_that_resumes_again_within_its_attempt_has_lost_the_steps_between():

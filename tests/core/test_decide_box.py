@@ -63,10 +63,10 @@ def test_what_was_measured_and_counted_on_another_box_is_forgotten():
     core.later(100.0).look(Pong={"rss_bytes": 10**9})
     core.see(Gpus((Gpu(0, "GPU-0", "A100"),)))
     core.ended("Pong", signal=9, batch_size=64, oom_kills=(0, 1))
-    assert core.program("Pong").needs
-    assert (core.program("Pong").batches, core.state.oom_kills) == ((("light", 32),), 1)
+    assert core.program("Pong").at("light").host_bytes
+    assert (core.program("Pong").at("light").batch_size, core.state.oom_kills) == (32, 1)
     core.later(600.0).reboot("boot-2", box=BETA)
-    assert (core.program("Pong").needs, core.program("Pong").batches, core.state.oom_kills) == ((), (), None)
+    assert (core.program("Pong").by_level, core.state.oom_kills) == ({}, None)
 
 
 def test_a_copied_box_climbs_from_its_own_beginning():

@@ -5,14 +5,16 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
+from supervisor.features.slurm.messages import JobSight, JobsSeen
+from supervisor.features.slurm.rules.job_end import JobEnd
+from supervisor.features.slurm.rules.nodes import KEPT
+from supervisor.features.slurm.settings import JobResources, LauncherSettings, NextJob
 from supervisor.model.fold import fold
-from supervisor.model.inputs import Ended, Ending, JobSight, JobsSeen, Sampled, Survival, Survivor, Terminated
+from supervisor.model.inputs import Ended, Ending, Sampled, Survival, Survivor, Terminated
+from supervisor.model.launching import Launching
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Level, Progress, Rung
 from supervisor.policy.box.readings import Gpus
-from supervisor.policy.cluster.job_end import JobEnd
-from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
-from supervisor.policy.cluster.nodes import KEPT
 from supervisor.policy.level.load import CLIMB, LoadSettings
 
 ONE = LauncherSettings(kind="slurm", node_faults=2, node_exclude_s=3600.0)
@@ -49,7 +51,7 @@ def test_a_job_is_on_record_when_the_queue_shows_it_and_again_when_it_has_a_node
     assert [type(fact) for fact in seen(core).facts] == [facts.JobSubmitted]
     assert seen(core).facts == ()
     assert core.state.cluster.jobs["Pong"].begun_at_s is None
-    assert core.memory.jobs["Pong"].reason == "Resources"
+    assert core.memory.jobs.seen["Pong"].reason == "Resources"
     core.later(600.0)
     told = seen(core, state="RUNNING", node="a14", partition="gpu", account="lab", gpus=2, runs=True).facts
     assert [(fact.job, fact.node, fact.partition, fact.account, fact.gpus) for fact in told] == [
@@ -148,10 +150,10 @@ def test_a_node_that_loses_jobs_again_and_again_is_avoided_for_a_while():
         assert of(core.last, commands.Watch)
         last = ended(core, state="NODE_FAIL", job=number)
     assert [fact.job for fact in core.told(facts.NodeFaulted)] == ["17", "18"]
-    assert core.program("Pong").failures == 0
+    assert core.program("Pong").restarts == 0
     until_s = core.now_s + 3600.0
     assert [(fact.node, fact.until_s) for fact in core.told(facts.NodeExcluded)] == [("a14", until_s)]
-    assert [command.avoid for command in of(last, commands.Spawn)] == [("a14",)]
+    assert [command.spec.job.avoid for command in of(last, commands.Spawn)] == [("a14",)]
     assert core.state.cluster.avoid(until_s) == ()
     found = core.state.cluster.partitions["gpu"]
     assert (found.faults, found.up_s) == (2, 200.0)
@@ -267,7 +269,7 @@ def test_a_setup_that_failed_is_given_up_unless_the_program_has_run_with_it():
 
 
 def away(core):
-    return core.give(JobsSeen(core.now_s, dict(core.memory.jobs), "no controller"))
+    return core.give(JobsSeen(core.now_s, core.memory.jobs.seen, "no controller"))
 
 
 def test_a_shutdown_ends_without_the_jobs_of_a_cluster_that_does_not_answer():
@@ -326,7 +328,10 @@ class Climbing(Core):
 
     def __init__(self, **launcher):
         rungs = tuple(
-            Rung(level, tuple(spec(n, digest=f"{n}-{level.name}", own_digest=f"{n}-own", job=level.launcher) for n in FOUR))
+            Rung(
+                level,
+                tuple(spec(n, digest=f"{n}-{level.name}", own_digest=f"{n}-own", job=NextJob(level.launcher)) for n in FOUR),
+            )
             for level in LEVELS
         )
         made = settings(*rungs[0].programs, launcher=replace(ONE, **launcher), daemon=DaemonSettings(sample_period_s=3.0))
@@ -336,7 +341,7 @@ class Climbing(Core):
 
     def give(self, item):
         decision = super().give(item)
-        self.asked += [(command.spec.name, command.spec.job) for command in of(decision, commands.Spawn)]
+        self.asked += [(command.spec.name, command.spec.job.resources) for command in of(decision, commands.Spawn)]
         return decision
 
     def train(self, seconds):
@@ -374,7 +379,9 @@ def test_a_level_is_climbed_to_with_its_resources_and_a_lost_node_blames_no_leve
     new, moved = starts[:2], starts[2:]
     assert (new[0], moved[0]) == (new[1], moved[1]), "none waits until another is built: each has a node of its own"
     last = core.lose("Pong")
-    assert [each.spec.job.partition for each in of(last, commands.Spawn)] == ["h100"], "its next job, at the same level"
+    assert [each.spec.job.resources.partition for each in of(last, commands.Spawn)] == ["h100"], (
+        "its next job, at the same level"
+    )
     core.train(60.0)
     core.lose("Pong")
     assert core.state.level == "heavy"
@@ -410,3 +417,14 @@ def test_gpus_that_are_not_known_are_not_none():
     ended(core, code=75, asked="time limit", ran_s=3600.0)
     usage = core.state.cluster.usage["lab"]
     assert (usage.job_s, usage.gpu_s, usage.unknown_s) == (3600.0, 0.0, 3600.0)
+
+
+def test_programs_that_run_here_again_are_killed_as_ever_beside_the_record_of_a_cluster():
+    core = Core(settings("Pong")).running("Pong")
+    core.state = replace(core.state, cluster=replace(core.state.cluster, excluded={"a14": core.now_s + 1e6}))
+    core.ask("stop", "Pong")
+    assert of(core.to_wake(), commands.KillTree)
+
+
+def test_a_section_that_launches_no_program_asks_for_no_gpu_of_one():
+    assert (Launching().remote, Launching().asks_gpu(spec("Pong"))) == (False, "")

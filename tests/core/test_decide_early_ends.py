@@ -54,7 +54,7 @@ def test_one_that_had_started_begins_at_zero_again_and_is_restarted_as_any_other
     core.to_wake()
     backed_off = of(starts_and_dies(core, after_s=60.0), facts.BackedOff)[0]
     assert "failed start" not in backed_off.why
-    assert core.program("Web").early_ends == 0
+    assert core.program("Web").starts.early_ends == 0
     core.to_wake()
     assert of(starts_and_dies(core), facts.BackedOff)[0].delay_s == 1.0
 
@@ -64,10 +64,10 @@ def test_a_stop_and_a_configuration_that_cannot_work_are_no_failed_starts():
     core.spawned("Web")
     core.ask("stop", "Web")
     core.later(0.1).ended("Web", code=0)
-    assert (core.phase("Web"), core.program("Web").early_ends) == (Phase.STOPPED, 0)
+    assert (core.phase("Web"), core.program("Web").starts.early_ends) == (Phase.STOPPED, 0)
     core = begun(progress=Progress.BEAT)
     assert of(starts_and_dies(core, code=78), facts.GaveUp)
-    assert core.program("Web").early_ends == 0
+    assert core.program("Web").starts.early_ends == 0
 
 
 def test_the_setting_may_have_gone_when_it_ends():

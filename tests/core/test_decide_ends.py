@@ -1,4 +1,4 @@
-"""What follows from the end of a command, by all that is known about it (`policy/worker/finish.py`)."""
+"""What follows from the end of a command, by all that is known about it (`policy/script/finish.py`)."""
 
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
@@ -7,7 +7,7 @@ from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import CheckpointsFound, CommandLeft, EvidenceTaken, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Bar, Figures, Sources
+from supervisor.policy.script.figures import Bar, Figures, Sources
 from supervisor.policy.worker.no_room import Disk
 from supervisor.reports.incidents import incidents
 from supervisor.reports.view import program_view, program_views
@@ -65,7 +65,7 @@ def test_a_script_that_stops_early_is_done_at_its_third_end_without_getting_fart
         core.to_wake() if core.phase("t") is Phase.BACKOFF else None
         core.spawned("t")
         core.look(core.report("t", "resumed", step=60), t=None)
-    assert core.program("t").deaths.resumes == (None, None), "the checkpoint is not to blame"
+    assert core.program("t").suspicion.deaths == 0, "the checkpoint is not to blame"
     core.ended("t", code=0, shown=Figures(steps=60))
     assert core.phase("t") is Phase.DONE
     core.ask("start", "t")
@@ -198,7 +198,7 @@ def test_a_job_that_runs_always_is_never_in_slow_retry_for_its_clean_ends():
         if core.phase("t") is Phase.BACKOFF:
             core.to_wake()
         core.spawned("t")
-    assert (core.program("t").failures, core.program("t").deaths.streak) == (0, 0)
+    assert (core.program("t").restarts, core.program("t").deaths.streak) == (0, 0)
     assert core.told(facts.Exited)[0].why == "ended, but `restart` is always: finished, exit code 0"
     assert not incidents(core.journal)
 

@@ -8,9 +8,9 @@ from core_kit import Core, commands, facts, of, settings, spec
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
+from supervisor.policy.script.figures import Fall, Figures, Sources
+from supervisor.policy.script.placeholders import Template
 from supervisor.policy.worker.divergence import Losses
-from supervisor.policy.worker.figures import Fall, Figures, Sources
-from supervisor.policy.worker.placeholders import Template
 from supervisor.reports.view import program_view
 
 READ = Sources(log_regex=("step=(?P<step>.*)",))

@@ -9,7 +9,7 @@ from supervisor.features.alerts.messages import Deliver, WriteAlert
 from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model import commands
 from supervisor.model.inputs import Asked, FoundationsLooked, Verb
-from supervisor.policy.box.foundations import JOURNAL, Finding, Look
+from supervisor.policy.box.foundations import Finding, Look
 from supervisor.reports.status_view import troubles_view
 
 GONE = Finding("control socket", "/r/s", Look.MISSING, restorable=True)
@@ -124,12 +124,6 @@ def test_a_file_that_comes_and_goes_is_recorded_once_in_ten_minutes_and_again_if
     looked(core.later(2.0), FAILED)
     assert kinds(looked(core.later(591.9), FAILED)) == []
     assert [fact.troubled for fact in of(looked(core.later(0.1), FAILED), facts.FoundationLost)] == [True]
-
-
-def test_the_journal_is_left_to_the_loop():
-    core = begun()
-    assert kinds(looked(core, Finding(JOURNAL, "/s/journal.sqlite", Look.MISSING, restorable=True))) == []
-    assert kinds(looked(core)) == []
 
 
 def test_alerts_say_trouble_and_its_end():

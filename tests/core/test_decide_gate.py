@@ -18,7 +18,7 @@ def learned(core, name, gpu_mb):
     """As the record has it after an earlier life."""
     core.watch(61, **{name: {"cuda_bytes": gpu_mb * MB}})
     core.see(gpus(gpu(free_mb=70_000)))
-    assert core.program(name).held("light").gpu_bytes == gpu_mb * MB
+    assert core.program(name).at("light").gpu_bytes == gpu_mb * MB
 
 
 def test_it_waits_for_the_first_look_and_starts_where_there_is_room():
@@ -155,7 +155,7 @@ def test_what_it_held_before_is_what_its_next_start_waits_for():
     core.to_wake()
     assert core.phase("Pong") is Phase.GATED
     assert "as used before" in core.program("Pong").why
-    assert core.program("Pong").retry_at_s is None
+    assert core.program("Pong").retry.at_s is None
 
 
 def test_a_restart_that_is_due_before_the_first_look_waits_in_the_queue():
@@ -165,7 +165,7 @@ def test_a_restart_that_is_due_before_the_first_look_waits_in_the_queue():
     core.spawned("Pong")
     core.ended("Pong", signal=9)
     assert core.phase("Pong") is Phase.BACKOFF
-    due_s = core.program("Pong").retry_at_s
+    due_s = core.program("Pong").retry.at_s
     core.now_s = due_s - 1.0
     core.begin()
     core.now_s = due_s

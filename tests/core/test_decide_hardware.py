@@ -109,10 +109,10 @@ def test_needs_are_learned_of_steady_training_and_seldom():
     more = gpus(gpu(free_mb=9, processes=((pid, 6_000 * MB),)), gpu(1, free_mb=9))
     assert kinds(core.later(1.0).see(more)) == [], "not again within ten minutes"
     assert kinds(core.later(600.0).see(replace(more))) == ["NeedLearned"]
-    assert core.program("Pong").held("light").gpu_bytes == 6_000 * MB
+    assert core.program("Pong").at("light").gpu_bytes == 6_000 * MB
     slightly = gpus(gpu(free_mb=9, processes=((pid, 6_500 * MB),)), gpu(1, free_mb=9))
     assert kinds(core.later(601.0).see(slightly)) == [], "less than a tenth more"
-    assert core.program("Pong").held("heavy").gpu_bytes is None
+    assert core.program("Pong").at("heavy").gpu_bytes is None
 
 
 def test_needs_are_of_their_level_and_end_with_their_program():
@@ -121,9 +121,9 @@ def test_needs_are_of_their_level_and_end_with_their_program():
     core.later(61.0).see(host=Host())
     heavy = replace(core.settings.level, name="heavy")
     core.load(replace(core.settings, level=heavy, programs=(spec("Pong", digest="Pong-2", own_digest="Pong"),)))
-    assert core.program("Pong").held("light").host_bytes == 900 * MB
+    assert core.program("Pong").at("light").host_bytes == 900 * MB
     core.load(replace(core.settings, programs=(spec("Pong", digest="Pong-3", own_digest="Other"),)))
-    assert core.program("Pong").needs == ()
+    assert core.program("Pong").by_level == {}
 
 
 def test_a_program_that_left_the_config_teaches_nothing():
@@ -164,7 +164,7 @@ def test_what_our_own_workers_hold_is_not_in_the_way_and_may_be_unknown():
     core = Core(settings("Pong", "Qbert", spec("Idle", autostart=False), slots=3)).running("Pong", "Qbert")
     core.look(Pong={"cuda_bytes": 70_000 * MB, "rss_bytes": 1}, Qbert={})
     core.later(61.0).see(gpus(gpu(free_mb=9)))
-    assert core.program("Pong").held("light").gpu_bytes == 70_000 * MB
+    assert core.program("Pong").at("light").gpu_bytes == 70_000 * MB
     core.look(Pong={"cuda_bytes": None}, Qbert={"cuda_bytes": 5})
     assert not of(core.later(1.0).see(gpus(gpu(free_mb=9))), facts.Vetoed)
     core.load(replace(core.settings, programs=(*core.settings.programs, spec("New"))))

@@ -125,7 +125,7 @@ def test_flapping_between_d_and_s_is_no_flood_of_facts():
 # --- the daemon's own absence --------------------------------------------------------------------------------------------
 
 
-def test_whoever_hung_before_is_judged_once_all_that_gathered_was_heard():
+def test_a_worker_that_hung_before_is_judged_once_all_that_gathered_was_heard():
     core = Core(settings("Pong")).running("Pong")
     hung = stuck(core)
     core.watch(29, Pong=hung)
@@ -275,7 +275,7 @@ def test_a_new_attempt_begins_with_the_interval_that_was_chosen():
     assert not of(core.last, facts.IntervalChosen), "what a save costs is remembered over attempts"
 
 
-def test_slowness_is_told_once_until_it_is_over():
+def test_slowness_is_reported_once_until_it_is_over():
     core = Core(settings("Pong")).running("Pong")
     core.watch(100, Pong={"steps_per_s": 1000.0})
     told = core.watch(200, Pong={"steps_per_s": 400.0})

@@ -111,7 +111,7 @@ def test_what_is_between_sick_and_well_neither_begins_nor_ends_a_spell():
 
 
 @pytest.mark.fault("collapsed-entropy")
-def test_a_collapsed_policy_is_told_once_shown_and_over_when_it_tries_again():
+def test_a_collapsed_policy_is_reported_once_shown_and_over_when_it_tries_again():
     core = running()
     low = {"entropy_share": 0.002, "mean_return": 3.0, **RETURNS}
     core.watch(1700, 10.0, Pong={"steps": counting(10), **low})
@@ -129,7 +129,7 @@ def test_a_collapsed_policy_is_told_once_shown_and_over_when_it_tries_again():
 
 @pytest.mark.fault("falling-return")
 @pytest.mark.parametrize("action", ["tell", "rollback", "new_seed", "give_up"])
-def test_a_fallen_return_is_told_after_so_many_games_and_what_follows_is_the_programs_choice(action):
+def test_a_fallen_return_is_reported_after_so_many_games_and_what_follows_is_the_programs_choice(action):
     core = running(on_sick=action)
     core.watch(2, Pong={"steps": 1000, "episodes": 100, "mean_return": 21.0, **RETURNS})
     save(core, 1000, episodes=100, mean_return=21.0, **RETURNS)

@@ -5,7 +5,7 @@ from core_kit import Core, commands, facts, of, settings, spec
 from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.service_health import Checked, HealthCheck
+from supervisor.policy.script.service_health import Checked, HealthCheck
 from supervisor.reports.view import program_view
 
 CHECK = HealthCheck(tcp="127.0.0.1:6006")

@@ -18,7 +18,7 @@ def troubled(core, since_s=10.0):
     return core
 
 
-def test_what_kept_the_journal_is_told_first_and_once():
+def test_what_kept_the_journal_is_reported_first_and_once():
     core = troubled(Core(settings("Pong")).running("Pong"))
     decision = core.ended("Pong", signal=9)
     assert kinds(decision)[:2] == ["JournalStalled", "Exited"]

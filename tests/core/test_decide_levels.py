@@ -144,7 +144,7 @@ def test_a_level_that_changes_the_load_restarts_each_with_a_checkpoint_and_stagg
     assert all(later - sooner >= 2.0 for sooner, later in itertools.pairwise(starts))
     assert core.told(facts.LevelSettled)[-1].cost_s > 0.0
     assert level_memory.costs(core.state).change_s == pytest.approx(core.state.climb.costs_s[-1], abs=60.0)
-    assert [program.batches for program in core.state.programs.values()] == [()] * 4
+    assert not any(program.by_level for program in core.state.programs.values())
 
 
 def test_a_staggered_start_wakes_the_loop():
@@ -239,7 +239,7 @@ def test_deaths_are_not_forgiven_by_a_move():
     core.ended("Pong", signal=9)
     assert core.program("Pong").deaths.streak == 1
     core.until_level("heavy", 1500.0)
-    assert core.program("Pong").failures == 1
+    assert core.program("Pong").restarts == 1
     assert core.told(facts.ProgramConfigured, "Pong")[-1].moved
 
 

@@ -10,8 +10,8 @@ from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Xid
 from supervisor.policy.level.load import LoadSettings
+from supervisor.policy.script.figures import Sources
 from supervisor.policy.worker.divergence import DivergenceSettings, Losses
-from supervisor.policy.worker.figures import Sources
 from supervisor.policy.worker.restart import RestartSettings
 from supervisor.policy.worker.stall import StallSettings
 
@@ -26,7 +26,7 @@ def a_restart_is_due():
     core.ended("Pong", signal=9)
     core.spawned("Pong")
     core.ended("Pong", signal=9)
-    return core, core.program("Pong").retry_at_s, lambda: of(core.woke(), commands.Spawn)
+    return core, core.program("Pong").retry.at_s, lambda: of(core.woke(), commands.Spawn)
 
 
 def one_that_does_not_leave_is_killed():

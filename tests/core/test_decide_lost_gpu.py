@@ -7,6 +7,7 @@ from adding_up import account_errors
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
 
 from supervisor.features.alerts.settings import AlertSettings
+from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.features.when_done.rules import Outlook
 from supervisor.features.when_done.work import outlooks
 from supervisor.model.lifecycle import Phase
@@ -14,7 +15,6 @@ from supervisor.model.settings import Level, Rung
 from supervisor.policy.box.gate import MB, GateSettings
 from supervisor.policy.box.lost_gpu import RETRY_S
 from supervisor.policy.box.readings import Gpus
-from supervisor.policy.cluster.launcher import LauncherSettings
 from supervisor.policy.level.load import LoadSettings
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.reports import accounts
@@ -229,7 +229,7 @@ def test_a_worker_that_finds_no_gpu_waits_two_minutes_and_is_told_once():
     core.ended("Pong", code=69, last_lines=("workers: torch sees no GPU",))
     assert core.phase("Pong") is Phase.GATED
     assert "its worker found no GPU (exit code 69: workers: torch sees no GPU)" in core.program("Pong").why
-    assert core.program("Pong").failures == 1, "the death before, and not this end"
+    assert core.program("Pong").restarts == 1, "the death before, and not this end"
     seen = gpus(gpu(free_mb=70_000), gpu(1))
     core.later(RETRY_S - 1.0).see(seen)
     assert core.phase("Pong") is Phase.GATED
@@ -262,13 +262,13 @@ def test_a_job_with_a_gpu_refuses_the_cpu_of_its_node(launcher, word):
 def test_another_model_is_told_and_begins_the_record_of_levels_anew():
     core = on_gpu("Pong")
     core.later(61.0).look(Pong={"rss_bytes": 9})
-    assert core.program("Pong").needs
+    assert core.program("Pong").by_level
     t4 = replace(gpu(), name="T4")
     core.reboot("boot-2")
     (found,) = of(core.later(1.0).see(gpus(t4)), facts.GpusFound)
     assert found.why == "this box has 1 GPU (T4) instead of A100: its levels and memory needs are measured anew"
     assert alerts(core) == [("gpu", "warning", found.why)]
-    assert (core.state.levels, core.program("Pong").needs, core.state.gpus.models) == ({}, (), ("T4",))
+    assert (core.state.levels, core.program("Pong").by_level, core.state.gpus.models) == ({}, {}, ("T4",))
     assert core.phase("Pong") is Phase.STARTING
     assert not of(core.later(1.0).see(gpus(t4, gpu(1))), facts.LevelChosen)
     assert core.told(facts.GpusFound)[-1].another, "the A100 is no part of the new record"

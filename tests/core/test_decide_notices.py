@@ -14,10 +14,10 @@ from supervisor.features.notices.page import notices_view
 from supervisor.features.notices.rules import END, RISK
 from supervisor.features.offsite.messages import Claim, Lease, LeaseFound, OffsiteCopy, OffsiteDone
 from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.features.slurm.settings import SLURM, LauncherSettings
 from supervisor.model.inputs import Survival, Terminated, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Progress
-from supervisor.policy.cluster.launcher import SLURM, LauncherSettings
 
 OFFSITE = OffsiteSettings(repository="/srv/copies", every_s=900.0, timeout_s=600.0)
 BACKUP = BackupSettings(calendar="off", before_level=False)

@@ -20,6 +20,7 @@ from supervisor.features.offsite.messages import (
     OffsiteDue,
     OffsiteTakeOver,
     OffsiteTend,
+    Origin,
 )
 from supervisor.features.offsite.page import offsite_view, trouble
 from supervisor.features.offsite.record import OffsiteRecord
@@ -100,6 +101,48 @@ def test_another_level_is_a_reason_at_once_and_so_is_the_operator():
     assert reply(asked) == ("now", 80, "started")
     assert kinds(asked) == ["OperatorAsked", "OffsiteAsked"]
     assert copies(asked) == [("operator", False)]
+
+
+@pytest.mark.parametrize(("at_s", "when", "lost_s"), [(-660.0, "11m ago", 660.0), (None, "at an unknown time", None)])
+def test_a_box_that_continues_another_ones_trainings_says_once_for_how_long_that_was_silent(at_s, when, lost_s):
+    core = running()
+    origin = Origin("ada", "a", None if at_s is None else core.now_s + at_s)
+    (fact,) = of(core.give(LeaseFound(core.now_s, Claim.HELD, B2, origin)), facts.OffsiteHeld)
+    assert fact.why == (
+        "this box holds the repository of copies (generation 2) and continues the trainings of box ada, whose last known "
+        f"sign of life came {when}"
+    )
+    assert (fact.after, fact.since_s) == ("ada", origin.at_s)
+    page = offsite_view(core.state, core.settings, Memory(), now_s=core.now_s)
+    assert page["after"] == {"box": "ada", "lost_s": lost_s}
+    (again,) = of(core.give(LeaseFound(core.now_s, Claim.HELD, Lease("c", 3, "bob"), origin)), facts.OffsiteHeld)
+    assert again.after == "", "the operator took over later"
+
+
+def test_a_disk_on_other_hardware_names_the_copy_that_it_knows_until_it_holds_a_lease_of_its_own():
+    core = copied(running())
+    stamped = facts.Stamped(1, 1.0, 1.0, "b", facts.BoxIdentified("another", "ada", {}, another=True))
+    core.state = replace(core.state, offsite=core.state.offsite.after(stamped))
+    (copy,) = of(core.later(900.0).woke(), OffsiteCopy)
+    assert copy.moved_with == "abc"
+    core.give(LeaseFound(core.now_s, Claim.HELD, Lease("new", 2, "ada")))
+    assert not core.state.offsite.moved
+
+
+def test_a_program_whose_code_the_next_box_lacks_waits_for_it_and_the_others_train():
+    core = Core(settings("Pong", "mine", offsite=RULES))
+    core.begin()
+    lacks, why = {"mine": "mine waits: its script x.py is missing"}, "mine waits: its script x.py is missing"
+    found = core.give(LeaseFound(core.now_s, Claim.HELD, A1, Origin("ada", "a", None), lacks))
+    assert [each.error for each in of(found, facts.OffsiteFailed)] == [why]
+    (held,) = core.memory.held
+    assert (held.programs, held.why) == (("mine",), why)
+    done(core, "look")
+    assert copies(core.later(61.0).woke()) == [("start", True)], "it looks again each minute"
+    again = core.give(LeaseFound(core.now_s, Claim.HELD, A1, Origin("ada", "a", None), lacks))
+    assert of(again, facts.OffsiteFailed) == []
+    core.give(LeaseFound(core.now_s, Claim.HELD, A1, Origin("ada", "a", None)))
+    assert core.memory.held == ()
 
 
 def test_a_reason_that_comes_while_a_copy_is_made_needs_another_one():
@@ -466,7 +509,8 @@ def test_the_page_tells_age_size_and_error():
             "snapshot": "abc", "cause": "period", "wall_s": 0.0, "steps": {"Pong": 5}, "size_bytes": 2_000_000,
             "sent_bytes": 0, "took_s": 0.0, "missed": {},
         },
-        "doing": "", "asked": "", "error": "", "failures": 0, "generation": 1, "fence": None, "tended": checked, "ends": 2,
+        "doing": "", "asked": "", "error": "", "failures": 0, "generation": 1, "fence": None, "after": None,
+            "tended": checked, "ends": 2,
         "ended": "copied off the box as abc: checkpoints of 1 program, 2.0 MB, 0.0 MB new, in 0s", "ended_well": True,
     }  # fmt: skip
     lost = fenced()

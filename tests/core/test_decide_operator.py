@@ -103,7 +103,7 @@ def test_one_request_for_several_is_answered_once_the_last_is_down():
     ]
 
 
-def test_who_waits_for_a_worker_that_the_kernel_holds_is_told_so():
+def test_a_request_that_waits_for_a_worker_in_the_kernel_is_answered_so():
     core = Core(settings("Pong")).running("Pong")
     deep = {"progress_at_s": core.now_s, "proc_state": "D"}
     core.watch(31, Pong=deep)
@@ -415,7 +415,7 @@ def test_an_update_is_answered_once_its_settings_are_in_force():
 )
 def test_an_update_and_a_start_record_the_old_and_the_new_value_of_each_setting(after, why):
     changed = (
-        ("cost.until", "default -> 10 June"), ("program.A.lr", "0.0003 -> 0.001"), ("program.A.b.lr", "1 -> 2"),
+        ("cost.until", "default -> 10 June"), ("program.A.lr", "0.0003 -> 0.001"), ('program."A.b".lr', "1 -> 2"),
         ("program.A.priority", "100 -> 5"), ("program.gone.lr", "1 -> 2"),
     )  # fmt: skip
     before = settings("A", "A.b", slots=2)
@@ -460,7 +460,7 @@ def test_a_refused_configuration_is_on_record_until_a_good_one_is_applied():
     assert "ConfigMended" not in kinds(core.load(core.settings))
 
 
-def test_of_many_mistakes_the_first_are_told():
+def test_of_many_mistakes_the_first_are_reported():
     core = Core(settings("A"))
     errors = tuple(f"line {number}" for number in range(1, 8))
     decision = core.give(ConfigFaulty(core.now_s, errors, "x.toml as of then", by="start"))
@@ -473,7 +473,7 @@ def test_of_many_mistakes_the_first_are_told():
     assert core.state.config is None, "a start that says nothing of it has read the file"
 
 
-def test_logs_are_cleared_by_those_who_may_block_and_strangers_are_told():
+def test_logs_are_cleared_by_those_who_may_block_and_strangers_are_reported():
     core = Core(settings("A")).running("A")
     decision = core.ask("clear", "A", "nobody")
     logs = "/state/programs/A/stdout.log", "/state/programs/A/stderr.log"

@@ -7,7 +7,7 @@ from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 from supervisor.reports.ledger import fold_accounts
 from supervisor.reports.view import program_view
 
@@ -438,6 +438,18 @@ def test_if_it_dies_of_those_before_too_all_are_put_back_and_an_alert_says_so(st
     assert core.program("Pong").suspicion.put_back == ()
 
 
+def test_cuts_of_an_only_file_that_each_attempt_has_written_anew_are_judged_one_by_one():
+    """No look came between a save and the kill within the next one, and there is no copy."""
+    core = script()
+    for _ in range(3):
+        starts(core, OwnCheckpoint())
+        dies(core)
+        starts(core, own(900, core=core, age_s=1.0, sure=False))
+        dies(core, code=1, last_lines=('  File "train.py", line 9, in load_model',))
+    assert len(core.told(facts.CheckpointQuarantined)) == 3
+    assert not core.told(facts.CheckpointsPutBack)
+
+
 def test_a_request_of_a_person_ends_a_trial_without_a_result():
     core = script()
     die_of(core, 20, spare="/w/10.pt")
@@ -556,7 +568,7 @@ def test_a_divergence_sets_aside_from_that_step_on_before_the_next_start():
     assert (spawn.from_step, spawn.aside) == (900, ())
     assert not [command for command in core.last.commands if isinstance(command, commands.RollBack)]
     starts(core, own(800, core=core))
-    assert core.program("Pong").roll_from is None
+    assert core.program("Pong").ckpt.roll_from is None
 
 
 def doubted_from_s(core):

@@ -9,7 +9,7 @@ from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import Sampled
 from supervisor.model.settings import Level, Progress
 from supervisor.policy.box.gate import MB
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 from supervisor.policy.worker.health import OFF_GPU
 from supervisor.reports.view import program_view
 
@@ -57,7 +57,7 @@ def test_an_attempt_that_never_is_as_fast_as_earlier_ones_is_reported_with_its_l
     view = program_view(core.program("Pong"), core.sample("Pong"), core.settings, core.state, now_s=core.now_s)
     assert (view["why"], view["trouble"]) == (says, "slow")
     core.watch(400, Pong={"steps_per_s": 0.5})
-    assert core.program("Pong").usual("light").rate == 20.0, "slowness does not become usual"
+    assert core.program("Pong").at("light").rate == 20.0, "slowness does not become usual"
     core.watch(1, Pong={"steps_per_s": 19.0})
     assert core.attempt("Pong").slow is None
 
@@ -140,7 +140,7 @@ def test_a_usual_rate_belongs_to_a_configuration_and_a_level_until_an_operator_r
         core.ask("restart", "Pong")
     if change == "attempt":
         restarted(core)
-    assert core.program("Pong").usual(core.settings.level.name).rate == known
+    assert core.program("Pong").at(core.settings.level.name).rate == known
 
 
 def test_a_rate_that_moves_little_is_not_recorded_again():

@@ -56,7 +56,7 @@ def test_a_roll_back_that_a_dead_daemon_only_recorded_is_carried_out_before_the_
     assert done[0] == commands.RollBack("Pong", 100_000)
     assert [type(each) for each in done] == [commands.RollBack, commands.Spawn]
     core.spawned("Pong")
-    assert core.program("Pong").roll_from is None
+    assert core.program("Pong").ckpt.roll_from is None
     assert of(core.begin(core.survivor("Pong", Survival.ALIVE)), commands.RollBack) == [], "it may have saved since"
     core.later(1.0).ended("Pong", code=1)
     assert of(core.begin(), commands.RollBack) == [], "what was saved since is good"
@@ -189,7 +189,7 @@ def test_out_of_memory_lowers_the_batch_of_this_level_until_somebody_changes_som
     assert of(decision, commands.Spawn)[0].batch_size == 48
     core.spawned("Pong")
     core.ended("Pong", batch_size=48, **ending | ({"oom_kills": (3, 4)} if "oom_kills" in ending else {}))
-    assert core.program("Pong").batches == (("light", 24),)
+    assert core.program("Pong").at("light").batch_size == 24
     core.ask("stop", "Pong")
     assert of(core.ask("start", "Pong"), commands.Spawn)[0].batch_size is None
 
@@ -209,7 +209,7 @@ def test_each_level_remembers_its_batch_through_other_levels_and_other_daemons()
     assert of(core.ended("Pong", code=75), commands.Spawn)[0].batch_size is None
     core.later(60).begin()
     core.load(at_level("heavy", 2048))
-    assert core.program("Pong").batch_size("heavy") == 1024
+    assert core.program("Pong").at("heavy").batch_size == 1024
     core.reboot("boot-2")
     assert of(core.last, commands.Spawn)[0].batch_size == 1024
 
@@ -221,7 +221,7 @@ def test_another_setting_of_the_program_or_of_its_level_forgets_them(level, own)
     core = Core(at_level("heavy", 2048)).running("Pong")
     core.ended("Pong", code=71)
     core.load(at_level(level, 1536, own_digest=own))
-    assert core.program("Pong").batches == ()
+    assert core.program("Pong").at("light").batch_size is None
     assert core.program("Pong").own_digest == own
 
 
@@ -234,11 +234,11 @@ def test_what_has_no_batch_or_takes_no_other_only_waits():
     )
     core.spawned("Pong")
     core.ended("Pong", code=71, batch_size=64)
-    assert core.program("Pong").batch_size("light") == 32
+    assert core.program("Pong").at("light").batch_size == 32
     core.to_wake()
     core.spawned("Pong")
     core.ended("Pong", code=71, batch_size=64)
-    assert core.program("Pong").batch_size("light") == 32, "it runs with more than it was given: no use in lowering"
+    assert core.program("Pong").at("light").batch_size == 32, "it runs with more than it was given: no use in lowering"
     small = Core(settings(spec("Pong", batch_size=8))).running("Pong")
     small.ended("Pong", code=71)
     assert small.told(facts.BatchLowered) == []

@@ -7,7 +7,7 @@ from supervisor.model.inputs import Halted, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Spread
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 from supervisor.reports.cost_view import Games, RemainingWork, games_left
 from supervisor.reports.recorded import readings
 from supervisor.reports.view import program_view
@@ -248,14 +248,14 @@ def test_steps_that_stand_still_have_no_pace_and_the_worker_is_restarted_althoug
     assert shown(core) == (None, None, None)
     core.watch(65, Pong=same)
     (slowed,) = core.told(facts.Slowed)
-    assert slowed.why == "no step beyond 255 for 1m 34s, usually 5 steps/s: it stands still"
+    assert slowed.why == "no step beyond 255 for 1m 31s, usually 5 steps/s: it stands still"
     ((left,), _) = games_left(Games(core.settings, core.state, {"Pong": core.memory.watches["Pong"].sample}))
     assert left == RemainingWork("Pong", why="it makes no step beyond 255"), "nor is it known when all is done"
     core.watch(1790, Pong=same)
     assert not core.told(facts.StopIntended)
     core.watch(20, Pong=same)
     (asked,) = core.told(facts.StopIntended)
-    assert (asked.reason, asked.why) == ("slow", "no step for 31m 34s: it is asked to save, and restarts")
+    assert (asked.reason, asked.why) == ("slow", "no step for 31m 31s: it is asked to save, and restarts")
 
 
 def again(core, first, step):

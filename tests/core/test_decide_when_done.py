@@ -276,7 +276,7 @@ def test_only_deaths_of_one_kind_without_progress_are_a_dead_end(ends, over):
             core.to_wake()
             core.spawned("Pong")
         core.ended("Pong", code=code, steps=step)
-    assert core.program("Pong").slow
+    assert core.program("Pong").retry.slow
     assert core.program("Pong").deaths.is_dead_end is over
 
 

@@ -40,7 +40,7 @@ KEPT = {  # what: (how many, the facts about number n, what is left of them in t
     ),
     "damaged checkpoints": (
         20, lambda n: (*(BEGUN if n == 0 else ()), facts.CheckpointBad("why", "Pong", "t", str(n), "torn")),
-        lambda state: [int(each) for each in state.programs["Pong"].bad_checkpoints],
+        lambda state: [int(each) for each in state.programs["Pong"].ckpt.bad],
     ),
 }  # fmt: skip
 

@@ -11,13 +11,13 @@ from fakes import FakeSources
 
 from supervisor.features.backups.page import backups_view
 from supervisor.features.backups.record import BackupEnd, BackupRecord, Making, Rollback
+from supervisor.features.recorder.page import from_files
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
 from supervisor.model.recording import Drawn, Row, as_places
 from supervisor.model.state import State
 from supervisor.policy.upkeep.resolution import Held
-from supervisor.reports.curves import from_files
 from supervisor.reports.pages import BadQuery, Since, pages
 
 

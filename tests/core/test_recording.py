@@ -8,6 +8,7 @@ from core_kit import WALL_S, Core, gpu, gpus, settings
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.features.recorder.page import curves_view, with_own
 from supervisor.model.recording import (
     FIGURES_OF_ITS_OWN,
     GPUS,
@@ -23,7 +24,6 @@ from supervisor.model.recording import (
     tracks_of,
 )  # fmt: skip
 from supervisor.policy.box.readings import Gpus, Host, InPhase, Spread
-from supervisor.reports.curves import curves_view, with_own
 from supervisor.reports.recorded import readings
 from workers.contract import FIGURES
 

@@ -18,7 +18,7 @@ from supervisor.model.inputs import CheckpointsFound, ConfigFaulty, OwnCheckpoin
 from supervisor.model.lifecycle import Phase
 from supervisor.model.recording import Row
 from supervisor.model.settings import Progress
-from supervisor.model.state import Slowness, Veto
+from supervisor.model.state import Retry, Slowness, Starts, Veto
 from supervisor.policy.box.readings import Gpus, Spread
 from supervisor.policy.upkeep.cost import CostSettings
 from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
@@ -138,7 +138,7 @@ def test_who_waits_for_a_lost_gpu_is_one_line_for_each_reason():
 
 def test_a_program_that_fails_again_and_again_needs_somebody(core):
     core.state = replace(core.state, programs={**core.state.programs, "Pong": replace(
-        core.state.programs["Pong"], slow=True, phase=Phase.BACKOFF, why="exit code 1",
+        core.state.programs["Pong"], retry=Retry(9.0, slow=True), phase=Phase.BACKOFF, why="exit code 1",
     )})  # fmt: skip
     found = report(core)
     assert "Pong fails again and again: exit code 1" in found["needs"]
@@ -165,7 +165,7 @@ def changed(core, **fields):
             ["Pong fails again and again: exit code 1"],
         ),
         ({"phase": Phase.BACKOFF, "deaths": Deaths(streak=7)}, []),
-        ({"phase": Phase.BACKOFF, "spawn_failures": 6, "why": "no x"}, ["Pong fails again and again: no x"]),
+        ({"phase": Phase.BACKOFF, "starts": Starts(failures=6), "why": "no x"}, ["Pong fails again and again: no x"]),
     ],
 )
 def test_a_trouble_of_a_program_that_an_alert_reports_and_nothing_heals_needs_somebody(core, fields, needs):

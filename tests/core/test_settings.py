@@ -5,8 +5,8 @@ from dataclasses import replace
 from core_kit import settings
 
 from supervisor.model.settings import Level, Paths, ProgramSpec, Rung
-from supervisor.policy.worker.figures import Sources
-from supervisor.policy.worker.placeholders import Template
+from supervisor.policy.script.figures import Sources
+from supervisor.policy.script.placeholders import Template
 from workers.contract import seed_after
 
 

@@ -193,4 +193,4 @@ def test_a_program_of_a_release_whose_record_was_flat_keeps_its_checkpoint_its_e
     program = of_text(State, json.dumps({"programs": {"Pong": flat}})).programs["Pong"]
     assert program.ckpt == Checkpoint(900, 5.0, 0.1, "/w/900.pt", 7, quarantined=True, quarantined_step=950)
     assert program.exit == LastExit("killed", None, 9, 3.0, 6.0)
-    assert program.deaths == Deaths((6.0,), (800,), 1, 0, DeadEnd("killed", -9, 950), 4.0)
+    assert program.deaths == Deaths((6.0,), 1, 0, DeadEnd("killed", -9, 950), 4.0)

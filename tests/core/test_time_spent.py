@@ -9,7 +9,7 @@ from core_kit import Core, settings, spec
 from supervisor.model import facts
 from supervisor.model.inputs import Survival
 from supervisor.model.settings import Progress
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script.figures import Figures
 from supervisor.reports import accounts
 from supervisor.reports.ledger import fold_accounts
 

@@ -273,7 +273,7 @@ def test_what_keeps_it_from_its_work():
     far = daemon | {"http": port, "cluster": {"error": "timeout"}, "offsite": {"fence": {"box": "bob"}}}
     assert troubles(far) == [
         "box bob has taken over these trainings, so no program runs here",
-        "the TCP port 127.0.0.1:9001 of [http] is not open: Address already in use",
         "the cluster does not answer: timeout",
+        "the TCP port 127.0.0.1:9001 of [http] is not open: Address already in use",
     ]
     assert troubles(daemon | {"http": port | {"error": ""}, "cluster": {"error": ""}}) == []

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -10,10 +8,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
 from api_fixtures import api, backend, bodies_may_come_late, shared, socket_path  # noqa: F401
 from patients import make
 
-from supervisor.ctl.checks import Installation
-
 
 @pytest.fixture
-def installation(tmp_path: Path) -> Installation:
+def installation(tmp_path):
     """Two games, and a host that is made of files below `tmp_path`."""
     return make(tmp_path)

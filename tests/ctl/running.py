@@ -1,7 +1,5 @@
 """extralifectl as people run it: a process of its own, with or without a terminal."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import fcntl
@@ -16,7 +14,6 @@ import sys
 import termios
 import time
 from pathlib import Path
-from typing import Self
 
 import forked
 
@@ -26,14 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 CTL = [sys.executable, "-m", "supervisor.ctl"]
 
 
-def environment(**more: str) -> dict[str, str]:
+def environment(**more):
     keep = {key: value for key, value in os.environ.items() if not key.startswith(("EXTRALIFE_", "NO_COLOR", "XDG_"))}
     return {**keep, "PYTHONPATH": str(ROOT), "TERM": "xterm", "TZ": "UTC", "LANG": "C.UTF-8", **more}
 
 
-def ctl(
-    *args: str, socket: Path | None = None, cwd: Path | None = None, stdin: str = "", **env: str
-) -> subprocess.CompletedProcess[str]:
+def ctl(*args, socket=None, cwd=None, stdin="", **env):
     options = [] if socket is None else ["-s", f"unix://{socket}"]
     ours, where = environment(**env), cwd or Path("/")
     if {"PYTHONPATH", "LANG"} & env.keys():  # what an interpreter looks at when it starts
@@ -47,9 +42,7 @@ def ctl(
 class Terminal:
     """extralifectl on a pseudo-terminal of a chosen size. Ends with its block, however the test ends."""
 
-    def __init__(
-        self, *args: str, socket: Path, columns: int = 120, rows: int = 30, argv: list[str] | None = None, **env: str
-    ) -> None:
+    def __init__(self, *args, socket, columns=120, rows=30, argv=None, **env):
         """`argv`: another program than extralifectl."""
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -61,16 +54,16 @@ class Terminal:
         self.seen = ""
         self._decode = codecs.getincrementaldecoder("utf-8")().decode  # what has come may end within a character
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
         os.close(self.master)
 
-    def until(self, what: str, timeout_s: float = 30) -> str:
+    def until(self, what, timeout_s=30):
         """All output up to and including `what`, which is then taken as read."""
         deadline = time.monotonic() + timeout_s
         while what not in self.seen:
@@ -85,13 +78,13 @@ class Terminal:
         found, _, self.seen = self.seen.partition(what)
         return found + what
 
-    def type(self, keys: str) -> None:
+    def type(self, keys):
         os.write(self.master, keys.encode())
 
-    def interrupt(self) -> None:
+    def interrupt(self):
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def interrupt_at_prompt(self, until: str) -> str:
+    def interrupt_at_prompt(self, until):
         """Ctrl-C, pressed again each second like a person would: between CPython's look for signals and its wait for
         input lies a moment in which one is only noted, and acted on with the next key."""
         for _ in range(30):
@@ -100,7 +93,7 @@ class Terminal:
                 return self.until(until, timeout_s=1)
         raise AssertionError(f"Ctrl-C in vain, no {until!r}; there was: {self.seen!r}")
 
-    def end(self) -> tuple[str, int]:
+    def end(self):
         """(everything until it closes the terminal, exit code)."""
         with contextlib.suppress(OSError):
             while piece := os.read(self.master, 65536):
@@ -108,7 +101,7 @@ class Terminal:
         return self.seen, self.process.wait(30)
 
 
-def hung_up(socket: Path, *args: str) -> int:
+def hung_up(socket, *args):
     """The exit code of extralifectl whose terminal goes away once it has written. SIGHUP is ignored, as below nohup: nothing
     but the hang-up itself tells it."""
     master, slave = pty.openpty()
@@ -122,7 +115,7 @@ def hung_up(socket: Path, *args: str) -> int:
     return process.wait(30)
 
 
-def too_wide(*words: str, socket: Path, columns: int = 60) -> list[str]:
+def too_wide(*words, socket, columns=60):
     """The lines of an answer that do not fit the terminal and could have been broken; an answer has lines."""
     with Terminal(*words, socket=socket, columns=columns) as terminal:
         told, _ = terminal.end()

@@ -1,16 +1,12 @@
 """`alerts` and `alerts test` as people run them."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
-from fake_backend import WALL_S, FakeBackend
+from fake_backend import WALL_S
 from running import ctl
 
 
-def target(name: str = "ntfy-1f3a92", **more: Any) -> dict[str, Any]:
+def target(name="ntfy-1f3a92", **more):
     known = {
         "name": name, "configured": True, "state": "idle", "waiting": 0, "error": "", "failing_since_wall_s": None,
         "retry_in_s": None, "last_wall_s": None, "dropped": 0,
@@ -18,7 +14,7 @@ def target(name: str = "ntfy-1f3a92", **more: Any) -> dict[str, Any]:
     return {**known, **more}
 
 
-def test_nobody_is_told(api: Path, backend: FakeBackend) -> None:
+def test_without_a_target_nobody_gets_an_alert(api, backend):
     done = ctl("alerts", socket=api)
     assert done.returncode == 0
     assert done.stdout == ("alerts go nowhere: [alerts] has neither urls nor a command; history shows what happened\n")
@@ -29,7 +25,7 @@ def test_nobody_is_told(api: Path, backend: FakeBackend) -> None:
     )
 
 
-def test_the_page(api: Path, backend: FakeBackend) -> None:
+def test_the_page(api, backend):
     failing = {
         "state": "failing",
         "error": "no an\x1bswer",
@@ -59,7 +55,7 @@ def test_the_page(api: Path, backend: FakeBackend) -> None:
     assert ctl("alerts", "now", socket=api).returncode == 2
 
 
-def test_a_test_says_for_each_how_it_went(api: Path, backend: FakeBackend) -> None:
+def test_a_test_says_for_each_how_it_went(api, backend):
     backend.tried = [{"target": "command", "ok": True, "error": "", "took_s": 0.21}]
     done = ctl("alerts", "test", socket=api)
     assert (done.returncode, done.stdout) == (0, "command: accepted in 210ms\n")
@@ -71,7 +67,7 @@ def test_a_test_says_for_each_how_it_went(api: Path, backend: FakeBackend) -> No
     assert (done.returncode, json.loads(done.stdout)) == (1, {"version": 1, "tried": backend.tried})
 
 
-def test_without_a_daemon_the_test_is_made_from_here(tmp_path: Path) -> None:
+def test_without_a_daemon_the_test_is_made_from_here(tmp_path):
     state = tmp_path / "state"
     state.mkdir()
     (state / "journal.sqlite").touch()

@@ -12,9 +12,6 @@ import pytest
 from fake_backend import FakeBackend, program
 from running import CTL, Terminal, ctl, environment
 
-from supervisor.ctl import actions
-from supervisor.ctl.completion import read_usage
-
 
 def offered(api: Path, *words: str) -> list[str]:
     while (done := ctl("__complete", "-s", f"unix://{api}", *words)).returncode == -signal.SIGALRM:
@@ -41,14 +38,6 @@ def test_actions_options_programs_and_words(api: Path, backend: FakeBackend) -> 
 
 def test_a_dead_daemon_offers_no_programs(tmp_path: Path) -> None:
     assert offered(tmp_path / "supervisor.sock", "tail", "s") == ["stdout", "stderr"]
-
-
-@pytest.mark.parametrize("name", actions.names())
-def test_every_line_of_use_can_be_read(name: str) -> None:
-    """A value that two options share, or an option without dashes, would be offered in the wrong place."""
-    options, words = read_usage((actions.usage(name) or "").partition(" ")[2])
-    assert not [option for option in options if not option.startswith("-")]
-    assert not [word for word in words if word.startswith("-")]
 
 
 @pytest.fixture

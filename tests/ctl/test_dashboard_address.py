@@ -1,7 +1,5 @@
 """`extralifectl dashboard`: a port of this box for one user, one address that is good once, and streams that pass at once."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os
@@ -10,11 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend
 from running import CTL, Terminal, ctl, environment
 
 from supervisor.features.dashboard.adapters import tcp_owner
@@ -25,7 +20,7 @@ NOBODY = 65534
 class Dashboard:
     """One run of it, and a browser that has not logged in yet."""
 
-    def __init__(self, path: Path, *args: str) -> None:
+    def __init__(self, path, *args):
         self.process = subprocess.Popen(
             [*CTL, "-s", f"unix://{path}", "dashboard", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=environment(),
@@ -37,7 +32,7 @@ class Dashboard:
         self.port, self.login = int(match[1]), match[2]
         self.cookie = ""
 
-    def ask(self, target: str, method: str = "GET", body: str = "", **headers: str) -> tuple[int, dict[str, str], str]:
+    def ask(self, target, method="GET", body="", **headers):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         with contextlib.closing(connection):
             given = {"Cookie": self.cookie} if self.cookie else {}
@@ -45,21 +40,21 @@ class Dashboard:
             answer = connection.getresponse()
             return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read().decode()
 
-    def log_in(self) -> str:
+    def log_in(self):
         """The cookie, as the browser keeps it."""
         status, headers, _ = self.ask(self.login)
         assert status == 200
         self.cookie = headers["set-cookie"].partition(";")[0]
         return headers["set-cookie"]
 
-    def raw(self) -> socket.socket:
+    def raw(self):
         return socket.create_connection(("127.0.0.1", self.port), 20)
 
-    def close(self) -> None:
+    def close(self):
         with self.process:
             self.process.kill()
 
-    def end(self) -> tuple[int, str, str]:
+    def end(self):
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self.process.send_signal(signal.SIGINT)
@@ -68,13 +63,13 @@ class Dashboard:
 
 
 @pytest.fixture
-def dashboard(api: Path) -> Iterator[Dashboard]:
+def dashboard(api):
     made = Dashboard(api)
     yield made
     made.close()
 
 
-def test_the_address_is_good_once_and_gives_a_cookie_of_this_site_alone(dashboard: Dashboard) -> None:
+def test_the_address_is_good_once_and_gives_a_cookie_of_this_site_alone(dashboard):
     assert dashboard.ask("/api/v1/status")[0] == 403
     assert dashboard.ask("/login/" + "x" * 43)[0] == 403
     assert dashboard.ask(dashboard.login, "POST")[0] == 403, "only the browser's own way"
@@ -96,7 +91,7 @@ def test_the_address_is_good_once_and_gives_a_cookie_of_this_site_alone(dashboar
         assert (status, body) == (403, "open the address that `extralifectl dashboard` has printed\n")
 
 
-def test_what_it_prints_and_how_it_ends(dashboard: Dashboard, api: Path) -> None:
+def test_what_it_prints_and_how_it_ends(dashboard, api):
     dashboard.log_in()
     with dashboard.raw() as idle, dashboard.raw() as stream:
         stream.sendall(f"GET /api/v1/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {dashboard.cookie}\r\n\r\n".encode())
@@ -112,7 +107,7 @@ def test_what_it_prints_and_how_it_ends(dashboard: Dashboard, api: Path) -> None
     ), out
 
 
-def test_each_request_needs_the_cookie_also_on_a_connection_that_had_one(dashboard: Dashboard) -> None:
+def test_each_request_needs_the_cookie_also_on_a_connection_that_had_one(dashboard):
     dashboard.log_in()
     good = f"GET /api/v1/level HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {dashboard.cookie}\r\nConnection: keep-alive\r\n\r\n"
     with dashboard.raw() as sock, sock.makefile("rb") as answers:
@@ -123,7 +118,7 @@ def test_each_request_needs_the_cookie_also_on_a_connection_that_had_one(dashboa
     assert b'"programs"' not in told
 
 
-def test_an_event_passes_as_soon_as_it_is_sent(dashboard: Dashboard, backend: FakeBackend) -> None:
+def test_an_event_passes_as_soon_as_it_is_sent(dashboard, backend):
     dashboard.log_in()
     with dashboard.raw() as sock, sock.makefile("rb") as answer:
         sock.sendall(f"GET /api/v1/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {dashboard.cookie}\r\n\r\n".encode())
@@ -134,7 +129,7 @@ def test_an_event_passes_as_soon_as_it_is_sent(dashboard: Dashboard, backend: Fa
             pass
 
 
-def test_an_action_passes_with_its_body_and_is_the_callers_own(dashboard: Dashboard, backend: FakeBackend) -> None:
+def test_an_action_passes_with_its_body_and_is_the_callers_own(dashboard, backend):
     dashboard.log_in()
     ask, at = '{"verb": "stop", "names": ["Pong"]}', f"http://127.0.0.1:{dashboard.port}"
     json = {"Content-Type": "application/json"}
@@ -148,7 +143,7 @@ def test_an_action_passes_with_its_body_and_is_the_callers_own(dashboard: Dashbo
 @pytest.mark.parametrize(
     "data", [b"", b"\0\r\n\r\n", b"GET / HTTP/1.1\r\nA: " + b"x" * 20_000], ids=["nothing", "garbage", "too long"]
 )
-def test_what_is_no_request_is_closed_and_nothing_is_printed(dashboard: Dashboard, data: bytes) -> None:
+def test_what_is_no_request_is_closed_and_nothing_is_printed(dashboard, data):
     with dashboard.raw() as sock:
         with contextlib.suppress(OSError):
             sock.sendall(data)
@@ -158,7 +153,7 @@ def test_what_is_no_request_is_closed_and_nothing_is_printed(dashboard: Dashboar
     assert dashboard.end()[0::2] == (0, "")
 
 
-def test_a_daemon_that_starts_again_is_waited_for(api: Path, dashboard: Dashboard) -> None:
+def test_a_daemon_that_starts_again_is_waited_for(api, dashboard):
     dashboard.log_in()
     away = api.with_name("away.sock")
     api.rename(away)
@@ -174,9 +169,7 @@ def test_a_daemon_that_starts_again_is_waited_for(api: Path, dashboard: Dashboar
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_another_user_of_the_box_is_refused_also_with_the_right_cookie_and_a_socket_that_it_closed(
-    dashboard: Dashboard, backend: FakeBackend
-) -> None:
+def test_another_user_of_the_box_is_refused_also_with_the_right_cookie_and_a_socket_that_it_closed(dashboard, backend):
     dashboard.log_in()
     body = '{"verb": "stop", "names": ["Pong"]}'
     request = (
@@ -199,7 +192,7 @@ def test_another_user_of_the_box_is_refused_also_with_the_right_cookie_and_a_soc
     assert not backend.asked
 
 
-def test_the_owner_of_a_connection_and_of_one_that_is_no_more() -> None:
+def test_the_owner_of_a_connection_and_of_one_that_is_no_more():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         client = socket.create_connection(listening.getsockname())
         server, there = listening.accept()
@@ -215,7 +208,7 @@ def test_the_owner_of_a_connection_and_of_one_that_is_no_more() -> None:
                 assert tcp_owner.owner(server.getsockname(), there) == os.geteuid()
 
 
-def test_a_box_that_does_not_say_whose_connection_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_box_that_does_not_say_whose_connection_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(tcp_owner, "_TABLES", (tmp_path / "tcp", tmp_path / "tcp6"))
     with pytest.raises(FileNotFoundError):
         tcp_owner.owner(("127.0.0.1", 1), ("127.0.0.1", 2))
@@ -224,7 +217,7 @@ def test_a_box_that_does_not_say_whose_connection_it_is(tmp_path: Path, monkeypa
 # --- the command -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_port_of_your_choice_and_one_that_is_taken(api: Path) -> None:
+def test_a_port_of_your_choice_and_one_that_is_taken(api):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = ctl("dashboard", "--port", str(port), socket=api)
@@ -246,13 +239,13 @@ def test_a_port_of_your_choice_and_one_that_is_taken(api: Path) -> None:
         (["--frob"], "unknown option"),
     ],
 )
-def test_what_makes_no_sense_is_refused(api: Path, args: list[str], says: str) -> None:
+def test_what_makes_no_sense_is_refused(api, args, says):
     done = ctl("dashboard", *args, socket=api)
     assert done.returncode != 0
     assert says in done.stdout
 
 
-def test_it_ends_with_its_terminal(api: Path) -> None:
+def test_it_ends_with_its_terminal(api):
     with Terminal("dashboard", socket=api) as terminal:
         terminal.until("http://localhost:8700")
         os.close(terminal.master)
@@ -260,7 +253,7 @@ def test_it_ends_with_its_terminal(api: Path) -> None:
         terminal.master = os.open(os.devnull, os.O_RDONLY)
 
 
-def test_a_daemon_over_tcp_needs_no_forwarder() -> None:
+def test_a_daemon_over_tcp_needs_no_forwarder():
     """It printed an address that answered 503 to everything, and an ssh line to `http://...`."""
     done = ctl("-s", "http://127.0.0.1:9001", "dashboard")
     said = "Error: this daemon is served over TCP already: open http://127.0.0.1:9001 in a browser\n"

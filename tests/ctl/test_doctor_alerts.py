@@ -28,7 +28,7 @@ def hook(path: Path, mode: int = 0o755) -> Path:
     return path
 
 
-def test_nobody_is_told(tmp_path: Path) -> None:
+def test_without_a_target_nobody_gets_an_alert(tmp_path: Path) -> None:
     (found,) = checks_alerts.alerts(make(tmp_path))
     assert (found.level, found.do.startswith("set [alerts]")) == ("warn", True)
 
@@ -46,7 +46,7 @@ def test_urls_and_a_command_that_can_be_used_are_well_and_nothing_is_sent(tmp_pa
         listener.accept()
 
 
-def test_a_url_that_apprise_does_not_understand_is_told_and_not_shown(tmp_path: Path) -> None:
+def test_a_url_that_apprise_does_not_understand_is_reported_and_not_shown(tmp_path: Path) -> None:
     pytest.importorskip("apprise")
     installation = make(tmp_path, f'[alerts]\nurls = ["json://127.0.0.1/x", "nosuchservice://{SECRET}"]\n')
     found = list(checks_alerts.alerts(installation))

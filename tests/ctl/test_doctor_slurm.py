@@ -7,11 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from patients import levels, make, told
 
-from supervisor.ctl import checks_slurm
+from supervisor.features.slurm import checks as checks_slurm
 
 PLAYED = Path(__file__).parents[1] / "slurm"
 
@@ -147,16 +145,3 @@ def test_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: str, lev
     monkeypatch.setattr(checks_slurm, "output_of", lambda *_: "")
     (found,) = checks_slurm.quota(a_job(tmp_path))
     assert found.level == "unknown"
-
-
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    words=st.lists(
-        st.sampled_from(["", "nas:/home", "0", "5*", "26214400", "9" * 5000, "-", "none", "\n"]) | st.text(max_size=6)
-    )
-)
-def test_whatever_quota_says_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
-    monkeypatch.setattr(checks_slurm, "output_of", lambda *_: " ".join(words))
-    found = list(checks_slurm.quota(a_job(tmp_path)))
-    assert found
-    assert all(each.what.isprintable() for each in found)

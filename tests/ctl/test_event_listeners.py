@@ -1,17 +1,13 @@
 """`listen`: Supervisor's event listener protocol, fed from the journal."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend, program
+from fake_backend import program
 from running import CTL, ctl, environment
 from serving import until
 from tools import PATIENCE
@@ -57,7 +53,7 @@ STORY = [
 ]
 
 
-def record(backend: FakeBackend, *happened: facts.Fact) -> None:
+def record(backend, *happened):
     begin = len(backend.journal)
     backend.journal = [
         *backend.journal, *(Stamped(n, float(n), 1e9 + n, BOOT, fact) for n, fact in enumerate(happened, begin + 1)),
@@ -67,12 +63,12 @@ def record(backend: FakeBackend, *happened: facts.Fact) -> None:
 class Listening:
     """`extralifectl listen` with that listener, and what the listener has heard."""
 
-    def __init__(self, api: Path, directory: Path) -> None:
+    def __init__(self, api, directory):
         self._api, self._directory, self._heard = api, directory, directory / "heard"
         (directory / "listener.py").write_text(LISTENER)
-        self._process: subprocess.Popen[str] | None = None
+        self._process = None
 
-    def start(self, answers: str = "OK", events: str = "PROCESS_STATE", *more: str) -> subprocess.Popen[str]:
+    def start(self, answers="OK", events="PROCESS_STATE", *more):
         command = [sys.executable, str(self._directory / "listener.py"), str(self._heard), answers]
         self._process = subprocess.Popen(
             [*CTL, "-s", f"unix://{self._api}", "listen", events, *more, "--", *command], text=True, stderr=subprocess.PIPE,
@@ -80,16 +76,16 @@ class Listening:
         )  # fmt: skip
         return self._process
 
-    def begun(self) -> None:
+    def begun(self):
         (self._directory / "listened").write_text("0\n")
 
-    def noted(self) -> int:
+    def noted(self):
         return int((self._directory / "listened").read_text())
 
-    def heard(self) -> list[list[str]]:
+    def heard(self):
         return [json.loads(line) for line in self._heard.read_text().splitlines()] if self._heard.exists() else []
 
-    def end(self) -> None:
+    def end(self):
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(30)
@@ -98,14 +94,14 @@ class Listening:
 
 
 @pytest.fixture
-def listening(api: Path, backend: FakeBackend, tmp_path: Path) -> Iterator[Listening]:
+def listening(api, backend, tmp_path):
     backend.add(program("Pong"))
     made = Listening(api, tmp_path)
     yield made
     made.end()
 
 
-def test_every_fact_once_and_none_lost_over_a_restart(listening: Listening, backend: FakeBackend) -> None:
+def test_every_fact_once_and_none_lost_over_a_restart(listening, backend):
     record(backend, *RUN[:4])
     listening.begun()
     listening.start(answers="OK,FAIL,OK")
@@ -119,7 +115,7 @@ def test_every_fact_once_and_none_lost_over_a_restart(listening: Listening, back
     assert [event for event, _ in listening.heard()[3:]] == [event for event, _ in STORY[2:]], "it was away meanwhile"
 
 
-def test_a_journal_that_has_lost_its_end_goes_on_with_events(listening: Listening, backend: FakeBackend) -> None:
+def test_a_journal_that_has_lost_its_end_goes_on_with_events(listening, backend):
     """An older journal was put back, or a copy from another disk: its next facts have numbers that were answered before."""
     record(backend, *RUN[:3])
     listening.begun()
@@ -131,7 +127,7 @@ def test_a_journal_that_has_lost_its_end_goes_on_with_events(listening: Listenin
     assert [event for event, _ in listening.heard()] == [event for event, _ in STORY[1:]]
 
 
-def test_tries_count_the_failures_since_the_program_last_ran(listening: Listening, backend: FakeBackend) -> None:
+def test_tries_count_the_failures_since_the_program_last_ran(listening, backend):
     intended, spawned, ready, exited, backed_off = RUN[1:]
     stopped = replace(exited, cause="stopped")
     failures = [intended, exited, backed_off] * 3
@@ -154,9 +150,7 @@ def test_tries_count_the_failures_since_the_program_last_ran(listening: Listenin
         ("WHAT", 60, "listen: the listener's result is b'WHAT', neither OK nor FAIL\n"),
     ],
 )
-def test_a_listener_that_breaks_the_protocol_ends_in_one_sentence(
-    listening: Listening, backend: FakeBackend, answers: str, timeout_s: int, said: str
-) -> None:
+def test_a_listener_that_breaks_the_protocol_ends_in_one_sentence(listening, backend, answers, timeout_s, said):
     record(backend, *RUN)
     listening.begun()
     process = listening.start(answers, "PROCESS_STATE", "--timeout", str(timeout_s))
@@ -165,7 +159,7 @@ def test_a_listener_that_breaks_the_protocol_ends_in_one_sentence(
     assert listening.heard() == [STORY[0]]
 
 
-def test_one_that_dies_at_once(api: Path) -> None:
+def test_one_that_dies_at_once(api):
     # No event comes meanwhile: the listener would be found to have ended when that is sent.
     told = ctl("listen", "PROCESS_STATE", "--", "false", socket=api)
     assert (told.stderr, told.returncode) == ("listen: the listener has ended by itself\n", 1)
@@ -174,7 +168,7 @@ def test_one_that_dies_at_once(api: Path) -> None:
     assert "cannot be started: No such file" in told.stdout
 
 
-def test_states() -> None:
+def test_states():
     assert state_of("Exited", {"cause": "stopped", "early": True}) == "STOPPED"
     assert [state_of("Exited", {"cause": "failed", "early": early}) for early in (True, False)] == ["BACKOFF", "EXITED"]
     assert state_of("BackedOff", {"slow": True}) == state_of("GaveUp", {}) == "FATAL"

@@ -1,26 +1,23 @@
 """`export` as people run it: CSV, Parquet, many pages of rows, a sheet that is not there."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
 from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend
 from running import ctl
 
-from supervisor.ctl import export
 from supervisor.ctl.actions import run
 from supervisor.ctl.outcome import Options
 from supervisor.ctl.session import Session
+from supervisor.features.recorder import verbs_export as export
 from supervisor.model.recording import GPUS, PROGRAMS, Row, as_places
 from supervisor.policy.box.readings import Spread
 
 
 @pytest.fixture
-def recorded(backend: FakeBackend) -> FakeBackend:
+def recorded(backend):
     backend.rows = [
         Row(10.0 * moment, 1_800_000_000.0 + 10.0 * moment, (name, "t1"), ("RUNNING", "training", "light"), {
             "env_steps": 100.0 * moment, "loss": Spread(1.0, 2.0, 3.0), "entropy": None,
@@ -31,14 +28,12 @@ def recorded(backend: FakeBackend) -> FakeBackend:
     return backend
 
 
-def table(text: str) -> list[dict[str, str]]:
+def table(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 6, 7])
-def test_rows_that_come_in_many_answers_come_once(
-    api: Path, recorded: FakeBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rows: int
-) -> None:
+def test_rows_that_come_in_many_answers_come_once(api, recorded, monkeypatch, capsys, rows):
     monkeypatch.setattr(export, "_ROWS", rows)
     options = Options()
     options.socket = str(api)
@@ -47,7 +42,7 @@ def test_rows_that_come_in_many_answers_come_once(
     assert [(row["at_s"], row["program"]) for row in found] == [(str(row.at_s), row.keys[0]) for row in recorded.rows]
 
 
-def test_a_file_as_a_whole(api: Path, recorded: FakeBackend, tmp_path: Path) -> None:
+def test_a_file_as_a_whole(api, recorded, tmp_path):
     file = tmp_path / "night.csv"
     file.write_text("an old one")
     done = ctl("export", "programs", "--period", "60", "--out", str(file), socket=api)
@@ -59,7 +54,7 @@ def test_a_file_as_a_whole(api: Path, recorded: FakeBackend, tmp_path: Path) -> 
     assert file.stat().st_mode & 0o777 == 0o644
 
 
-def test_nothing_recorded_is_a_table_without_rows(api: Path, backend: FakeBackend) -> None:
+def test_nothing_recorded_is_a_table_without_rows(api, backend):
     done = ctl("export", "gpus", socket=api)
     assert done.returncode == 0
     assert done.stdout.startswith("at_s,wall_s,readings,gpu,worker_phase,reasons,used_bytes,")
@@ -67,7 +62,7 @@ def test_nothing_recorded_is_a_table_without_rows(api: Path, backend: FakeBacken
     assert len(done.stdout.split(",")) == 3 + len(GPUS.keys) + len(GPUS.words) + 3 * len(GPUS.series)
 
 
-def test_figures_of_other_names_are_a_row_each(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
+def test_figures_of_other_names_are_a_row_each(api, backend, tmp_path):
     backend.rows = [as_places(10.0, 1_800_000_000.0, "Pong", "t1", 64, {"success_rate": 0.25, "kl": 0.5})]
     done = ctl("export", "figures", socket=api)
     assert done.stdout.splitlines() == [
@@ -79,7 +74,7 @@ def test_figures_of_other_names_are_a_row_each(api: Path, backend: FakeBackend, 
     assert parquet.read_table(tmp_path / "own.parquet").column("figure").to_pylist() == ["kl", "success_rate"]
 
 
-def test_parquet_holds_the_same(api: Path, recorded: FakeBackend, tmp_path: Path) -> None:
+def test_parquet_holds_the_same(api, recorded, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     file = tmp_path / "night.parquet"
     done = ctl("export", "--out", str(file), socket=api)
@@ -90,7 +85,7 @@ def test_parquet_holds_the_same(api: Path, recorded: FakeBackend, tmp_path: Path
     assert {str(found.schema.field(name).type) for name in (*PROGRAMS.keys, *PROGRAMS.words)} == {"string"}
 
 
-def test_without_pyarrow_it_says_what_to_do(api: Path, recorded: FakeBackend, tmp_path: Path) -> None:
+def test_without_pyarrow_it_says_what_to_do(api, recorded, tmp_path):
     (tmp_path / "pyarrow.py").write_text("raise ImportError")
     done = ctl("export", "--out", str(tmp_path / "x.parquet"), socket=api, PYTHONPATH=f"{tmp_path}:{Path.cwd()}")
     assert done.returncode == 1
@@ -106,13 +101,13 @@ def test_without_pyarrow_it_says_what_to_do(api: Path, recorded: FakeBackend, tm
         (("--out", "/nowhere/at/all.csv"), "/nowhere/at/all.csv cannot be written: No such file or directory"),
     ],
 )
-def test_what_makes_no_sense(api: Path, recorded: FakeBackend, args: tuple[str, ...], said: str) -> None:
+def test_what_makes_no_sense(api, recorded, args, said):
     done = ctl("export", *args, socket=api)
     assert done.returncode != 0
     assert said in done.stdout + done.stderr
 
 
-def test_a_device_or_a_pipe_gets_the_bytes_and_a_link_stays(api: Path, recorded: FakeBackend, tmp_path: Path) -> None:
+def test_a_device_or_a_pipe_gets_the_bytes_and_a_link_stays(api, recorded, tmp_path):
     """`-o /dev/null` or `--out /dev/stdout` by root put a regular file in the device's place, for the whole box."""
     pipe, link, real = tmp_path / "pipe", tmp_path / "link.csv", tmp_path / "real.csv"
     os.mkfifo(pipe)

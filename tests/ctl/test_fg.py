@@ -1,19 +1,14 @@
 """fg: a program's output here, and what is typed here on its standard input."""
 
-from __future__ import annotations
-
 import subprocess
-import time
-from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend
 from running import CTL, Terminal, ctl, environment
 from serving import until
 
 
 @pytest.fixture
-def log(backend: FakeBackend, tmp_path: Path) -> Path:
+def log(backend, tmp_path):
     path = tmp_path / "stdout.log"
     path.write_bytes(b"ready\n")
     backend.input = []
@@ -21,7 +16,7 @@ def log(backend: FakeBackend, tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_typed_goes_to_it_and_what_it_prints_is_shown(api: Path, backend: FakeBackend, log: Path) -> None:
+def test_what_is_typed_goes_to_it_and_what_it_prints_is_shown(api, backend, log):
     with Terminal("fg", "Pong", socket=api) as terminal:
         terminal.until("ready")
         terminal.type("hello\n")
@@ -35,7 +30,7 @@ def test_what_is_typed_goes_to_it_and_what_it_prints_is_shown(api: Path, backend
     assert backend.input == [("Pong", b""), ("Pong", b"hello\n")]
 
 
-def test_lines_of_a_pipe(api: Path, backend: FakeBackend, log: Path) -> None:
+def test_lines_of_a_pipe(api, backend, log):
     with subprocess.Popen(
         [*CTL, "-s", f"unix://{api}", "fg", "Pong"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True, env=environment(), cwd="/",
@@ -50,23 +45,7 @@ def test_lines_of_a_pipe(api: Path, backend: FakeBackend, log: Path) -> None:
     assert backend.input == [("Pong", b""), ("Pong", b"one\n"), ("Pong", b"two\n")]
 
 
-def test_one_without_standard_input_says_how_to_give_it_one(api: Path, backend: FakeBackend) -> None:
+def test_one_without_standard_input_says_how_to_give_it_one(api, backend):
     done = ctl("fg", "Pong", socket=api)
     said = "ERROR: Pong has no standard input: set stdin = true in its section of the configuration\n"
     assert (done.returncode, done.stdout) == (1, said)
-
-
-def test_in_the_shell_its_output_ends_with_it(api: Path, backend: FakeBackend, log: Path) -> None:
-    """A thread went on showing the log between the user's next commands, twice as much after a second `fg`."""
-    with Terminal(socket=api) as terminal:
-        terminal.until("extralife> ")
-        terminal.type("fg Pong\n")
-        terminal.until("ready")
-        terminal.interrupt_at_prompt("extralife> ")
-        with log.open("ab") as file:
-            file.write(b"printed after fg has ended\n")
-        time.sleep(1.0)  # the log is read five times in this time
-        terminal.type("pid\n")
-        assert "printed after" not in terminal.until("1234")
-        terminal.type("exit\n")
-        assert terminal.end()[1] == 0

@@ -110,7 +110,7 @@ def test_long_evidence_is_cut_for_people_only(api: Path, night: FakeBackend) -> 
     assert "line 499" in ctl("explain", "Pong", "--json", socket=api).stdout
 
 
-def test_of_a_reboot_only_what_befell_the_program_is_told(api: Path, night: FakeBackend) -> None:
+def test_of_a_reboot_only_what_befell_the_program_is_reported(api: Path, night: FakeBackend) -> None:
     reboot = facts.HostRebooted("again", "b" * 32, "c" * 32, "unclean", "x", None, None, "light", ("Breakout", "Pong"), {})
     ends = [facts.Exited("ended by the reboot", name, T3, "reboot", None, None, 1, 1) for name in ("Breakout", "Pong")]
     told = [*night.journal, *(Stamped(30 + n, 30.0, time.time(), BOOT, fact) for n, fact in enumerate([reboot, *ends]))]

@@ -1,12 +1,8 @@
 """`import`: a supervisord.conf as our TOML. What is printed passes our own check, or it is not printed."""
 
-from __future__ import annotations
-
 import getpass
 import subprocess
 import tomllib
-from pathlib import Path
-from typing import Any
 
 import pytest
 from running import ctl
@@ -69,14 +65,14 @@ files = conf.d/*.conf box.conf
 """
 
 
-def imported(directory: Path, text: str, *, code: int = 0) -> tuple[dict[str, Any], str]:
+def imported(directory, text, *, code=0):
     (directory / "box.conf").write_text(text)
     done = ctl("import", str(directory / "box.conf"), TEST_IMPORT="é")
     assert done.returncode == code, done.stdout + done.stderr
     return tomllib.loads(done.stdout) if code == 0 else {}, done.stderr if code == 0 else done.stdout
 
 
-def test_a_whole_box(tmp_path: Path) -> None:
+def test_a_whole_box(tmp_path):
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d" / "x.conf").write_text(
         "[program:extra]\ncommand=sleep 5\nfoo=bar\nautorestart=false\n[include]\nfiles=*.conf\n"
@@ -126,7 +122,7 @@ def test_a_whole_box(tmp_path: Path) -> None:
         assert said in notes
 
 
-def test_into_a_file_with_the_list_as_comments(tmp_path: Path) -> None:
+def test_into_a_file_with_the_list_as_comments(tmp_path):
     (tmp_path / "box.conf").write_text("[program:a b]\ncommand=true\nuser=nobody-here\n")
     out = tmp_path / "extralife.toml"
     done = ctl("import", str(tmp_path / "box.conf"), "--out", str(out))
@@ -135,7 +131,7 @@ def test_into_a_file_with_the_list_as_comments(tmp_path: Path) -> None:
     assert "this box has no such user" in done.stderr
 
 
-def test_a_log_that_is_thrown_away_and_a_script_without_a_directory(tmp_path: Path) -> None:
+def test_a_log_that_is_thrown_away_and_a_script_without_a_directory(tmp_path):
     made, notes = imported(
         tmp_path,
         "[program:a]\ncommand=python train.py --out runs/a\nstdout_logfile=/dev/null\nstderr_logfile=/dev/stderr\n"
@@ -147,7 +143,7 @@ def test_a_log_that_is_thrown_away_and_a_script_without_a_directory(tmp_path: Pa
     assert made["program"]["b"]["directory"] == "/srv"
 
 
-def test_a_supervisord_that_runs_shows_its_working_directory(tmp_path: Path) -> None:
+def test_a_supervisord_that_runs_shows_its_working_directory(tmp_path):
     daemon = subprocess.Popen(["supervisord", "1000"], executable="/bin/sleep", cwd=tmp_path)
     try:
         (tmp_path / "pid").write_text(f"{daemon.pid}\n")
@@ -158,7 +154,7 @@ def test_a_supervisord_that_runs_shows_its_working_directory(tmp_path: Path) -> 
         daemon.wait()
 
 
-def test_a_file_with_values_of_the_environment_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_a_file_with_values_of_the_environment_is_for_its_owner_only(tmp_path):
     (tmp_path / "box.conf").write_text("[program:a]\ncommand=sleep 1\nenvironment=A=%(ENV_PASSWORD)s\n")
     out = tmp_path / "extralife.toml"
     done = ctl("import", str(tmp_path / "box.conf"), "--out", str(out), PASSWORD="hunter2")
@@ -168,7 +164,7 @@ def test_a_file_with_values_of_the_environment_is_for_its_owner_only(tmp_path: P
     assert out.read_text().count("hunter2") == 1
 
 
-def test_a_listener_gets_the_output_of_those_programs_that_asked_for_events(tmp_path: Path) -> None:
+def test_a_listener_gets_the_output_of_those_programs_that_asked_for_events(tmp_path):
     made, _ = imported(
         tmp_path,
         "[eventlistener:l]\ncommand=listener\nevents=PROCESS_LOG\n[program:quiet]\ncommand=sleep 1\n"
@@ -189,7 +185,7 @@ slots = 6
 """
 
 
-def test_a_service_that_moved_over_becomes_a_training_without_its_kind(tmp_path: Path) -> None:
+def test_a_service_that_moved_over_becomes_a_training_without_its_kind(tmp_path):
     (tmp_path / "box.conf").write_text(
         f"[program:pong]\ncommand=python train.py\ndirectory={tmp_path}\nautorestart=true\nstopasgroup=true\n"
         "stopsignal=INT\nstopwaitsecs=60\nstartsecs=10\nstartretries=5\nredirect_stderr=true\n"
@@ -202,7 +198,7 @@ def test_a_service_that_moved_over_becomes_a_training_without_its_kind(tmp_path:
     assert (program.service, program.checkpoint_glob, settings.level.slots) == (False, "runs/pong/*.pt", 6)
 
 
-def test_users(tmp_path: Path) -> None:
+def test_users(tmp_path):
     made, _ = imported(
         tmp_path, f"[program:a]\ncommand=true\nuser={getpass.getuser()}\n[program:b]\ncommand=true\nuser=nobody\n"
     )
@@ -234,7 +230,7 @@ def test_users(tmp_path: Path) -> None:
     ],
     ids=lambda value: value[:40],
 )  # fmt: skip
-def test_a_broken_file_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_a_broken_file_is_one_sentence(tmp_path, text, said):
     _, told = imported(tmp_path, text, code=1)
     assert said in told
     assert len(told.splitlines()) == 1

@@ -1,20 +1,12 @@
 """`level` as people run it: the page, why, a pin and its end, over a fake daemon."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
-from fake_backend import FakeBackend
 from running import Terminal, ctl, too_wide
 
-from supervisor.ctl.level import span_s
-from supervisor.ctl.outcome import Failed
 
-
-def rung(name: str, **more: Any) -> dict[str, Any]:
+def rung(name, **more):
     known = {
         "name": name, "in_force": False, "slots": 2, "num_envs": 32, "batch_size": 512, "up_s": 0.0, "reboots": 0.0,
         "failed_trials": 0, "mtbf_s": None, "mtbf_bound_s": None, "steps_per_min": None, "speed": None, "speed_error": None,
@@ -37,12 +29,12 @@ VIEW = {
 
 
 @pytest.fixture
-def shown(backend: FakeBackend) -> FakeBackend:
+def shown(backend):
     backend.ladder = VIEW
     return backend
 
 
-def test_the_page_has_a_row_for_each_level_the_highest_first(api: Path, shown: FakeBackend) -> None:
+def test_the_page_has_a_row_for_each_level_the_highest_first(api, shown):
     done = ctl("level", socket=api)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -60,13 +52,13 @@ def test_the_page_has_a_row_for_each_level_the_highest_first(api: Path, shown: F
     assert json.loads(ctl("level", "show", "--json", socket=api).stdout)["levels"][3]["veto"]
 
 
-def test_a_narrow_terminal(api: Path, shown: FakeBackend) -> None:
+def test_a_narrow_terminal(api, shown):
     assert too_wide("level", socket=api) == too_wide("level", "why", socket=api) == []
     with Terminal("level", socket=api, columns=100) as terminal:
         assert "MTBF" in terminal.end()[0]
 
 
-def test_a_fixed_level_and_a_pin_on_a_terminal(api: Path, shown: FakeBackend) -> None:
+def test_a_fixed_level_and_a_pin_on_a_terminal(api, shown):
     pin = {"level": "medium", "by": "alice", "wall_s": 1_763_700_000.0, "left_s": None}
     shown.ladder = {**VIEW, "mode": "fixed", "trial": False, "said": "", "pin": pin, "since_wall_s": None}
     with Terminal("level", socket=api) as terminal:
@@ -79,7 +71,7 @@ def test_a_fixed_level_and_a_pin_on_a_terminal(api: Path, shown: FakeBackend) ->
     assert "for another 2h" in ctl("level", socket=api).stdout
 
 
-def test_an_answer_as_json(api: Path, shown: FakeBackend) -> None:
+def test_an_answer_as_json(api, shown):
     assert json.loads(ctl("level", "unpin", "--json", socket=api).stdout)["text"] == "done"
     refused = ctl("level", "pin", "hevy", "--json", socket=api)
     assert json.loads(refused.stdout) == {
@@ -95,14 +87,7 @@ def test_an_answer_as_json(api: Path, shown: FakeBackend) -> None:
         (("unpin", "x"), "level unpin accepts no names"),
     ],
 )
-def test_what_is_no_request(api: Path, args: tuple[str, ...], told: str) -> None:
+def test_what_is_no_request(api, args, told):
     done = ctl("level", *args, socket=api)
     assert told in done.stdout
     assert done.returncode == 2
-
-
-def test_spans_of_a_pin() -> None:
-    assert span_s("6h") == 21_600.0
-    for said in ("all", "boot", "0s", "2026-11-21", "x"):
-        with pytest.raises(Failed, match="--for takes a span"):
-            span_s(said)

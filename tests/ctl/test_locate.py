@@ -1,13 +1,9 @@
 """Which daemon is meant: flags, environment, the daemon's configuration, defaults."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fake_backend import FakeBackend
 from running import ctl
 from serving import served
 
@@ -17,7 +13,7 @@ from supervisor.ctl.outcome import Failed, Options
 
 
 @pytest.fixture(autouse=True)
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def bare(monkeypatch, tmp_path):
     for key in ("EXTRALIFE_CONFIG", "EXTRALIFE_STATE_DIR", "EXTRALIFE_RUNTIME_DIR", "STATE_DIRECTORY", "RUNTIME_DIRECTORY"):
         monkeypatch.delenv(key, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -26,7 +22,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def options(**given: str) -> Options:
+def options(**given):
     made = Options()
     for key, value in given.items():
         setattr(made, key, value)
@@ -43,10 +39,10 @@ runtime_dir = '{runtime}'
 """
 
 
-def test_it_finds_what_the_daemon_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_finds_what_the_daemon_uses(tmp_path, monkeypatch):
     """Same answer as the whole configuration gives, over every way of saying it."""
     file = tmp_path / "extralife.toml"
-    cases: list[tuple[str, dict[str, str], dict[str, str]]] = [
+    cases = [
         ("[program.Pong]\n", {}, {}),
         (CONFIG.format(state=tmp_path / "s", runtime=tmp_path / "r"), {}, {}),
         ('[daemon]\nstate_dir = "relative"\n[program.Pong]\n', {}, {}),
@@ -69,7 +65,7 @@ def test_it_finds_what_the_daemon_uses(tmp_path: Path, monkeypatch: pytest.Monke
             assert locate.socket_path(options(**flags)) == paths.socket, "./extralife.toml is found by itself"
 
 
-def test_the_defaults(tmp_path: Path) -> None:
+def test_the_defaults(tmp_path):
     assert places.state_dir_for({"STATE_DIRECTORY": "/a:/b", "HOME": "/h"}) == "/a"
     assert places.state_dir_for({"XDG_STATE_HOME": "/x", "HOME": "/h"}) == "/x/extralife"
     assert places.state_dir_for({"HOME": "/h"}) == "/h/.local/state/extralife"
@@ -80,14 +76,14 @@ def test_the_defaults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "bad", ["[program.Pongg]\nbatch_siz = 3\n", "[program.Pong\n", 'x = "never ends\n', "\x00\n", "[level]\nslots = 'no'\n"]
 )
-def test_a_bad_edit_keeps_nobody_from_the_running_daemon(tmp_path: Path, bad: str) -> None:
+def test_a_bad_edit_keeps_nobody_from_the_running_daemon(tmp_path, bad):
     file = tmp_path / "x.toml"
     file.write_text(CONFIG.format(state=tmp_path / "s", runtime=tmp_path / "r") + bad)
     assert locate.socket_path(options(config_file=str(file))) == str(tmp_path / "r" / "supervisor.sock")
     assert locate.settings(options(config_file=str(file))) is None
 
 
-def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path):
     with pytest.raises(Failed, match="cannot be read: No such file or directory; name another file with -c"):
         locate.socket_path(options(config_file=str(tmp_path / "none.toml")))
     told = ctl("-c", str(tmp_path / "none.toml"), "pid")
@@ -95,12 +91,12 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert told.returncode == 1
 
 
-def test_a_socket_says_nothing_about_the_state_directory() -> None:
+def test_a_socket_says_nothing_about_the_state_directory():
     assert locate.state_dir(options(socket="/x.sock")) is None
     assert locate.state_dir(options(socket="/x.sock", state_dir="/s")) == "/s"
 
 
-def test_end_to_end(backend: FakeBackend, socket_path: Path, tmp_path: Path) -> None:
+def test_end_to_end(backend, socket_path, tmp_path):
     file = tmp_path / "x.toml"
     file.write_text(CONFIG.format(state=tmp_path / "s", runtime=socket_path.parent))
     with served(backend, socket_path):
@@ -116,10 +112,8 @@ def test_end_to_end(backend: FakeBackend, socket_path: Path, tmp_path: Path) -> 
         (None, ("/tmp",), "/tmp/"),
     ],
 )  # fmt: skip
-def test_a_small_dev_shm_is_left_to_the_data_loaders(
-    monkeypatch: pytest.MonkeyPatch, size_mb: int | None, writable: tuple[str, ...], found: str
-) -> None:
-    def sizes(_path: str) -> SimpleNamespace:
+def test_a_small_dev_shm_is_left_to_the_data_loaders(monkeypatch, size_mb, writable, found):
+    def sizes(_path):
         return SimpleNamespace(f_blocks=(size_mb or 0) << 8, f_frsize=4096)
 
     monkeypatch.setattr(places.os, "statvfs", sizes)

@@ -19,6 +19,7 @@ from offsite_kit import Box, needs_restic, new_repository
 
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.restic import COPY_TAG, LEASE_TAG, MARK_TAG, Restic
+from supervisor.features.offsite.messages import Claim
 from supervisor.features.offsite.settings import OffsiteSettings
 
 pytestmark = needs_restic
@@ -144,6 +145,48 @@ def names(template):
     return {"EXTRALIFE_OFFSITE_REPOSITORY": rules.repository, "EXTRALIFE_OFFSITE_PASSWORD_FILE": rules.password_file}
 
 
+def presumed_dead(template):
+    copy, lease = (
+        next(each.id for each in reversed(template.restic.snapshots()) if tag in each.tags) for tag in (COPY_TAG, LEASE_TAG)
+    )
+    tags = (MARK_TAG, "mark=presumed", "number=1", f"of={copy}/{lease}")
+    template.restic.note("mark", "presumed", host="desk", tags=tags)
+
+
+def test_of_two_boxes_that_take_over_within_seconds_one_holds_the_repository(template, ada):
+    presumed_dead(template)
+    env = {**os.environ, **names(template), "XDG_CACHE_HOME": str(template.directory), "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-m", "supervisor.ctl", "next-box", "start", "--if-alive", "end", "--every", "1", "--to"]
+    both = [subprocess.Popen([*argv, str(template.directory / name)], cwd=ROOT, env=env) for name in "bc"]
+    codes = [each.wait(120) for each in both]
+    held = {name: leases.claim(template.restic, template.directory / name / "offsite", None, name, 0.0)[0] for name in "bc"}
+    assert list(held.values()).count(Claim.HELD) == 1, held
+    for name, code in zip("bc", codes, strict=True):
+        assert code in ((0,) if held[name] is Claim.HELD else (0, 75)), "one that was overtaken later is fenced at its start"
+        assert (template.directory / name / "journal.sqlite").exists() is (code == 0)
+
+
+def test_a_lease_from_the_future_counts_as_one_of_today(template):
+    """A box whose clock is ahead by decades took the repository, and died before its first copy."""
+    tags = [word for tag in (LEASE_TAG, "token=t", "generation=1", "then=900") for word in ("--tag", tag)]
+    template.restic._run("backup", "--json", "--stdin", "--host", "ada", "--time", "2099-01-01 00:00:00", *tags, given="{}")
+    code, said = template.start("b")
+    assert (code, "box ada gave its last sign of life" in said, holder(template)) == (75, True, ("ada", 1)), said
+    code, said = template.start("b", "--if-alive", "wait", "--after", "1")
+    assert (code, holder(template)) == (0, (socket.gethostname(), 2)), said
+
+
+def test_the_trainings_of_somebody_else_are_not_taken_by_a_box_that_has_its_own(template, ada, tmp_path):
+    bob = Box(tmp_path / "bob", template.directory, "bob")
+    try:
+        code, said = template.run("start", "--to", str(bob.state), "--if-alive", "take-over")
+        assert (code, "has trainings of its own: the repository is not read" in said) == (0, True), said
+        assert "belongs to box ada" in bob.copies()[0].error
+    finally:
+        bob.close()
+    assert holder(template) == ("ada", 1)
+
+
 def test_a_paused_box_does_not_follow(template, ada):
     assert template.run("pause")[0] == 0
     assert template.start("b", "--if-alive", "end", "--after", "1")[0] == 1
@@ -222,12 +265,8 @@ def test_the_providers_word_is_kept_from_look_to_look(template, ada, word, gone)
 
 
 def test_of_two_machines_the_one_that_was_first_rents(template, ada):
-    copy, lease = (
-        next(each.id for each in reversed(template.restic.snapshots()) if tag in each.tags) for tag in (COPY_TAG, LEASE_TAG)
-    )
-    tags = (MARK_TAG, "mark=presumed", "number=1", f"of={copy}/{lease}")
     template.keep("--after", "1")
-    template.restic.note("mark", "presumed", host="desk", tags=tags)
+    presumed_dead(template)
     template.keep("--after", "3000")
     template.keep("--after", "3000")
     assert template.rents() == []

@@ -64,7 +64,7 @@ def _read(fd):
         return b""
 
 
-def test_whoever_sits_at_a_terminal_is_asked_before_anything_is_taken_over(box, tmp_path):
+def test_a_person_at_a_terminal_is_asked_before_anything_is_taken_over(box, tmp_path):
     code, said = restored(box, tmp_path, answer="n")
     assert (code, "this box has no GPU instead of A100" in said, "nothing was taken over" in said) == (1, True, True), said
     assert not (tmp_path / "new" / "journal.sqlite").exists(), "nothing starts on it"

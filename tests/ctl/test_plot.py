@@ -1,15 +1,10 @@
 """`plot`: pictures of curves and of stability, and the sentences where there is none."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from importlib.util import find_spec
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
-from fake_backend import FakeBackend, program
+from fake_backend import program
 from running import ROOT, Terminal, ctl
 
 from supervisor.model import facts
@@ -23,18 +18,18 @@ HOSTILE = "_a$x^2$<script>"
 
 
 @pytest.fixture
-def pictures() -> ModuleType:
+def pictures():
     """Imported where a test draws: matplotlib takes half a second of each process that collects the tests."""
-    from supervisor.ctl import pictures
+    from supervisor.features.recorder import pictures
 
     return pictures
 
 
-def level(name: str, **known: Any) -> dict[str, Any]:
+def level(name, **known):
     return {"name": name, "mtbf_s": None, "mtbf_bound_s": None, "up_s": 0.0, "reboots": 0.0} | known
 
 
-def span(begin_s: float, end_s: float, **known: Any) -> dict[str, Any]:
+def span(begin_s, end_s, **known):
     return {
         "from_s": begin_s,
         "to_s": end_s,
@@ -62,7 +57,7 @@ LADDER = {
 
 
 @pytest.fixture
-def night(backend: FakeBackend) -> FakeBackend:
+def night(backend):
     """Two seeds of Pong. The first was taken back from step 60 to 40."""
     backend.programs, backend.ladder = {}, LADDER
     backend.add(program("Pong-s1", game="Pong"), program("Pong-s2", game="Pong"), program("Breakout", game="Breakout"))
@@ -84,11 +79,11 @@ def night(backend: FakeBackend) -> FakeBackend:
     return backend
 
 
-def texts(file: Path) -> str:
+def texts(file):
     return " ".join(node.text or "" for node in ET.fromstring(file.read_text()).iter("{http://www.w3.org/2000/svg}text"))
 
 
-def test_the_curves_of_a_game(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+def test_the_curves_of_a_game(api, night, tmp_path):
     file = tmp_path / "pong.svg"
     told = ctl("plot", "Pong", "-o", str(file), socket=api)
     assert (told.stdout, told.stderr, told.returncode) == (f"{file}\n", "", 0)
@@ -104,7 +99,7 @@ def test_the_curves_of_a_game(api: Path, night: FakeBackend, tmp_path: Path) -> 
         assert wanted in words
 
 
-def test_another_figure_of_a_game(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+def test_another_figure_of_a_game(api, night, tmp_path):
     own = [as_places(row.at_s, row.wall_s, row.keys[0], row.keys[1], None, {"kl": 0.5}) for row in night.rows]
     night.rows += own
     for series, wanted in (("kl", "Pong: kl"), ("attempt", "Pong: attempt")):
@@ -114,14 +109,14 @@ def test_another_figure_of_a_game(api: Path, night: FakeBackend, tmp_path: Path)
         assert wanted in texts(file)
 
 
-def test_without_a_name_every_game_has_its_picture(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+def test_without_a_name_every_game_has_its_picture(api, night, tmp_path):
     told = ctl("plot", "--since", "all", cwd=tmp_path, socket=api)
     assert (told.stdout, told.returncode) == ("Pong.png\n", 0)
     assert "nothing was recorded of the returns of Breakout" in told.stderr
     assert ctl("plot", "-o", "x.png", socket=api).stdout.startswith("Error: plot takes the name of a game")
 
 
-def test_stability_as_png(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+def test_stability_as_png(api, night, tmp_path):
     assert ctl("plot", "stability", cwd=tmp_path, socket=api).stdout == "stability.png\n"
     assert (tmp_path / "stability.png").read_bytes().startswith(b"\x89PNG\r\n")
 
@@ -136,7 +131,7 @@ def test_stability_as_png(api: Path, night: FakeBackend, tmp_path: Path) -> None
         (("Pong", "--since", "x"), "--since takes a span"),
     ],
 )
-def test_refusals(api: Path, night: FakeBackend, tmp_path: Path, args: tuple[str, ...], says: str) -> None:
+def test_refusals(api, night, tmp_path, args, says):
     told = ctl("plot", *args, cwd=tmp_path, socket=api)
     assert told.returncode != 0
     by_daemon = "have no series" in says
@@ -144,7 +139,7 @@ def test_refusals(api: Path, night: FakeBackend, tmp_path: Path, args: tuple[str
     assert not [*tmp_path.iterdir()]
 
 
-def test_without_matplotlib_one_sentence_says_what_to_install(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+def test_without_matplotlib_one_sentence_says_what_to_install(api, night, tmp_path):
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
     told = ctl("plot", "Pong", socket=api, PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert told.stdout == "Error: plot needs matplotlib: pip install 'extralife[plot]'\n"
@@ -158,9 +153,7 @@ def test_without_matplotlib_one_sentence_says_what_to_install(api: Path, night: 
         (("stability",), {"light", "0 reboots", "hours"}),
     ],
 )
-def test_without_a_file_it_draws_in_the_terminal(
-    api: Path, night: FakeBackend, args: tuple[str, ...], says: set[str]
-) -> None:
+def test_without_a_file_it_draws_in_the_terminal(api, night, args, says):
     with Terminal("plot", *args, socket=api, columns=80) as terminal:
         drawn, code = terminal.end()
     assert code == 0, drawn
@@ -172,7 +165,7 @@ def test_without_a_file_it_draws_in_the_terminal(
     assert any(0x2800 < ord(char) < 0x2900 for char in "".join(lines)), "a line of dots"
 
 
-def test_without_plotext_one_sentence_says_what_to_install(api: Path, night: FakeBackend, tmp_path: Path) -> None:
+def test_without_plotext_one_sentence_says_what_to_install(api, night, tmp_path):
     (tmp_path / "plotext.py").write_text("raise ImportError('not here')")
     with Terminal("plot", "Pong", socket=api, columns=200, PYTHONPATH=f"{tmp_path}:{ROOT}") as terminal:
         told = terminal.end()[0].strip()
@@ -181,7 +174,7 @@ def test_without_plotext_one_sentence_says_what_to_install(api: Path, night: Fak
     )
 
 
-def test_hostile_names_are_words(pictures: ModuleType, tmp_path: Path) -> None:
+def test_hostile_names_are_words(pictures, tmp_path):
     pictures.stability(TIMELINE, LADDER).savefig(tmp_path / "s.svg")
     seed = {
         "program": HOSTILE, "env_steps": [1.0, 2.0], "at_s": [0.0, 10.0], "wall_s": [WALL_S, WALL_S + 10], "kept": [True, True],
@@ -193,7 +186,7 @@ def test_hostile_names_are_words(pictures: ModuleType, tmp_path: Path) -> None:
     assert labels.count(r" _a\$x^2\$<script>") == 2
 
 
-def test_a_night_without_anything(pictures: ModuleType) -> None:
+def test_a_night_without_anything(pictures):
     empty = {**TIMELINE, "levels": [], "box": [], "marks": [], "until_wall_s": WALL_S}
     assert "0 unclean reboots" in pictures.stability(empty, {"levels": []}).axes[0].get_title()
 
@@ -201,7 +194,7 @@ def test_a_night_without_anything(pictures: ModuleType) -> None:
 # --- what is drawn -------------------------------------------------------------------------------------------------------
 
 
-def test_gaps_stay_gaps_and_a_step_back_is_no_line(pictures: ModuleType) -> None:
+def test_gaps_stay_gaps_and_a_step_back_is_no_line(pictures):
     rows = [(1, 1.0, 0, 0, True, 0.0), (2, 2.0, 0, 0, True, 10.0), (3, None, 0, 0, True, 20.0), (4, 4.0, 0, 0, True, 30.0),
             (5, 5.0, 0, 0, True, 300.0), (3, 3.0, 0, 0, True, 310.0), (6, 6.0, 0, 0, False, 320.0)]  # fmt: skip
     assert [[row[0] for row in run] for run in pictures._runs(rows, kept=True, gap_s=35.0)] == [[1, 2], [4], [5], [3]]

@@ -1,14 +1,9 @@
 """`report` as people run it: one screen for the morning."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
-from fake_backend import FakeBackend
 from running import ctl
 
 from supervisor.ctl import report as page
@@ -17,7 +12,7 @@ from supervisor.ctl import text
 WALL_S = 1_763_700_000.0
 
 
-def row(name: str, **known: Any) -> dict[str, Any]:
+def row(name, **known):
     return {
         "name": name, "phase": "RUNNING", "why": "", "trained_s": 7200.0, "kept_steps": 1_000_000.0, "lost_steps": 500,
         "lost_unknown": 0, "failures": 1, "first_return": -20.1, "last_return": 18.2, "best_return": 19.5, "eta_s": 3600.0,
@@ -25,13 +20,11 @@ def row(name: str, **known: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def level(
-    name: str, kept: float | None, least: float | None = None, *, in_force: bool = False, why: str = ""
-) -> dict[str, Any]:
+def level(name, kept, least=None, *, in_force=False, why=""):
     return {"name": name, "in_force": in_force, "kept_steps": kept, "kept_steps_least": least, "why": why}
 
 
-def found(**known: Any) -> dict[str, Any]:
+def found(**known):
     return {
         "since_wall_s": WALL_S - 43_000.0, "until_wall_s": WALL_S, "length_s": 43_000.0, "programs": [row("Pong")],
         "broke": [], "reboots": 2, "kept_steps": 41_000_000.0, "useful_share": 0.931, "usd": 7.2, "usd_per_hour": 0.6,
@@ -41,7 +34,7 @@ def found(**known: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("columns", "left"), [(80, {"TRAINED", "BEST"}), (120, set())])
-def test_a_narrow_terminal_keeps_what_one_looks_for_once_a_day(columns: int, left: set[str]) -> None:
+def test_a_narrow_terminal_keeps_what_one_looks_for_once_a_day(columns, left):
     told = page.page(found(programs=[row("Breakout-seed-12", eta_s=300_000.0)]), columns)
     titles = re.split(r"\s{2,}", told[2])
     wanted = ["PROGRAM", "STATE", "TRAINED", "KEPT STEPS", "LOST", "FAILURES", "RETURN", "BEST", "DONE IN"]
@@ -51,7 +44,7 @@ def test_a_narrow_terminal_keeps_what_one_looks_for_once_a_day(columns: int, lef
 
 
 @pytest.mark.parametrize(("args", "since"), [((), "43200s"), (("--since", "boot"), "boot")])
-def test_the_window_that_is_asked_for(api: Path, backend: FakeBackend, args: tuple[str, ...], since: str) -> None:
+def test_the_window_that_is_asked_for(api, backend, args, since):
     backend.reported = found()
     done = ctl("report", *args, socket=api)
     assert done.returncode == 0, done.stderr
@@ -63,7 +56,7 @@ def test_the_window_that_is_asked_for(api: Path, backend: FakeBackend, args: tup
 HOSTILE = "<script>alert(1)</script>|\x1b[31m\u202e`*_[x](y)"
 
 
-def hostile() -> dict[str, Any]:
+def hostile():
     broke = [{"what": HOSTILE, "count": 3, "programs": [HOSTILE], "newest_wall_s": WALL_S - 60, "why": HOSTILE}]
     return found(
         programs=[row(HOSTILE, phase=HOSTILE)], broke=broke, needs=[HOSTILE],
@@ -71,7 +64,7 @@ def hostile() -> dict[str, Any]:
     )  # fmt: skip
 
 
-def test_markdown_in_which_strangers_texts_are_text() -> None:
+def test_markdown_in_which_strangers_texts_are_text():
     lines = page.markdown(hostile())
     assert lines[4] == lines[4].replace("<script>", "")
     assert lines[4].replace("\\|", "").count("|") == 10, "the table keeps its columns"
@@ -82,7 +75,7 @@ def test_markdown_in_which_strangers_texts_are_text() -> None:
     assert page.markdown(found())[-1] == "Nothing."
 
 
-def test_formats_and_files(api: Path, backend: FakeBackend, tmp_path: Path) -> None:
+def test_formats_and_files(api, backend, tmp_path):
     backend.reported = found()
     assert ctl("report", "--format", "md", socket=api).stdout.startswith("# Since ")
     file = tmp_path / "night"

@@ -1,12 +1,8 @@
 """`results` as people run it: the table, the CSV, JSON, and no daemon at all."""
 
-from __future__ import annotations
-
 import csv
-from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend
 from running import ctl, too_wide
 
 from supervisor.ctl import results as page
@@ -14,7 +10,7 @@ from supervisor.reports.sources import NewestResult
 
 
 @pytest.fixture
-def played(backend: FakeBackend) -> FakeBackend:
+def played(backend):
     backend.tested = [
         NewestResult("Pong-s4", "Pong", "ppo", 84, 4, 1_000_000, 30, 12.0, 0.92, 1.0),
         NewestResult("Pong-s6", "Pong", "ppo", 84, 6, 1_200_000, 30, 14.0, 0.98, 2.0),
@@ -23,7 +19,7 @@ def played(backend: FakeBackend) -> FakeBackend:
     return backend
 
 
-def test_csv_as_a_whole(api: Path, played: FakeBackend, tmp_path: Path) -> None:
+def test_csv_as_a_whole(api, played, tmp_path):
     file = tmp_path / "e1_results.csv"
     file.write_text("an old one")
     done = ctl("results", "--csv", str(file), socket=api)
@@ -39,11 +35,11 @@ def test_csv_as_a_whole(api: Path, played: FakeBackend, tmp_path: Path) -> None:
     assert ctl("results", "--csv", "-", socket=api).stdout == file.read_text()
 
 
-def test_a_narrow_terminal(api: Path, played: FakeBackend) -> None:
+def test_a_narrow_terminal(api, played):
     assert too_wide("results", socket=api) == []
 
 
-def test_mistakes(api: Path, played: FakeBackend, tmp_path: Path) -> None:
+def test_mistakes(api, played, tmp_path):
     named = ctl("results", "Pong", socket=api)
     assert (named.returncode, named.stdout) == (1, "Error: results takes no names, not 'Pong'; it compares all runs\n")
     lost = ctl("results", "--csv", str(tmp_path / "not" / "there.csv"), socket=api)
@@ -51,5 +47,5 @@ def test_mistakes(api: Path, played: FakeBackend, tmp_path: Path) -> None:
     assert lost.stdout.endswith("there.csv cannot be written: No such file or directory\n")
 
 
-def test_before_there_is_anything(api: Path, backend: FakeBackend) -> None:
+def test_before_there_is_anything(api, backend):
     assert ctl("results", socket=api).stdout.startswith("no run has played test games yet")

@@ -1,11 +1,6 @@
 """The interactive shell on a pseudo-terminal."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
-from fake_backend import FakeBackend
 from running import Terminal
 
 from supervisor.model.inputs import Verb
@@ -14,11 +9,11 @@ PROMPT = "extralife> "
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> Path:
+def history(tmp_path):
     return tmp_path / "deep" / "history"
 
 
-def test_a_conversation(api: Path, backend: FakeBackend, history: Path) -> None:
+def test_a_conversation(api, backend, history):
     with Terminal("-r", str(history), socket=api, columns=160) as terminal:
         assert "Pong" in terminal.until(PROMPT), "status comes first, as with Supervisor"
         terminal.type("stop Pong\n")
@@ -45,7 +40,7 @@ def test_a_conversation(api: Path, backend: FakeBackend, history: Path) -> None:
     assert "stop Pong" in history.read_text()
 
 
-def test_ctrl_c_ends_what_runs_and_ctrl_d_the_shell(api: Path, backend: FakeBackend, history: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_what_runs_and_ctrl_d_the_shell(api, backend, history, tmp_path):
     (tmp_path / "log").write_bytes(b"something\n")
     backend.change("Pong", stdout_log=str(tmp_path / "log"))
     with Terminal("-r", str(history), socket=api) as terminal:
@@ -63,7 +58,7 @@ def test_ctrl_c_ends_what_runs_and_ctrl_d_the_shell(api: Path, backend: FakeBack
         assert terminal.end()[1] == 0
 
 
-def test_names_are_completed(api: Path, backend: FakeBackend, history: Path) -> None:
+def test_names_are_completed(api, backend, history):
     with Terminal("-r", str(history), socket=api) as terminal:
         terminal.until(PROMPT)
         terminal.type("stop Po\t\n")
@@ -72,7 +67,7 @@ def test_names_are_completed(api: Path, backend: FakeBackend, history: Path) -> 
         assert "no log file" in terminal.until(PROMPT)
 
 
-def test_without_a_daemon_the_shell_still_opens(socket_path: Path, history: Path) -> None:
+def test_without_a_daemon_the_shell_still_opens(socket_path, history):
     with Terminal("-r", str(history), socket=socket_path) as terminal:
         assert "no such file" in terminal.until(PROMPT)
         terminal.type("pid\n")
@@ -81,6 +76,6 @@ def test_without_a_daemon_the_shell_still_opens(socket_path: Path, history: Path
         assert terminal.end()[1] == 0
 
 
-def test_an_action_with_i_is_done_first(api: Path, history: Path) -> None:
+def test_an_action_with_i_is_done_first(api, history):
     with Terminal("-i", "-r", str(history), "pid", socket=api) as terminal:
         assert "1234" in terminal.until(PROMPT)

@@ -1,17 +1,14 @@
 """`extralifectl status`: what it shows, how it fits, what it answers."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend, daemon, journal, program, reboot
+from fake_backend import daemon, journal, program, reboot
 from running import CTL, ROOT, Terminal, ctl, environment
 
 from supervisor.ctl import text
@@ -22,7 +19,7 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @pytest.fixture
-def busy(backend: FakeBackend) -> FakeBackend:
+def busy(backend):
     now_s = time.time()
     backend.header = daemon(last_reboot=reboot(now_s - 50531))
     backend.add(
@@ -36,22 +33,22 @@ def busy(backend: FakeBackend) -> FakeBackend:
     return backend
 
 
-def row(lines: str, name: str) -> list[str]:
+def row(lines, name):
     return re.split(r"\s{2,}", next(line for line in lines.splitlines() if line.startswith(name)))
 
 
-def ages(before_s: float, since_wall_s: float) -> set[str]:
+def ages(before_s, since_wall_s):
     """How a page made between `before_s` and now may tell the age of something: the client looks at its own clock."""
     lasted_s = time.time() - before_s
     return {text.duration(before_s - since_wall_s + more_s) for more_s in range(int(lasted_s) + 2)}
 
 
-def test_a_pattern_of_reboots_stands_on_a_line_of_its_own(api: Path, busy: FakeBackend) -> None:
+def test_a_pattern_of_reboots_stands_on_a_line_of_its_own(api, busy):
     busy.header = daemon(reboot_pattern="3 in 40m, all at heavy")
     assert "reboots form a pattern: 3 in 40m, all at heavy" in ctl("status", socket=api).stdout.splitlines()
 
 
-def test_an_open_breaker_is_not_healthy(api: Path, backend: FakeBackend) -> None:
+def test_an_open_breaker_is_not_healthy(api, backend):
     """Eight deaths in an hour, the next try in half an hour: a check that reads the exit code has to hear of it."""
     backend.add(program("Pong"), program("Qbert", "BACKOFF", retry_in_s=4.0))
     assert ctl("status", socket=api).returncode == 0, "it starts again within seconds"
@@ -63,7 +60,7 @@ def test_an_open_breaker_is_not_healthy(api: Path, backend: FakeBackend) -> None
     assert ctl("status", socket=api).returncode == 0, "the trial runs"
 
 
-def test_another_box_is_said_for_a_day(api: Path, busy: FakeBackend) -> None:
+def test_another_box_is_said_for_a_day(api, busy):
     former = {"hostname": "alpha", "since_wall_s": 1.0, "until_wall_s": 2.0, "reboots": 3}
     told = "(before: alpha), with a new record of levels and reboots"
     for age_s, former_boxes, shown in ((3600.0, [former], True), (90_000.0, [former], False), (3600.0, [], False)):
@@ -71,7 +68,7 @@ def test_another_box_is_said_for_a_day(api: Path, busy: FakeBackend) -> None:
         assert (told in ctl("status", socket=api).stdout) is shown
 
 
-def test_scripts_find_supervisors_words(api: Path, busy: FakeBackend) -> None:
+def test_scripts_find_supervisors_words(api, busy):
     """The pattern that scrapers of Supervisor use, on the row of a named program: no header, no titles."""
     told = ctl("status", "Pong", socket=api).stdout
     assert re.fullmatch(r"Pong\s+RUNNING\s+pid (\d+), uptime (\d+:\d\d:\d\d).*\n", told)
@@ -82,7 +79,7 @@ def test_scripts_find_supervisors_words(api: Path, busy: FakeBackend) -> None:
     assert "steps" not in ctl("status", "Enduro", socket=api).stdout, "what is not known has no label"
 
 
-def test_a_narrow_terminal_first_omits_what_nobody_knows(api: Path, busy: FakeBackend) -> None:
+def test_a_narrow_terminal_first_omits_what_nobody_knows(api, busy):
     for name in ("Pong", "Breakout"):
         busy.change(name, ckpt_age_s=None, episodes=7, eta_s=None)
     for wanted, columns in (({"CKPT", "NEXT", "EPISODES"}, 250), ({"EPISODES"}, 104)):
@@ -107,22 +104,20 @@ def test_a_narrow_terminal_first_omits_what_nobody_knows(api: Path, busy: FakeBa
         (("RUNNING", "STOPPED"), ("all",), 3),
     ],
 )
-def test_exit_codes_are_supervisors(
-    api: Path, backend: FakeBackend, phases: tuple[str, str], names: tuple[str, ...], wanted: int
-) -> None:
+def test_exit_codes_are_supervisors(api, backend, phases, names, wanted):
     backend.programs = {}
     backend.add(program("a", phases[0]), program("b", phases[1]))
     assert ctl("status", *names, socket=api).returncode == wanted
 
 
-def test_no_programs(api: Path, backend: FakeBackend) -> None:
+def test_no_programs(api, backend):
     backend.programs = {}
     told = ctl("status", socket=api)
     assert "no programs" in told.stdout
     assert told.returncode == 0
 
 
-def test_a_daemon_that_decides_nothing_is_said_so(api: Path, busy: FakeBackend) -> None:
+def test_a_daemon_that_decides_nothing_is_said_so(api, busy):
     before_s = time.time()
     busy.wall_s = before_s - 65
     told = ctl("status", socket=api).stdout
@@ -132,9 +127,7 @@ def test_a_daemon_that_decides_nothing_is_said_so(api: Path, busy: FakeBackend) 
 
 
 @pytest.mark.parametrize("columns", [40, 80, 132])
-def test_it_fits_every_terminal_and_the_numbers_of_a_training_stay_longest(
-    api: Path, busy: FakeBackend, columns: int
-) -> None:
+def test_it_fits_every_terminal_and_the_numbers_of_a_training_stay_longest(api, busy, columns):
     busy.change("Pong", why="a long reason, " * 20)
     busy.change("Breakout", trouble="unsaved", why="training, but cannot save: disk full")
     with Terminal("status", socket=api, columns=columns) as terminal:
@@ -162,7 +155,7 @@ def test_it_fits_every_terminal_and_the_numbers_of_a_training_stay_longest(
         assert pong.endswith("…")
 
 
-def test_a_terminal_shows_first_what_needs_a_look_and_cuts_long_names_in_their_middle(api: Path, busy: FakeBackend) -> None:
+def test_a_terminal_shows_first_what_needs_a_look_and_cuts_long_names_in_their_middle(api, busy):
     named = [f"sweep-of-pong-with-a-large-network-lr-{rate}" for rate in ("1e-4", "3e-4")]
     busy.add(
         program(named[0]), program(named[1], "FATAL", why="exit code 78"), program("Alien", trouble="stalled", why="stalled")
@@ -175,13 +168,13 @@ def test_a_terminal_shows_first_what_needs_a_look_and_cuts_long_names_in_their_m
     assert [row(ctl("status", socket=api).stdout, name)[0] for name in named] == named, "a script reads whole names"
 
 
-def test_wide_cuts_nothing(api: Path, busy: FakeBackend) -> None:
+def test_wide_cuts_nothing(api, busy):
     busy.change("Pong", why="a long reason, " * 20 + "the end")
     with Terminal("status", "--wide", socket=api, columns=60) as terminal:
         assert "the end" in terminal.end()[0]
 
 
-def test_colours_only_where_they_are_wanted(api: Path, busy: FakeBackend) -> None:
+def test_colours_only_where_they_are_wanted(api, busy):
     with Terminal("status", socket=api) as terminal:
         assert "\x1b[32mRUNNING" in terminal.end()[0]
     with Terminal("status", socket=api, NO_COLOR="1") as terminal:
@@ -190,7 +183,7 @@ def test_colours_only_where_they_are_wanted(api: Path, busy: FakeBackend) -> Non
         assert "\x1b" not in terminal.end()[0]
 
 
-def test_watch_redraws_in_place_until_ctrl_c(api: Path, busy: FakeBackend) -> None:
+def test_watch_redraws_in_place_until_ctrl_c(api, busy):
     with Terminal("status", "Pong", "nobody", "--watch", "1", socket=api, columns=150) as terminal:
         first = terminal.until("q end")
         assert "RUNNING" in first
@@ -204,7 +197,7 @@ def test_watch_redraws_in_place_until_ctrl_c(api: Path, busy: FakeBackend) -> No
     assert code == 0
 
 
-def test_watch_without_a_terminal_prints_page_after_page(api: Path, busy: FakeBackend) -> None:
+def test_watch_without_a_terminal_prints_page_after_page(api, busy):
     with subprocess.Popen(
         [*CTL, "-s", f"unix://{api}", "status", "--watch", "1"],
         stdout=subprocess.PIPE,
@@ -221,7 +214,7 @@ def test_watch_without_a_terminal_prints_page_after_page(api: Path, busy: FakeBa
 
 
 @pytest.mark.parametrize("module", ["supervisor.ctl.actions", "supervisor.ctl.session"])
-def test_ctrl_c_while_it_is_loaded_is_no_traceback(module: str) -> None:
+def test_ctrl_c_while_it_is_loaded_is_no_traceback(module):
     probe = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "class Finder:\n"
@@ -238,7 +231,7 @@ def test_ctrl_c_while_it_is_loaded_is_no_traceback(module: str) -> None:
 # --- pieces ----------------------------------------------------------------------------------------------------------------
 
 
-def test_wide_characters_are_counted_as_they_are_shown() -> None:
+def test_wide_characters_are_counted_as_they_are_shown():
     assert text.width("日本") == 4
     assert text.width("e\u0301") == 1
     assert text.clip("日本語です", 5) == "日本…"
@@ -248,12 +241,12 @@ def test_wide_characters_are_counted_as_they_are_shown() -> None:
     assert text.pad("7", 3, right=True) == "  7"
 
 
-def test_named_programs_come_in_the_order_asked() -> None:
+def test_named_programs_come_in_the_order_asked():
     views = [{"name": name} for name in "abc"]
     assert choose(views, ["c", "a:a", "x", "c:*"]) == ([{"name": "c"}, {"name": "a"}], ["x"])
 
 
-def test_a_record_that_cannot_be_written_is_said_before_anything_else(api: Path, busy: FakeBackend) -> None:
+def test_a_record_that_cannot_be_written_is_said_before_anything_else(api, busy):
     error = "database or disk is full: /s/journal.sqlite"
     before_s = time.time()
     busy.header = daemon(journal=journal(error=error, error_since_wall_s=before_s - 125.0))
@@ -265,9 +258,7 @@ def test_a_record_that_cannot_be_written_is_said_before_anything_else(api: Path,
 
 
 @pytest.mark.parametrize(("lost", "said"), [(2, "2 facts lost"), (None, "an unknown number of facts lost")])
-def test_a_damaged_journal_is_shown_for_a_day_and_counts_are_at_least(
-    api: Path, busy: FakeBackend, lost: int | None, said: str
-) -> None:
+def test_a_damaged_journal_is_shown_for_a_day_and_counts_are_at_least(api, busy, lost, said):
     before_s = time.time()
     damage = Damage(before_s - 180.0, "row 42", "/s/journal.sqlite.damaged-17", 98, lost)
     busy.header = daemon(journal=journal(damage=asdict(damage), gaps=1))

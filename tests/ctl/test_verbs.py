@@ -1,7 +1,5 @@
 """The verbs: Supervisor's words and exit codes, against a fake daemon."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -11,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend, program
+from fake_backend import program
 from running import CTL, ctl, environment
 
 from supervisor.ctl import actions
@@ -21,7 +19,7 @@ from supervisor.model.inputs import Verb
 
 
 @pytest.fixture
-def three(backend: FakeBackend) -> FakeBackend:
+def three(backend):
     backend.programs = {}
     backend.add(program("down", "STOPPED"), program("up"), program("other"))
     return backend
@@ -37,12 +35,12 @@ def three(backend: FakeBackend) -> FakeBackend:
         (("signal", "hup", "up", "other:*"), "up: signalled\nother: signalled\n"),
     ],
 )
-def test_what_is_no_error_to_supervisor_ends_with_0(api: Path, three: FakeBackend, args: tuple[str, ...], said: str) -> None:
+def test_what_is_no_error_to_supervisor_ends_with_0(api, three, args, said):
     told = ctl(*args, socket=api)
     assert (told.stdout, told.returncode) == (said, 0)
 
 
-def test_restart_says_what_supervisor_says(api: Path, three: FakeBackend) -> None:
+def test_restart_says_what_supervisor_says(api, three):
     told = ctl("restart", "up", "down", "nobody", socket=api)
     assert sorted(told.stdout.splitlines()) == [
         "down: ERROR (not running)", "down: started", "nobody: ERROR (no such process)", "up: started", "up: stopped",
@@ -61,10 +59,8 @@ def test_restart_says_what_supervisor_says(api: Path, three: FakeBackend) -> Non
         (10, "no such program", "down: ERROR (no such process)", 1),
     ],
 )
-def test_faults_become_supervisors_texts_and_codes(
-    api: Path, three: FakeBackend, code: int, text: str, line: str, wanted: int
-) -> None:
-    three.do = lambda verb, name: (name, code, text)  # type: ignore[method-assign]
+def test_faults_become_supervisors_texts_and_codes(api, three, code, text, line, wanted):
+    three.do = lambda verb, name: (name, code, text)
     told = ctl("start", "down", socket=api)
     assert (told.stdout.strip(), told.returncode) == (line, wanted)
 
@@ -85,13 +81,13 @@ def test_faults_become_supervisors_texts_and_codes(
         (("start", "\x1b]0;title\x07"), "\\x1b]0;title\\x07: ERROR (no such process)", 1),
     ],
 )
-def test_wrong_use_is_one_line(api: Path, three: FakeBackend, args: tuple[str, ...], line: str, wanted: int) -> None:
+def test_wrong_use_is_one_line(api, three, args, line, wanted):
     told = ctl(*args, socket=api)
     assert (told.stdout.strip(), told.returncode) == (line, wanted)
     assert three.asked == []
 
 
-def test_sections_and_programs_that_need_no_restart_are_told_too(api: Path, three: FakeBackend) -> None:
+def test_sections_and_programs_that_need_no_restart_are_reported_too(api, three):
     assert ctl("reread", socket=api).stdout == "No config updates to processes\n"
     three.changes = {"added": [], "changed": [], "removed": [], "live": ["up"], "sections": ["[alerts]", "[level]"]}
     told = [ctl(*words, socket=api) for words in (("reread",), ("update", "--dry-run"), ("update",), ("update", "[level]"))]
@@ -103,7 +99,7 @@ def test_sections_and_programs_that_need_no_restart_are_told_too(api: Path, thre
     ]
 
 
-def test_add(api: Path, three: FakeBackend) -> None:
+def test_add(api, three):
     three.changes = {"added": ["new"], "changed": ["up"], "removed": []}
     told = ctl("add", "new", "up", "nobody", socket=api)
     assert told.stdout == (
@@ -114,7 +110,7 @@ def test_add(api: Path, three: FakeBackend) -> None:
     assert ctl("add", "up", socket=api).returncode == 0
 
 
-def test_open_goes_to_another_daemon(api: Path, tmp_path: Path) -> None:
+def test_open_goes_to_another_daemon(api, tmp_path):
     told = ctl("open", f"unix://{api}", socket=tmp_path / "nobody")
     assert "Breakout" in told.stdout or "up" in told.stdout
     assert ctl("open", "ftp://x").stdout.startswith("Error: open takes unix:///path/to/socket")
@@ -122,7 +118,7 @@ def test_open_goes_to_another_daemon(api: Path, tmp_path: Path) -> None:
     assert "1234" in shell.stdout
 
 
-def test_a_bug_in_the_daemon_is_one_line(api: Path, three: FakeBackend) -> None:
+def test_a_bug_in_the_daemon_is_one_line(api, three):
     three.error = ValueError("x")
     told = ctl("stop", "up", socket=api)
     assert told.stdout.startswith("ERROR: this request stopped at a bug (ValueError)")
@@ -130,7 +126,7 @@ def test_a_bug_in_the_daemon_is_one_line(api: Path, three: FakeBackend) -> None:
     assert told.stderr == ""
 
 
-def test_a_near_miss_is_named_beside_supervisors_words(api: Path, three: FakeBackend) -> None:
+def test_a_near_miss_is_named_beside_supervisors_words(api, three):
     for args, line, near in (
         (("staus",), "*** Unknown syntax: staus", "status"),
         (("stop", "othr"), "othr: ERROR (no such process)", "other"),
@@ -141,12 +137,12 @@ def test_a_near_miss_is_named_beside_supervisors_words(api: Path, three: FakeBac
         assert (told.stdout, told.stderr, told.returncode) == (f"{line}\n", f"did you mean {near}?\n", 1)
 
 
-def test_over_tcp_with_a_password_that_no_command_line_shows() -> None:
+def test_over_tcp_with_a_password_that_no_command_line_shows():
     """What a request has of `-s http://`, `-u` and `-p -`; and what a wrong password says."""
     with sockets.create_server(("127.0.0.1", 0)) as listener:
-        asked: list[bytes] = []
+        asked = []
 
-        def serve() -> None:
+        def serve():
             for status, body in (("200 OK", b'{"daemon": {"pid": 77}}'), ("401 Unauthorized", b"")):
                 connection, _ = listener.accept()
                 with connection:
@@ -170,7 +166,7 @@ def test_over_tcp_with_a_password_that_no_command_line_shows() -> None:
 
 
 @pytest.mark.parametrize("verb", ["status", "start", "wait-gpu", "level"])
-def test_every_verb_explains_itself(verb: str) -> None:
+def test_every_verb_explains_itself(verb):
     told = ctl(verb, "--help")
     assert (told.returncode, told.stdout) == (0, ctl("help", verb).stdout)
 
@@ -184,13 +180,13 @@ def test_every_verb_explains_itself(verb: str) -> None:
         (("-s", "unix://", "status"), "Error: -s takes unix:///path/to/socket"),
     ],
 )
-def test_wrong_options_are_one_line(args: tuple[str, ...], sentence: str) -> None:
+def test_wrong_options_are_one_line(args, sentence):
     told = ctl(*args)
     assert told.stderr.startswith(sentence)
     assert told.returncode == 2
 
 
-def test_nobody_there(tmp_path: Path, socket_path: Path) -> None:
+def test_nobody_there(tmp_path, socket_path):
     told = ctl("status", socket=socket_path)
     assert told.stdout.startswith(f"unix://{socket_path} no such file\n")
     assert "start it with extralife" in told.stdout
@@ -223,12 +219,12 @@ def test_nobody_there(tmp_path: Path, socket_path: Path) -> None:
         ("maintail", b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>"),
     ],
 )
-def test_something_else_on_the_socket_is_one_line(socket_path: Path, verb: str, answer: bytes) -> None:
+def test_something_else_on_the_socket_is_one_line(socket_path, verb, answer):
     with sockets.socket(sockets.AF_UNIX) as listener:
         listener.bind(str(socket_path))
         listener.listen()
 
-        def serve() -> None:
+        def serve():
             for _ in range(2):  # a reading that was cut off is asked again
                 connection, _ = listener.accept()
                 with connection:
@@ -250,7 +246,7 @@ def test_something_else_on_the_socket_is_one_line(socket_path: Path, verb: str, 
 
 
 @pytest.mark.parametrize("name", sorted({*actions.names()} - {"exit"}))
-def test_every_action_says_how_it_is_used_and_what_it_does(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_action_says_how_it_is_used_and_what_it_does(name, capsys):
     assert actions.run(Session(Options()), ["help", name]) == 0
     usage, *text = capsys.readouterr().out.splitlines()
     assert usage.startswith(f"usage: {name}")
@@ -260,9 +256,7 @@ def test_every_action_says_how_it_is_used_and_what_it_does(name: str, capsys: py
         assert all(line.startswith("  ") and line.strip() for line in text)
 
 
-def test_remove_takes_a_group_and_says_what_a_user_without_the_file_cannot_do(
-    api: Path, backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_remove_takes_a_group_and_says_what_a_user_without_the_file_cannot_do(api, backend, tmp_path, monkeypatch, capsys):
     backend.add(program("Pong-s4", group="Seeds"), program("Pong-s6", group="Seeds"))
     told = ctl("remove", "Seeds:*", "Seeds:Pong-s6", "nobody", socket=api)
     assert told.stdout == "".join(f"{name}: removed process group\n" for name in ("Pong-s4", "Pong-s6")) + (
@@ -270,7 +264,7 @@ def test_remove_takes_a_group_and_says_what_a_user_without_the_file_cannot_do(
     )
     assert told.returncode == 1
 
-    def hidden(_: Path, **__: object) -> os.stat_result:
+    def hidden(_, **__):
         raise PermissionError(13, "Permission denied")
 
     options = Options()
@@ -282,13 +276,13 @@ def test_remove_takes_a_group_and_says_what_a_user_without_the_file_cannot_do(
     assert "it comes back at the next update" in err
 
 
-def test_an_address_that_is_none_is_one_sentence() -> None:
+def test_an_address_that_is_none_is_one_sentence():
     told = ctl("-s", "http://a..b", "status")
     assert (told.stdout, told.stderr, told.returncode) == ("http://a..b is no address that can be connected to\n", "", 4)
 
 
 @pytest.mark.parametrize("args", [("help", "pid"), ("status",)])
-def test_a_reader_that_has_left_and_a_full_disk_end_it_without_a_traceback(args: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_reader_that_has_left_and_a_full_disk_end_it_without_a_traceback(args, tmp_path):
     """With the buffer of a normal environment, both came at the exit of the interpreter: exit code 120."""
     env = environment(EXTRALIFE_STATE_DIR=str(tmp_path))
     env.pop("PYTHONUNBUFFERED", None)

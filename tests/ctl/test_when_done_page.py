@@ -1,12 +1,7 @@
 """`when-done` as people run it, over a fake daemon; `status`, which shows the same line."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
-import pytest
-from fake_backend import FakeBackend
 from patients import make
 from running import ctl
 
@@ -17,7 +12,7 @@ from supervisor.model.inputs import Verb
 LINE = "all is done (Pong): this box is stopped in 9m 30s (`extralifectl when-done cancel` keeps it)"
 
 
-def test_the_line_is_shown_by_status_top_and_the_verb_itself(api: Path, backend: FakeBackend) -> None:
+def test_the_line_is_shown_by_status_top_and_the_verb_itself(api, backend):
     backend.header["when_done"] = {"cause": "", "left_s": None, "line": "no end is near"}
     assert ctl("when-done", "status", socket=api).stdout == "no end is near\n"
     assert "no end is near" not in ctl("status", socket=api).stdout
@@ -28,24 +23,24 @@ def test_the_line_is_shown_by_status_top_and_the_verb_itself(api: Path, backend:
     assert backend.header["for_nothing"] == ctl("status", "--wide", socket=api).stdout.splitlines()[:1]
 
 
-def test_a_word_reaches_the_daemon_and_its_answer_is_shown(api: Path, backend: FakeBackend) -> None:
+def test_a_word_reaches_the_daemon_and_its_answer_is_shown(api, backend):
     assert ctl("when-done", "delay", "1h30m", socket=api).stdout == "when-done delay: 20261121-033000\n"
     assert json.loads(ctl("when-done", "cancel", "--json", socket=api).stdout)["code"] == 80
     assert [(each[0], each[2]) for each in backend.asked[-2:]] == [(Verb.WHEN_DONE, "delay"), (Verb.WHEN_DONE, "cancel")]
 
 
-def test_a_refusal_is_an_error(api: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_an_error(api, backend, monkeypatch):
     monkeypatch.setattr(type(backend), "request", lambda *_: ("now", FAILED, "the command runs already"))
     refused = ctl("when-done", "now", socket=api)
     assert (refused.returncode, refused.stdout) == (1, "when-done now: ERROR (the command runs already)\n")
 
 
-def test_what_is_no_request(api: Path) -> None:
+def test_what_is_no_request(api):
     done = ctl("when-done", "delay", "soon", socket=api)
     assert (done.returncode, done.stdout) == (2, "Error: delay takes a span such as 90s, 45m, 6h or 1h30m, not 'soon'\n")
 
 
-def test_the_command_that_stops_this_box(tmp_path: Path) -> None:
+def test_the_command_that_stops_this_box(tmp_path):
     assert list(checks_when_done.when_done(make(tmp_path))) == []
     script = tmp_path / "stop"
     script.write_text("#!/bin/sh\n")

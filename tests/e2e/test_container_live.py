@@ -78,7 +78,7 @@ for at in range(0, 100 << 20, 4096):
 """
 
 
-def test_a_worker_that_a_small_dev_shm_kills_is_told_so(box: Box) -> None:
+def test_a_worker_that_a_small_dev_shm_kills_is_reported_so(box: Box) -> None:
     small = 'mount -t tmpfs -o size=64m none /dev/shm && exec "$@"'
     box.under = ["unshare", "--mount", "--map-root-user", "sh", "-c", small, "sh"]
     if subprocess.run([*box.under, "true"], capture_output=True, check=False).returncode:

@@ -35,6 +35,10 @@ MORE = (
     facts.WhenDoneStep("all is done", "begin", "done"),
     facts.WhenDoneStep("not any more", "call off"),
     facts.ReportMade("the daily report", "1\n2", 1.8e9),
+    facts.ClusterUnreachable("the cluster does not answer: timeout", "timeout"),
+    facts.ClusterReached("the cluster answers again", 30.0),
+    facts.NodeFaulted("node a14 has lost job 17 of Pong", "a14", "gpu", "Pong", "17", new=True),
+    facts.NodeExcluded("node a14 has failed 3 times within a week", "a14", 1e9),
 )
 
 
@@ -134,9 +138,9 @@ def test_a_journal_full_of_its_facts_is_gone_on_with(copied: Copied, box: Box) -
             assert "not any more" in done.stdout
     for name in discovery.names():
         gone = not (copied.sources / "supervisor" / "features" / name).exists()
-        verbs = Path(ROOT, "supervisor", "features", name, "verbs.py")
-        if gone and verbs.exists() and f"def {name}(" in verbs.read_text():
-            assert "Unknown syntax" in copied.ctl(name.replace("_", "-")).stdout
+        for verbs in Path(ROOT, "supervisor", "features", name).glob("verbs*.py") if gone else ():
+            verb = re.search(r"^def ([a-z]\w*)\(session", verbs.read_text(), re.MULTILINE)[1]
+            assert "Unknown syntax" in copied.ctl(verb.replace("_", "-")).stdout
     copied.daemon.send_signal(signal.SIGTERM)
     copied.daemon.wait(30 * PATIENCE)
     with contextlib.suppress(ProcessLookupError):
@@ -144,15 +148,26 @@ def test_a_journal_full_of_its_facts_is_gone_on_with(copied: Copied, box: Box) -
         pytest.fail("it still runs")
 
 
-def test_a_section_of_a_removed_feature_is_refused_with_the_sections_that_exist(copied: Copied, box: Box) -> None:
-    box.config('[program.steady]\ncommand = "sleep 60"\n', extra="[backup]\nkeep = 3\n")
+@pytest.mark.parametrize(
+    ("feature", "section"),
+    [
+        ("backups", "[backup]\nkeep = 3\n"),
+        ("slurm", '[launcher]\nkind = "slurm"\n'),
+        ("recorder", "[recorder]\nmax_mb = 0\n"),
+    ],
+)
+def test_a_section_of_a_removed_feature_is_refused_with_the_sections_that_exist(
+    copied: Copied, box: Box, feature: str, section: str
+) -> None:
+    box.config('[program.steady]\ncommand = "sleep 60"\n', extra=section)
     done = subprocess.run(
         [sys.executable, "-m", "supervisor", "-c", str(box.config_file), "--check"], cwd=copied.sources, env=copied.env,
         capture_output=True, text=True, timeout=60 * PATIENCE, check=False,
     )  # fmt: skip
-    exists = (copied.sources / "supervisor" / "features" / "backups").exists()
+    exists = (copied.sources / "supervisor" / "features" / feature).exists()
     assert (done.returncode == 0) == exists, done.stdout + done.stderr
-    assert exists or "backup is not a section; the sections are daemon, level" in done.stdout + done.stderr
+    name = section.partition("]")[0][1:]
+    assert exists or f"{name} is not a section; the sections are daemon, level" in done.stdout + done.stderr
 
 
 @pytest.mark.timeout(900)
@@ -177,3 +192,42 @@ def test_the_example_of_the_guide_is_a_feature(tmp_path: Path, box: Box) -> None
         )
     finally:
         made.kill()
+
+
+KEYS = """
+from supervisor.keys import key
+from supervisor.records import Record
+
+
+class Paint(Record):
+    colour: str = key("red", "its colour", choices=("red", "blue"))
+
+
+PROGRAM = {"paint": Paint}
+"""
+SHOW = """
+import sys
+from supervisor import config
+from supervisor.features.paint.settings import Paint
+
+print(*(f"{spec.name} {spec.of(Paint).colour}" for spec in config.load(sys.argv[1], {}, look=False).settings.programs))
+"""
+
+
+@pytest.mark.parametrize(
+    ("colours", "told"),
+    [(("blue", ""), "Pong red mine blue"), (("", "blue"), "Pong blue mine red"), (("green", ""), "colour must be one of")],
+)
+def test_a_feature_adds_a_key_to_every_program(tmp_path: Path, box: Box, colours: tuple[str, str], told: str) -> None:
+    sources = a_copy(tmp_path / "copy")
+    folder = sources / "supervisor" / "features" / "paint"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "settings.py").write_text(KEYS)
+    mine, game = (f'colour = "{each}"\n' if each else "" for each in colours)
+    box.config(f'[program.mine]\ncommand = "false"\n{mine}[program.Pong]\n{game}')
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW, str(box.config_file)], cwd=sources, capture_output=True, text=True, check=False,
+        timeout=60 * PATIENCE,
+    )  # fmt: skip
+    assert told in done.stdout + done.stderr

@@ -68,7 +68,7 @@ def test_a_driver_that_hangs_is_unknown_and_neither_workers_nor_daemon_care(box:
 
 
 @pytest.mark.fault("gpu-lost")
-def test_a_gpu_that_falls_off_the_bus_and_an_xid_are_told(box: Box, nvml: SimulatedNvml) -> None:
+def test_a_gpu_that_falls_off_the_bus_and_an_xid_are_reported(box: Box, nvml: SimulatedNvml) -> None:
     nvml.plays("gpus 2")
     box.config(box.trainer("a"))
     box.start()

@@ -63,7 +63,7 @@ def test_a_worker_whose_q_explodes_is_rolled_back_to_before_it_began(box: Box) -
 @pytest.mark.fault("falling-return")
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # three starts of a worker and two trainings one after the other
-def test_a_policy_that_collapses_and_a_return_that_falls_are_told_and_the_fall_is_rolled_back(box: Box) -> None:
+def test_a_policy_that_collapses_and_a_return_that_falls_are_reported_and_the_fall_is_rolled_back(box: Box) -> None:
     """PPO with a rate of 1 is sure of nonsense at once; one that has learned Catch unlearns it when it is given that rate.
 
     At once: within 3,000 steps, as `clip` holds no update back; with the usual one it takes 90,000, on a core of its own.

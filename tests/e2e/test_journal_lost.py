@@ -23,7 +23,7 @@ def flip(box: Box, *words: bytes) -> None:
     path.write_bytes(data)
 
 
-def test_a_damaged_journal_is_told_where_one_looks_and_what_was_answered_holds(box: Box) -> None:
+def test_a_damaged_journal_is_reported_where_one_looks_and_what_was_answered_holds(box: Box) -> None:
     box.config(box.trainer("a") + box.trainer("b"))
     box.start()
     pid = box.wait_phase("a", "RUNNING")["pid"]

@@ -69,7 +69,7 @@ def test_a_reload_of_a_bad_file_is_refused_with_all_its_mistakes(running: Box) -
     assert len(after["config"]["errors"]) == 2
 
 
-def test_sighup_with_a_bad_file_is_told_until_the_file_is_good_again(running: Box) -> None:
+def test_sighup_with_a_bad_file_is_reported_until_the_file_is_good_again(running: Box) -> None:
     box, before = running, running.status()["daemon"]
     spoil(box)
     assert box.daemon is not None

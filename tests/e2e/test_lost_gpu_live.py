@@ -70,7 +70,7 @@ def test_a_box_that_comes_back_without_its_gpu_trains_nothing_on_the_cpu(
     assert len(told(hook)) == 1
 
 
-def test_of_fewer_gpus_the_missing_one_is_waited_for_and_another_model_is_told(
+def test_of_fewer_gpus_the_missing_one_is_waited_for_and_another_model_is_reported(
     box: Box, nvml: SimulatedNvml, tmp_path: Path
 ) -> None:
     hook = Hook(tmp_path)

@@ -219,7 +219,7 @@ def put_back(off: Path) -> bool:
 
 
 @pytest.mark.timeout(120)
-def test_a_repository_that_cannot_be_reached_stops_nobody_and_is_told(box: Box, tmp_path: Path) -> None:
+def test_a_repository_that_cannot_be_reached_stops_nobody_and_is_reported(box: Box, tmp_path: Path) -> None:
     box.config(box.trainer("a"), extra=section(box, tmp_path).replace("late_s = 600.0", "late_s = 5.0"))
     box.start()
     box.wait_phase("a", "RUNNING")

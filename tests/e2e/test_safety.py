@@ -321,7 +321,7 @@ def test_another_user_is_refused_and_the_group_let_in(box: Box) -> None:
     assert stat.S_IMODE((box.runtime / "beats").stat().st_mode) & 0o077 == 0
 
 
-def test_no_secret_of_the_environment_is_told(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_of_the_environment_is_reported(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets = {
         "WANDB_API_KEY": "s3cr3t-one",
         "DB_PASSWORD": "s3cr3t-two",

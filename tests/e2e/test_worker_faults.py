@@ -85,7 +85,7 @@ def test_a_memory_error_is_answered_with_smaller_batches_until_one_fits(ward: Bo
 
 
 @pytest.mark.fault("slow")
-def test_a_crawl_is_told_and_looked_into_and_started_again_when_it_lasts_alone(ward: Box) -> None:
+def test_a_crawl_is_reported_and_looked_into_and_started_again_when_it_lasts_alone(ward: Box) -> None:
     ward.wait_fact("Slowed", "breather")
     (ward.state / "programs" / "breather" / "go-on").touch()
     ward.wait_fact("PaceRegained", "breather")

@@ -1,10 +1,6 @@
 """Hypothesis strategies for broken input: valid examples with damage, as bytes and as JSON; and bytes of no kind at all."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
-from typing import Any
 
 from hypothesis import strategies as st
 
@@ -13,7 +9,7 @@ ODD_BYTES = [
     b":", b"=", b",", b"-1", b"0", b"1e999", b"NaN", b"Infinity", b"9" * 30, b"9" * 5000, b"[" * 3000, b"%00", b"../", b"A" * 5000, b"null",
     b"true", b"\\ud800", b"\x1b]0;", b"\xe2\x80\xae", b"\xe2\x80\xa8",
 ]  # fmt: skip
-ODD_VALUES: list[Any] = [
+ODD_VALUES = [
     None, True, False, 0, -1, 1, 2**31, 2**53, 2**63, 2**64 - 1, 2**64, -(2**63), 10**40, 0.0, -0.0, 1e308, -1e308, 5e-324, float("nan"),
     float("inf"), "", "\0", "\ud800", "\x1b[2J", "\u202e", "../../etc/passwd", "/etc/passwd", "x" * 3000, "9" * 50, "NaN", [], {}, [[]], [None],
     {"": None}, ["x"] * 200, {"a": {"b": {"c": []}}},
@@ -26,7 +22,7 @@ operation = st.tuples(
 )  # fmt: skip
 
 
-def _apply(data: bytes, step: tuple[str, float, float, bytes]) -> bytes:
+def _apply(data, step):
     what, first, second, odd = step
     begin, end = sorted((int(first * len(data)), int(second * len(data))))
     match what:
@@ -46,10 +42,10 @@ def _apply(data: bytes, step: tuple[str, float, float, bytes]) -> bytes:
             return data[begin:]
 
 
-def damaged(examples: Sequence[bytes]) -> st.SearchStrategy[bytes]:
+def damaged(examples):
     """A valid example after one to six blows; now and then bytes of no kind."""
 
-    def build(base: bytes, steps: list[tuple[str, float, float, bytes]]) -> bytes:
+    def build(base, steps):
         for step in steps:
             base = _apply(base, step)
         return base[: 1 << 20]
@@ -58,7 +54,7 @@ def damaged(examples: Sequence[bytes]) -> st.SearchStrategy[bytes]:
     return struck | st.binary(max_size=300)
 
 
-def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def paths(value, at=()):
     """Every place in a JSON value."""
     found = [at]
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -67,7 +63,7 @@ def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-def changed(value: Any, at: tuple[Any, ...], new: Any, how: str) -> Any:
+def changed(value, at, new, how):
     """The value with another one at that place; removed with `drop`, beside it under an unknown key with `add`."""
     if not at:
         return new
@@ -84,11 +80,11 @@ def changed(value: Any, at: tuple[Any, ...], new: Any, how: str) -> Any:
     return copy
 
 
-def json_values(examples: Sequence[Any]) -> st.SearchStrategy[Any]:
+def json_values(examples):
     """Valid values in which up to three places hold something else."""
     step = st.tuples(position, st.sampled_from(ODD_VALUES), st.sampled_from(["set", "set", "drop", "add"]))
 
-    def build(base: Any, steps: list[tuple[float, Any, str]]) -> Any:
+    def build(base, steps):
         for where, new, how in steps:
             places = paths(base)
             base = changed(base, places[min(len(places) - 1, int(where * len(places)))], new, how)
@@ -97,7 +93,7 @@ def json_values(examples: Sequence[Any]) -> st.SearchStrategy[Any]:
     return st.builds(build, st.sampled_from(examples), st.lists(step, min_size=1, max_size=3))
 
 
-def json_texts(examples: Sequence[Any]) -> st.SearchStrategy[bytes]:
+def json_texts(examples):
     """JSON that says something odd, and text that is nearly JSON."""
     texts = [json.dumps(example).encode() for example in examples]
     return json_values(examples).map(lambda value: json.dumps(value).encode()) | damaged(texts)

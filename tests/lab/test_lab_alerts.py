@@ -88,7 +88,7 @@ def test_the_service_may_read_the_secrets_and_reach_everybody(box: Installed) ->
     assert "a test: " in told(box, POSTED)[0]["message"]
 
 
-def test_a_daemon_that_dies_while_it_ends_is_a_failed_service_and_that_is_told_without_it(box: Installed) -> None:
+def test_a_daemon_that_dies_while_it_ends_is_a_failed_service_and_that_is_reported_without_it(box: Installed) -> None:
     box.run("systemctl", "stop", "--no-block", UNIT)
     until(lambda: "saving and leaving" in box.show(UNIT, "StatusText"), 60, "it to wait for a program that does not leave")
     box.signal(box.daemon(), signal.SIGKILL)

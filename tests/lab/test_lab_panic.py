@@ -65,7 +65,7 @@ def test_a_panic_reboots_the_box_and_is_told_as_one(box: QemuBox) -> None:
     assert box.sh("find /var/lib/systemd/pstore -type f").strip(), "systemd keeps what the kernel had saved"
 
 
-def test_a_kernel_that_stands_still_is_reset_by_the_watchdog_and_that_is_told(box: QemuBox) -> None:
+def test_a_kernel_that_stands_still_is_reset_by_the_watchdog_and_that_is_reported(box: QemuBox) -> None:
     """Where nothing keeps the last words: a dump would say that it was a panic, which it is too."""
     box.run("systemctl", "stop", UNIT)
     box.run("sync")

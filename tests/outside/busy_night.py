@@ -3,10 +3,6 @@
 A change to this story changes many recorded pages, so leave it as it is unless a new page needs a new event.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from inside import Host
 
 CONFIG = """\
@@ -110,7 +106,7 @@ FIGURES = {
 DIVERGED = "workers: diverged: loss is nan"
 
 
-def busy_night(where: Path) -> Host:
+def busy_night(where):
     """The box at 5 in the morning."""
     host = Host(15, where, CONFIG)
     host.figures = {name: dict(figures) for name, figures in FIGURES.items()}
@@ -128,7 +124,7 @@ def busy_night(where: Path) -> Host:
     return host
 
 
-def _evening(host: Host) -> None:
+def _evening(host):
     """It climbs; the first backup is made; the first alert is not delivered at once."""
     host.operator("backup", text="before the night")
     host.run(60.0)
@@ -136,7 +132,7 @@ def _evening(host: Host) -> None:
     host.run(3600.0)
 
 
-def _workers_fail(host: Host) -> None:
+def _workers_fail(host):
     """Killed, a segmentation fault, out of memory, diverged, an exploded network, wrong arguments, done."""
     host.ends("script", code=78, last_lines=("train.py: error: no such file: data.bin",), after_s=60.0)
     host.ends("Pong-s4", signal=9, after_s=120.0)
@@ -149,7 +145,7 @@ def _workers_fail(host: Host) -> None:
     host.ends("Pong-s6", signal=9, oom_kills=(0, 1), oom_own=True, memory_max_bytes=8 * 2**30, batch_size=512, after_s=300.0)
 
 
-def _workers_stall(host: Host) -> None:
+def _workers_stall(host):
     """A call that never returns, a lock that is never given back, a process that somebody stopped, a slow one."""
     host.worker("Pong-s4").stick(host.now_s)
     host.run(300.0)
@@ -172,7 +168,7 @@ def _workers_stall(host: Host) -> None:
     host.run(300.0)
 
 
-def _disks_fail(host: Host) -> None:
+def _disks_fail(host):
     """A damaged checkpoint, one that kills whoever loads it, a full disk, a program that dies at each start."""
     pong, breakout = host.disks["Pong-s4"], host.disks["Breakout"]
     host.worker("Pong-s4")
@@ -194,7 +190,7 @@ def _disks_fail(host: Host) -> None:
     host.ends("Pong-s6", signal=9, after_s=120.0)
 
 
-def _hosts_fail(host: Host) -> None:
+def _hosts_fail(host):
     """A power cut, a kernel panic, a shutdown in order, a daemon that is killed, one that is stopped, a suspended host."""
     host.reboot(95.0, "power", "journal ends in the middle")
     host.run(3600.0)
@@ -210,7 +206,7 @@ def _hosts_fail(host: Host) -> None:
     host.run(600.0)
 
 
-def _records_fail(host: Host) -> None:
+def _records_fail(host):
     """The journal cannot be written, is removed, is damaged; the clock steps; directories go; NVML hangs, a GPU is lost."""
     host.break_journal(seconds=90.0)
     host.run(120.0)
@@ -236,7 +232,7 @@ def _records_fail(host: Host) -> None:
     host.run(300.0)
 
 
-def _operator(host: Host) -> None:
+def _operator(host):
     """Stops, starts, restarts, signals, pins, goes back to a backup, changes the configuration, and makes a mistake in it."""
     host.operator("stop", "Enduro")
     host.operator("restart", "Pong-s6")
@@ -266,7 +262,7 @@ def _operator(host: Host) -> None:
     host.run(900.0)
 
 
-def _morning(host: Host) -> None:
+def _morning(host):
     """What is still wrong when somebody looks: a fault in the configuration, a lost lock, a hot GPU, a program that waits."""
     host.refuse_config(f"{host.config_file}:12: level.slots must be at least 1, not 0")
     host.lose("log directory", "state/programs/Pong-s4", "replaced", error="", consequence="its logs are not kept")

@@ -45,7 +45,7 @@ def test_the_configuration_with_every_section_is_accepted(wave):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_journal_is_told_without_a_daemon(wave):
+def test_the_journal_is_read_without_a_daemon(wave):
     done = client(wave, "status", "--json")
     assert done.returncode == 4, done.stderr
     status = json.loads(done.stdout)

@@ -44,7 +44,7 @@ def test_what_gathered_meanwhile_is_heard_first(away_s, settle_s):
     assert absence.settle_s(away_s) == settle_s
 
 
-def test_the_first_gasp_of_a_starving_box_is_told():
+def test_the_first_gasp_of_a_starving_box_is_reported():
     assert absence.is_news((), 5.0)
     assert not absence.is_news(((0.0, 10.0),), 70.0)
     assert absence.is_news(((0.0, 10.0),), 70.1)

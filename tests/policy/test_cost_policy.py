@@ -33,7 +33,7 @@ def test_every_account_has_a_name_of_its_own_on_the_bill():
     assert len({*CAUSES.values()}) == len(CAUSES)
 
 
-def test_without_a_price_hours_and_shares_are_told():
+def test_without_a_price_hours_and_shares_are_reported():
     found = bill(2 * H, {Account.TRAINING: H, Account.IDLE: H}, None)
     assert found.usd is None
     assert [(each.name, each.hours, each.share, each.usd) for each in found.causes] == [

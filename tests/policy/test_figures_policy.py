@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker.divergence import Losses
-from supervisor.policy.worker.figures import (
+from supervisor.policy.script.figures import (
     EVENTS,
     JSON_LINES,
     LOG,
@@ -23,8 +22,9 @@ from supervisor.policy.worker.figures import (
     figure_of,
     matched,
     number,
-    plain_text,
 )
+from supervisor.policy.worker.divergence import Losses
+from supervisor.policy.worker.reason_line import plain_text
 
 NAN, INF = math.nan, math.inf
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker.file_owner import Claim, decide
+from supervisor.policy.script.file_owner import Claim, decide
 
 A, B, AB, NOBODY = frozenset("A"), frozenset("B"), frozenset("AB"), frozenset()
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from supervisor.policy.worker.diagnosis import Diagnosis
-from supervisor.policy.worker.figures import Bar
-from supervisor.policy.worker.finish import (
+from supervisor.policy.script.figures import Bar
+from supervisor.policy.script.finish import (
     Course,
     in_save,
     is_at_exit,
@@ -13,6 +12,7 @@ from supervisor.policy.worker.finish import (
     says_early_stop,
     short_ends,
 )
+from supervisor.policy.worker.diagnosis import Diagnosis
 
 DONE = Diagnosis("done", counted=False, why="finished, exit code 0")
 CRASH = Diagnosis("crash", counted=True, why="exit code 1")

@@ -1,13 +1,13 @@
-"""Why a job ended: the table of `policy/cluster/job_end.py`, and which nodes are avoided."""
+"""Why a job ended: the table of `features/slurm/rules/job_end.py`, and which nodes are avoided."""
 
 import signal
 from dataclasses import replace
 
 import pytest
 
-from supervisor.policy.cluster import nodes
-from supervisor.policy.cluster.job_end import JobEnd, judge
-from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
+from supervisor.features.slurm.rules import nodes
+from supervisor.features.slurm.rules.job_end import JobEnd, judge
+from supervisor.features.slurm.settings import JobResources, LauncherSettings
 
 DAY_S = 86400.0
 

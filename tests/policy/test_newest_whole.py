@@ -73,30 +73,29 @@ def test_after_a_clock_that_stepped_the_step_decides(starts: list[float]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("age_s", "running", "seen", "doubt_s", "settled"),
+    ("age_s", "running", "lived_on_s", "closed_s", "replaced", "doubt_s", "settled"),
     [
-        (4.0, True, "stable alone", None, False),
-        (5.0, True, "stable", None, True),
-        (10.0, True, "", None, False),  # seen once, while it was open
-        (0.5, True, "closed alone", None, True),
-        (0.4, True, "closed alone", None, False),
-        (4.9, True, "closed", None, False),  # the next file of the directory may not have begun
-        (5.0, True, "closed", None, True),
-        (0.1, False, "", None, True),  # after an orderly end nobody was writing
-        (0.1, False, "stable closed", 95.0, False),
-        (5.1, False, "", 95.0, True),
-        (0.1, False, "alone replaced", 95.0, True),  # a rename comes after the last write
-        (0.1, False, "replaced", 95.0, False),  # the other files of the directory
+        (900.0, True, 4.9, 0.4, False, None, False),  # however old: it may be suspended within the write
+        (9.0, True, 5.0, 0.0, False, None, True),
+        (0.5, True, -60.0, 0.5, False, None, True),
+        (0.1, False, 0.0, 0.0, False, None, True),  # after an orderly end nobody was writing
+        (0.1, False, 5.0, 0.5, False, 95.0, False),
+        (5.1, False, 0.0, 0.0, False, 95.0, True),
+        (0.1, False, 0.0, 0.0, True, 95.0, True),  # a rename comes after the last write
     ],
 )
-def test_a_format_that_does_not_tell_is_settled_by_time_and_writers(
-    age_s: float, running: bool, seen: str, doubt_s: float | None, settled: bool
+def test_a_format_that_does_not_tell_is_settled_by_what_its_writer_did_after_the_write(
+    age_s: float, running: bool, lived_on_s: float, closed_s: float, replaced: bool, doubt_s: float | None, settled: bool
 ) -> None:
-    evidence = {each: each in seen for each in ("stable", "closed", "alone", "replaced")}
-    assert (
-        newest_whole.is_settled(100.0 - age_s, running=running, quiet_s=age_s, doubt_from_wall_s=doubt_s, **evidence)
-        is settled
+    got = newest_whole.is_settled(
+        100.0 - age_s,
+        running=running,
+        lived_on_s=lived_on_s,
+        closed_s=closed_s,
+        replaced=replaced,
+        doubt_from_wall_s=doubt_s,
     )
+    assert got is settled
 
 
 @pytest.mark.parametrize(
@@ -119,10 +118,10 @@ def test_what_an_end_may_have_cut(
     assert got == doubt_s
 
 
-def test_a_look_after_the_end_proves_nothing() -> None:
-    assert newest_whole.is_late(1000.0, 995.0)
-    assert not newest_whole.is_late(999.9, 995.0)
-    assert not newest_whole.is_late(1000.0, None)
+def test_what_was_written_after_the_last_progress_may_be_cut_however_long_before_the_end() -> None:
+    assert newest_whole.doubt_since_progress(895.0, 99.0) == 94.0
+    assert newest_whole.doubt_since_progress(895.0, 901.0) == 895.0
+    assert newest_whole.doubt_since_progress(None, 99.0) is None, "an orderly end"
 
 
 @pytest.mark.parametrize(
@@ -168,6 +167,8 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"tried": ("b", "c"), "spare": True}, True, True, 2, Verdict.PUT_BACK),
         ({"tried": ("b",), "path": "", "deaths": 2}, True, True, 1, Verdict.KEEP),
         ({"tried": ("b",), "path": ""}, True, True, 1, Verdict.PUT_BACK),
+        ({"path": "", "step": 80_000}, None, False, 2, Verdict.SET_ASIDE),  # a worker's, whose digests fit
+        ({"path": "", "step": 80_000, "deaths": 2}, True, True, 0, Verdict.KEEP),
     ],
 )
 def test_a_suspect_is_set_aside_by_evidence_and_put_back_without_an_effect(
@@ -202,6 +203,15 @@ def test_deaths_after_a_step_do_not_count_against_a_checkpoint_nor_do_those_with
     known = Suspicion("a", innocent=True, put_back=("x",))
     assert known.begins("a", torn=False, cut=False, spare=False, left=()) == Suspicion("a", innocent=True)
     assert known.begins("b", torn=False, cut=False, spare=False, left=()) == Suspicion("b")
+
+
+def test_deaths_of_a_worker_count_against_the_checkpoint_from_which_it_has_resumed() -> None:
+    first = Suspicion().resumes(80_000).dies("exit code 1", trained=False)
+    assert first.resumes(80_000).dies("exit code 1", trained=False) == Suspicion(step=80_000, deaths=2)
+    assert first.dies("a missing GPU", trained=True) == first, "before it had read it"
+    assert first.resumes(60_000) == Suspicion(step=60_000)
+    assert first.resumes(None) == Suspicion(), "from nothing"
+    assert first.begins("a", torn=False, cut=False, spare=False, left=()) == Suspicion("a"), "a script's own"
 
 
 def test_on_trial_it_comes_back_unless_the_program_has_written_another() -> None:

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from supervisor.policy.cluster.jobs import Job
-from supervisor.policy.cluster.node_names import MOST, BadNodes, expand
+from supervisor.features.slurm.rules.jobs import Job
+from supervisor.features.slurm.rules.node_names import MOST, BadNodes, expand
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from supervisor.features.offsite.rules import (
     indispensable,
     is_abandoned,
     judge,
-    judge_moved,
     last_copy_s,
     late_at_s,
     newest,
@@ -108,14 +107,6 @@ def test_the_highest_generation_counts_then_the_newest():
     later = Lease("c", 2, "C", since_s=5.0)
     assert newest([]) is None
     assert newest([B2, later, Lease("a", 1, "A", since_s=99.0)]) == later
-
-
-@pytest.mark.parametrize(
-    ("known", "newest_there", "claim"),
-    [("a", "a", Claim.WRITE), ("a", "b", Claim.LOST), ("", "b", Claim.LOST), ("", "", Claim.WRITE), ("a", "", Claim.WRITE)],
-)
-def test_on_other_hardware_who_has_copied_last_goes_on(known, newest_there, claim):
-    assert judge_moved(known_copy=known, newest_copy=newest_there) is claim
 
 
 def test_a_repository_has_a_name_without_its_secrets():

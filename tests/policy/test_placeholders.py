@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker.placeholders import (
+from supervisor.policy.script.placeholders import (
     NAMES,
     OF_LEVEL,
     Template,

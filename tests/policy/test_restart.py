@@ -1,6 +1,4 @@
-"""When to start again after a death: the docstring's example, the breaker, forgiveness' absence, poison."""
-
-import dataclasses
+"""When to start again after a death: the docstring's example, the breaker, forgiveness' absence."""
 
 import pytest
 
@@ -11,7 +9,6 @@ from supervisor.policy.worker.restart import (
     after_clean_end,
     after_death,
     after_failed_start,
-    is_poison,
     recent_deaths,
 )
 
@@ -24,7 +21,7 @@ def crash_loop(settings, lifetime_s, starts):
     for number in range(1, starts + 1):
         now_s += lifetime_s
         deaths = (*deaths, now_s)[-MOST_DEATHS:]
-        verdict = after_death(settings, Deaths(deaths, (), number, openings), now_s=now_s)
+        verdict = after_death(settings, Deaths(deaths, number, openings), now_s=now_s)
         openings += verdict.slow
         verdicts.append(verdict)
         now_s += verdict.delay_s
@@ -70,43 +67,21 @@ def test_the_window_slides():
     ],
 )
 def test_the_reason_is_a_sentence(streak, says):
-    assert after_death(DEFAULT, Deaths((0.0,), (), streak, 0), now_s=0.0).why == says
+    assert after_death(DEFAULT, Deaths((0.0,), streak, 0), now_s=0.0).why == says
 
 
 def test_the_reason_of_a_slow_retry_tells_how_many_and_when():
-    first = after_death(DEFAULT, Deaths((63.0,) * 8, (), 8, 0), now_s=63.0)
+    first = after_death(DEFAULT, Deaths((63.0,) * 8, 8, 0), now_s=63.0)
     assert first.why == "8 deaths in the last 1h: one trial start after 30m"
-    third = after_death(DEFAULT, Deaths((9e4,), (), 10, 2), now_s=9e4)
+    third = after_death(DEFAULT, Deaths((9e4,), 10, 2), now_s=9e4)
     assert third.why == "the trial start died too (slow retry 3): one trial start after 2h"
 
 
 def test_only_health_closes_the_breaker():
     """The deaths have left the window, but the trial was never healthy: still one trial at a time."""
-    verdict = after_death(DEFAULT, Deaths((1e6,), (), 9, 1), now_s=1e6)
+    verdict = after_death(DEFAULT, Deaths((1e6,), 9, 1), now_s=1e6)
     assert verdict.slow
     assert verdict.delay_s == 2 * DEFAULT.slow_retry_s
-
-
-@pytest.mark.parametrize(
-    ("resumes", "newest", "poison"),
-    [
-        ((80_000,) * 3, 80_000, True),  # the docstring's example
-        ((None, 70_000, 80_000, 80_000, 80_000), 80_000, True),  # only the last three count
-        ((80_000,) * 2, 80_000, False),  # too few
-        ((80_000,) * 3, 90_000, False),  # a newer one exists: it got on
-        ((80_000, None, 80_000), 80_000, False),  # one died before it had restored anything
-        ((None,) * 3, None, False),  # a missing GPU must not burn checkpoints
-        ((0,) * 3, None, False),  # from scratch: there is nothing to set aside
-        ((), 80_000, False),
-    ],
-)
-def test_poison(resumes, newest, poison):
-    assert is_poison(DEFAULT, resumes, newest) is poison
-
-
-def test_how_many_deaths_make_a_poison_is_a_setting():
-    settings = dataclasses.replace(DEFAULT, poison_deaths=2)
-    assert is_poison(settings, (5, 5), 5)
 
 
 def test_starts_after_clean_ends_are_five_seconds_apart():
@@ -121,6 +96,6 @@ def test_starts_that_come_to_nothing_are_tried_for_as_long_as_it_takes():
 
 @pytest.mark.parametrize(("lived_s", "delay_s", "when"), [(600.0, 0.0, "at once"), (1.0, 4.0, "in 4s")])
 def test_an_attempt_that_has_saved_waits_for_nothing(lived_s, delay_s, when):
-    verdict = after_death(DEFAULT, Deaths((9e4,) * 8, (), 8, 2), now_s=9e4, saved=True, lived_s=lived_s)
+    verdict = after_death(DEFAULT, Deaths((9e4,) * 8, 8, 2), now_s=9e4, saved=True, lived_s=lived_s)
     assert (verdict.delay_s, verdict.slow) == (delay_s, False)
     assert verdict.why == f"it has saved since its start: restarts {when}"

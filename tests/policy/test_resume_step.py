@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.worker.resume_step import ANEW, RESUMED, SHOWN, UNKNOWN, Evidence, beginning, judge
+from supervisor.policy.script.resume_step import ANEW, RESUMED, SHOWN, UNKNOWN, Evidence, beginning, judge
 
 WAIT = ("", 0)
 LAY = {"found": True, "saved": 16_600, "made": 16_640}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.policy.worker.service_health import Checked, HealthCheck, unhealthy
+from supervisor.policy.script.service_health import Checked, HealthCheck, unhealthy
 
 CHECK = HealthCheck(http="http://127.0.0.1:6006/")
 

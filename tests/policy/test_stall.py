@@ -1,13 +1,12 @@
 """Whether a worker still makes progress: every phase, every class, and nothing judged by what is not known."""
 
 import dataclasses
-import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.worker.stall import NOT_HEALED, Action, Reading, StallSettings, due_s, judge, limit_s
+from supervisor.policy.worker.stall import NOT_HEALED, Action, Reading, StallSettings, judge, limit_s
 
 DEFAULT = StallSettings()
 PHASES = ["importing", "building", "restoring", "compiling", "training", "evaluating", "saving", "leaving"]
@@ -143,25 +142,4 @@ def test_unknown_is_never_judged_as_zero(now_s, progress, live, deadline, gap, s
 def test_a_job_that_its_cluster_suspended_does_not_stall(state):
     suspended = reading(90_000.0, phase="suspended", proc_state=state)
     assert judge(DEFAULT, suspended) is None
-    assert due_s(DEFAULT, suspended) == math.inf
     assert judge(DEFAULT, dataclasses.replace(suspended, phase="training")) is not None
-
-
-def test_due_is_the_worked_example_of_its_docstring():
-    quiet = Reading(now_s=110.0, spawned_at_s=0.0, phase="training", progress_at_s=100.0, proc_state="S")
-    assert due_s(DEFAULT, quiet) == 130.0
-    assert due_s(DEFAULT, dataclasses.replace(quiet, proc_state="T")) == 105.0
-
-
-@given(
-    st.none() | st.floats(0, 1e4), st.none() | st.floats(0, 1e4), st.none() | st.floats(0, 1e4), st.booleans(),
-    st.sampled_from([None, *"RSDTtZ"]), st.sampled_from([None, *PHASES]),
-)  # fmt: skip
-def test_until_it_is_due_there_is_nothing_to_find_and_then_there_is(progress, deadline, stall_s, beats, proc, phase):
-    now = Reading(
-        now_s=1e4, spawned_at_s=0.0, phase=phase, phase_deadline_s=deadline, progress_at_s=progress, beats=beats,
-        stall_timeout_s=stall_s, proc_state=proc,
-    )  # fmt: skip
-    due = due_s(DEFAULT, now)
-    assert judge(DEFAULT, dataclasses.replace(now, now_s=due - 0.001)) is None
-    assert judge(DEFAULT, dataclasses.replace(now, now_s=due + 0.001)) is not None

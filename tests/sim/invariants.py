@@ -119,8 +119,8 @@ def nothing_waits_for_ever(world, step):
         held = any(each.programs is None or program.name in each.programs for each in step.decision.memory.held)
         if program.phase in HAS_PROCESS:
             said = _unheard_of(world, step, program)
-        elif program.phase is Phase.BACKOFF and not (ends or held) and (due_s is None or due_s > program.retry_at_s):
-            said = f"{program.name} is to start at {program.retry_at_s:.1f}, and nothing wakes the loop then ({due_s})"
+        elif program.phase is Phase.BACKOFF and not (ends or held) and (due_s is None or due_s > program.retry.at_s):
+            said = f"{program.name} is to start at {program.retry.at_s:.1f}, and nothing wakes the loop then ({due_s})"
         stop = None if program.attempt is None else program.attempt.stop
         if program.phase is Phase.STOPPING and not step.decision.memory.ended and not stop.not_ended:
             kill_s = max(kill_due_s(program.attempt.stop), _settled_s(step))
@@ -181,7 +181,7 @@ def _staggered(step):
 
 
 def _holds_slot(program):
-    return program.retry_at_s is not None and not program.slow and program.retry_at_s - program.since_s <= HOLDS_SLOT_S
+    return program.retry.at_s is not None and not program.retry.slow and program.retry.at_s - program.since_s <= HOLDS_SLOT_S
 
 
 def no_deadline_in_the_past(_, step):
@@ -214,7 +214,7 @@ def no_reboot_is_charged_to_a_program(world, step):
 
 
 def _charges(program):
-    return program.deaths.streak, program.failures, program.restarts, program.deaths.openings
+    return program.deaths.streak, program.restarts, program.deaths.openings
 
 
 def each_reboot_is_told_once(world, step):

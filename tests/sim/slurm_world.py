@@ -1,6 +1,6 @@
 """A simulated Slurm under the real launcher and the real core: time is stepped, nodes are functions, files are real.
 
-What is simulated: `sbatch`, `squeue`, `scancel` (as `adapters.slurm.client.Slurm`), and what a node does with a job. A node's
+What is simulated: `sbatch`, `squeue`, `scancel` (as `client.Slurm`), and what a node does with a job. A node's
 claim of an attempt and its looks at the fence are the real ones of `node.py`. Harm comes from a seed: answers that are late or
 lost, a controller that is away, nodes that fail or are cut off, preemptions, deleted jobs, a daemon that is killed anywhere.
 """
@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 from core_kit import Core, commands, settings, spec
 from fakes import ListInbox, OneClock
 
-from supervisor.adapters.slurm import node
-from supervisor.adapters.slurm.client import Done, Jobs, Submitted, Unknown
-from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
+from supervisor.features.slurm.adapters import node
+from supervisor.features.slurm.adapters.client import Done, Jobs, Submitted, Unknown
+from supervisor.features.slurm.adapters.launcher import SlurmLauncher, remote_paths
+from supervisor.features.slurm.rules.jobs import Job, Node
+from supervisor.features.slurm.settings import JobResources, LauncherSettings, NextJob
 from supervisor.model.inputs import Asked, Verb, Woke
 from supervisor.model.settings import Level, Paths, Rung
-from supervisor.policy.cluster.jobs import Job, Node
-from supervisor.policy.cluster.launcher import JobResources, LauncherSettings
 from supervisor.policy.level.load import FIXED, LoadSettings
 from workers import contract
 from workers.exit_record import ExitRecord
@@ -204,7 +204,7 @@ def _rung(level, names):
     place = level.launcher.partition
     return Rung(
         level,
-        tuple(spec(name, digest=f"{name}-{place}", own_digest=f"{name}-own", job=level.launcher) for name in names),
+        tuple(spec(name, digest=f"{name}-{place}", own_digest=f"{name}-own", job=NextJob(level.launcher)) for name in names),
     )
 
 
@@ -235,8 +235,8 @@ class SlurmWorld:
     def perform(self, decision):
         for command in decision.commands:
             match command:
-                case commands.Spawn(spec=spec, attempt=attempt, token=token, avoid=avoid):
-                    self.launcher.spawn(spec, attempt, token, avoid)
+                case commands.Spawn(spec=spec, attempt=attempt, token=token):
+                    self.launcher.spawn(spec, attempt, token)
                 case commands.Adopt(spec=spec, attempt=attempt, survivor=survivor):
                     self.launcher.adopt(spec.name, attempt, survivor)
                 case commands.AskToLeave(program=program, token=token):

@@ -28,6 +28,7 @@ from supervisor.features.notices.messages import EndNotice, EndNoticesRead
 from supervisor.features.notices.rules import END, RISK
 from supervisor.features.offsite.messages import Claim, Lease, LeaseFound, OffsiteDone, OffsiteDue
 from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.features.slurm.messages import JobSight, JobsSeen
 from supervisor.features.when_done.messages import WhenDoneEnded
 from supervisor.features.when_done.settings import WhenDoneSettings
 from supervisor.model.facts import JournalStalled
@@ -44,8 +45,6 @@ from supervisor.model.inputs import (
     Ending,
     EvidenceTaken,
     FoundationsLooked,
-    JobSight,
-    JobsSeen,
     OwnCheckpoint,
     Report,
     Sample,
@@ -332,12 +331,12 @@ class AnyInputs(RuleBasedStateMachine):
                 pid = data.draw(st.none() | st.integers(1, 99))
                 found[name] = Survivor(program.attempt.token, survival, pid, ending=data.draw(st.none() | endings))
         boot = BootEvidence(core.boot_id, rebooted, "test", data.draw(st.sampled_from(["unclean", "orderly"])), None, up_s)
-        before = {name: program.failures for name, program in core.state.programs.items()}
+        before = {name: program.restarts for name, program in core.state.programs.items()}
         core.memory = Memory()
         core.give(Began(core.now_s, core.settings, boot, found, 1, "1", str(len(core.journal))))
         if rebooted:
             for name, program in core.state.programs.items():
-                assert program.failures == before.get(name, 0), f"{name} pays for a reboot"
+                assert program.restarts == before.get(name, 0), f"{name} pays for a reboot"
 
     @invariant()
     def no_more_processes_than_slots(self):
@@ -356,7 +355,7 @@ class AnyInputs(RuleBasedStateMachine):
             return
         if (self.core.memory.copying.first_look_s or 0.0) > self.now_s:
             return
-        busy = [program for program in state.programs.values() if program.phase in HAS_PROCESS or program.retry_at_s
+        busy = [program for program in state.programs.values() if program.phase in HAS_PROCESS or program.retry.at_s
                 or state.backups.holds(program.name)]  # fmt: skip
         waiting = [
             program.name for program in state.programs.values()

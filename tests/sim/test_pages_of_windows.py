@@ -18,11 +18,11 @@ from fakes import FakeSources
 from structlog.testing import capture_logs
 from world import Odds, World
 
-from supervisor.adapters import durable
-from supervisor.adapters.journal import schema, summaries
+from supervisor.adapters import durable, summaries
+from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.archive import compact
 from supervisor.adapters.journal.sqlite import JournalReader, open_or_salvage
-from supervisor.adapters.journal.summaries import Summaries, path_of
+from supervisor.adapters.summaries import Summaries, path_of
 from supervisor.model.codec import encode
 from supervisor.model.facts import JournalSalvaged, Stamped
 from supervisor.model.fold import fold_all

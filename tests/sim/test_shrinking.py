@@ -95,7 +95,7 @@ def test_an_end_that_is_not_heard(monkeypatch):
     assert f"--only '{','.join(sorted(found.only))}'" in story
 
 
-def test_what_is_told_again_is_the_same(monkeypatch):
+def test_what_is_reported_again_is_the_same(monkeypatch):
     """A shrunk story is told by its programs and misfortunes alone, to the same end."""
     monkeypatch.setattr(context, "kill_due_s", lambda _: float("inf"))
     found, _ = shortest()

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from slurm_world import HARM, SlurmWorld
 
-from supervisor.deciding import cluster, decide, features
+from supervisor.deciding import decide, features
+from supervisor.features.slurm import decide as cluster
 from supervisor.model import facts
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
@@ -64,7 +65,7 @@ def test_the_links_of_a_chain_cost_nothing(tmp_path):
     causes = [fact.cause for fact in world.told(facts.Exited)]
     assert causes == ["time_limit", "time_limit", "done"]
     assert len(world.slurm.jobs_) == 3
-    assert world.core.program("P0").failures == 0
+    assert world.core.program("P0").restarts == 0
 
 
 def test_a_job_that_was_put_back_does_not_go_on_with_the_resources_of_the_level_before(tmp_path, monkeypatch):
@@ -111,4 +112,4 @@ def test_a_gpu_that_breaks_is_the_nodes_fault_and_costs_no_restart_budget(tmp_pa
         world.step()
     assert [(fact.cause, fact.counted) for fact in world.told(facts.Exited)] == [("node_failed", False)]
     assert [(fact.node, fact.partition) for fact in world.told(facts.NodeFaulted)] == [(node, "main")]
-    assert world.core.program("P0").failures == 0
+    assert world.core.program("P0").restarts == 0

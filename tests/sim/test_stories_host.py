@@ -59,8 +59,8 @@ def test_a_worker_dies_every_two_seconds():
         "0:11:18  P0   exit code 1: RuntimeError: flaky; +1800 s",
     ]
     program = world.core.state.programs["P0"]
-    assert (program.phase, program.slow) == (Phase.BACKOFF, True)
-    assert program.retry_at_s == pytest.approx(678.0 + 1800.0, abs=1.0), "and says when the next one is tried"
+    assert (program.phase, program.retry.slow) == (Phase.BACKOFF, True)
+    assert program.retry.at_s == pytest.approx(678.0 + 1800.0, abs=1.0), "and says when the next one is tried"
 
 
 @pytest.mark.fault("orphans")

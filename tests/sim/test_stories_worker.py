@@ -203,7 +203,7 @@ def test_a_worker_runs_out_of_memory_until_its_batch_fits():
         "0:10:36  P0   resumed at step 61,452 (last exit: out_of_memory), 207 steps lost (2s, 8.3 % of the attempt)",
         "0:10:36  P0   training began 5.8s after its start",
     ]
-    assert world.core.state.programs["P0"].batches == (("light", 128),)
+    assert world.core.state.programs["P0"].at("light").batch_size == 128
 
 
 @pytest.mark.fault("oom-kill")

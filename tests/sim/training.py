@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from fakes import sample
 
 from supervisor.model.inputs import Ending, Halted, OwnCheckpoint, Report, Sample
-from supervisor.policy.worker.figures import LOG, FigureRow, Figures, after
+from supervisor.policy.script.figures import LOG, FigureRow, Figures, after
 
 STEPS_PER_S = 100.0
 START_S = 5.0  # import, environments, restore

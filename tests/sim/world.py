@@ -31,7 +31,7 @@ from supervisor.adapters.host.clock import journal_offset
 from supervisor.model.inputs import Asked, Began, Ending, Sampled, Survival, Survivor, Verb, Woke
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import DaemonSettings, Level, Paths, Progress, Settings
-from supervisor.policy.worker.figures import Sources
+from supervisor.policy.script.figures import Sources
 from supervisor.ports import ahead_s
 
 STORY_KEPT = 60  # lines

@@ -2,7 +2,7 @@
 
     python tests/slurm/record_states.py [--extracted DIRECTORY]
 
-It writes `recorded_states/VERSION/`: `squeue -O`, both forms of `sinfo`, and `sacct`, as `adapters/slurm/client.py` asks
+It writes `recorded_states/VERSION/`: `squeue -O`, both forms of `sinfo`, and `sacct`, as `features/slurm/adapters/client.py` asks
 them. As root, with Debian's slurmctld and slurmd. `sacct` needs an accounting: slurmdbd, its MySQL plugin and mariadbd,
 installed or (so that none of them becomes a service here) extracted from their packages:
 
@@ -31,8 +31,8 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from cluster import Cluster, free_ports, unfit  # noqa: E402
 
-from supervisor.adapters.slurm import reading  # noqa: E402
-from supervisor.adapters.slurm.client import environment  # noqa: E402
+from supervisor.features.slurm.adapters import reading  # noqa: E402
+from supervisor.features.slurm.adapters.client import environment  # noqa: E402
 
 OUT = Path(__file__).parent / "recorded_states"
 PLUGINS = "usr/lib/x86_64-linux-gnu/slurm-wlm"

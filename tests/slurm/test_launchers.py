@@ -28,16 +28,16 @@ from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, make_dir
-from supervisor.adapters.slurm import node
-from supervisor.adapters.slurm.client import Slurm
-from supervisor.adapters.slurm.launcher import SlurmLauncher, remote_paths
-from supervisor.adapters.slurm.probes import SlurmProbes
-from supervisor.deciding import cluster
+from supervisor.features.slurm import decide as cluster
+from supervisor.features.slurm.adapters import node
+from supervisor.features.slurm.adapters.client import Slurm
+from supervisor.features.slurm.adapters.launcher import SlurmLauncher, remote_paths
+from supervisor.features.slurm.adapters.probes import SlurmProbes
+from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.model.inputs import Ended, SpawnBroke, SpawnSucceeded, Survival
 from supervisor.model.settings import Paths, Progress
-from supervisor.policy.cluster.launcher import LauncherSettings
+from supervisor.policy.script.figures import Sources
 from supervisor.policy.worker.diagnosis import Diagnosis
-from supervisor.policy.worker.figures import Sources
 from workers import contract
 
 PATIENCE_S = 60.0
@@ -71,7 +71,7 @@ class Launched:
         self.make()
         self.launcher.start()
 
-    def newest_own(self, name: str):
+    def newest_own(self, name: str, *_):
         found = self.specs.get(name)
         return None if found is None else self.own.newest(found)
 

@@ -13,10 +13,10 @@ import pytest
 from leaks import open_files
 from tools import PATIENCE
 
-from supervisor.adapters.slurm import reading
-from supervisor.adapters.slurm.client import Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown, environment
+from supervisor.features.slurm.adapters import reading
+from supervisor.features.slurm.adapters.client import Done, Jobs, Slurm, SlurmRefused, Submitted, Unknown, environment
+from supervisor.features.slurm.rules.jobs import Job
 from supervisor.formats import span
-from supervisor.policy.cluster.jobs import Job
 from workers import contract
 
 HERE = Path(__file__).parent

@@ -121,7 +121,7 @@ def running(slurm: Cluster, box: Box) -> list[int]:
 
 
 def mark(box: Box) -> str:
-    from supervisor.adapters.slurm.launcher import mark_of
+    from supervisor.features.slurm.adapters.launcher import mark_of
 
     return f"extralife:{mark_of(str(box.state))}:"
 

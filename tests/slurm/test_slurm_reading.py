@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.adapters.slurm import reading
-from supervisor.adapters.slurm.reading import FIELD, RECORD, ParseError
-from supervisor.policy.cluster.jobs import Job, Node, Partition
+from supervisor.features.slurm.adapters import reading
+from supervisor.features.slurm.adapters.reading import FIELD, RECORD, ParseError
+from supervisor.features.slurm.rules.jobs import Job, Node, Partition
 
 WAITS = {
     "JobID": "17", "Name": "a, b|c", "Comment": "run=a\nb", "State": "PENDING",

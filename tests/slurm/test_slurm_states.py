@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.adapters.slurm import reading
-from supervisor.adapters.slurm.client import Jobs, Slurm
-from supervisor.policy.cluster.jobs import Job
+from supervisor.features.slurm.adapters import reading
+from supervisor.features.slurm.adapters.client import Jobs, Slurm
+from supervisor.features.slurm.rules.jobs import Job
 
 HERE = Path(__file__).parent / "recorded_states"
 VERSIONS = sorted(each.name for each in HERE.iterdir())

@@ -60,11 +60,3 @@ def test_it_is_said_and_it_survives_a_change_of_level(tmp_path, capsys):
     assert [(each["algo"], each["because"]) for each in told if each["kind"] == "algorithm"] == [
         ("pqn", "64 environments bring steps enough without a replay")
     ]
-
-
-def test_what_the_chosen_one_cannot_do_ends_the_run_with_its_sentence(tmp_path, capsys):
-    assert train(tmp_path / "run", 400, algo="auto", num_envs=64, n_steps=1, fallback_batch=24) == contract.EXIT_CONFIG
-    assert capsys.readouterr().err == (
-        "workers: fallback_batch 24 does not divide the 64 steps of a rollout (64 environments x 1); "
-        "the nearest that do are 16 and 32\n"
-    )

@@ -135,14 +135,6 @@ def test_a_flipped_bit_is_never_taken_for_truth(written, at, bit):
         assert found is None
 
 
-def test_a_record_that_is_cut_off_is_none(written, tmp_path):
-    for size in (*range(0, 252, 9), 251):
-        (tmp_path / "cut").write_bytes(written.read_bytes()[:size])
-        assert read_beat(tmp_path / "cut") is None
-    assert read_beat(tmp_path / "missing") is None
-    assert read_beat(tmp_path) is None
-
-
 def test_what_is_wrong_with_a_beat_is_said(written, tmp_path):
     whole = written.read_bytes()
     torn = bytearray(whole)
@@ -243,15 +235,6 @@ def test_no_torn_record_is_ever_returned_while_another_process_writes(tmp_path):
             seen.add(step)
         child.kill()
     assert len(seen) >= 100
-
-
-def test_the_last_beat_outlives_a_kill(tmp_path):
-    with writer(tmp_path, last=50) as child:
-        assert child.stdout.readline() == b"done\n"
-        child.kill()
-        child.wait(PATIENCE_S)
-        beat = read_beat(tmp_path / "beat")
-        assert (whole_step(beat), beat.pid) == (50, child.pid)
 
 
 def test_a_kill_in_the_middle_of_a_beat_leaves_a_whole_one_or_none(tmp_path):

@@ -122,14 +122,6 @@ def test_what_is_saved_comes_back(run_dir: Path) -> None:
     same(loaded, 1000)
 
 
-def test_the_file_is_what_safetensors_reads(run_dir: Path) -> None:
-    good(Attempt(run_dir).saver, 7)
-    path = run_dir / "checkpoints" / f"ckpt-7.{TOKENS[0]}" / "tensors.safetensors"
-    with safetensors.safe_open(path, framework="pt") as file:
-        for name, tensor in tensors(7).items():
-            assert torch.equal(file.get_tensor(name), tensor), name
-
-
 def test_the_state_is_taken_when_save_is_called(run_dir: Path) -> None:
     """The caller goes on changing its counters while the thread writes."""
     saver = Attempt(run_dir).saver
@@ -581,24 +573,6 @@ def test_files_with_the_right_digests_that_are_no_checkpoint_are_damage(
     falls_back(run_dir, error)
 
 
-@pytest.mark.parametrize("damage", ["emptied", "file", "other's manifest", "fifo"])
-def test_a_directory_that_is_none_falls_back(run_dir: Path, damage: str) -> None:
-    path = two(run_dir)
-    if damage == "other's manifest":
-        shutil.copy(run_dir / "checkpoints" / f"ckpt-1.{TOKENS[0]}" / "manifest.json", path)
-        falls_back(run_dir, "its manifest is that of ckpt-1.")
-        return
-    shutil.rmtree(path)
-    if damage == "file":
-        path.write_text("not a directory")
-        falls_back(run_dir, "it is not a directory")
-        return
-    path.mkdir()
-    if damage == "fifo":
-        os.mkfifo(path / "manifest.json")
-    falls_back(run_dir, "is not a file" if damage == "fifo" else "manifest.json is missing")
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("pair") / "run"
@@ -708,29 +682,6 @@ def test_another_identity_is_refused_and_left_alone(run_dir: Path) -> None:
     assert names(run_dir) == before
 
 
-def test_at_most_five_bad_ones_are_kept(run_dir: Path) -> None:
-    saver = Attempt(run_dir).saver
-    for step in range(1, 9):
-        good(saver, step)
-        (run_dir / "checkpoints" / f"ckpt-{step}.{TOKENS[0]}" / "state.json").write_text("{")
-        with pytest.raises(AllDamaged):
-            saver.load_newest()
-    assert names(run_dir) == [f"ckpt-{step}.{TOKENS[0]}.bad" for step in (4, 5, 6, 7, 8)]
-
-
-def test_strange_company_is_left_alone(run_dir: Path) -> None:
-    path = two(run_dir)
-    strange = ["notes.txt", "ckpt-.tmp", "ckpt-01.ff", "ckpt-5.XYZ", "ckpt-9.ff.old", "best"]
-    for name in strange:
-        (path.parent / name).write_text("mine")
-    attempt = Attempt(run_dir, TOKENS[1], 2)
-    loaded = attempt.saver.load_newest()
-    assert loaded is not None
-    assert loaded.env_steps == 2
-    good(attempt.saver, 3)
-    assert set(strange) <= set(names(run_dir))
-
-
 # --- what is kept --------------------------------------------------------------------------------------------------------
 
 
@@ -761,17 +712,6 @@ entries = st.lists(
     ),
     max_size=60,
 )
-
-
-@given(entries, st.floats(0, 2e5))
-def test_the_keep_rule_is_bounded_and_stable(found: list[Entry], now_wall_s: float) -> None:
-    keep = names_to_keep(found, now_wall_s)
-    order = sorted(found, key=lambda entry: (entry.env_steps, entry.created_wall_s, entry.name))
-    assert {item.name for item in order[-3:]} <= keep <= {item.name for item in found}
-    assert len(keep) <= 3 + 24 + 1 + 1
-    scores = [item.mean_return for item in found if item.mean_return is not None]
-    assert not scores or max(scores) in {item.mean_return for item in found if item.name in keep}
-    assert names_to_keep([item for item in found if item.name in keep], now_wall_s) == keep
 
 
 def test_three_days_of_saves_always_leave_one_an_hour() -> None:
@@ -805,13 +745,3 @@ def test_nothing_is_pruned_while_backups_are_unknown(run_dir: Path) -> None:
         assert re.fullmatch(failure, attempt.saver.failure or "")
     assert len(names(run_dir)) == 5
     assert len(attempt.reports()) == 1
-
-
-def test_a_damaged_old_one_is_set_aside_by_pruning(run_dir: Path) -> None:
-    attempt = Attempt(run_dir)
-    good(attempt.saver, 1)
-    (run_dir / "checkpoints" / f"ckpt-1.{TOKENS[0]}" / "manifest.json").write_text("{")
-    again = Attempt(run_dir, TOKENS[1], 2)
-    good(again.saver, 2)
-    assert names(run_dir) == [f"ckpt-1.{TOKENS[0]}.bad", f"ckpt-2.{TOKENS[1]}"]
-    assert [report["kind"] for report in again.reports()] == ["checkpoint_bad"]

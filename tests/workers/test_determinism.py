@@ -1,21 +1,15 @@
 """`deterministic = true`: two real runs of the same seed and threads have the same bits, whatever their attempt's number."""
 
 import hashlib
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import safetensors.numpy
 import torch
 from learners import attempt
-from supervised import environment_of
 
 from workers import contract
 from workers.args import make
 
-REPO = Path(__file__).parents[2]
 SETTINGS = {
     "dqn": {"batch_size": 32, "learning_starts": 200, "replay_size": 4_000, "replay_ratio": 2.0, "target_period": 400},
     "pqn": {"batch_size": 64, "n_steps": 16},
@@ -60,30 +54,3 @@ def test_otherwise_each_attempt_plays_games_of_its_own(train):
     first = train("first", "ppo", 1)
     assert train("again", "ppo", 1) == first, "on a CPU nothing else differs"
     assert train("third", "ppo", 3) != first
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("algo", SETTINGS)
-def test_processes_of_their_own_agree_on_a_real_game(algo, tmp_path):
-    """Frames of a real game, the convolutions, environment threads that race: two processes at once, and the same bits."""
-    flags = {
-        "game": "Breakout", "algo": algo, "num_envs": 8, "steps": 800, "threads": 2, "device": "cpu", "resolution": 44,
-        "deterministic": True, "epsilon_steps": 1_000, **SETTINGS[algo],
-    }  # fmt: skip
-    words = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-m", "workers", *words], cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, **environment_of(tmp_path / name, number)},
-        )
-        for number, name in enumerate(("one", "two"), start=1)
-    ]  # fmt: skip
-    try:
-        for each in runs:
-            said, _ = each.communicate(timeout=800)
-            assert each.returncode == contract.EXIT_DONE, said
-    finally:
-        for each in runs:
-            each.kill()
-    assert digest(tmp_path / "one") == digest(tmp_path / "two")

@@ -9,7 +9,7 @@ from learners import games, learner, settings
 
 from workers.envs import Step
 from workers.learner import LOST_UPDATES, Diverged
-from workers.replay import Batch, NothingToSample
+from workers.replay import Batch
 
 
 def batch_of(made, size=16, seed=0):
@@ -163,36 +163,6 @@ def test_nothing_is_learned_before_enough_is_stored_and_there_is_no_burst_then()
     assert made.updates == 50
 
 
-def test_a_full_replay_is_enough_even_when_more_steps_were_asked_for():
-    made = learner(settings(num_envs=8, batch_size=8, replay_size=1_000, learning_starts=20_000))
-    made.train(games(made), lambda: made.env_steps < 1_100, lambda: None)
-    assert made.updates > 0
-
-
-def test_learning_from_the_first_step_waits_for_a_whole_transition():
-    made = learner(settings(num_envs=8, batch_size=8, learning_starts=0))
-    made.train(games(made), lambda: made.env_steps < 400, lambda: None)
-    assert made.updates > 300
-
-
-def test_a_replay_that_was_long_without_a_whole_transition_sets_off_no_burst(monkeypatch):
-    made = learner(settings(num_envs=8, batch_size=32, learning_starts=0, replay_ratio=8.0))
-    sample, gained = made.replay.sample, []
-
-    def at_last(*wanted):
-        if made.env_steps < 800:
-            raise NothingToSample
-        return sample(*wanted)
-
-    def boundary():
-        gained.append(made.updates)
-        return made.env_steps < 880
-
-    monkeypatch.setattr(made.replay, "sample", at_last)
-    made.train(games(made), boundary, lambda: None)
-    assert np.diff(gained).max() == 3, "two for each vector step at 8 * 8 / 32, and the one that was carried"
-
-
 def test_each_update_shows_as_progress():
     made = learner(settings(num_envs=8, batch_size=8, learning_starts=100, replay_ratio=4.0))
     seen = []
@@ -212,34 +182,3 @@ def test_whole_games_are_counted_with_their_own_scores():
     made.count(step_of(made, scores=1.0, over=[1]))
     assert made.recent[-1] == 1.0, "what was running in the old environments is not counted"
     assert made.best_mean_return is None, "not before 100 games"
-
-
-def test_the_best_mean_return_is_kept_even_when_it_is_negative():
-    made = learner(settings(num_envs=1, batch_size=8))
-    for score in [-1.0] * 100 + [-2.0] * 50:
-        made.count(step_of(made, scores=score, over=[0]))
-    assert made.mean_return == -1.5
-    assert made.best_mean_return == -1.0
-
-
-def test_exploration_is_full_at_first_and_rare_at_last():
-    made = learner(settings(num_envs=64, batch_size=8, epsilon_steps=1_000, epsilon_final=0.0))
-    step = step_of(made)
-    assert set(made.act(step)) == {0, 1, 2}
-    made.env_steps = 1_000
-    assert set(made.act(step)) == set(made.greedy(step))
-    assert len(set(made.greedy(step))) == 1
-
-
-def test_a_snapshot_is_a_copy():
-    made = learner(settings())
-    made.update(**batch_of(made)._asdict())
-    tensors, state = made.snapshot()
-    kept = {name: tensor.clone() for name, tensor in tensors.items()}
-    made.update(**batch_of(made)._asdict())
-    made.count(step_of(made, over=[0]))
-    assert all(torch.equal(tensor, kept[name]) for name, tensor in tensors.items())
-    assert (state["updates"], state["episodes"], state["recent_returns"]) == (1, 0, [])
-    again, _ = made.snapshot()
-    assert all(again[name].data_ptr() == tensor.data_ptr() for name, tensor in tensors.items()), "memory is used again"
-    assert not torch.equal(again["online.out.weight"], kept["online.out.weight"])

@@ -206,31 +206,6 @@ def test_a_save_that_is_due_is_made_while_games_are_played(tmp_path, monkeypatch
     assert learned(tmp_path)[0] == "ckpt-504"
 
 
-def test_the_environments_are_built_once_and_play_whole_games_unclipped(monkeypatch, tmp_path):
-    """On Atari: a life is no game, the bound on frames ends one, and the next test uses the same environments."""
-    built = []
-    make = envs.make
-
-    def counting(spec, seeds, threads, *, learning=True):
-        built.append((len(seeds), learning))
-        return make(spec, seeds, threads, learning=learning)
-
-    monkeypatch.setattr(envs, "make", counting)
-    monkeypatch.setattr(envs, "MOST_GAME_FRAMES", 400)
-    args = settings("Breakout", num_envs=2, batch_size=8, threads=1, replay_size=1_000, resolution=44, num_test_episodes=3)
-    made = learner(args)
-    trials = EvaluationGames(made, tmp_path)
-    assert trials.run(Client({}), lambda: True) is not None
-    made.env_steps += 1000
-    found = trials.run(Client({}), lambda: True)
-    assert built == [(2, False)]
-    assert [len(e.rows) for e in recorded_in(tmp_path)] == [3, 3]
-    assert all(row.length == 100 for e in recorded_in(tmp_path) for row in e.rows), "400 frames are 100 steps"
-    assert found.first.hns is not None
-    trials.close()
-    made.replay.close()
-
-
 def test_what_a_test_plays_does_not_depend_on_the_tests_before_it(tmp_path, monkeypatch):
     """The second test of a run, in environments that have played, and the first after a resume, in new ones."""
     monkeypatch.setattr(envs, "MOST_GAME_FRAMES", 300)
@@ -248,21 +223,3 @@ def test_what_a_test_plays_does_not_depend_on_the_tests_before_it(tmp_path, monk
     another, uninterrupted, resumed = found
     assert uninterrupted == resumed
     assert another != resumed, "another test plays other games"
-
-
-def recorded_in(directory):
-    return results.evaluations(results.read(directory / results.RESULTS_FILE))
-
-
-def test_a_policy_that_stands_still_is_freed(monkeypatch, tmp_path):
-    """Breakout without ever serving: with no slip at all it would stand there for 27,000 steps."""
-    monkeypatch.setattr(evaluate, "EPSILON", 0.05)  # as 0.001, only sooner
-    args = settings("Breakout", num_envs=2, batch_size=8, threads=1, replay_size=1_000, resolution=44, num_test_episodes=2)
-    made = learner(args)
-    monkeypatch.setattr(type(made), "greedy", lambda self, step: 0 * self._draw.integers(1, size=len(step.obs)))
-    trials = EvaluationGames(made, tmp_path)
-    found = trials.run(Client({}), lambda: True)
-    assert len(found.rows) == 2
-    assert all(100 < row.length < 27_000 for row in found.rows)
-    trials.close()
-    made.replay.close()

@@ -48,15 +48,10 @@ def test_a_rollout_that_is_half_full_is_finished_first(monkeypatch, tmp_path, ca
     assert "left on request; everything is saved\n" in capsys.readouterr().out
 
 
-def test_a_rollout_that_takes_too_long_is_forgotten_and_that_is_told(monkeypatch, tmp_path, capsys):
+def test_a_rollout_that_takes_too_long_is_forgotten_and_that_is_reported(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(run, "HALF_DONE_S", 0.0)
     assert left(Leaving(steps=ROLLOUT + 50), monkeypatch, tmp_path) == (ROLLOUT + 56, EPOCHS * BATCHES)
     assert "everything is saved, except 56 steps of an unfinished rollout\n" in capsys.readouterr().out
-
-
-def test_learning_that_takes_too_long_ends_early(monkeypatch, tmp_path):
-    monkeypatch.setattr(run, "HALF_DONE_S", 0.0)
-    assert left(Leaving(updates=3), monkeypatch, tmp_path) == (ROLLOUT, 3)
 
 
 def test_no_more_than_a_third_of_the_time_left_is_taken(monkeypatch, tmp_path):

@@ -80,7 +80,7 @@ def test_an_algorithm_that_was_left_open_takes_what_was_asked_for():
     assert with_algorithm(lowered, "dqn").batch_size == 64
 
 
-def test_what_does_not_go_with_the_algorithm_is_told_then():
+def test_what_does_not_go_with_the_algorithm_is_reported_then():
     with pytest.raises(BadArguments) as caught:
         with_algorithm(make("Pong", algo="auto", num_envs=512, replay_size=4096), "dqn")
     assert caught.value.errors == ("replay_size 4096 holds less than 16 steps of 512 environments; at least 8192 is needed",)

@@ -54,17 +54,6 @@ def test_a_file_that_is_full_is_followed_by_the_next_which_forgets_nothing(tmp_p
     assert curve(tmp_path, "play/mean_return") == points
 
 
-def test_the_oldest_files_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics, "MOST_FILES", 3)
-    for start in range(5):
-        write(tmp_path, start, (start + 1, 1.0))
-    names = sorted(path.name for path in (tmp_path / metrics.METRICS_DIR).iterdir())
-    assert names == [f"events.out.tfevents.{number:010d}.extralife" for number in (3, 4, 5)]
-    monkeypatch.setattr(metrics, "MOST_BYTES", 1)
-    write(tmp_path, 9, (10, 1.0))
-    assert [path.name for path in (tmp_path / metrics.METRICS_DIR).iterdir()] == ["events.out.tfevents.0000000006.extralife"]
-
-
 def test_a_disk_that_is_really_full(tmp_path, monkeypatch, capfd):
     (tmp_path / metrics.METRICS_DIR).mkdir()
     (tmp_path / metrics.METRICS_DIR / "events.out.tfevents.0000000001.extralife").symlink_to("/dev/full")
@@ -75,15 +64,6 @@ def test_a_disk_that_is_really_full(tmp_path, monkeypatch, capfd):
     assert capfd.readouterr().err.count("No space left on device; training continues") == 1
     (tmp_path / metrics.METRICS_DIR / "events.out.tfevents.0000000001.extralife").unlink()
     assert curve(tmp_path, "play/mean_return") == [(300, 3.0)]
-
-
-def test_a_file_that_is_there_is_never_written_over(tmp_path, monkeypatch, capfd):
-    write(tmp_path, 0, (100, 1.0))
-    numbers = [1, 2]
-    monkeypatch.setattr(metrics, "_make_room", lambda _: numbers.pop(0))
-    write(tmp_path, 100, (200, 2.0), (300, 3.0))
-    assert "File exists" in capfd.readouterr().err
-    assert curve(tmp_path, "play/mean_return") == [(100, 1.0), (300, 3.0)]
 
 
 def test_a_disk_that_hangs_is_not_waited_for(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 
 from workers.envs import Spec
-from workers.networks import DUELING, POLICY, Q, ToyNetwork, as_one_image, build
+from workers.networks import DUELING, POLICY, Q, as_one_image, build
 from workers.options import OPTIONS
 from workers.precision import choose
 
@@ -71,13 +71,6 @@ def test_what_is_no_action_is_never_the_best(actions, heads, dtype):
     assert q.argmax(1).max() < actions
 
 
-def test_each_game_gets_the_network_that_it_can_feed():
-    small, large = Spec("Pong", 6, 4, (59, 59), 4), Spec("Pong", 6, 4, (60, 60), 4)
-    assert isinstance(build(Spec("Catch", 3, 1, (10, 5), 1), "nature"), ToyNetwork)
-    for spec, kind, channels in ((small, "auto", 16), (large, "auto", 32), (small, "nature", 32), (large, "small", 16)):
-        assert build(spec, kind).channels[0] == build(spec, kind, POLICY).channels[0] == channels
-
-
 @pytest.mark.parametrize("kind", ["auto", "nature", "small"])
 def test_every_resolution_that_may_be_asked_for_builds_and_answers(kind):
     """32 to 128 pixels; 84 has Nature's network unless another one is asked for."""
@@ -93,24 +86,3 @@ def test_every_resolution_that_may_be_asked_for_builds_and_answers(kind):
     frame = frames(32)
     assert network(kind, 32)(frame).shape == (3, 8)
     assert build(Spec("Pong", 6, STACK, (32, 32), 4), kind, DUELING)(frame).shape == (3, 8)
-
-
-@pytest.mark.parametrize("side", [84, 42, 10])
-def test_dueling_streams_say_what_a_state_is_worth_and_what_each_action_adds(side):
-    torch.manual_seed(3)
-    spec = Spec("Pong", 6, STACK, (side, side), 4)
-    net, x = build(spec, "auto", DUELING), frames(side)
-    with torch.no_grad():
-        q = net(x)
-        assert q.shape == (3, 8)
-        both = net.features(x)
-        worth, advantages = net.worth(both[:, : net.width // 2]), net.out(both[:, net.width // 2 :])[:, :6]
-        torch.testing.assert_close(q[:, :6], worth + advantages - advantages.mean(1, keepdim=True))
-        torch.testing.assert_close(q[:, :6].mean(1, keepdim=True), worth)
-        net.out.bias += 5.0
-        torch.testing.assert_close(net(x)[:, :6], q[:, :6], msg="only differences of advantages count")
-        net.out.bias[6:] += 1000.0
-        torch.testing.assert_close(net(x)[:, :6], q[:, :6], msg="what is no action has no say")
-        net.worth.bias += 1.0
-        torch.testing.assert_close(net(x)[:, :6], q[:, :6] + 1.0)
-    assert net(x).argmax(1).max() < 6

@@ -5,10 +5,6 @@ what is read from it the tests make zeros. Every operation is looked at as torch
 well: on CUDA two places in one of them are an error, which meta itself would let pass for many.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from learners import games, settings
@@ -27,7 +23,7 @@ READS = (torch.Tensor.cpu, torch.Tensor.item, torch.Tensor.tolist)
 class OneDevice(TorchDispatchMode):
     """Raises where tensors of two devices meet; a number of the host (no dimension) may be read by any operation."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.overloadpacket.__name__ not in COPIES:
             tensors = [leaf for leaf in tree_leaves((args, kwargs or {})) if isinstance(leaf, torch.Tensor)]
             written = func._schema.arguments[0].alias_info if func._schema.arguments else None
@@ -45,7 +41,7 @@ class OneDevice(TorchDispatchMode):
 class ReadAsZeros(TorchFunctionMode):
     """What is read from the device is 0, and the first action the best; a network takes the device for CUDA."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         if args and isinstance(args[0], torch.Tensor) and args[0].device == META:
             if getattr(func, "__self__", None) is torch.Tensor.is_cuda:
                 return True
@@ -57,45 +53,43 @@ class ReadAsZeros(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def no_autocast_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_autocast_there(monkeypatch):
     """Of what meta does not have: autocast, and the fused form of Adam, whose counts would be on the device."""
     asked = torch.is_autocast_enabled
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: kind != "meta" and asked(kind))
 
-    def unfused(parameters: Any, lr: float, *, eps: float, fused: bool) -> torch.optim.Adam:
+    def unfused(parameters, lr, *, eps, fused):
         assert fused
         return torch.optim.Adam(parameters, lr, eps=eps, foreach=True)
 
     monkeypatch.setattr(optimizers, "Adam", unfused)
 
 
-def trained(algo: str, game: str, device: torch.device, steps: int) -> Any:
-    more: dict[str, Any] = {"learning_starts": 100, "replay_size": 2_000} if algo == "dqn" else {"n_steps": 16}
+def trained(algo, game, device, steps):
+    more = {"learning_starts": 100, "replay_size": 2_000} if algo == "dqn" else {"n_steps": 16}
     args = settings(game, algo=algo, num_envs=4, batch_size=32, **more)
-    one: Any = algorithms.kind(args.algo).make(
+    one = algorithms.kind(args.algo).make(
         args, envs.spec_of(args.game, args.resolution), Precision(device, torch.float32), None
     )
     if algo == "dqn" and device == META:  # as for CUDA, but for the events: that the batch is copied there, and which of it
 
         class Event:
-            def record(self) -> None: ...
-            def synchronize(self) -> None: ...
+            def record(self): ...
+            def synchronize(self): ...
 
         one._copied = [Event(), Event()]
     train_more(one, steps)
     return one
 
 
-def train_more(one: Any, steps: int) -> None:
+def train_more(one, steps):
     environments, left = games(one), iter(range(steps))
     one.train(environments, lambda: next(left, None) is not None, lambda: None)
     environments.close()
 
 
 @pytest.mark.parametrize(("algo", "game"), [("dqn", "Breakout"), ("ppo", "Breakout"), ("pqn", "Breakout")])
-def test_a_whole_loop_on_a_device_never_mixes_it_with_the_host(
-    algo: str, game: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_loop_on_a_device_never_mixes_it_with_the_host(algo, game, monkeypatch):
     no_autocast_there(monkeypatch)
     with OneDevice(), ReadAsZeros():
         one = trained(algo, game, META, 60)

@@ -1,16 +1,12 @@
 """Masking fits every number format; the format fits the device."""
 
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from workers import precision
-from workers.precision import NoSuchDevice, choose, cpu_has_bf16, mask_invalid, only_if_finite
+from workers.precision import NoSuchDevice, choose, mask_invalid, only_if_finite
 
 FORMATS = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -56,39 +52,6 @@ def test_the_cpu_takes_bf16_only_where_it_pays(monkeypatch):
     assert str(choose("cpu", "fp16")) == "cpu fp16"
 
 
-@pytest.mark.parametrize(("amx", "avx512"), [(False, False), (False, True), (True, False), (None, True), (None, False)])
-def test_either_of_two_units_of_the_cpu_is_enough(monkeypatch, amx, avx512):
-    for name, has in (("_is_amx_tile_supported", amx), ("_is_avx512_bf16_supported", avx512)):
-        if has is None:
-            monkeypatch.delattr(torch.cpu, name, raising=False)
-        else:
-            monkeypatch.setattr(torch.cpu, name, lambda has=has: has, raising=False)
-    assert cpu_has_bf16() is (bool(amx) or avx512)
-
-
-def test_what_is_set_for_the_whole_process():
-    code = (
-        "import os, torch; from workers.precision import use_deterministic, use_fast_matmul\n"
-        "torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = False\n"
-        "for use in (use_fast_matmul, use_deterministic):\n"
-        "    for where in ('cpu', 'cuda'):\n"
-        "        use(torch.device(where))\n"
-        "        print(torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled(), "
-        "torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, os.environ.get('CUBLAS_WORKSPACE_CONFIG'), "
-        "torch.utils.deterministic.fill_uninitialized_memory)\n"
-        "        torch.backends.cudnn.allow_tf32 = False\n"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines() == [
-        "high False False False None True", "high False True True None True",  # fast
-        "high True True False None False", "high True False True :4096:8 False",  # deterministic
-    ]  # fmt: skip
-
-
 def test_the_second_gpu_becomes_the_current_one_before_its_formats_are_asked_for(monkeypatch):
     """Events are recorded on the current GPU: on another one they would not wait for the copies out of pinned memory."""
     asked = []
@@ -109,7 +72,7 @@ def test_the_second_gpu_becomes_the_current_one_before_its_formats_are_asked_for
     assert len(asked) == 2
 
 
-def test_a_gpu_that_auto_could_not_use_is_told(tmp_path):
+def test_a_gpu_that_auto_could_not_use_is_reported(tmp_path):
     on_cpu = precision.Precision(torch.device("cpu"), torch.float32)
     assert precision.idle_gpu(on_cpu, "auto", {}, tmp_path) == "", "there is none"
     card = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
@@ -128,10 +91,3 @@ def test_a_gpu_that_auto_could_not_use_is_told(tmp_path):
     assert precision.idle_gpu(on_cpu, "cpu", {}, tmp_path) == "", "as it was asked for"
     on_gpu = precision.Precision(torch.device("cuda"), torch.float32)
     assert precision.idle_gpu(on_gpu, "auto", {}, tmp_path) == ""
-
-
-def test_a_device_file_tells_of_a_gpu_too(tmp_path):
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev" / "nvidia0").touch()
-    on_cpu = precision.Precision(torch.device("cpu"), torch.float32)
-    assert "doctor" in precision.idle_gpu(on_cpu, "auto", {"CUDA_VISIBLE_DEVICES": "0"}, tmp_path)

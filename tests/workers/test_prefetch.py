@@ -20,12 +20,6 @@ def test_the_large_libraries_come_first_then_the_newest_checkpoint(tmp_path):
     assert rest == tmp_path / "checkpoints" / "ckpt-100.aa" / "tensors"
 
 
-def test_a_first_start_has_no_checkpoint_to_read(tmp_path):
-    prefetch.begin(tmp_path / "nothing here").join(30)
-    prefetch.begin(None).join(30)
-    assert list(prefetch.files(None)) == list(prefetch.files(tmp_path / "nothing here"))
-
-
 def test_a_start_that_may_have_no_more_threads_goes_on(monkeypatch):
     def refuse(_thread):
         raise RuntimeError("can't start new thread")

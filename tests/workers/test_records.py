@@ -8,7 +8,7 @@ from workers import metrics, records
 from workers.contract import Client
 from workers.records import Mark, Records
 from workers.results import Evaluation, Row
-from workers.stopwatch import LEARN, Stopwatch
+from workers.stopwatch import Stopwatch
 
 
 @pytest.fixture(autouse=True)
@@ -38,20 +38,6 @@ def test_the_worked_example():
     assert "learn/replay_ratio" not in records.rates(Mark(0.0, 5, 0, 0), Mark(1.0, 5, 0, 0), 8), "nothing made: not known"
 
 
-def test_a_line_for_people():
-    measured = {
-        "speed/steps_per_s": 2_000.4,
-        "speed/updates_per_s": 16.0,
-        "speed/episodes_per_hour": 1_800.0,
-        "learn/replay_ratio": 8.0,
-    }
-    shares = {"act": 0.05, "env": 0.2, "learn": 0.7498, "copy": 0.0, "save": 0.0002, "test": 0.0, "rest": 0.0}
-    assert records.line(measured, shares) == (
-        "2,000 steps/s  16.0 updates/s  1,800 games/hour  replay ratio 8.00  of the time: learn 75.0 %, env 20.0 %, act 5.0 %"
-    )
-    assert records.line({}, {}) == ""
-
-
 def test_of_a_test():
     assert records.of_test(evaluation(5, 14.6, 14.6)) == {
         "test/return": 14.6,
@@ -62,29 +48,7 @@ def test_of_a_test():
     assert records.evaluation_summary(evaluation(5, 1.0, game="Catch")) == "mean return of 1 test games: 1.00"
 
 
-def test_a_point_each_half_minute_and_a_line_each_minute(made, tmp_path):
-    told = Records(made, tmp_path)
-    assert told.look(0.0, {}) == "", "before it begins"
-    made.watch.to(LEARN)
-    made.clock += 5
-    told.begin(100.0, [], None)
-    assert told.for_the_beat() == {}
-    made.clock += 10
-    made.env_steps, made.updates = 6_000, 60
-    assert told.look(129.0, {"loss": 0.5}) == ""
-    assert told.shares == {}, "too early"
-    assert told.look(130.0, {"loss": 0.5}) == ""
-    assert told.for_the_beat()["share_learn"] == 1.0, "what was before the training does not count"
-    made.env_steps += 6_000
-    made.clock += 1
-    assert told.look(160.0, {"loss": 0.25}).startswith("200 steps/s")
-    told.close()
-    assert curve(tmp_path, "learn/loss") == [(6_000, 0.5), (12_000, 0.25)]
-    assert curve(tmp_path, "speed/steps_per_s") == [(6_000, 200.0), (12_000, 200.0)]
-    assert curve(tmp_path, "time/learn") == [(6_000, 1.0), (12_000, 1.0)]
-
-
-def test_the_beat_takes_what_is_told(made, tmp_path):
+def test_the_beat_has_the_reported_figures(made, tmp_path):
     """Every name is a field of it: a real client refuses any other."""
     told = Records(made, tmp_path)
     told.begin(0.0, [], evaluation(5, -3.0))
@@ -122,12 +86,3 @@ def test_each_file_has_the_settings_and_the_curves_to_compare_them_by(made, tmp_
         known = {"game": "Catch", "algo": "ppo", "num_envs": 8.0, "lr": made.args.lr}
         assert {name: values[name] for name in known} == known
         assert not {"given", "hours"} & values.keys(), "what is no number or word, or is not set"
-
-
-def test_none_are_written_when_none_are_wanted(made, tmp_path):
-    made.args = settings("Catch", algo="ppo", tensorboard=False)
-    told = Records(made, tmp_path)
-    told.begin(0.0, [], None)
-    told.add_test(evaluation(5, 1.0))
-    told.close()
-    assert list(tmp_path.iterdir()) == []

@@ -178,7 +178,7 @@ def test_too_large_is_refused_with_the_numbers(scratch: Path, monkeypatch: pytes
     assert list((scratch / "r").iterdir()) == []
 
 
-def test_what_is_too_large_is_told_with_what_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_large_is_reported_with_what_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it advises is taken, and one transition more is not."""
     monkeypatch.setattr(replay_module, "available_memory_bytes", lambda: 10**6)
     with pytest.raises(ReplayTooLarge) as refused:
@@ -316,16 +316,6 @@ def test_a_game_that_is_over_within_its_own_reset() -> None:
     batch = memory.sample(200, np.random.default_rng(0))
     discounts = [round(discount, 4) for discount in batch.discounts.tolist()]
     assert set(zip(batch.actions.tolist(), discounts, strict=True)) == {(0, 0.0), (3, 0.9)}
-
-
-def test_an_environment_that_resets_within_the_call() -> None:
-    """The row after a done that begins a game is a real step; a truncation without a final frame is left out."""
-    memory = Replay(40, 1, SHAPE, stack=2, n_step=1, gamma=0.9)
-    for row, end in enumerate(["", "terminated", "", "truncated", "", ""]):
-        starts = [row in {0, 2, 4}]
-        memory.append(frame(row)[None], [row], [1.0], [end == "terminated"], [end == "truncated"], starts)
-    batch = memory.sample(200, np.random.default_rng(0))
-    assert set(batch.actions.tolist()) == {0, 1, 2, 4}
 
 
 def test_the_header_is_written_after_everything_is_synced(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,11 +26,6 @@ def test_what_is_written_is_read(found):
     assert results.parse(results.text_of(found)) == found
 
 
-@given(st.text(max_size=300))
-def test_nonsense_before_the_columns_is_no_row_and_no_failure(text):
-    assert results.parse(text) == []
-
-
 CELLS = {  # column: (cells that make sense, cells that do not)
     "env_steps": (("0", "7", str(2**63 - 1)), ("", "-1", "1.5", "x", "nan", "9" * 5000)),
     "episode": (("1",), ("", "-1", "one")),
@@ -76,31 +71,12 @@ def test_a_file_of_before_there_were_periodic_tests():
     assert (found[0].seed, found[0].games, found[0].algo) == (None, None, "")
 
 
-HEAD = ",".join(results.COLUMNS)
-
-
-def test_a_row_that_is_cut_off_or_too_long_is_left_out_or_read():
-    line = results.text_of([ROW]).splitlines()[1]
-    assert results.parse(f"{HEAD}\n{line},more\n") == [ROW], "a column that is new"
-    assert results.parse(f"{HEAD}\n{','.join(line.split(',')[:-1])}\n") == [dataclasses.replace(ROW, games=None)]
-    assert results.parse(f"{HEAD}\n{line}") == [ROW]
-
-
 def test_an_evaluation_is_whole_with_all_of_its_games():
     games = [dataclasses.replace(ROW, episode=number, score=float(number)) for number in (1, 2, 3)]
     assert [results.Evaluation(tuple(games[:count])).whole for count in (1, 2, 3)] == [False, True, True]
     assert results.Evaluation((dataclasses.replace(ROW, games=None),)).whole
     assert results.Evaluation(tuple(games)).mean_return == 2.0
     assert results.Evaluation(tuple(games)).first == games[0]
-
-
-def test_an_evaluation_is_of_one_seed_at_one_step():
-    other = dataclasses.replace(ROW, seed=5)
-    later = dataclasses.replace(ROW, env_steps=400_000)
-    found = results.evaluations([ROW, dataclasses.replace(ROW, episode=2), other, later])
-    assert [(e.first.seed, e.first.env_steps, e.whole) for e in found] == [
-        (4, 300_000, True), (5, 300_000, False), (4, 400_000, False),
-    ]  # fmt: skip
 
 
 def test_the_oldest_evaluations_go_first_and_the_newest_never():
@@ -126,15 +102,3 @@ def test_written_as_a_whole_and_read_again(tmp_path):
     assert [item.name for item in tmp_path.iterdir()] == ["results.csv"]
     results.write(path, [dataclasses.replace(ROW, program="\u00e9")])
     assert path.read_bytes().splitlines()[1].startswith("\u00e9,Pong,".encode())
-
-
-def test_a_file_is_read_up_to_its_limit(tmp_path, monkeypatch):
-    path = tmp_path / "results.csv"
-    results.write(path, [ROW, ROW])
-    monkeypatch.setattr(results, "MOST_BYTES", path.stat().st_size)
-    assert results.read(path) == [ROW, ROW]
-    monkeypatch.setattr(results, "MOST_BYTES", len(results.text_of([ROW])))
-    assert results.read(path) == [ROW]
-    path.write_bytes(results.text_of([ROW]).encode() + b"\xff,x\n" + results.text_of([ROW]).splitlines()[1].encode())
-    monkeypatch.undo()
-    assert results.read(path) == [ROW, ROW], "bytes that are no text cost their row"

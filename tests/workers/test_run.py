@@ -251,11 +251,6 @@ def test_a_second_run_in_the_same_directory_is_refused(monkeypatch, tmp_path, ca
     assert [path.name for path in directory.iterdir()] == [contract.LOCK_FILE]
 
 
-def test_a_device_that_is_not_there(monkeypatch, tmp_path, capfd):
-    assert alone(monkeypatch, tmp_path, device="cuda:97") == contract.EXIT_CONFIG
-    assert "device is cuda:97" in capfd.readouterr().err.splitlines()[-1]
-
-
 def test_weights_gone_bad_end_the_attempt_before_they_are_saved(monkeypatch, tmp_path, capfd):
     def poison(learner, **_batch):
         learner.updates += 1

@@ -27,20 +27,6 @@ def test_shares_add_up_and_begin_anew():
     assert watch.shares()["rest"] == 1.0, "what it was busy with goes on over a look"
 
 
-def test_what_is_done_twice_counts_twice():
-    clock = Clock()
-    clock.device_ms = 0.0
-    watches = Stopwatch(clock), Stopwatch(clock, lambda: Event(clock))
-    for part, took in ((LEARN, 1), (ACT, 2), (LEARN, 5), (ACT, 4), (ENV, 8)):
-        for watch in watches:
-            watch.to(part)
-        clock.now += took
-        clock.device_ms += took
-    for watch in watches:
-        found = {name: share for name, share in watch.shares().items() if share}
-        assert found == pytest.approx({"act": 0.3, "env": 0.4, "learn": 0.3})
-
-
 class Event:
     """Of a device that is `lag` behind the processor: recorded now, it happens when the device gets there."""
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 from supervisor.adapters import durable
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process import own_checkpoints, whole_files
-from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, Unanswered
+from supervisor.adapters.process.own_checkpoints import Budget, Life, Place, Scanner, Unanswered
 from supervisor.adapters.process.whole_files import File
 from supervisor.as_user import acting_as, as_daemon, other
 from supervisor.files import held, open_regular
@@ -111,7 +111,7 @@ def save(place: Place | Waiting, target: Path, on_progress: ProgressCallback) ->
         time.sleep(_PAUSE_S if number else 0.0)  # then a script that saves all the time has closed its file
         try:
             with acting_as(place.user):
-                found = scanner.scan(place, Budget(), now_wall_s=time.time(), running=True)
+                found = scanner.scan(place, Budget(), now_wall_s=time.time(), life=Life())
             if not found.looked:
                 return None
             if (newest := found.choice.newest) is not None:
@@ -209,7 +209,7 @@ def defect(base: str | Path, path: str, expected: CopiedFile, on_progress: Progr
 def has_newer(place: Place, saved: OwnSaved) -> bool:
     """Whether a newer whole checkpoint is in place: of a later step, or without steps written later. Raises Unanswered."""
     with acting_as(place.user):
-        newest = Scanner().scan(place, Budget(), now_wall_s=time.time(), running=False).choice.newest
+        newest = Scanner().scan(place, Budget(), now_wall_s=time.time(), life=None).choice.newest
     if newest is None:
         return False
     if newest.step is not None and saved.step is not None:

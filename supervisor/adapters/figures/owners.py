@@ -1,4 +1,4 @@
-"""Finds out which program writes a file (`policy/worker/file_owner.py`), from the process trees of all programs.
+"""Finds out which program writes a file (`policy/script/file_owner.py`), from the process trees of all programs.
 
 A process shows the files that it has open, in /proc/PID/fd, and how many bytes it has written, in /proc/PID/io. Many
 scripts open, write and close a file for each row. So the files whose owner is unknown are watched for half a second: a

@@ -33,7 +33,7 @@ from supervisor.adapters.figures import owners
 from supervisor.adapters.tfrecord import event, is_whole, recovered
 from supervisor.as_user import acting_as, as_daemon, log_user, other
 from supervisor.files import held, open_regular, read, was_at
-from supervisor.policy.worker.figures import (
+from supervisor.policy.script.figures import (
     CSV,
     EVENTS,
     JSON_LINES,
@@ -44,9 +44,9 @@ from supervisor.policy.worker.figures import (
     figure_of,
     matched,
     number,
-    plain_text,
 )
-from supervisor.policy.worker.file_owner import Claim, decide
+from supervisor.policy.script.file_owner import Claim, decide
+from supervisor.policy.worker.reason_line import plain_text
 
 PIECE_BYTES: Final = 256 * 1024  # per file and look
 BEHIND_BYTES: Final = 1 << 20  # data further behind is skipped
@@ -270,7 +270,7 @@ class _Reader:
         return own[:MOST_FILES][::-1]
 
     def _own(self, kind: str, files: dict[str, tuple[int, owners.File]]) -> list[str]:
-        """The files that are not another program's; `policy/worker/file_owner.py` decides where another may write them."""
+        """The files that are not another program's; `policy/script/file_owner.py` decides where another may write them."""
         places = {real for path in self._request["places"] for real in _real_places(path)}
         contested, asked = self._request["contested"], self._request["claims"]
         real = {path: os.path.realpath(path) for path in files} if places or contested else {}

@@ -32,7 +32,7 @@ from supervisor.config.overlaps import may_meet
 from supervisor.formats import span
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.model.state import State
-from supervisor.policy.worker.figures import LOG, FigureRow, Figures, Sources, after
+from supervisor.policy.script.figures import LOG, FigureRow, Figures, Sources, after
 from supervisor.ports import Clock, ahead_s
 from supervisor.records import Record
 from workers import contract
@@ -119,7 +119,7 @@ class FigureReader:
         self._looking = threading.Lock()  # protects the state that a look changes
         self._watched: dict[str, _Watched] = {}
         self._past: dict[str, dict[str, dict[str, Any]]] = {}  # by program: the previous attempt's last positions
-        self._claims: dict[str, dict[str, Any]] = {}  # by file: which program writes it (`policy/worker/file_owner.py`)
+        self._claims: dict[str, dict[str, Any]] = {}  # by file: which program writes it (`policy/script/file_owner.py`)
         self._watch_due_s = 0.0
         self._wake, self._over = threading.Event(), threading.Event()
         self._child = _Child()

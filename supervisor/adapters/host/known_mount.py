@@ -69,7 +69,7 @@ def refuse_if_missing(state_dir: str, cache: Path | None) -> None:
         if error.filename == str(record):
             return
         mounted = False
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return
     if not mounted:
         raise OSError(

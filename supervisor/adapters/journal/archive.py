@@ -14,8 +14,7 @@ The rules:
 * SQLite reuses freed pages, so the file keeps its largest size. It is never rewritten (VACUUM), because that would block
   the deciding thread for the whole time.
 
-Before any fact moves, the facts up to the cut are folded and compared with the snapshot. A difference is reported but does
-not stop the move: a new extralife version that folds in another way causes one, and no fact is lost.
+No fact moves if the snapshot at the cut, or any fact before it, cannot be read.
 
 This runs in its own thread (`housekeeping.py`), on its own connection.
 """
@@ -31,7 +30,6 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
@@ -40,10 +38,8 @@ from supervisor.adapters.durable import sync
 from supervisor.adapters.journal import schema
 from supervisor.adapters.journal.schema import COLUMNS, Row, beside, row_of, transaction
 from supervisor.adapters.journal.sqlite import as_os_error, connect, fact_of
-from supervisor.model.codec import MalformedFact
+from supervisor.model.codec import MalformedFact, of_text
 from supervisor.model.facts import Snapshot, Stamped
-from supervisor.model.fold import fold
-from supervisor.model.lifecycle import IllegalTransition
 from supervisor.model.state import State
 from supervisor.records import Record
 
@@ -57,11 +53,10 @@ _ROWS: Final = f"SELECT {COLUMNS} FROM fact WHERE seq >= ? AND seq < ? ORDER BY 
 
 
 class Compaction(Record):
-    """The result of one run. `differs` names the fields in which the snapshot and the folded state are not the same."""
+    """The result of one run."""
 
     archive: Path
     facts: int
-    differs: tuple[str, ...] = ()
 
 
 def folder(journal: Path) -> Path:
@@ -86,12 +81,12 @@ def compact(path: Path, *, before_wall_s: float, most_bytes: int, pause: Callabl
         cut = _cut(db, floor, before_wall_s, most_bytes)
         if cut is None:
             return None
-        differs = _differs(db, floor, cut)
+        _check(db, cut)
         archive, count = _write(path, db, floor, cut)
         with transaction(db):
             db.execute("UPDATE about SET value = ? WHERE name = 'floor'", (cut,))
         _remove_below(db, cut, pause)
-        return Compaction(archive, count, differs)
+        return Compaction(archive, count)
 
 
 def read_archive(directory: Path, after_seq: int = 0) -> Iterator[Stamped]:
@@ -156,18 +151,13 @@ def _cut(db: sqlite3.Connection, floor: int, before_wall_s: float, most_bytes: i
     return int(snapshots[-1][0])
 
 
-def _differs(db: sqlite3.Connection, floor: int, cut: int) -> tuple[str, ...]:
-    """The fields of the state in which the snapshot at the cut differs from the fold of the facts before it."""
-    state = State()
-    for row in _rows(db, floor, cut):
-        with contextlib.suppress(IllegalTransition):
-            state = fold(state, Stamped(*row[:4], fact_of(row)))
+def _check(db: sqlite3.Connection, cut: int) -> None:
+    """Raises MalformedFact if the snapshot at the cut cannot be read: it would be all that is left of the facts before."""
     (row,) = _rows(db, cut, cut + 1)
     snapshot = fact_of(row)
     if not isinstance(snapshot, Snapshot):
         raise MalformedFact(f"row {cut} is no snapshot")
-    noted = fold(State(), Stamped(0, state.at_s, state.wall_s, state.boot_id, snapshot))
-    return tuple(field.name for field in fields(State) if getattr(state, field.name) != getattr(noted, field.name))
+    of_text(State, snapshot.state)
 
 
 def _rows(db: sqlite3.Connection, first: int, end: int) -> Iterator[Row]:

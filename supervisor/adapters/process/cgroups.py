@@ -314,7 +314,7 @@ def read_note(attempt_dir: str) -> Confined | None:
     try:
         body = json.loads(files.read(Path(attempt_dir) / NOTE, _READ_BYTES))
         return Confined(str(body["path"]), Limits(**body["limits"]), bool(body["counts_oom"]))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

@@ -87,16 +87,14 @@ def newest_good(run_dir: Path, until_s: float = math.inf) -> CheckpointInfo | No
     return None
 
 
-def quarantine_newest(run_dir: Path, step: int | None) -> Path | None:
+def quarantine(run_dir: Path, step: int) -> Path | None:
     """Set aside the checkpoint that workers die of: rename it to `.bad`, so that the next attempt uses the previous one.
 
     The daemon calls this when workers repeatedly die in the same way after resuming at `step`. Only the checkpoint of that
     step is set aside. A second call (by a daemon that was killed before it recorded the first one) finds nothing and returns
-    None; it does not take the next, good checkpoint. With `step` None it takes the newest whole one. Returns the new path;
-    raises OSError when the disk refuses.
+    None; it does not take the next, good checkpoint. Returns the new path; raises OSError when the disk refuses.
     """
-    of_step = (info for info in survey(run_dir) if info.env_steps == step)
-    info = newest_good(run_dir) if step is None else next(of_step, None)
+    info = next((info for info in survey(run_dir) if info.env_steps == step), None)
     return None if info is None else set_aside(info.path)
 
 

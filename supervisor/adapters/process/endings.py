@@ -24,8 +24,8 @@ from supervisor.files import read_bounded
 from supervisor.model.inputs import Ending, Report
 from supervisor.model.settings import Paths, ProgramSpec
 from supervisor.policy.worker import no_room, reason_line
-from supervisor.policy.worker.figures import plain_text
 from supervisor.policy.worker.no_room import Disk
+from supervisor.policy.worker.reason_line import plain_text
 from workers import contract, daemon_side
 from workers.exit_record import ExitRecord
 
@@ -78,7 +78,10 @@ def last_log_lines(logs: tuple[str, str], from_bytes: tuple[int, int]) -> tuple[
     """
     lines = _tail(logs[0], from_bytes[0]) + _tail(logs[1], from_bytes[1])
     reason = reason_line.find(lines)
-    at = next((at for at in range(len(lines) - 1, -1, -1) if plain_text(lines[at]).strip().endswith(reason)), len(lines))
+    at = next(
+        (at for at in range(len(lines) - 1, -1, -1) if plain_text(lines[at]).strip().endswith(reason)),
+        len(lines),
+    )
     end = lines[-MAX_LINES:]
     return end if at >= len(lines) - MAX_LINES else (lines[at], *end[1:])
 

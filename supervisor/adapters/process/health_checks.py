@@ -21,7 +21,7 @@ from supervisor.adapters.process.processes import inherited
 from supervisor.adapters.threads import Lasting
 from supervisor.formats import span
 from supervisor.model.settings import ProgramSpec
-from supervisor.policy.worker.service_health import Checked, HealthCheck
+from supervisor.policy.script.service_health import Checked, HealthCheck
 from supervisor.ports import Clock
 
 _FIRST_S: Final = 2.0  # a service that has just started is checked soon, so that `status` can show it

@@ -27,7 +27,7 @@ from typing import Any, Final
 import structlog
 
 from supervisor import lack
-from supervisor.adapters import durable, hooks
+from supervisor.adapters import durable, hooks, procfs
 from supervisor.adapters.process import checkpoints, whole_files
 from supervisor.adapters.process.processes import inherited, make_dir
 from supervisor.as_user import acting_as, as_daemon
@@ -348,11 +348,7 @@ class _Known:
     unreadable: str = ""
     looks: int = 0
     seen_s: float = field(default_factory=time.monotonic)  # its time of writing may be in the future
-    settled_wall_s: float | None = None  # since this look it counts as whole
-
-    @property
-    def settled(self) -> bool:
-        return self.settled_wall_s is not None
+    settled: bool = False  # it counts as whole
 
     @property
     def is_alone(self) -> bool:
@@ -363,6 +359,28 @@ class _Known:
         """Whether its script has put other files in place of the former ones, and has not written over them."""
         before = {each.inode for each in self.before or ()}
         return bool(before) and before.isdisjoint(each.inode for each in self.files)
+
+
+class Life(Record):
+    """What is known of a program that runs: its processes, and when it last showed progress. The default: nothing."""
+
+    pids: frozenset[int] = frozenset()
+    lost_wall_s: float = 0.0  # when a look at its processes last missed one
+    progress_s: float | None = None  # on the monotonic clock
+
+    def next(self, pids: Iterable[int], progress_s: float | None) -> Life:
+        """At the next look. An attempt shows no progress before its first."""
+        found = frozenset(pids)
+        return Life(found, self.lost_wall_s if self.pids <= found else time.time(), progress_s)
+
+    def has_closed(self, place: Place, path: str, known: _Known, written_wall_s: float) -> bool:
+        """Whether a living process has closed this file: a dead one has closed it as well."""
+        if place.shared or not known.is_alone or written_wall_s <= self.lost_wall_s:
+            return False
+        if not whole_files.are_closed(f"{place.base}/{path}", known.files):
+            return False
+        stats = map(procfs.read_stat, self.pids)
+        return all(each is not None and each.alive for each in stats)
 
 
 @dataclass(slots=True)
@@ -376,16 +394,15 @@ class Scanner:
         return {each.path: _state_of(self.known[each.path].files) for each in found.looked if each.why == _MAY_BE_CUT}
 
     def scan(
-        self, place: Place, budget: Budget, *, now_wall_s: float, running: bool, doubt_from_wall_s: float | None = None,
+        self, place: Place, budget: Budget, *, now_wall_s: float, life: Life | None, doubt_from_wall_s: float | None = None,
         spare: bool = False, without: Collection[str] = (),
     ) -> Result:  # fmt: skip
-        """Scan the place once, `without` these paths, and look for a `spare` one too. Raises Unanswered."""
+        """Scan until a whole one is found, and a `spare` one, beside these. `life`: None: not running. Raises Unanswered."""
         try:
             found = _find(place, budget)
-            paths = [path for path in found.paths if f"{place.base}/{path}" not in without]
             whole, looked, noted = 0, list[Candidate](), noted_of(place)
             noted.ahead.update(self.ahead)
-            ours = _ours(place, paths, budget, noted, MOST_LOOKED_AT)
+            ours = _ours(place, found.paths, budget, noted, MOST_LOOKED_AT)
             newest, self.ahead = ours.rows[:MOST_LOOKED_AT], noted.ahead
             for path, step, written_s in newest:
                 known = self._of(place, path, budget)
@@ -393,18 +410,18 @@ class Scanner:
                     continue
                 self.known[path] = known
                 at_s = max((each.written_ns / 1e9 for each in known.files if path not in self.ahead), default=written_s)
-                if known.settled_wall_s is not None and newest_whole.is_late(known.settled_wall_s, doubt_from_wall_s):
-                    known.settled_wall_s = None  # its writer had been killed, which nobody knew at that look
-                if not known.settled and newest_whole.is_settled(
-                    at_s, running=running, quiet_s=max(now_wall_s - at_s, time.monotonic() - known.seen_s),
-                    stable=known.looks > 1, alone=known.is_alone, replaced=known.replaced,
-                    doubt_from_wall_s=doubt_from_wall_s,
-                    closed=running and not place.shared and whole_files.are_closed(f"{place.base}/{path}", known.files),
-                ):  # fmt: skip
-                    known.settled_wall_s = now_wall_s
+                quiet_s = max(now_wall_s - at_s, time.monotonic() - known.seen_s)
+                lived_on_s = quiet_s if known.looks > 1 else 0.0
+                if life is not None and life.progress_s is not None:
+                    lived_on_s = life.progress_s - known.seen_s
+                known.settled = known.settled or newest_whole.is_settled(
+                    at_s, running=life is not None, lived_on_s=lived_on_s, doubt_from_wall_s=doubt_from_wall_s,
+                    closed_s=quiet_s if life is not None and life.has_closed(place, path, known, at_s) else 0.0,
+                    replaced=known.is_alone and known.replaced,
+                )  # fmt: skip
                 verdict = _verdict(known, doubted=noted.doubts.get(path) == _state_of(known.files))
                 looked.append(Candidate(path, step, at_s, sum(each.size_bytes for each in known.files), *verdict))
-                whole += looked[-1].verdict == WHOLE
+                whole += looked[-1].verdict == WHOLE and f"{place.base}/{path}" not in without
                 if whole > spare:
                     break
         except OSError as error:
@@ -412,8 +429,8 @@ class Scanner:
             raise Unanswered(f"its directory cannot be read: {error.strerror or error}") from error
         self.known = {path: known for path, known in self.known.items() if path in {row[0] for row in newest}}
         gap_s = newest_whole.usual_gap_s([each[2] for each in newest])
-        saving_since_s = now_wall_s - _SAVING_S if running else None
-        odd = ours.odd or _other_name(place, found.paths, newest, noted.starts, now_wall_s if running else None)
+        saving_since_s = None if life is None else now_wall_s - _SAVING_S
+        odd = ours.odd or _other_name(place, found.paths, newest, noted.starts, None if life is None else now_wall_s)
         return Result(
             place, tuple(looked), len(found.paths), found.links, found.unread, gap_s, saving_since_s, noted.starts, odd,
             tuple(newest), ours.older,
@@ -426,9 +443,10 @@ class Scanner:
             known = self.known.get(path)
             if known is None or known.files != files:
                 wrong = whole_files.defect(full, files, place.rule.file) if files else "it is an empty directory"
+                silent = ""
                 if not wrong and place.check:
-                    wrong = _own_check(place, full)
-                known = _Known(files, None if known is None else known.files, wrong)
+                    wrong, silent = _own_check(place, full)
+                known = _Known(files, None if known is None else known.files, wrong, silent)
         except FileNotFoundError:
             return None
         except whole_files.TooMany as error:
@@ -436,8 +454,6 @@ class Scanner:
         except OSError as error:
             lack.check(error)
             known = _Known((), unreadable=f"it cannot be read: {error.strerror or error}")
-        except _NoAnswer as error:
-            known = _Known(files, None, unreadable=str(error))
         known.looks += 1
         return known
 
@@ -450,27 +466,21 @@ def _verdict(known: _Known, *, doubted: bool) -> tuple[str, str]:
     return (UNKNOWN, _MAY_BE_CUT) if known.defect is None and (doubted or not known.settled) else (WHOLE, "")
 
 
-class _NoAnswer(Exception):
-    """The program's own check gave no answer."""
-
-
-def _own_check(place: Place, path: str) -> str:
-    """Run `checkpoint_check`: empty for exit code 0, else its last line. Raises _NoAnswer when it gives no answer."""
+def _own_check(place: Place, path: str) -> tuple[str | None, str]:
+    """Run `checkpoint_check`: empty for exit code 0, else its last line, and why it gives no answer."""
     try:
         env = hooks.environ_of(place.user, inherited()) | dict(place.env)
         code, output = hooks.run(
             [*place.check, path], place.check_timeout_s, env=env, cwd=place.directory, user=place.user
         )  # fmt: skip
     except (OSError, ValueError) as error:
-        raise _NoAnswer(f"checkpoint_check cannot be started: {error}") from error
+        return None, f"checkpoint_check cannot be started: {error}"
     if code is None:
-        raise _NoAnswer(f"checkpoint_check did not answer within {span(place.check_timeout_s)}")
+        return None, f"checkpoint_check did not answer within {span(place.check_timeout_s)}"
+    said = f"checkpoint_check ended with {code}"
     if code < 0 or code in (126, 127):
-        raise _NoAnswer(f"checkpoint_check ended with {code}")
-    lines = output.strip().splitlines()
-    if code == 0:
-        return ""
-    return (lines[-1][:_MOST_SAID] if lines else "") or f"checkpoint_check ended with {code}"
+        return None, said
+    return "" if code == 0 else (output.strip().splitlines() or [said])[-1][:_MOST_SAID], ""
 
 
 class Result(Record):
@@ -485,6 +495,11 @@ class Result(Record):
     odd: str = ""
     rows: tuple[_Row, ...] = ()  # the newest ones, also those that were not looked at
     older: tuple[str, ...] = ()  # of an older experiment
+
+    def without(self, paths: Collection[str]) -> Result:
+        """Without these checkpoints."""
+        looked = tuple(each for each in self.looked if f"{self.place.base}/{each.path}" not in paths)
+        return replace(self, looked=looked, matches=self.matches - len(self.looked) + len(looked))
 
     def age(self, each: Candidate) -> Any:
         return newest_whole.order(each.step, each.written_wall_s, each.path, self.starts)

@@ -10,7 +10,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,35 +19,18 @@ from typing import Any, Final, Protocol
 import structlog
 
 from supervisor import lack
+from supervisor.adapters.process import own_checkpoints as own
 from supervisor.adapters.process import whole_files
-from supervisor.adapters.process.own_checkpoints import (
-    MOST_LOOKED_AT,
-    MOST_S,
-    Budget,
-    Files,
-    KeptCopy,
-    Place,
-    Result,
-    Scanner,
-    Unanswered,
-    each_of,
-    note_start,
-    noted_of,
-    place_of,
-    put_back,
-    roll_back,
-    set_aside,
-    stale_name,
-)
+from supervisor.adapters.process.own_checkpoints import Budget, Files, KeptCopy, Life, Place, Result, Scanner, Unanswered
 from supervisor.adapters.threads import Tasks
 from supervisor.as_user import acting_as
 from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, Ending, OwnCheckpoint
 from supervisor.model.settings import Paths, ProgramSpec
+from supervisor.policy.script.figures import Figures
+from supervisor.policy.script.finish import in_save
 from supervisor.policy.worker import newest_whole
 from supervisor.policy.worker.diagnosis import SENT
-from supervisor.policy.worker.figures import Figures
-from supervisor.policy.worker.finish import in_save
 from supervisor.policy.worker.newest_whole import WHOLE, Candidate
 from supervisor.policy.worker.whose_checkpoint import Shown
 from supervisor.ports import Clock, Inbox, ahead_s
@@ -79,6 +62,7 @@ class _Watched:
     place: Place
     scanner: Scanner = field(default_factory=Scanner)
     guard: threading.Lock = field(default_factory=threading.Lock)  # held by the thread that scans
+    life: Life = field(default_factory=lambda: Life(lost_wall_s=time.time()))
     due_s: float = 0.0
     began_s: float | None = None
     shown: Shown | None = None  # None: not read yet from the record of the starts
@@ -94,7 +78,7 @@ class _Watched:
     puts_back: bool = False
 
     def known_shown(self) -> Shown:
-        return self.shown or noted_of(self.place).shown
+        return self.shown or own.noted_of(self.place).shown
 
 
 class OwnCheckpoints:
@@ -115,11 +99,18 @@ class OwnCheckpoints:
         self._guard = threading.Lock()
         self._tasks = Tasks("checkpoints")
 
-    def newest(self, spec: ProgramSpec) -> OwnCheckpoint | None:
-        """The result of a running program's last scan; None: there was none yet, or it has no `checkpoint_glob`."""
+    def newest(
+        self, spec: ProgramSpec, pids: Iterable[int] = (), progress_at_s: float | None = None
+    ) -> OwnCheckpoint | None:
+        """The result of a running program's last scan; None: there was none yet, or it has no `checkpoint_glob`.
+
+        `pids`: its processes, if they are on this machine; `progress_at_s`: of its newest sign of progress.
+        """
         watched = self._of(spec)
         if watched is None:
             return None
+        age_s = None if progress_at_s is None else self._clock.now_s() - progress_at_s
+        watched.life = watched.life.next(pids, None if age_s is None else time.monotonic() - age_s)
         figures = self._figures(spec.name)
         if figures is not None and figures.steps is not None:
             shown, target = watched.known_shown(), spec.figures.target_steps or figures.target
@@ -133,7 +124,7 @@ class OwnCheckpoints:
         if began_s is None and now_s >= watched.due_s:
             watched.began_s = now_s
             self._tasks.begin(f"checkpoints-{spec.name}", self._look_again, watched)
-        elif began_s is not None and now_s - began_s > MOST_S + watched.place.check_timeout_s * MOST_LOOKED_AT:
+        elif began_s is not None and now_s - began_s > own.MOST_S + watched.place.check_timeout_s * own.MOST_LOOKED_AT:
             return OwnCheckpoint(sure=False, error=f"its directory {watched.place.base} does not answer")
         return watched.reported
 
@@ -141,10 +132,10 @@ class OwnCheckpoints:
         """What the output of a program has shown: of its present attempt, or of those before this daemon."""
         with self._guard:
             watched = self._watched.get(program)
-        return noted_of(place).shown if watched is None else watched.shown
+        return own.noted_of(place).shown if watched is None else watched.shown
 
     def _of(self, spec: ProgramSpec) -> _Watched | None:
-        place = place_of(spec, self._paths.run_dir(spec.name), shared=self._shared)
+        place = own.place_of(spec, self._paths.run_dir(spec.name), shared=self._shared)
         if place is None:
             return None
         with self._guard:
@@ -157,7 +148,7 @@ class OwnCheckpoints:
         began_s, cpu_s = time.monotonic(), time.thread_time()
         try:
             with watched.guard:
-                found, before = self._look(watched, running=True), watched.reported
+                found, before = self._look(watched, life=watched.life), watched.reported
                 self._sight(watched)
                 with contextlib.suppress(PermissionError), acting_as(watched.place.user):
                     found = replace(found, displaced=self._displaced(watched))
@@ -203,7 +194,7 @@ class OwnCheckpoints:
     def set_aside(self, spec: ProgramSpec, paths: tuple[str, ...]) -> None:
         """Set these checkpoints of a running program aside. Returns at once; the next look shows what has come of it."""
         if (watched := self._of(spec)) is not None:
-            self._tasks.begin(f"aside-{spec.name}", each_of, watched.place, paths, set_aside)
+            self._tasks.begin(f"aside-{spec.name}", own.each_of, watched.place, paths, own.set_aside)
 
     def _copy_if_due(self, watched: _Watched) -> None:
         """Begin to copy the newest checkpoint if its script may write over it, and nothing else would be left.
@@ -248,18 +239,18 @@ class OwnCheckpoints:
             "killed" if cut else "done", by_itself=not cut, ended_wall_s=time.time(), last_sign_wall_s=None
         )
         alone, budget = _Watched(watched.place, shown=watched.shown), Budget(time.monotonic() + _MOST_LAST_S)
-        found = self._look(alone, running=False, budget=budget, doubt_from_wall_s=doubt_s)
+        found = self._look(alone, life=None, budget=budget, doubt_from_wall_s=doubt_s)
         return None if found.error else found
 
     def _look(
-        self, watched: _Watched, *, running: bool, budget: Budget | None = None, start: bool = False, **more: Any
+        self, watched: _Watched, *, life: Life | None, budget: Budget | None = None, start: bool = False, **more: Any
     ) -> OwnCheckpoint:
         watched.result = None
         try:
             with acting_as(watched.place.user):
                 place = replace(watched.place, shown=watched.shown)
                 watched.result = watched.scanner.scan(
-                    place, budget or Budget(), now_wall_s=self._clock.wall_s(), running=running, **more
+                    place, budget or Budget(), now_wall_s=self._clock.wall_s(), life=life, **more
                 )
             return watched.result.as_input(self._clock, start=start)
         except (Unanswered, PermissionError) as error:
@@ -274,13 +265,12 @@ class OwnCheckpoints:
 
         If one cannot be put back, call `refuse` with the reason: the program would begin from scratch.
         """
-        self._tasks.begin(f"start-{command.spec.name}", self._before_start, command, then, refuse)
+        if (watched := self._of(command.spec)) is not None:
+            self._tasks.begin(f"start-{command.spec.name}", self._before_start, watched, command, then, refuse)
 
-    def _before_start(self, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]) -> None:
-        watched = self._of(command.spec)
-        if watched is None:
-            then(None)
-            return
+    def _before_start(
+        self, watched: _Watched, command: Spawn, then: Callable[[str | None], None], refuse: Callable[[str], None]
+    ) -> None:
         try:
             self._put_back(self._paths, command.spec.name, watched.place)
         except OSError as error:
@@ -297,11 +287,11 @@ class OwnCheckpoints:
                         found, left = self._prepare(watched, command)
                         result = watched.result or Result(watched.place)
                         with contextlib.suppress(OSError):
-                            found = replace(found, stale=stale_name(found.path))
+                            found = replace(found, stale=own.stale_name(found.path))
                     watched.reported = found
-                    watched.fresh, watched.stirs = not found.path, 0
+                    watched.fresh, watched.stirs, watched.life = not found.path, 0, Life(lost_wall_s=time.time())
                     watched.shown = watched.known_shown().begins()
-                    note_start(watched.place, watched.scanner.cut(result), watched.scanner.ahead, watched.shown)
+                    own.note_start(watched.place, watched.scanner.cut(result), watched.scanner.ahead, watched.shown)
                     done.set_result((found, left))
                 except Exception as error:  # noqa: BLE001  it is raised below
                     done.set_exception(error)
@@ -324,40 +314,57 @@ class OwnCheckpoints:
         then(None if found.error else found.path)
 
     def _prepare(self, watched: _Watched, command: Spawn) -> tuple[OwnCheckpoint, tuple[str, ...]]:
-        """Set aside and put back. Returns what is found then, and the paths that are still to be set aside."""
+        """Set aside and put back, by one look. Returns what a start finds, and the paths that are still to be set aside."""
         shown, target = watched.known_shown(), command.spec.figures.target_steps
         watched.shown = replace(shown, target=target or shown.target, configured=target is not None)
-        place, left = replace(watched.place, shown=watched.shown), tuple(filter(os.path.lexists, command.aside))
+        place = replace(watched.place, shown=watched.shown)
         kept = self._keeper.of(place)
-        each_of(place, command.back, functools.partial(put_back, kept))
-        look = functools.partial(self._look, watched, running=False, start=True, doubt_from_wall_s=command.doubt_from_wall_s)
-        spare = kept is not None and kept.path in left and not kept.is_of(kept.path)
-        last = OwnCheckpoint() if spare or not left or look(without=left).path else look()
-        if left and not (last.path and last.sure):  # never the last whole one
-            left = each_of(place, left, set_aside)
+        own.each_of(place, command.back, functools.partial(own.put_back, kept))
         if command.from_step is not None:
             try:
-                roll_back(place, command.from_step, Budget())
+                own.roll_back(place, command.from_step, Budget())
             except (Unanswered, OSError) as error:
                 log.warning("not_rolled_back", base=place.base, error=str(error))
             self._keeper.drop(place)
             kept = None
-        found = look(spare=True)
-        if kept is None or found.error:
-            return found, left
+        progress_s, doubt_s = watched.life.progress_s, command.doubt_from_wall_s
+        if progress_s is not None:
+            doubt_s = newest_whole.doubt_since_progress(doubt_s, time.time() - time.monotonic() + progress_s)
+        aside = tuple(filter(os.path.lexists, command.aside))
+        found = self._look(watched, life=None, start=True, doubt_from_wall_s=doubt_s, spare=True, without=aside)
+        result = watched.result
+        if result is None:
+            return found, aside
+        is_copied = kept is not None and kept.path in aside and not kept.is_of(kept.path)
+        if not is_copied and result.without(aside).choice.start is None and found.path and found.sure:
+            left = aside  # never the last whole one
+        else:
+            left = own.each_of(place, aside, own.set_aside)
+        result = watched.result = result.without(gone := {*aside}.difference(left))
+        for each in gone:  # what comes in their place does not show that the script replaces its files
+            watched.scanner.known.pop(each.removeprefix(f"{place.base}/"), None)
+        found = result.as_input(self._clock, start=True)
+        return found if kept is None else self._beside_copy(watched, result, kept, command, found), left
+
+    def _beside_copy(
+        self, watched: _Watched, result: Result, kept: KeptCopy, command: Spawn, found: OwnCheckpoint
+    ) -> OwnCheckpoint:
+        """What a start finds if the kept copy counts, too. It is put back if it is the newest one that is not torn."""
         if found.path == kept.path:
-            return replace(found, spare=found.spare or ("" if kept.is_of(kept.path) else kept.place)), left
+            return replace(found, spare=found.spare or ("" if kept.is_of(kept.path) else kept.place))
         if not os.path.lexists(kept.path) and command.doubt_from_wall_s is None and kept.path not in command.aside:
             note = f"{found.note}; " if found.note else ""  # nothing interrupted it, so somebody has removed it
-            return replace(found, note=f"{note}a copy of {kept.path} is kept in {kept.place}"), left
-        result = watched.result or Result(place)
-        path, at_s = kept.path[len(place.base) + 1 :], kept.written_wall_s
-        copy = Candidate(path, kept.step, watched.scanner.ahead.get(path, (at_s, at_s))[1], 0, WHOLE)
+            return replace(found, note=f"{note}a copy of {kept.path} is kept in {kept.place}")
+        path, at_s = kept.path[len(result.place.base) + 1 :], kept.written_wall_s
+        size_bytes = sum(size for _, size, _ in kept.marks)
+        copy = Candidate(path, kept.step, watched.scanner.ahead.get(path, (at_s, at_s))[1], size_bytes, WHOLE)
         looked = sorted((copy, *result.looked), key=result.age, reverse=True)
-        if kept.was_set_aside() or newest_whole.choose(looked).start is not copy:
-            return found, left
-        found = look(spare=True, doubt_from_wall_s=None) if self._put_copy_back(watched, kept) else look(spare=True)
-        return replace(found, put_back=found.path == kept.path), left
+        if newest_whole.choose(looked).start is not copy or kept.was_set_aside() or not self._put_copy_back(watched, kept):
+            return found
+        others = tuple(each for each in looked if each is copy or each.path != path)
+        watched.scanner.known.pop(path, None)
+        watched.result = replace(result, looked=others, matches=max(1, result.matches))
+        return replace(watched.result.as_input(self._clock, start=True), put_back=True)
 
     def _put_copy_back(self, watched: _Watched, kept: KeptCopy) -> bool:
         """Put the copy back: then it is whole there. A failure is logged, and the start goes on without it."""

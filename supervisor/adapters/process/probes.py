@@ -10,10 +10,9 @@ A beat record that cannot be read at this moment (its writer was interrupted in 
 last beat that could be read stays valid until there is another.
 
 A beat file can also be removed, replaced or overwritten. Its worker creates it again within a second (`contract.Client`).
-Until then, or if it cannot, the record that the worker still maps is read through /proc. If even that fails, the growth of
-its log and its CPU time replace its beats, with the time limits of programs without beats. Beats that cannot be read are
-unknown, and unknown is not stalled. Why the daemon does not create the file again: the worker would still write into the
-old one, which it maps.
+Until then, or if it cannot, the growth of its log and its CPU time replace its beats, with the time limits of programs
+without beats. Beats that cannot be read are unknown, and unknown is not stalled. Why the daemon does not create the file
+again: the worker would still write into the old one, which it maps.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ from supervisor.adapters.process.trees import Scans, Tree, changed_roots, own_di
 from supervisor.adapters.threads import Rounds, Tasks, note
 from supervisor.files import held, open_regular
 from supervisor.formats import span
-from supervisor.model.inputs import CommandLeft, OwnCheckpoint, Report, Sample
+from supervisor.model.inputs import CommandLeft, Report, Sample
 from supervisor.model.settings import SILENT, Paths, ProgramSpec, Progress
-from supervisor.policy.worker.figures import figure_of
-from supervisor.ports import Clock
+from supervisor.policy.script.figures import figure_of
+from supervisor.ports import Clock, NewestOwn
 from workers import contract, daemon_side
 
 log = structlog.get_logger()
@@ -54,7 +53,7 @@ _MOST_REPORTS: Final = 256  # ... and lines
 _MOST_REPORTS_EVER: Final = 1000  # of one attempt, while it runs
 _REPORTS_S: Final = 5.0  # between two checks for the first report of a program that may never write one
 _LOAD_S: Final = 10.0  # between two readings of a cgroup: the kernel's own averages change that slowly
-_LOST_S: Final = 5.0  # a worker's time to create its beat file again; also between two checks of its open files
+_LOST_S: Final = 5.0  # a worker's time to create its beat file again
 _FIRST_BEAT_S: Final = 10.0  # an adopted worker may have been started a moment ago
 _HANG_S: Final = 5.0  # of one program's files
 _MOST_NAMED: Final = 5
@@ -77,8 +76,6 @@ class _Watched:
     logs: growth.Logs
     adopted: bool = False
     lost_at_s: float | None = None  # since when its beats cannot be read in any way
-    mapped: str | None = None  # path in /proc of the record that the worker maps
-    mapped_due_s: float = 0.0
     beat: contract.Beat | None = None
     grown: growth.Growth = field(default_factory=growth.Growth)
     known: tuple[object, ...] = ()
@@ -103,7 +100,7 @@ class _Watched:
 class LocalProbes:
     def __init__(
         self, paths: Paths, clock: Clock, edges: NotifySockets, groups: cgroups.Cgroups = cgroups.NONE,
-        own: Callable[[str], OwnCheckpoint | None] = lambda _: None, figures: FigureReader | None = None,
+        own: NewestOwn = lambda *_: None, figures: FigureReader | None = None,
     ) -> None:  # fmt: skip
         """`own` returns the newest known checkpoint that a program has written itself; it never blocks.
 
@@ -235,7 +232,9 @@ class LocalProbes:
         now_s, tree = self._clock.now_s(), item.tree
         if now_s >= item.load_due_s:
             item.load_due_s, item.load = now_s + _LOAD_S, self._groups.read(item.token)
-        health, own, left, load = self._health.newest(item.token), self._own(item.spec.name), self._left(item), item.load
+        signs_s = tree.witness_at_s if sample.progress_at_s is None else sample.progress_at_s
+        own = self._own(item.spec.name, (item.pid, *tree.pids), signs_s)
+        health, left, load = self._health.newest(item.token), self._left(item), item.load
         seen = *tree.seen, health, own, left, load
         if not any(seen):
             return sample
@@ -346,30 +345,12 @@ class LocalProbes:
     def _newest_beat(self, item: _Watched) -> contract.Beat | None:
         """The newest beat of the attempt, or the one that was read last."""
         beat = daemon_side.read_beat(self._paths.beat(item.spec.name, item.attempt))
-        if beat is not None and beat.token == item.token:
-            item.lost_at_s = item.mapped = None
-            return beat
-        if not self.beat_defect(item.spec.name, item.token):
-            item.lost_at_s = None
-            return item.beat
-        beat = self._mapped_beat(item)
-        if beat is not None:
+        is_its_own = beat is not None and beat.token == item.token
+        if is_its_own or not self.beat_defect(item.spec.name, item.token):
             item.lost_at_s = None
         elif item.lost_at_s is None:
             item.lost_at_s = self._clock.now_s()
-        return beat or item.beat
-
-    def _mapped_beat(self, item: _Watched) -> contract.Beat | None:
-        """A beat from the record that its worker still maps, although the path no longer leads to that record."""
-        now_s = self._clock.now_s()
-        if item.mapped is None and now_s >= item.mapped_due_s:
-            item.mapped_due_s = now_s + _LOST_S
-            item.mapped = procfs.open_at(item.pid, self._paths.beat(item.spec.name, item.attempt))
-        beat = daemon_side.read_beat(item.mapped, follow=True) if item.mapped is not None else None
-        if beat is not None and beat.token == item.token:
-            return beat
-        item.mapped = None
-        return None
+        return beat if is_its_own else item.beat
 
     def _from_beat(self, item: _Watched) -> Sample:
         beat = item.beat = self._newest_beat(item)

@@ -28,7 +28,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
@@ -45,10 +45,10 @@ from supervisor.adapters.process.shim_code import ShimCode
 from supervisor.adapters.threads import Lasting, Tasks, Thread, worker_ended
 from supervisor.model.inputs import Ended, Ending, OwnCheckpoint, SpawnBroke, SpawnSucceeded, Survival, Survivor
 from supervisor.model.settings import Paths, ProgramSpec
-from supervisor.policy.worker import placeholders
-from supervisor.policy.worker.figures import Figures
+from supervisor.policy.script import placeholders
+from supervisor.policy.script.figures import Figures
+from supervisor.policy.script.placeholders import RESUME
 from supervisor.policy.worker.inherited import is_inherited
-from supervisor.policy.worker.placeholders import RESUME
 from supervisor.ports import Clock, Inbox, Launcher, Probes
 from supervisor.records import Record
 from workers import contract
@@ -314,7 +314,7 @@ def _members(token: str, shim: tuple[int, int] | None, more: Callable[[], Iterab
 
 
 class ProgramAdapters(Record):
-    """The adapters that start and watch programs: as processes of this machine, or as jobs of a cluster."""
+    """The adapters that start and watch programs: those of this machine, or of a feature (`Part.launches`)."""
 
     paths: Paths
     launcher: Launcher
@@ -357,11 +357,8 @@ class LocalLauncher:
 
     # --- starting --------------------------------------------------------------------------------------------------------
 
-    def spawn(self, spec: ProgramSpec, attempt: int, token: str, avoid: Sequence[str] = ()) -> None:  # noqa: ARG002
-        """Start one attempt. Outcome: SpawnSucceeded, later Ended; or SpawnBroke. Raises RuntimeError if no thread starts.
-
-        `avoid` names nodes of a cluster; it has no effect on this single machine.
-        """
+    def spawn(self, spec: ProgramSpec, attempt: int, token: str) -> None:
+        """Start one attempt. Outcome: SpawnSucceeded, later Ended; or SpawnBroke. RuntimeError: no thread starts."""
         self._taken.add(token)
         Thread(f"spawn-{spec.name}", self._spawn, spec, attempt, token).start()
 

@@ -26,9 +26,9 @@ from supervisor.formats import span
 from supervisor.model import commands, facts
 from supervisor.model.state import Slowness, State
 from supervisor.policy.box.prechecks import is_full
+from supervisor.policy.script import service_health
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.policy.upkeep.calendars import is_due
-from supervisor.policy.worker import service_health
 from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import STILL, may_repeat
 from supervisor.policy.worker.loss import IN_WORDS, Loss
@@ -163,7 +163,7 @@ def _starts_over(context: DecisionContext, fact: facts.Resumed | facts.StartsFro
 def _lacks_command(context: DecisionContext, fact: facts.SpawnFailed) -> bool:
     """Whether this start without a command is the one that is reported: a disk that is mounted late is there by then."""
     program = context.before.programs.get(fact.program) if fact.permanent else None
-    return program is not None and program.has_run and program.spawn_failures + 1 == STARTS_BEFORE_ALERT
+    return program is not None and program.starts.has_run and program.starts.failures + 1 == STARTS_BEFORE_ALERT
 
 
 def _dies_again_and_again(context: DecisionContext, fact: facts.BackedOff) -> bool:

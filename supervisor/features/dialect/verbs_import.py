@@ -25,7 +25,7 @@ from supervisor.ctl import files, text
 from supervisor.ctl.outcome import OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
 from supervisor.features.dialect.foreign_config import Section, processes, read
-from supervisor.policy.worker.placeholders import escaped
+from supervisor.policy.script.placeholders import escaped
 
 _CHANNELS: Final = ("stdout", "stderr")
 _LOG_BYTES, _LOG_BACKUPS = 50 << 20, 10  # Supervisor's defaults

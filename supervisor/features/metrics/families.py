@@ -260,7 +260,7 @@ def _idle_s(reading: _ProgramReading) -> Number:
 
 
 def _retry_s(reading: _ProgramReading) -> Number:
-    at_s = reading.program.retry_at_s
+    at_s = reading.program.retry.at_s
     return None if at_s is None else max(0.0, at_s - reading.now_s)
 
 
@@ -274,7 +274,7 @@ _GAUGES: Final[Rows] = (
     ("fatal", "1 when it was given up: it needs a person", _alive(lambda program: program.phase is Phase.FATAL)),
     ("done", "1 when it has reached its target", _alive(lambda program: program.phase is Phase.DONE)),
     ("state", f"its state as a number: {_STATES}", _alive(lambda program: _PHASES.index(program.phase))),
-    ("slow_retry", "1 while it fails again and again and is tried seldom", _alive(lambda program: program.slow)),
+    ("slow_retry", "1 while it fails again and again and is tried seldom", _alive(lambda program: program.retry.slow)),
     ("next_start_seconds", "time until its next start", _retry_s),
     ("start_time_seconds", "when its attempt started, since the epoch",
      lambda reading: reading.program.started_wall_s if reading.program.attempt is not None else None),

@@ -133,18 +133,12 @@ def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
             holder = leases.in_repository(restic)
             sight = replace(sight, same=sight.same or (holder is not None and holder.token == mine.token))
         watch = watched(watch, sight, boot_s())
-        if sight is None:
-            found = Judgement(Verdict.UNKNOWN, f"the repository does not answer: {error}")
-        else:
-            found = judge(watch, sight, after_s)
-            if alive == "take-over" and found.verdict in {Verdict.LIVES, Verdict.UNKNOWN, Verdict.RESTS}:
-                found = Judgement(Verdict.DEAD, f"box {sight.box} is followed by this box, as its template says")
+        found = _found(watch, sight, error, after_s, follows=alive == "take-over")
+        if sight is not None and found.verdict in {Verdict.NOTHING, Verdict.DEAD}:
             if (done := _taken(session, restic, target, sight, found, ready)) is not None:
                 return done
-            if found.verdict is Verdict.RESTS:
-                found = replace(
-                    found, why=f"{found.why}; --if-alive take-over (EXTRALIFE_NEXT_BOX) continues them all the same"
-                )
+            text.pause(every_s)
+            continue  # another box was faster, or the repository is away: the next look says which
         ends = found.verdict is Verdict.ENDED or (alive == "end" and sight is not None)
         if (word := error or found.verdict.value) != said:
             _say(session, text.printable(f"{found.why}{'' if ends else '. This box waits as the next one'}"))
@@ -154,13 +148,22 @@ def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
         text.pause(every_s)
 
 
+def _found(watch: Watch, sight: Sight | None, error: str, after_s: float | None, *, follows: bool) -> Judgement:
+    """The verdict as this box takes it. `follows`: its template says that it takes over from a live box too."""
+    if sight is None:
+        return Judgement(Verdict.UNKNOWN, f"the repository does not answer: {error}")
+    found = judge(watch, sight, after_s)
+    if follows and found.verdict in {Verdict.LIVES, Verdict.UNKNOWN, Verdict.RESTS}:
+        return Judgement(Verdict.DEAD, f"box {sight.box} is followed by this box, as its template says")
+    more = "; --if-alive take-over (EXTRALIFE_NEXT_BOX) continues them all the same" * (found.verdict is Verdict.RESTS)
+    return replace(found, why=f"{found.why}{more}")
+
+
 def _taken(
     session: Session, restic: Restic, target: Path, sight: Sight, found: Judgement, ready: Callable[..., object]
 ) -> int | None:  # fmt: skip
-    """The exit status if this box has the trainings now; None: another box does."""
-    if found.verdict not in {Verdict.NOTHING, Verdict.DEAD}:
-        return None
-    here = leases.ThisBox(socket.gethostname(), text.wall_s())
+    """The exit status if this box has the trainings now; None: another box does, or the repository is away."""
+    here = (socket.gethostname(), text.wall_s())
     restic.deadline_s = boot_s() + _RESTORE_S
     snapshots = restic.snapshots()
     _say(session, text.printable(found.why))
@@ -168,7 +171,7 @@ def _taken(
         if all(each.lease is not None for each in snapshots):  # no copy: a box that died before its first one, or none
             if not snapshots and (others := restic.others()):
                 raise Failed(f"the repository has {others} snapshots that extralife did not make: name an empty one")
-            claim, lease = leases.take_over(restic, target / "offsite", here)
+            claim, lease = leases.take_over(restic, target / "offsite", *here)
             text.pause(_SETTLES_S)  # another box that began at the same moment has written its lease by then
             if claim is not Claim.HELD or leases.in_repository(restic) != lease:
                 raise restoring.Overtaken(f"box {lease.box} was faster")
@@ -181,7 +184,7 @@ def _taken(
                 raise restoring.Overtaken("the repository has changed meanwhile")
 
         made = restoring.restore(
-            restic, restoring.choose(snapshots), target, take_over=True, box=here.box, wall_s=here.wall_s,
+            restic, restoring.choose(snapshots), target, take_over=True, box=here[0], wall_s=here[1],
             say=lambda said: _say(session, text.printable(said)), ready=still, known=snapshots,
         )  # fmt: skip
     except restoring.Overtaken as lost:
@@ -231,7 +234,7 @@ class Keeper:
 
     def turn(self, ask: list[str], after_s: float | None) -> rent.Step:
         """One look, and what follows from it."""
-        watch = self._watch()
+        watch = read_watch(self._watch_file, self._boot)
         sight, error = _looked(self._restic)
         if sight is not None and ask and sight.named:
             code, _ = self._run(ask, _ASK_S, {"EXTRALIFE_BOX": sight.box})
@@ -243,7 +246,7 @@ class Keeper:
             step = rent.away(error)
         else:
             found = judge(watch, sight, after_s)
-            step = rent.next_step(self._rules, self._tries(), found, sight.named, text.wall_s())
+            step = rent.next_step(self._rules, tries(self._log), found, sight.named, text.wall_s())
         self._note(step)
         if sight is not None and step.do == "rent":
             self._rent(sight, step.why)
@@ -278,32 +281,9 @@ class Keeper:
             self._say(f"{command[0]} cannot be run: {error.strerror or error}")
             return 127, ""
 
-    def _watch(self) -> Watch:
-        try:
-            boot, fields = json.loads(files.read(self._watch_file, _MOST_BYTES))
-            return Watch(**fields) if boot == self._boot else Watch()  # its clock began anew
-        except (OSError, ValueError, TypeError):
-            return Watch()
-
-    def _entries(self) -> list[dict[str, Any]]:
-        """Raises OSError if the log is there and cannot be read: its limits would not hold."""
-        try:
-            lines = files.read(self._log, _MOST_BYTES).decode("utf-8", "replace").splitlines()
-        except FileNotFoundError:
-            return []
-        found = []
-        for line in lines:
-            with contextlib.suppress(ValueError):  # torn by a power cut
-                found.append(json.loads(line))
-        return [each for each in found if isinstance(each, dict)]
-
-    def _tries(self) -> list[rent.Try]:
-        rows = [each for each in self._entries() if "of" in each]
-        return [rent.Try(each["what"], each["of"], each["wall_s"], each["usd_per_hour"]) for each in rows]
-
     def _note(self, step: rent.Step) -> None:
         """Write what it sees to the log, if it has changed."""
-        if next((each["key"] for each in reversed(self._entries()) if "key" in each), "") != step.key:
+        if next((each["key"] for each in reversed(_entries(self._log)) if "key" in each), "") != step.key:
             self._write({"what": "sees", "key": step.key, "why": step.why}, step.severity)
 
     def _record(self, what: str, why: str, sight: Sight, severity: str = "", usd: float | None = None) -> None:
@@ -323,6 +303,32 @@ class Keeper:
 
     def _say(self, line: str) -> None:
         _say(self._session, f"{time.strftime('%F %T')} {text.printable(line)}")
+
+
+def read_watch(path: Path, boot: str) -> Watch:
+    try:
+        of, fields = json.loads(files.read(path, _MOST_BYTES))
+        return Watch(**fields) if of == boot else Watch()  # its clock began anew
+    except (OSError, ValueError, TypeError, RecursionError):
+        return Watch()
+
+
+def tries(log: Path) -> list[rent.Try]:
+    rows = [each for each in _entries(log) if "of" in each]
+    return [rent.Try(each["what"], each["of"], each["wall_s"], each["usd_per_hour"]) for each in rows]
+
+
+def _entries(log: Path) -> list[dict[str, Any]]:
+    """Raises OSError if the log is there and cannot be read: its limits would not hold."""
+    try:
+        lines = files.read(log, _MOST_BYTES).decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):  # torn by a power cut
+            found.append(json.loads(line))
+    return [each for each in found if isinstance(each, dict)]
 
 
 def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:

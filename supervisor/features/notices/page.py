@@ -24,4 +24,4 @@ def notices_view(state: State, memory: Memory, *, now_s: float) -> Json:
     }  # fmt: skip
 
 
-ADDED = Added(status={"notices": lambda sources: notices_view(sources.state, sources.memory, now_s=sources.now_s)})
+ADDED = Added(status=lambda sources: {"notices": notices_view(sources.state, sources.memory, now_s=sources.now_s)})

@@ -74,6 +74,9 @@ def complete(validation: Validation, made: OffsiteSettings, _: object) -> Offsit
         validation.error(section.at(), "offsite.keep_* are all 0, so no copy would stay; set one of them to 1 or more")
     if why := unfit():
         validation.warn(section.at(), f"{why}; until then nothing is copied off this box")
+    for each in made.also:
+        if not each.startswith("/") or ".." in each.split("/") or not each.strip("/"):
+            section.refuse("also", f", {shown(each)}, is no absolute path of a directory")
     given = {key: getattr(made, key) for key in ("password_file", "env_file")}
     files = {key: secrets.beside(validation, path) if path else "" for key, path in given.items()}
     if validation.look:

@@ -40,6 +40,7 @@ from supervisor.policy.upkeep.leaving import KILL_S
 from supervisor.records import replace
 
 NOW, CHECK, FORGET, TAKE_OVER, COPY, LOOK = "now", "check", "forget", "take-over", "copy", "look"
+CODE = "code"  # that a program needs and this box lacks
 _MOST_CHARS: Final = 1000
 _LEAST_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 60.0
@@ -83,13 +84,21 @@ def _want(context: DecisionContext, what: str, due_wall_s: float | None = None) 
 
 def on_lease(context: DecisionContext, item: LeaseFound) -> None:
     """Handle the repository's lease, which is read before each copy and says which box owns the repository."""
-    _keep(context, first_look_s=None)
+    lacks = [why for name, why in item.missing.items() if name not in context.memory.of(Copying).missing]
+    _keep(context, first_look_s=None, missing=item.missing)
+    if lacks:
+        context.record(facts.OffsiteFailed("; ".join(lacks), CODE, lacks[0]))
     record, lease = context.state.of(OffsiteRecord), item.lease
     if item.claim is Claim.HELD:
         known = (record.token, record.generation, record.place)
         if record.fence is not None or known != (lease.token, lease.generation, lease.place):
-            why = f"this box holds the repository of copies (generation {lease.generation})"
-            context.record(facts.OffsiteHeld(why, lease.token, lease.generation, lease.place))
+            why, origin = f"this box holds the repository of copies (generation {lease.generation})", item.origin
+            after: tuple[str, float | None] = ("", None)
+            if origin is not None and record.token in {"", origin.token}:  # else it has continued them already
+                when = "at an unknown time" if origin.at_s is None else f"{span(context.now_s - origin.at_s)} ago"
+                why += f" and continues the trainings of box {origin.box}, whose last known sign of life came {when}"
+                after = (origin.box, origin.at_s)
+            context.record(facts.OffsiteHeld(why, lease.token, lease.generation, lease.place, *after))
     elif item.claim is Claim.LOST and record.fence is None:
         why = (
             f"box {lease.box} has taken over these trainings, so no program runs here; `extralifectl offsite take-over` "
@@ -196,11 +205,11 @@ def _begin(context: DecisionContext, copies: rule.Copies) -> None:
 
 
 def _looks(context: DecisionContext) -> bool:
-    """Whether to read the lease now: once for each repository, and again and again for one that may end a fence."""
+    """Whether to look now: once for each repository; again and again if that may end a fence or the lack of a script."""
     fence, place = context.state.of(OffsiteRecord).fence, context.settings.of(OffsiteSettings).place
     if context.memory.of(Copying).looked != place:
         return True
-    if fence is None or fence.place in {"", place}:
+    if (fence is None or fence.place in {"", place}) and not context.memory.of(Copying).missing:
         return False
     again_s = context.memory.of(Copying).looked_s + _LOOK_AGAIN_S
     if context.now_s < again_s:
@@ -259,7 +268,7 @@ def _copy(context: DecisionContext, cause: str, limit_s: float, *, urgent: bool 
     record = context.state.of(OffsiteRecord)
     return OffsiteCopy(
         cause, tuple(sorted(context.state.programs)), limit_s, record.token, record.generation, record.place, urgent,
-        copied="" if record.copied is None else record.copied.snapshot, then=_then(context, cause),
+        moved_with=(record.copied.snapshot if record.copied else "") if record.moved else None, then=_then(context, cause),
     )  # fmt: skip
 
 
@@ -325,12 +334,15 @@ def _keep(context: DecisionContext, **changes: Any) -> None:
 
 
 def _held(context: DecisionContext) -> Held | None:
-    """Another box has taken over, or after a reboot it is not known yet whether one has."""
+    """Another box has taken over, it is not known yet whether one has, or this box lacks a program's code."""
     if _keeps_down(context):
         return Held("offsite", fenced(context), for_good=True)
     until_s = context.memory.of(Copying).first_look_s
     waits = until_s is not None and context.now_s < until_s
-    return Held("offsite", "another box may have taken over", until_s=until_s) if waits else None
+    if waits:
+        return Held("offsite", "another box may have taken over", until_s=until_s)
+    missing = context.memory.of(Copying).missing
+    return Held("offsite", "; ".join(missing.values()), tuple(missing)) if missing else None
 
 
 def _refuses(context: DecisionContext) -> str:
@@ -367,6 +379,6 @@ FEATURE = Feature(
         AlertRow(facts.OffsiteCopied, "offsite", WARNING, _new_gaps),
         AlertRow(facts.OffsiteLate, "offsite", CRITICAL),
         AlertRow(facts.OffsiteFenced, "offsite", CRITICAL),
-        AlertRow(facts.OffsiteFailed, "offsite", CRITICAL, lambda _, fact: fact.what == "check"),
+        AlertRow(facts.OffsiteFailed, "offsite", CRITICAL, lambda _, fact: fact.what in {CHECK, CODE}),
     ),
 )  # fmt: skip

@@ -9,7 +9,13 @@ from supervisor.ctl import text
 
 def lines(daemon: dict[str, Any]) -> list[str]:
     found = daemon.get("offsite")
-    return [] if found is None else [line(found)]
+    if found is None:
+        return []
+    after = found.get("after")  # an older daemon does not send it
+    lost = f"continues the trainings of box {text.printable(after['box'])}" if after else ""
+    if after and after["lost_s"] is not None:
+        lost += f", {text.duration(after['lost_s'])} after its last known sign of life"
+    return [line(found), *([lost] if lost else [])]
 
 
 def line(found: dict[str, Any]) -> str:

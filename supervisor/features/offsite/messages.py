@@ -35,11 +35,21 @@ class OffsiteDue(Input):
     due_wall_s: float
 
 
+class Origin(Record):
+    """The copy from which this box was restored. `at_s`: its journal time, if known; `token`: of that box's lease."""
+
+    box: str
+    token: str
+    at_s: float | None
+
+
 class LeaseFound(Input):
     """This box's claim on the repository of copies (`rules.py`); `lease` is the valid lease now."""
 
     claim: Claim
     lease: Lease
+    origin: Origin | None = None
+    missing: dict[str, str] = field(default_factory=dict)  # by program: the code that this box lacks to continue it
 
 
 class OffsiteDone(Input):
@@ -72,7 +82,7 @@ class OffsiteCopy(Command):
     place: str
     urgent: bool = False
     look_only: bool = False  # read the lease, copy nothing
-    copied: str = ""  # the newest copy on record: a newer copy in the repository was made by another box
+    moved_with: str | None = None  # this disk came from other hardware, with this newest copy on record; None: it did not
     then: str = ""  # what the copy says of the next one
 
 

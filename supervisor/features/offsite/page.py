@@ -41,6 +41,7 @@ def offsite_view(state: State, settings: Settings | None, memory: Memory, *, now
         "error": record.error,
         "failures": record.failures,
         "generation": record.generation or None,
+        "after": {"box": record.lost, "lost_s": record.lost_s} if record.lost else None,
         "fence": None if record.fence is None else {"box": record.fence.box, "since_wall_s": record.fence.since_wall_s},
         "tended": {
             task: {"wall_s": each.wall_s, "error": each.error, "read_percent": each.read_percent}
@@ -74,9 +75,10 @@ def _troubles(daemon: Json) -> list[str]:
     return [found] if found else []
 
 
-def _needs_you(_: Sources, daemon: Json) -> list[str]:
+def _needs_you(sources: Sources, daemon: Json) -> list[str]:
+    missing = sources.memory.of(Copying).missing.values()
     missed = ((daemon["offsite"] or {}).get("copied") or {}).get("missed") or {}
-    return [f"the newest copy off the box lacks {name}: {why}" for name, why in missed.items()]
+    return [*missing, *(f"the newest copy off the box lacks {name}: {why}" for name, why in missed.items())]
 
 
 def _gauges(sources: Sources) -> list[Gauge]:
@@ -94,4 +96,4 @@ def _gauges(sources: Sources) -> list[Gauge]:
     ]
 
 
-ADDED = Added(status={"offsite": _status}, troubles=_troubles, needs_you=_needs_you, gauges=_gauges)
+ADDED = Added(status=lambda sources: {"offsite": _status(sources)}, troubles=_troubles, needs_you=_needs_you, gauges=_gauges)

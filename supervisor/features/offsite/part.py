@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from supervisor.adapters.host.boot import BootFiles
-from supervisor.adapters.host.box_identity import witnesses
 from supervisor.adapters.parts import Part, World
 from supervisor.features.offsite.adapters.restoring import log_origin
 from supervisor.features.offsite.adapters.thread import Offsite
@@ -18,8 +16,7 @@ from supervisor.ports import CalendarWork
 
 def part(world: World) -> Part:
     made = Offsite(
-        world.paths, world.settings, world.inbox, world.clock, world.version, world.box_name,
-        lambda: witnesses(BootFiles.of(world.environ)), world.shown,
+        world.paths, world.settings, world.inbox, world.clock, world.version, world.box_name, world.shown
     )  # fmt: skip
     kinds = (OffsiteCopy, OffsiteTakeOver, OffsiteTend)
 

@@ -56,13 +56,16 @@ class OffsiteRecord(Record):
     token: str = ""  # of the lease that this box holds ...
     place: str = ""  # ... in the repository of this name
     generation: int = 0
+    moved: bool = False  # this is other hardware than the box that wrote that lease
     fence: Fence | None = None
+    lost: str = ""  # the box whose trainings this one continued last ...
+    lost_s: float | None = None  # ... and the time from its last known sign of life to this box's lease
     ends: int = 0  # number of copies and take-overs that have ended
     ended: str = ""  # the outcome of the newest of them, and ...
     ended_well: bool = True  # ... whether it was a success
 
     KINDS: ClassVar = (facts.OffsiteFact, facts.RolledBackTo)
-    LATER: ClassVar = (facts.LevelChosen,)
+    LATER: ClassVar = (facts.LevelChosen, facts.BoxIdentified)
 
     def after(self, stamped: Stamped) -> OffsiteRecord:
         match fact := stamped.fact:
@@ -70,13 +73,15 @@ class OffsiteRecord(Record):
                 return wanting(self, copies.ROLLBACK, stamped.at_s)
             case facts.LevelChosen(level=level, before=before) if before not in {"", level}:
                 return wanting(self, copies.LEVEL, stamped.at_s)
+            case facts.BoxIdentified(another=True):
+                return replace(self, moved=True)
             case facts.OffsiteAsked(cause=cause):
                 return wanting(self, cause, stamped.at_s)
             case facts.OffsiteCopied():
                 return _copied(self, stamped, fact)
             case facts.OffsiteFailed(what="forget" | "check" as what, error=error, due_wall_s=due_wall_s):
                 return _tended(self, what, Tended(stamped.wall_s, error, due_wall_s))
-            case facts.OffsiteFailed(what="take-over"):
+            case facts.OffsiteFailed(what="take-over" | "code"):
                 return _ended(self, fact.why, well=False)
             case facts.OffsiteFailed(error=error):
                 return _failed(self, stamped, fact.cause, error)
@@ -85,7 +90,7 @@ class OffsiteRecord(Record):
             case facts.OffsiteLate():
                 return replace(self, late=True)
             case facts.OffsiteFenced() | facts.OffsiteReleased() | facts.OffsiteHeld():
-                return _leased(self, fact)
+                return _leased(self, stamped, fact)
             case _:
                 return self
 
@@ -103,12 +108,17 @@ def wanting(record: OffsiteRecord, cause: str, at_s: float) -> OffsiteRecord:
     return replace(record, asked=cause, asked_at_s=at_s)
 
 
-def _leased(record: OffsiteRecord, fact: facts.OffsiteFenced | facts.OffsiteReleased | facts.OffsiteHeld) -> OffsiteRecord:
+def _leased(
+    record: OffsiteRecord, stamped: Stamped, fact: facts.OffsiteFenced | facts.OffsiteReleased | facts.OffsiteHeld
+) -> OffsiteRecord:  # fmt: skip
     match fact:
         case facts.OffsiteFenced(box=box, since_wall_s=since_wall_s, token=token, place=place):
             return _ended(replace(record, fence=Fence(box, since_wall_s, token, place)), fact.why, well=False)
         case facts.OffsiteHeld(token=token, generation=generation, place=place):
-            record = replace(record, token=token, generation=generation, place=place)
+            record = replace(record, token=token, generation=generation, place=place, moved=False)
+            if fact.after:
+                lost_s = None if fact.since_s is None else stamped.at_s - fact.since_s
+                record = replace(record, lost=fact.after, lost_s=lost_s)
     return _ended(replace(record, fence=None), fact.why, well=True)
 
 
@@ -149,6 +159,7 @@ class Copying(Record):
     looked: str = ""  # the repository (`OffsiteSettings.place`) whose lease this daemon has requested ...
     looked_s: float = 0.0  # ... and when
     asked: tuple[str, ...] = ()  # tasks that the operator or the calendar requested and that have not begun yet
+    missing: dict[str, str] = field(default_factory=dict)  # by program: the code that this box lacks, in a sentence
     first_look_s: float | None = None  # no program starts before the lease is read, or before this moment
 
 

@@ -29,11 +29,9 @@ The rule of the first look. After a reboot, a box that held the repository reads
 because another box may have taken over meanwhile. It waits for the answer at most 10 s. A repository that cannot be reached
 costs these seconds and stops no program.
 
-A disk that is cloned, or moved to other hardware, carries the token with it. So a box may find its own token in the lease,
-although it was other hardware when it wrote that lease. It continues only if its own record knows the newest copy: then no
-other box has continued meanwhile, and it takes over with a new token, so that the other box stops if it still runs. A newer
-copy was made by another box, which continues: this one stops. Example: the disk of A, which trains, is cloned at 2:07 after
-the copy of 2:00. The clone starts at 2:30, finds the copy of 2:15 and stops.
+A disk that is cloned, or moved to other hardware (a volume of a pod), carries the token with it. There it continues only if
+its own record knows the newest copy: then no other box has continued meanwhile, and it takes over with a new token, so that
+the other box stops if it still runs. A newer copy was made by another box, which continues: this one stops.
 
 Another repository proves nothing about these trainings, unless the very box that has taken over holds it: a fenced box
 that is given another repository stays fenced until that repository can be read.
@@ -170,14 +168,6 @@ def judge(ours: Lease | None, found: Lease | None) -> Claim:
     if ours.token == found.token:
         return Claim.HELD
     return Claim.WRITE if ours.generation > found.generation else Claim.LOST
-
-
-def judge_moved(*, known_copy: str, newest_copy: str) -> Claim:
-    """The claim of a box with the right token whose hardware has changed since: WRITE (a new lease) or LOST.
-
-    `known_copy` is the newest copy on its own record, `newest_copy` the newest in the repository; empty: there is none.
-    """
-    return Claim.WRITE if newest_copy in {"", known_copy} else Claim.LOST
 
 
 # --- locks -------------------------------------------------------------------------------------------------------------

@@ -28,6 +28,10 @@ class OffsiteSettings(Record):
     )  # fmt: skip
     upload_kib_s: int = key(0, "KiB a second that a copy may send; 0: no limit", low=0, high=1_000_000_000)
     with_replay: bool = key(False, "whether the replay buffers, which have gigabytes, are copied too")
+    also: tuple[str, ...] = key(
+        (), "small directories, such as a script's code, that copies have too and the next box gets at the same path",
+        unset="none", form='a list such as ["/opt/my-code"]',
+    )  # fmt: skip
     forget: str = key(
         "daily 04:15", "when old copies are removed, local time; written as backup.calendar",
         form=A_CALENDAR, pattern=CALENDARS,

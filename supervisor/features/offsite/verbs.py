@@ -177,7 +177,7 @@ def _take_over(session: Session, options: dict[str, str]) -> int:
     restic, _ = opened(session, options)
     state_dir = _state_dir(session)
     claim, lease = run_restic(
-        lambda: leases.take_over(restic, Path(state_dir) / "offsite", leases.ThisBox(socket.gethostname(), text.wall_s()))
+        lambda: leases.take_over(restic, Path(state_dir) / "offsite", socket.gethostname(), text.wall_s())
     )  # fmt: skip
     if claim is not Claim.HELD:
         again = "run `extralifectl offsite take-over` again on the box that should continue"

@@ -97,4 +97,8 @@ def _needs_you(_: Sources, daemon: Json) -> list[str]:
     return needs
 
 
-ADDED = Added(status={"when_done": _status, "for_nothing": _for_nothing}, gauges=_gauges, needs_you=_needs_you)
+ADDED = Added(
+    status=lambda sources: {"when_done": _status(sources), "for_nothing": _for_nothing(sources)},
+    gauges=_gauges,
+    needs_you=_needs_you,
+)

@@ -32,7 +32,6 @@ from supervisor.records import Record
 
 _AGAIN_S: Final = 600.0
 MOST_RESTARTS: Final = 3  # within a minute: each one takes a second of supervision
-JOURNAL: Final = "journal"  # the loop restores and reports it by itself: no fact can be recorded without it
 
 
 class Look(enum.StrEnum):

@@ -26,21 +26,11 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Final, NamedTuple
 
-from supervisor.keys import key
 from supervisor.records import Record
 
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 24 * _HOUR_S
 _ROOM: Final = 0.9  # target share of the allowed size after it was exceeded: a target of 1 would be exceeded again at once
-
-
-class RecorderSettings(Record):
-    """`[recorder]` in the config: the size of the recording."""
-
-    max_mb: int = key(
-        128, "size of the recorder's file; beyond it the oldest rows are removed. 0: nothing is recorded",
-        low=0, high=1_000_000,
-    )  # fmt: skip
 
 
 class Tier(Record):

@@ -49,10 +49,10 @@ def kill_due_s(*, asked_at_s: float, grace_s: float, killed_at_s: float | None) 
 def not_ended(*, kills: int, untouchable: tuple[str, ...], held: bool, refused: str | None = None) -> str:
     """Why so many SIGKILLs have not ended an attempt, as a clause; empty: another one follows.
 
-    `refused`: for the job of a cluster, why the cluster refuses to delete it; empty: it does not.
+    `refused`: with the launcher of a feature, why that cannot end it; empty: it can.
     """
     if refused is not None:
-        return f"the cluster refuses to delete its job: {refused}" if kills and refused else ""
+        return refused if kills else ""
     if kills and untouchable:
         return f"it runs on: extralife may not signal {', '.join(untouchable)}; only that user or root can end it"
     return f"it is alive after {kills} SIGKILLs{f': {HELD}' if held else ''}" if kills >= _MOST_KILLS else ""

@@ -7,10 +7,12 @@ The rule:
    Files from before the first attempt count as those of one attempt. One whose file with the step is missing or torn comes
    directly after the one that was written before it, if their names differ in numbers only.
 2. A checkpoint is *torn* or *whole* if its format shows that (`adapters/process/whole_files.py`), or the program's own
-   `checkpoint_check`. Any other file or directory is whole once it is settled. While the program runs: not written for 5 s,
-   and the same at two looks or open for writing in no process; a closed single file after half a second. After its end:
-   last written 5 s before an end by a signal or an error, or 60 s before the first reboot since; or it was whole at a look
-   before a kill; or its script replaces that path by renames. An orderly end interrupts no write.
+   `checkpoint_check`. Any other file or directory is whole once it is settled: its writer has done something that comes
+   after the write. While the program runs: it showed progress (a step, else output, else work) 5 s after a look at these
+   files; or it closed its single file half a second ago, and none of its processes has ended since. Of a program that
+   shows nothing: not written for 5 s, and the same at two looks. After its end: settled before; or last written 5 s before
+   an end by a signal or an error and before the last progress, or 60 s before the first reboot since; or its script
+   replaces that path by renames. An orderly end interrupts no write.
 3. All others are *unknown*: the end may have cut them. They stay unknown until they are written again.
 4. The next attempt resumes from the newest one that is not torn, *surely* if it is whole. Unknown is not torn: a script
    that saves every 3 s and is killed has only unknown ones, and nearly all of them are whole. If the start dies of it,
@@ -23,8 +25,9 @@ Worked example, newest first: `step=900.pt` torn, `step=800.pt` unknown, `step=7
 Another one, a script that counts from 0 after each start: attempt 1 wrote `step=2300.pt`, attempt 2 `step=700.pt`. The
 newest one is 700: by the step alone each restart would go back to 2300 and lose the work of attempt 2 and of all later ones.
 
-Why not the time of writing alone: the files of one directory that was copied have the times of the copy. Why 60 s before a
-reboot: Linux writes back dirty pages that are older than 30 s, and checks every 5 s, so older data has reached the disk.
+Why not the time of writing alone: the files of one directory that was copied have the times of the copy. Why no silence:
+a script that is suspended within a write is silent, too. Why 60 s before a reboot: Linux writes back dirty pages that are
+older than 30 s, and checks every 5 s, so older data has reached the disk.
 """
 
 from __future__ import annotations
@@ -95,22 +98,23 @@ def choose(newest_first: Sequence[Candidate]) -> Choice:
 
 
 def is_settled(
-    written_wall_s: float, *, running: bool, quiet_s: float, stable: bool, closed: bool, alone: bool, replaced: bool,
+    written_wall_s: float, *, running: bool, lived_on_s: float, closed_s: float, replaced: bool,
     doubt_from_wall_s: float | None,
 ) -> bool:  # fmt: skip
-    """Whether one of an unknown format counts as whole. `quiet_s`: since it was written. `stable`: as at an earlier look.
+    """Whether one of an unknown format counts as whole.
 
-    `closed`: no process has it open for writing. `alone`: it is one file, after which no other is written. `replaced`: it
-    took the place of another file by a rename, which comes after the last write.
+    `lived_on_s`: so long after a look at these files the program showed progress. `closed_s`: so long ago it was written, if
+    its living writer has closed it and writes no other file of it. `replaced`: it took the place of another file by a
+    rename, which comes after the last write.
     """
     if running:
-        return (stable or closed) and quiet_s >= (_CLOSED_S if closed and alone else _SETTLED_S)
-    return doubt_from_wall_s is None or written_wall_s < doubt_from_wall_s or (alone and replaced)
+        return lived_on_s >= _SETTLED_S or closed_s >= _CLOSED_S
+    return doubt_from_wall_s is None or written_wall_s < doubt_from_wall_s or replaced
 
 
-def is_late(look_wall_s: float, doubt_from_wall_s: float | None) -> bool:
-    """Whether a look came after the end that leaves doubt: then the file was closed because its writer was dead."""
-    return doubt_from_wall_s is not None and look_wall_s >= doubt_from_wall_s + _SETTLED_S
+def doubt_since_progress(doubt_from_wall_s: float | None, progress_wall_s: float) -> float | None:
+    """Example: suspended within a write at 100 s, killed at 900 s, last step at 99 s: from 94 s on, not from 895 s."""
+    return None if doubt_from_wall_s is None else min(doubt_from_wall_s, progress_wall_s - _SETTLED_S)
 
 
 def doubt_from_wall_s(

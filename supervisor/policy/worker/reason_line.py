@@ -23,8 +23,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from supervisor.policy.worker.figures import plain_text
-
+_TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _RANK: Final = re.compile(r"\[rank(\d+)\]: ?")
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)(:| ─+╮)$")  # of Python, or of `rich`, which draws a box
 _EXCEPTION: Final = re.compile(
@@ -43,6 +42,11 @@ _BAR: Final = re.compile(r"\d+%\|.*\| *\d")
 _WORD: Final = re.compile(r"\w")
 _WARNING: Final = re.compile(r"(?i)warn|falling back|\bnot? [\w ]*(?:cuda|gpu)|(?:cuda|gpu)\b.* not\b")
 _DEVICE: Final = re.compile(r"(?i)cuda|gpu|\bcpu\b|device|driver|tpu|rocm|float32")
+
+
+def plain_text(line: str) -> str:
+    """The line without the codes that give a terminal its colours."""
+    return _TERMINAL.sub("", line) if "\x1b" in line else line
 
 
 def find(lines: Sequence[str]) -> str:

@@ -80,37 +80,23 @@ class DeadEnd(Record):
 class Deaths(Record):
     """The deaths of a program that count, since it was last healthy. `at_s`: the newest ones.
 
-    `resumes`: the step at which each of these attempts had resumed. `openings`: how often the breaker has opened.
-    `lived_s`: how long its last attempt lived; None: it did not die by itself.
+    `openings`: how often the breaker has opened. `lived_s`: how long its last attempt lived; None: it did not die by itself.
     """
 
     at_s: tuple[float, ...] = ()
-    resumes: tuple[int | None, ...] = ()
     streak: int = 0
     openings: int = 0
     dead_end: DeadEnd | None = None
     lived_s: float | None = None
 
-    def after(
-        self,
-        at_s: float,
-        *,
-        resumed: int | None,
-        lived_s: float | None,
-        saved: bool,
-        kind: tuple[str, int | None],
-        step: int,
-    ) -> Deaths:
+    def after(self, at_s: float, *, lived_s: float | None, saved: bool, kind: tuple[str, int | None], step: int) -> Deaths:
         """With one more death of this kind at this step. `saved`: its attempt has brought the training forward."""
         before = Deaths(streak=self.streak, dead_end=self.dead_end) if saved else self
         end = DeadEnd(*kind, step)
         known = self.dead_end
         if known is not None and (known.cause, known.status) == kind and step <= known.step:
             end = replace(known, count=known.count + 1)
-        return Deaths(
-            (*before.at_s, at_s)[-MOST_DEATHS:], (*before.resumes, resumed)[-MOST_DEATHS:], before.streak + 1,
-            before.openings, end, lived_s,
-        )  # fmt: skip
+        return Deaths((*before.at_s, at_s)[-MOST_DEATHS:], before.streak + 1, before.openings, end, lived_s)
 
     @property
     def is_dead_end(self) -> bool:
@@ -174,14 +160,3 @@ def after_early_end(failures: int, start_retries: int) -> float | None:
 
 def recent_deaths(settings: RestartSettings, now_s: float, deaths_s: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(at_s for at_s in deaths_s if now_s - at_s <= settings.window_s)
-
-
-def is_poison(settings: RestartSettings, resumed_steps: tuple[int | None, ...], newest_step: int | None) -> bool:
-    """Whether the newest checkpoint itself seems to kill the program.
-
-    True when the last `poison_deaths` counted deaths all came after resuming from one and the same checkpoint, and that is
-    still the newest. A death before the restore does not count against a checkpoint: otherwise a missing GPU would set
-    aside every good one. Example: three attempts resumed from step 80,000 and died, and it is still the newest: poison.
-    """
-    last = resumed_steps[-settings.poison_deaths :]
-    return newest_step is not None and len(last) == settings.poison_deaths and all(step == newest_step for step in last)

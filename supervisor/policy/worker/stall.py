@@ -47,7 +47,6 @@ quarter of the night.
 from __future__ import annotations
 
 import enum
-import math
 from typing import Final
 
 from supervisor.formats import span
@@ -169,21 +168,6 @@ def judge(settings: StallSettings, reading: Reading) -> StallVerdict | None:
 def limit_s(settings: StallSettings, reading: Reading) -> float:
     """How long the present phase may go without progress."""
     return _age_and_limit(settings, reading)[1]
-
-
-def due_s(settings: StallSettings, reading: Reading) -> float:
-    """Until when `judge` finds nothing new, if only the time changes.
-
-    Example: progress at 100, limit 30 s: until 130. In state T with a `continue_s` of 5 s: until 105.
-    """
-    if reading.phase == SUSPENDED:
-        return math.inf
-    age_s, limit, _ = _age_and_limit(settings, reading)
-    if reading.proc_state in {"T", "t"}:
-        limit = min(settings.continue_s, limit)
-    elif age_s > limit and _works(reading, limit) and reading.witness_at_s is not None:
-        return reading.witness_at_s + limit  # `quiet` was already reported; the next verdict would be `silent`
-    return reading.now_s - age_s + limit
 
 
 def _works(reading: Reading, limit_s: float) -> bool:

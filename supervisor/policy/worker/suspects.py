@@ -49,6 +49,7 @@ class Suspicion(Record):
     """The checkpoint that may be the cause of deaths. `path` is empty once the attempt has written a newer one."""
 
     path: str = ""
+    step: int | None = None  # of a worker's checkpoint from which it has resumed: that has no path here, and its digests fit
     torn: bool = False
     cut: bool = False  # an end may have cut it, and its format does not show that
     spare: bool = False  # an older one is whole
@@ -63,9 +64,13 @@ class Suspicion(Record):
         """An attempt begins, and this is the newest checkpoint; `left` could not be set aside."""
         same = path == self.path
         return replace(
-            self, path=path, torn=torn, cut=cut, spare=spare, deaths=self.deaths if same else 0,
+            self, path=path, step=None, torn=torn, cut=cut, spare=spare, deaths=self.deaths if same else 0,
             innocent=same and self.innocent, condemned=left, put_back=(),
         )  # fmt: skip
+
+    def resumes(self, step: int | None) -> Suspicion:
+        """A worker resumes from its checkpoint of this step; None: it begins from nothing, or from one to be set aside."""
+        return self if step == self.step else replace(self, step=step, deaths=0)
 
     def wrote(self) -> Suspicion:
         """The attempt has written a checkpoint: nothing is suspected, and a trial is over."""
@@ -73,7 +78,7 @@ class Suspicion(Record):
 
     def dies(self, how: str, *, trained: bool) -> Suspicion:
         """The attempt dies of a crash or a stall. `how` is the sentence about its end."""
-        if not self.path and not self.tried:
+        if not self.path and self.step is None and not self.tried:
             return replace(self, born=_kind(how))
         return replace(self, deaths=self.deaths + (not trained), innocent=self.innocent or self.is_as_before(how))
 
@@ -113,6 +118,8 @@ def judge(
     innocent = suspicion.innocent and not suspicion.torn  # a launcher may have loaded it within the attempt that wrote it
     idle = not suspicion.tried and (innocent or not suspicion.path or not may)
     needed = 1 if named and (suspicion.torn or suspicion.cut) else most_deaths
+    if suspicion.step is not None:
+        return Verdict.SET_ASIDE if suspicion.deaths >= most_deaths else Verdict.KEEP
     if idle or suspicion.deaths < needed:
         return Verdict.KEEP
     sign = suspicion.torn or named or (suspicion.cut and named is None)

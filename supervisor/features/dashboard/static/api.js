@@ -16,6 +16,7 @@ export async function page(name, query = {}) {
   const later = before && (await asked(`/api/v1/curves?${new URLSearchParams({ ...query, after: before.until_s })}`, {}));
   const data = later?.data && grown(before, later.data);
   const answer = data ? { data } : later?.error ? later : await asked(path, {});
+  if (answer.status === 404) return { error: "Nothing is recorded: this installation has no recorder." };
   if (!answer.data) return answer;
   newest.delete(words);
   newest.set(words, answer.data);

@@ -29,13 +29,12 @@ const FIRST_MS = 2_000; // a page without a first status for so long says why
 const PROBE_MS = 5_000;
 const SOON_MS = 1_500; // from a change of a program's state to the request for new reports
 const FORTNIGHT_S = 14 * 86_400; // shortest window of the page `days`
-const POINTS = 1000;
 const MOST_SEEDS = 30; // of each game in a chart
 const MOST_ROWS = 24; // rows of the table with a sparkline
 const VIEWS = { home: "Overview", compare: "Compare", box: "Box" };
 
 let choice = read(location.hash);
-const state = { status: null, seen_ms: Date.now(), how: "", references: {}, pages: {}, errors: {}, open: new Set(), bands: [], all_causes: false, probe: undefined, shown: new Set() };
+const state = { status: null, seen_ms: Date.now(), references: {}, pages: {}, errors: {}, open: new Set(), bands: [], all_causes: false, probe: undefined, shown: new Set() };
 
 // --- requests ---------------------------------------------------------------------------------------------------------------
 
@@ -65,7 +64,7 @@ const requests = new Requests({
   gpus: sheet("gpus", GPUS),
   curves: {
     wanted: () => on_view("home", "compare")() && state.status.programs.length > 0, every_ms: period("curves"),
-    query: () => (choice.view === "home" ? { ...curves_window(), subjects: shownSubjects().join(), series: series().join(), points: POINTS }
+    query: () => (choice.view === "home" ? { ...curves_window(), subjects: shownSubjects().join(), series: series().join(), points: 1000 }
       : { since: since(), series: RETURN, points: 60 }),
   },
   incidents: { wanted: on_view("home", "program"), every_ms: seconds(30), query: () => ({ since: since(), limit: 1, chars: 0, ...(choice.view === "program" ? { program: choice.name } : {}) }) },
@@ -108,7 +107,6 @@ const series = () => [...new Set([RETURN, "steps_per_s", ...present().series])].
 let soon = 0;
 
 function onEvent(kind, data) {
-  if (kind === "how") state.how = data;
   if (kind === "whole") setStatus(data);
   if (kind === "change" && state.status) setStatus(applied(state.status, data));
 }

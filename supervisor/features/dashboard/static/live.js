@@ -19,7 +19,7 @@ export class Live {
   #leads = false;
   #ended = new AbortController();
 
-  /** `notify(kind, data)` is called with "whole", "change" and "how" (stream, poll); `current()` is the newest status. */
+  /** `notify(kind, data)` is called with "whole" and "change"; `current()` is the newest status. */
   constructor(notify, current) {
     this.#notify = notify;
     this.#current = current;
@@ -83,7 +83,6 @@ export class Live {
       for (const kind of ["whole", "change"]) {
         source.addEventListener(kind, ({ data }) => this.#pass(kind, cleaned(JSON.parse(data))));
       }
-      source.onopen = () => this.#pass("how", "stream");
       source.onerror = () => source.readyState === EventSource.CLOSED && over();
       signal.addEventListener("abort", over);
     });
@@ -94,7 +93,6 @@ export class Live {
     while (!signal.aborted && Date.now() < end_ms) {
       const { data } = await page("status");
       if (signal.aborted) return;
-      this.#pass("how", "poll");
       if (data) this.#pass("whole", data);
       await new Promise((slept) => setTimeout(slept, POLL_MS));
     }

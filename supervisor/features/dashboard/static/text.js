@@ -89,6 +89,9 @@ export const percent = (share) => when(share, (part) => (
 
 /** 27.8 GB, 0 B. */
 export const bytes = (size) => when(size, (number) => `${count(number)}B`.replace(/(?<=\d)B/, " B"));
+
+/** How values of a figure are shown: bytes with their unit. */
+export const amountOf = (name) => (name.endsWith("_bytes") ? bytes : figures);
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 const two = (number) => String(number).padStart(2, "0");
 

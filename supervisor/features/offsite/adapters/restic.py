@@ -258,7 +258,9 @@ class Restic:
     def locks(self) -> list[Lock]:
         found = []
         for id_ in self._once(("list", "locks", "--no-lock"), None, "").split():
-            with contextlib.suppress(ResticError, ValueError, KeyError, TypeError):  # it was removed meanwhile
+            with contextlib.suppress(
+                ResticError, ValueError, KeyError, TypeError, RecursionError
+            ):  # it was removed meanwhile
                 body = json.loads(self._once(("cat", "lock", id_, "--no-lock"), None, ""))
                 found.append(Lock(str(body["hostname"]), int(body["pid"]), _wall_s(str(body["time"]))))
         return found
@@ -414,7 +416,7 @@ def _text(file: Any) -> str:
 def _parsing(operation: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ResticError(f"restic {operation}: the answer cannot be parsed ({type(error).__name__})") from error
 
 

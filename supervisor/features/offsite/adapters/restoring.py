@@ -29,16 +29,17 @@ from supervisor.adapters.copies import store as backups
 from supervisor.adapters.copies.store import BackupError, PartlyRolledBack, Task
 from supervisor.adapters.durable import sync, sync_directory
 from supervisor.adapters.journal import schema
-from supervisor.features.offsite.adapters import hardware, staging
+from supervisor.features.offsite.adapters import code, hardware, staging
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError, ResticSnapshot
-from supervisor.features.offsite.messages import Claim, Lease
+from supervisor.features.offsite.messages import Claim, Lease, Origin
 from supervisor.records import Record
 from workers.contract import REPLAY_DIR, checked_name
 
 ASIDE: Final = ".restoring"
 CONFIG: Final = "restored.toml"  # in the state directory: the configuration of the box that was copied
-_ORIGIN: Final = f"offsite/{staging.COPY_FILE}"  # in the state directory, until the first daemon on it has logged it
+_ORIGIN: Final = f"offsite/{staging.COPY_FILE}"  # in the state directory, until the first daemon on it has logged it ...
+_LOGGED: Final = "origin.json"  # ... and from then on, beside it
 _MOST_BYTES: Final = 1 << 20
 
 log = structlog.get_logger()
@@ -107,12 +108,14 @@ def restore(
     about = _about(aside)
     info = _verified(aside)
     _place(aside, target, info)
+    if isinstance(also := about.get(code.ALSO), list):
+        code.put(also, aside / code.ALSO, say)
     config = target / CONFIG
     ready(config if config.exists() else None, about)
     _made(target / "offsite")
     _move(aside / staging.COPY_FILE, target / _ORIGIN)
     if take_over:
-        claim, lease = leases.take_over(restic, target / "offsite", leases.ThisBox(box, wall_s), known)
+        claim, lease = leases.take_over(restic, target / "offsite", box, wall_s, known)
         if claim is not Claim.HELD:
             raise Overtaken(f"box {lease.box} has taken over at the same moment; only one of you should go on")
     else:
@@ -145,16 +148,26 @@ def log_origin(state_dir: Path) -> None:
     for each in hardware.missing(before if isinstance(before, dict) else {}, hardware.here()):
         log.warning("this_box_has_less", has=each, than_box=about.get("box"))
     with contextlib.suppress(OSError):
-        path.unlink()
+        path.rename(path.with_name(_LOGGED))
 
 
-def _about(aside: Path) -> dict[str, Any]:
+def origin(offsite_dir: Path) -> Origin | None:
+    """The copy from which this state directory was restored; None: it was not, or an earlier release restored it."""
+    with contextlib.suppress(NotRestored):
+        about = _about(offsite_dir, _LOGGED)
+        at_s = about.get("at_s")  # earlier releases did not write it
+        known_s = float(at_s) if isinstance(at_s, int | float) else None
+        return Origin(str(about.get("box") or "?"), str(about.get("token")), known_s)
+    return None
+
+
+def _about(aside: Path, name: str = staging.COPY_FILE) -> dict[str, Any]:
     try:
-        body: dict[str, Any] = json.loads(files.read(aside / staging.COPY_FILE, _MOST_BYTES, follow=False))
+        body: dict[str, Any] = json.loads(files.read(aside / name, _MOST_BYTES, follow=False))
         if body["version"] != staging.VERSION:
             raise NotRestored(f"the copy was made by another extralife (version {body['version']})")
         float(body["wall_s"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotRestored(
             "the copy has no list of its contents, or a damaged one; choose another with --snapshot"
         ) from error

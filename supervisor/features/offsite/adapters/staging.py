@@ -6,6 +6,7 @@
     journal-archive/                      older facts
     files/<program>/...                   the other files of its run directory: curves, and files of your own program
     replay/<program>/                     with `with_replay`
+    also/<number>/                        directories that `also` names (`code.py`)
     config/extralife.toml, alive, reboot_alerts.log
 
 Checkpoints are linked or cloned and verified by the rules of backups. So collecting takes no space, and a worker may save
@@ -38,6 +39,7 @@ from supervisor.adapters.copies.store import BackupError, NothingToBackUp, Task
 from supervisor.adapters.journal import archive
 from supervisor.adapters.journal.schema import copy_database
 from supervisor.adapters.process.own_checkpoints import KEPT, Place
+from supervisor.features.offsite.adapters import code
 from supervisor.model.settings import Paths
 from supervisor.records import Record
 from workers.contract import (
@@ -77,7 +79,7 @@ class Collected(Record):
 
 def collect(
     paths: Paths, programs: tuple[str, ...], about: dict[str, Any], *, wall_s: float, with_replay: bool, task: Task,
-    places: Mapping[str, Place] | None = None,
+    places: Mapping[str, Place] | None = None, also: tuple[str, ...] = (),
 ) -> Collected:  # fmt: skip
     """Collect all files of a copy. Raises OSError, sqlite3.Error, BackupError, Interrupted."""
     root = Path(paths.offsite) / "work"
@@ -100,13 +102,14 @@ def collect(
         links.add(run_dir, f"{FILES}/{name}", is_left_out=_is_left_out, most_deep=_MOST_DEEP, mode=0o755)
         if with_replay:
             links.add(run_dir / REPLAY_DIR, f"{REPLAY}/{name}")
-    missed |= lacking(links.unread)
+    missed |= lacking(links.unread) | code.collect(also, directory / code.ALSO)
     for name in SMALL:
         _copy_small(Path(paths.state_dir) / name, directory / name)
     if paths.config_file is not None:
         (directory / CONFIG).parent.mkdir(exist_ok=True)
         _copy_small(Path(os.path.realpath(paths.config_file)), directory / CONFIG)  # the daemon reads it through links, too
     body = {"version": VERSION, "wall_s": wall_s, "programs": steps, "missed": missed, **about}
+    body |= {code.ALSO: also} if also else {}
     durable.create(directory / COPY_FILE, json.dumps(body, indent=1, sort_keys=True).encode())
     return Collected(directory, steps, missed)
 

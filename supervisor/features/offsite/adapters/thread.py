@@ -22,9 +22,10 @@ import structlog
 from supervisor.adapters import threads
 from supervisor.adapters.copies.store import BackupError, Interrupted, Task
 from supervisor.adapters.process.own_checkpoints import ShownBy, places_of
-from supervisor.features.offsite.adapters import hardware, staging
+from supervisor.features.offsite.adapters import code, hardware, staging
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError, ResticInterrupted
+from supervisor.features.offsite.adapters.restoring import origin
 from supervisor.features.offsite.messages import (
     Claim,
     Lease,
@@ -63,12 +64,11 @@ class Offsite:
 
     def __init__(
         self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, version: str,
-        box: Callable[[], str] = socket.gethostname, witnesses: Callable[[], dict[str, str]] = dict,
-        shown: ShownBy = lambda *_: None,
+        box: Callable[[], str] = socket.gethostname, shown: ShownBy = lambda *_: None,
     ) -> None:  # fmt: skip
-        """`box` returns this box's display name, `witnesses` the values that identify it (`policy/box/box_identity.py`)."""
+        """`box` returns this box's display name."""
         self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
-        self._version, self._box, self._witnesses, self._shown = version, box, witnesses, shown
+        self._version, self._box, self._shown = version, box, shown
         self._dir = Path(paths.offsite)
         self._pool = threads.begun(1, "offsite")
         self._guard = threading.Lock()
@@ -126,7 +126,7 @@ class Offsite:
                     restic.deadline_s = began_s + command.limit_s
                     return self._copy(command, restic, work.task)
                 case OffsiteTakeOver():
-                    self._post_lease(*leases.take_over(restic, self._dir, self._here()))
+                    self._post_lease(*leases.take_over(restic, self._dir, self._box(), self._clock.wall_s()))
                 case OffsiteTend(what="forget"):
                     restic.forget(spec.name for spec in self._settings().programs)
                 case _:
@@ -144,11 +144,10 @@ class Offsite:
         log.warning("offsite_failed", what=operation, error=message)
         return OffsiteDone(self._clock.now_s(), operation, cause, message, due_wall_s=due_wall_s)
 
-    def _here(self, copied: str = "") -> leases.ThisBox:
-        return leases.ThisBox(self._box(), self._clock.wall_s(), self._witnesses(), copied)
-
     def _post_lease(self, claim: Claim, lease: Lease) -> Claim:
-        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease))
+        copied = origin(self._dir)
+        lacks = {} if copied is None else code.missing(self._settings(), self._paths)
+        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease, copied, lacks))
         return claim
 
     def _copy(self, command: OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
@@ -156,7 +155,7 @@ class Offsite:
         operation = _operation_of(command)
         known = Lease(command.token, command.generation, self._box(), place=command.place) if command.token else None
         snapshots = restic.snapshots()
-        claim, lease = leases.claim(restic, self._dir, known, self._here(command.copied), snapshots)
+        claim, lease = leases.claim(restic, self._dir, known, self._box(), wall_s, snapshots, command.moved_with)
         self._post_lease(claim, lease)
         if claim is not Claim.HELD or command.look_only:
             message = "" if claim is Claim.HELD else foreign(lease)
@@ -164,13 +163,14 @@ class Offsite:
         about = {
             "box": self._box(), "generation": lease.generation, "token": lease.token, "extralife": self._version,
             "state_dir": self._paths.state_dir, "config_file": self._paths.config_file, "cause": command.cause,
-            "hardware": hardware.here(),
+            "hardware": hardware.here(), "at_s": now_s,
         }  # fmt: skip
         try:
             found = staging.collect(
                 self._paths, command.programs, about, wall_s=wall_s,
                 with_replay=self._settings().of(OffsiteSettings).with_replay, task=task,
                 places=places_of(self._settings(), self._paths, command.programs, self._shown),
+                also=self._settings().of(OffsiteSettings).also,
             )  # fmt: skip
             number = 1 + max((each.number for each in snapshots), default=0)
             steps = (f"step={name}:{'' if step is None else step}" for name, step in sorted(found.steps.items()))

@@ -209,12 +209,12 @@ export function chartOf(subjects, name, axis, about, scale) {
  * programs whose mean is drawn with its standard error. `smooth` is the weight of the past, 0 for none; the original stays
  * behind its smoothed line.
  */
-export function linesOf(groups, name, axis, about, { smooth = 0, scaleOf = () => undefined } = {}) {
+export function linesOf(groups, name, axis, about, { smooth = 0, scale = () => undefined } = {}) {
   const lines = [];
   const every = [];
   const last = new Map();
   for (const { name: title, ink, subjects } of groups) {
-    const lists = subjects.filter(({ series }) => series[name]).map((subject) => points(subject, name, axis, about, scaleOf(subject)));
+    const lists = subjects.filter(({ series }) => series[name]).map((subject) => points(subject, name, axis, about, scale(subject.program)));
     const kept = lists.map((list) => keptLine(list));
     const over = kept.length > 1 ? average(kept) : null;
     const line = over ? { xs: over.xs, ys: over.mean } : kept.length === 1 ? kept[0] : { xs: [], ys: [] };
@@ -257,7 +257,7 @@ export function csvOf(models) {
   return [`line,figure,${models[0]?.axis === "wall" ? "time" : models[0]?.axis},value`, ...rows].join("\n") + "\n";
 }
 
-const meanOf = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
+export const meanOf = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
 
 /** The mean place on the axis at which the programs were at a moment. */
 function placeAt(lists) {
@@ -287,7 +287,8 @@ export function meanSparkline(subjects, name, width, height) {
 /** All points in time, also those that were computed again: at this size only the way of the line counts. Gaps stay gaps. */
 function sketch({ at_s, series }, name) {
   const { mean } = measured(series[name]);
-  const most = 2.5 * Math.min(...at_s.slice(1).map((at, place) => at - at_s[place]));
+  const steps = at_s.slice(1).map((at, place) => at - at_s[place]).sort((one, other) => one - other);
+  const most = 2.5 * steps[steps.length >> 1]; // two attempts have rows within one period
   const gap = (place) => at_s[place] - at_s[place - 1] > most;
   return { xs: at_s.flatMap((at, place) => (gap(place) ? [(at + at_s[place - 1]) / 2, at] : [at])), ys: mean.flatMap((y, place) => (gap(place) ? [null, y] : [y])) };
 }
@@ -308,11 +309,9 @@ function pathOf({ xs, ys }, width, height) {
   }).join("");
 }
 
-const TABLE = 40;
-
 /** The chart's lines at these places in about 40 rows [x, value, ...], for readers who cannot see it: where any is known. */
 export function asTable(data, places) {
   const rows = data[0].map((x, at) => [x, ...places.map((place) => data[place]?.[at])]).filter((row) => row.slice(1).some(known));
-  const every = Math.max(1, Math.ceil(rows.length / TABLE));
+  const every = Math.max(1, Math.ceil(rows.length / 40));
   return rows.filter((_, at) => at % every === 0 || at === rows.length - 1);
 }

@@ -1,5 +1,8 @@
 // The status of the daemon and its programs: how changes are applied, words and shapes of states, the order of programs.
 
+import { known } from "../text.js";
+import { meanOf } from "./curves.js";
+
 /** `status` with a change of the stream: changed keys of the daemon and of programs, gone programs, other keys as they are. */
 export function applied(status, { daemon, programs = {}, gone = [], ...rest }) {
   const left = new Map(status.programs.filter(({ name }) => !gone.includes(name)).map((view) => [view.name, view]));
@@ -56,13 +59,13 @@ const MOST_VALUES = 12;
 /** The settings in which programs differ, of the page `config`: a Map of their names, each with a Map of program to value. */
 export function varied(rows, programs) {
   const found = new Map();
-  const names = new Set(trainings(programs).map(({ name }) => name));
+  const names = new Map(trainings(programs).flatMap(({ name }) => [[name, name], [JSON.stringify(name), name]])); // a name with dots is in quotes
   const put = (name, key, value) => (found.has(key) ? found.get(key) : found.set(key, new Map()).get(key)).set(name, String(value));
   for (const { key, value } of rows) {
     let end = key.length;
-    do end = key.lastIndexOf(".", end - 1); while (end > 8 && !names.has(key.slice(8, end))); // a name may have dots
+    do end = key.lastIndexOf(".", end - 1); while (end > 8 && !names.has(key.slice(8, end)));
     if (end <= 8 || !key.startsWith("program.") || value === null) continue;
-    const [name, own] = [key.slice(8, end), key.slice(end + 1)];
+    const [name, own] = [names.get(key.slice(8, end)), key.slice(end + 1)];
     put(name, own, value);
     if (own === "command") for (const [, option, word, text] of [value].flat().join(" ").matchAll(WORDS)) put(name, option ?? word, text);
   }
@@ -104,12 +107,16 @@ export function grouped(programs, of = groupOf) {
 
 /** The figures of programs together: {n, mean, spread, least, most, best, rate, steps}. Unknown is null. */
 export function together(views) {
-  const all = (name) => views.map((view) => view[name]).filter((value) => value !== null && value !== undefined);
-  const known = (values, way) => (values.length ? way(values) : null);
-  const sum = (values) => known(values, (list) => list.reduce((total, value) => total + value, 0));
+  const all = (name) => views.map((view) => view[name]).filter(known);
+  const way = (values, of) => (values.length ? of(values) : null);
+  const sum = (values) => way(values, (list) => list.reduce((total, value) => total + value, 0));
   const returns = all("mean_return");
-  const mean = known(returns, () => sum(returns) / returns.length);
+  const mean = meanNow(views, "mean_return");
   const spread = returns.length > 1 ? Math.sqrt(sum(returns.map((value) => (value - mean) ** 2)) / (returns.length - 1)) : null;
-  const [least, most] = [Math.min, Math.max].map((way) => known(returns, (list) => way(...list)));
-  return { n: returns.length, mean, spread, least, most, best: known(all("best_return"), (list) => Math.max(...list)), rate: sum(all("steps_per_s")), steps: sum(all("steps")) };
+  const [least, most] = [Math.min, Math.max].map((end) => way(returns, (list) => end(...list)));
+  return { n: returns.length, mean, spread, least, most, best: way(all("best_return"), (list) => Math.max(...list)), rate: sum(all("steps_per_s")), steps: sum(all("steps")) };
 }
+
+/** What programs report of a figure now: its mean over those that do, the one value of the whole page. `scale(view)` scales it. */
+export const meanNow = (views, name, scale = () => (value) => value) =>
+  meanOf(views.flatMap((view) => [view[name] ?? view.figures?.[name]].filter(known).map(scale(view.name))));

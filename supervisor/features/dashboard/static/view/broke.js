@@ -36,7 +36,6 @@ function cause(group, now_s, on) {
   </button></li>`;
 }
 
-
 /** The timeline, drawn into the element that `broke` has rendered. */
 export class Timeline {
   #chart = null;
@@ -96,4 +95,3 @@ export class Timeline {
     if (band) this.open(band);
   }
 }
-

@@ -282,14 +282,14 @@ export class Chart {
   }
 
   #readout(place) {
-    const { data, kinds, names, n } = this.#model;
-    if (names) return data.slice(1).flatMap((line, at) => (names[at] ? [`${names[at]} ${figures(line[nearest(line, place)])}`] : [])).join(", ");
+    const { data, kinds, names, n, amount = figures } = this.#model;
+    if (names) return data.slice(1).flatMap((line, at) => (names[at] ? [`${names[at]} ${amount(line[nearest(line, place)])}`] : [])).join(", ");
     const at = (kind) => data[kinds.indexOf(kind) + 1] ?? [];
     const index = nearest(at("mean"), place);
     const [mean, low, high] = [at("mean"), at("low"), at("high")].map((line) => line[index]);
     if (!known(mean)) return "nothing known";
-    const spread = known(low) && known(high) && high > low ? ` (${figures(low)} to ${figures(high)}${n > 1 ? `, n ${n}` : ""})` : "";
-    return `${figures(mean)}${spread}`;
+    const spread = known(low) && known(high) && high > low ? ` (${amount(low)} to ${amount(high)}${n > 1 ? `, n ${n}` : ""})` : "";
+    return `${amount(mean)}${spread}`;
   }
 
   /** Arrows move the cursor, with Shift by ten; + and - zoom around it; 0 or Escape shows all. */

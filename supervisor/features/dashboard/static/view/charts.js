@@ -1,7 +1,6 @@
 // The drawn charts of a page, by name. A chart is made when it comes into view, and its model once per answer and choice.
 
 import { behind } from "../shape/bands.js";
-import { figures } from "../text.js";
 import { Chart } from "./chart.js";
 
 export class Charts {
@@ -65,7 +64,7 @@ export class Charts {
     let found = this.#drawn.get(name);
     if (found?.place !== place) {
       found?.chart.destroy();
-      const chart = new Chart(place, (text, values) => showReadout(place, text, values), this.zoom);
+      const chart = new Chart(place, (text, values) => showReadout(place, text, values, this.held(name)?.amount), this.zoom);
       this.#drawn.set(name, found = { chart, place });
     }
     const { bands, window, zoom } = this.about();
@@ -86,9 +85,9 @@ export class Charts {
 }
 
 /** Show the text for the point under the cursor, on the screen and for screen readers; in a legend, the value of each line. */
-function showReadout(place, text, values) {
+function showReadout(place, text, values, amount) {
   const figure = place.parentElement;
   figure.querySelector(".readout").textContent = text;
-  for (const each of figure.querySelectorAll("output[data-line]")) each.textContent = values ? figures(values[each.dataset.line]) : each.dataset.last;
+  for (const each of figure.querySelectorAll("output[data-line]")) each.textContent = values ? amount(values[each.dataset.line]) : "";
   if (text && document.activeElement === place) place.setAttribute("aria-valuetext", text);
 }

@@ -14,13 +14,11 @@ dialog.addEventListener("click", (event) => event.target === dialog && dialog.cl
 /** Show the result of `content()` under a title. Each `refresh` calls `content()` again. */
 export function open(title, content) {
   draw = () => html`<header><h2 id="dialog-title">${title}</h2>
-    <button class="plain close" aria-label="Close" @click=${close}>✕</button></header>
+    <button class="plain close" aria-label="Close" @click=${() => dialog.close()}>✕</button></header>
     <div class="content">${content()}</div>`;
   render(draw(), dialog);
   if (!dialog.open) dialog.showModal();
 }
-
-export const close = () => dialog.close();
 
 export function refresh() {
   if (draw) render(draw(), dialog);
@@ -45,6 +43,6 @@ export function confirm({ title, what, word, more = () => nothing, act, answered
     <p role="status" class=${asked.at === "refused" ? "trouble" : ""}>${
       asked.at === "waiting" ? "Asked; waits for the answer …" : asked.text}</p>
     <p class="buttons">${asked.at === "asked"
-      ? html`<button class="primary" @click=${run}>${word}</button><button @click=${close}>Cancel</button>`
-      : html`<button @click=${close}>Close</button>`}</p>`);
+      ? html`<button class="primary" @click=${run}>${word}</button><button @click=${() => dialog.close()}>Cancel</button>`
+      : html`<button @click=${() => dialog.close()}>Close</button>`}</p>`);
 }

@@ -1,20 +1,19 @@
 // The evidence of an incident: measurements, observations and decisions with their reasons, in the order of their records.
 
 import { page } from "../api.js";
-import { bytes, clockSeconds, count, exact, figures, known, moment, plural, span } from "../text.js";
+import { amountOf, clockSeconds, count, exact, known, moment, plural, span } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { open, refresh } from "./dialog.js";
 import { prose } from "./shapes.js";
 
 const CHARS = 6_000; // of each text
-const FIRST = 1;
 const MORE = 20;
 
 /** Show the incidents of a cause, with the newest one open. A button requests the older ones. */
 export function openCause({ what, count: number, error: words = "" }, since, now_s, program = "") {
   const found = {};
   const ask = (limit) => fetchInto(found, { since, limit, ...(program ? { program } : {}) }, (group) => group.what === what && (group.error ?? "") === words);
-  ask(FIRST);
+  ask(1);
   open(number > 1 ? `${what}, ${number} times` : what, () => html`
     ${contents(found, now_s)}
     ${found.incidents && found.incidents.length < Math.min(number, MORE)
@@ -78,4 +77,4 @@ function row({ wall_s, kind, program, why, decision, measured, evidence }) {
 /** `StopIntended` as `stop intended`. */
 const words = (kind) => kind.replace(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter}`).toLowerCase();
 
-const formatFigure = (key, value) => (typeof value !== "number" ? String(value) : key.endsWith("_s") ? exact(value) : key.endsWith("_bytes") ? bytes(value) : figures(value));
+const formatFigure = (key, value) => (typeof value !== "number" ? String(value) : key.endsWith("_s") ? exact(value) : amountOf(key)(value));

@@ -2,8 +2,8 @@
 
 import { AXES, asTable, csvOf, frame, linesOf, normalised } from "../shape/curves.js";
 import { RETURN, SMOOTH, link } from "../shape/route.js";
-import { groupOf } from "../shape/status.js";
-import { figures } from "../text.js";
+import { groupOf, meanNow } from "../shape/status.js";
+import { amountOf } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { lineOf } from "./chart.js";
@@ -39,7 +39,7 @@ export function lines({ names, views, answer, choice, words, error, charts, on, 
     </div>
     ${error ? html`<p class="trouble">Curves: ${error}</p>` : nothing}
     ${legend(Object.keys(BANDS))}
-    ${groups.length ? html`<div class="large">${repeat(shown, (name) => name, (name) => chart(name, shown, groups, answer, choice, words, charts, on))}</div>`
+    ${groups.length ? html`<div class="large">${repeat(shown, (name) => name, (name) => chart(name, shown, groups, views, answer, choice, words, charts, on))}</div>`
     : html`<p class="muted">Choose programs below.</p>`}
     ${groups.length === MOST_LINES ? html`<p class="muted">The first ${MOST_LINES} lines are drawn.</p>` : nothing}`;
 }
@@ -59,15 +59,14 @@ function modelOf(name, groups, answer, choice, charts) {
   const stamp = [answer, choice.axis, choice.smooth, choice.log, choice.human, groups.map((group) => `${group.name} ${group.programs}`).join()];
   return charts.model(name, stamp, ({ slots, usd_per_hour, references }) => {
     const has = groups.map(({ programs, ...group }) => ({ ...group, subjects: (answer?.subjects ?? []).filter(({ program }) => programs.includes(program)) }));
-    const reference = ({ program }) => references[program.replace(/-s\d+$/, "")];
-    const scaleOf = (subject) => (choice.human && name === RETURN && reference(subject) ? normalised(reference(subject)) : undefined);
+    const scale = (program, reference = references[program.replace(/-s\d+$/, "")]) => (choice.human && name === RETURN && reference ? normalised(reference) : (value) => value);
     const about = frame(answer ?? { period_s: 1, until_s: 0, until_wall_s: 0 }, slots, usd_per_hour);
-    const model = linesOf(has, name, choice.axis, about, { smooth: choice.smooth, scaleOf });
-    return { ...model, axis: choice.axis, log: choice.log, figure: name, programs: groups.flatMap(({ programs }) => programs), own: groups.length <= 3 };
+    const model = linesOf(has, name, choice.axis, about, { smooth: choice.smooth, scale });
+    return { ...model, axis: choice.axis, log: choice.log, figure: name, scale, amount: amountOf(name), programs: groups.flatMap(({ programs }) => programs), own: groups.length <= 3 };
   });
 }
 
-function chart(name, shown, groups, answer, choice, words, charts, on) {
+function chart(name, shown, groups, views, answer, choice, words, charts, on) {
   const model = modelOf(name, groups, answer, choice, charts);
   const word = words.get(name);
   return html`<figure class="chart">
@@ -75,17 +74,17 @@ function chart(name, shown, groups, answer, choice, words, charts, on) {
       ${shown.length > 1 ? html`<button class="small" aria-label="Remove ${word}" @click=${() => on.choose({ series: shown.filter((each) => each !== name) })}>✕</button>` : nothing}
       ${answer && !model.data[0].length ? html`<span class="muted">not recorded in this time</span>` : nothing}</figcaption>
     ${plot(name, word)}
-    <ul class="values">${groups.map((group) => value(group, model, choice))}</ul>
-    ${choice.tables ? table(word, choice.axis, groups.map((group) => group.name), asTable(model.data, groups.map((group) => model.names.indexOf(group.name) + 1 || -1))) : nothing}
+    <ul class="values">${groups.map((group) => value(group, model, views, choice))}</ul>
+    ${choice.tables ? table(word, choice.axis, groups.map((group) => group.name), asTable(model.data, groups.map((group) => model.names.indexOf(group.name) + 1 || -1)), model.amount) : nothing}
   </figure>`;
 }
 
-function value({ name, ink, programs }, model, choice) {
+function value({ name, ink, programs }, model, views, choice) {
   const place = model.names.indexOf(name);
-  const last = figures(model.last.get(name));
+  const last = model.amount(choice.zoom ? model.last.get(name) : meanNow(views.filter((view) => programs.includes(view.name)), model.figure, model.scale));
   return html`<li><span class="ink ${lineOf(ink).stroke} ${lineOf(ink).dash ? "dashed" : ""}" aria-hidden="true"></span>
     ${programs.length > 1 ? name : html`<a href=${link(choice, "program", programs[0])}>${name}</a>`}
-    <output data-line=${place} data-last=${last} .textContent=${last}></output></li>`;
+    <output data-line=${place}></output><strong>${last}</strong></li>`;
 }
 
 // --- files -----------------------------------------------------------------------------------------------------------------

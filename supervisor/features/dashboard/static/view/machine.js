@@ -44,17 +44,19 @@ function sentence({ box, boot_up_s, reboots_total, mtbf_s, last_reboot: last, le
   return `${box?.hostname ?? "This box"}: ${parts.join(", ")}.`;
 }
 
-/** One chart per figure that was recorded: {key, word, model, unit}. GPUs are its lines. */
+/** One chart per figure that was recorded: {key, word, model}. GPUs are its lines. */
 function cells(sheet, words, answer, charts) {
   if (!answer) return [];
   return Object.entries(words).flatMap(([name, word]) => {
     const subjects = answer.subjects.filter(({ series, worker_phase: phase }) => series[name]?.mean.some((value) => known(value) && (value || name !== "swap_free_bytes")) && !(Array.isArray(phase) ? phase[0] : phase));
     if (!subjects.length) return [];
     const groups = subjects.map((subject, ink) => ({ name: subject.gpu ? short(subject.gpu) : word, ink, subjects: [whole(subject)] }));
+    const unit = UNITS[answer.units[name]] ?? "";
+    const amount = (value) => (unit === "B" ? bytes(value) : `${figures(value)}${known(value) ? unit : ""}`);
     const model = charts.model(`${sheet} ${name}`, [answer], ({ slots }) => ({
-      ...linesOf(groups, name, "wall", frame(answer, slots, null)), axis: "wall", programs: [], figure: name, zero: name !== "temperature_c", most: MOST[name],
+      amount, ...linesOf(groups, name, "wall", frame(answer, slots, null)), axis: "wall", programs: [], figure: name, zero: name !== "temperature_c", most: MOST[name],
     }));
-    return [{ key: `${sheet} ${name}`, word, model, unit: UNITS[answer.units[name]] ?? "" }];
+    return [{ key: `${sheet} ${name}`, word, model }];
   });
 }
 
@@ -62,14 +64,12 @@ function cells(sheet, words, answer, charts) {
 const whole = (subject) => ({ ...subject, kept: subject.at_s.map(() => true), env_steps: [], worker_phase: [], level: subject.level ?? [] });
 const short = (uuid) => (uuid.length > 12 ? uuid.slice(0, 12) : uuid);
 
-const chart = ({ key, word, model, unit }) => html`<figure class="chart">
-  <figcaption><strong>${word}</strong> <span class="value">${[...model.last.values()].map((value) => amount(value, unit)).join(", ")}</span><span class="readout" aria-hidden="true"></span></figcaption>
+const chart = ({ key, word, model }) => html`<figure class="chart">
+  <figcaption><strong>${word}</strong> <span class="value">${[...model.last.values()].map(model.amount).join(", ")}</span><span class="readout" aria-hidden="true"></span></figcaption>
   ${plot(key, word)}
   ${model.last.size > 1 ? html`<ul class="values">${[...model.last].map(([name, value], ink) => html`<li><span class="ink ${lineOf(ink).stroke}" aria-hidden="true"></span>${name}
-    <output data-line=${model.names.indexOf(name)} data-last=${amount(value, "")} .textContent=${amount(value, "")}></output></li>`)}</ul>` : nothing}
+    <output data-line=${model.names.indexOf(name)}></output><strong>${model.amount(value)}</strong></li>`)}</ul>` : nothing}
 </figure>`;
-
-const amount = (value, unit) => (unit === "B" ? bytes(value) : `${figures(value)}${known(value) ? unit : ""}`);
 
 const gpus = (list) => html`<table><tbody>${list.map((gpu) => html`<tr><th scope="row">${gpu.name ?? `GPU ${gpu.index}`}</th>
   <td>${[known(gpu.temperature_c) && `${figures(gpu.temperature_c)} °C`, known(gpu.utilisation) && `${figures(gpu.utilisation)} % busy`,

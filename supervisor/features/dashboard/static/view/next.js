@@ -49,8 +49,8 @@ function rung(each, bill, would, on) { // no `on`: there is no other level to ch
       ${[load, speed].filter(Boolean).map((words) => html`<span class="reason">${words}</span>`)}
       ${each.veto ? html`<span class="reason">vetoed: ${each.veto}</span>` : nothing}
       ${trial ? html`<span class="reason">${trial}</span>` : nothing}</th>
-    <td class="number" data-label="Reboots">${stability(each)}</td>
-    <td class="number" data-label="Would keep">${made(would)}</td>
+    <td class="number" data-label="Reboot every">${stability(each)}</td>
+    <td class="number" data-label="Would have kept">${made(would)}</td>
     <td class="number" data-label="All done in">${bill && known(bill.days) ? span(bill.days * 86400) + around(bill) : UNKNOWN}${
       bill && known(bill.usd) ? html`<span class="eta">${dollars(bill.usd)}</span>` : nothing}</td>
     <td>${on ? html`<button class="small" aria-label="Pin ${each.name}" @click=${() => on.pin(each)}>Pin</button>` : nothing}</td>
@@ -70,4 +70,3 @@ function stability({ up_s, reboots, mtbf_s, mtbf_bound_s, in_force: here }) {
   const bound = known(mtbf_bound_s) ? html`<span class="eta">at least ${span(mtbf_bound_s)}</span>` : nothing;
   return html`${reboots ? span(mtbf_s) : `none in ${span(up_s)}`}${bound}`;
 }
-

@@ -134,13 +134,15 @@ function checkpoints(view, facts, backups, now_s) {
     ${kept.length ? html`<p>In ${plural(kept.length, "backup")}: ${kept.slice(0, 3).map(({ name }) => name).join(", ")}.</p>` : nothing}`;
 }
 
+const said = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+
 /** Settings that are not the default, then all of them. */
 function settings(list, name) {
-  const prefix = `program.${name}.`;
-  const own = list.filter(({ key }) => key.startsWith(prefix));
-  const table = (rows_) => html`<table class="settings"><tbody>${rows_.map(({ key, value, origin }) => html`<tr><th scope="row">${key.slice(prefix.length)}</th>
-    <td>${typeof value === "string" ? value : JSON.stringify(value)}</td><td class="muted">${origin.split("/").at(-1)}</td></tr>`)}</tbody></table>`;
-  return html`${table(own.filter(({ origin }) => origin !== "default"))}
+  const prefixes = [name, JSON.stringify(name)].map((word) => `program.${word}.`); // a name with dots is in quotes
+  const own = list.flatMap((row) => prefixes.filter((prefix) => row.key.startsWith(prefix)).map((prefix) => ({ ...row, key: row.key.slice(prefix.length) })));
+  const table = (rows_) => html`<table class="settings"><tbody>${rows_.map(({ key, value, origin, file }) => html`<tr><th scope="row">${key}</th>
+    <td>${said(value)}${file === undefined ? nothing : html`<span class="reason watch">the file says ${said(file)}: extralifectl update ${name}</span>`}</td><td class="muted">${origin.split("/").at(-1)}</td></tr>`)}</tbody></table>`;
+  return html`${table(own.filter(({ origin, file }) => origin !== "default" || file !== undefined))}
     <details><summary>All ${own.length} settings</summary>${table(own)}</details>`;
 }
 

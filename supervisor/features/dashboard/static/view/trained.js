@@ -60,7 +60,7 @@ function groupRows([game, views], open, row, subjects, on) {
 
 const means = new WeakMap(); // by the first program's curve: one answer's curves do not change
 
-function meanPath(views, subjects) {
+export function meanPath(views, subjects) {
   const found = views.map(({ name }) => subjects.get(name)).filter((subject) => subject?.series.mean_return);
   if (!found.length) return "";
   if (!means.has(found[0])) means.set(found[0], meanSparkline(found, "mean_return", WIDTH, HEIGHT));
@@ -72,7 +72,6 @@ export const spark = (line, value) => html`<span class="spark"><svg class="spark
   preserveAspectRatio="none" aria-hidden="true">${line ? svg`<path d=${line}/>` : nothing}</svg><span>${value}</span></span>`;
 
 export const sparkOf = (subject) => (subject?.series.mean_return ? sparkline(subject, "mean_return", WIDTH, HEIGHT) : "");
-export { meanPath };
 
 function programRow(view, subject, choice) {
   const look = stateOf(view);
@@ -80,9 +79,9 @@ function programRow(view, subject, choice) {
   return html`<tr>
     <th scope="row">${programLink(choice, view.name)}</th>
     <td class="what">${state(look)}</td>
-    <td class="return">${spark(sparkOf(subject), returns(view))}</td>
+    <td class="return" data-unit=${known(view.mean_return) ? " " : ""}>${spark(sparkOf(subject), returns(view))}</td>
     <td class="number rate" data-unit=${known(view.steps_per_s) ? "/s" : ""}>${rate(view, usual(subject))}</td>
-    <td class="number steps">${progress(view)}</td>
+    <td class="number steps" data-unit=${known(view.steps) ? "steps" : ""}>${progress(view)}</td>
     <td class="number left" data-unit=${known(view.eta_s) ? "left" : ""}>${span(view.eta_s)}</td>
     <td class="number saved" data-unit=${known(view.ckpt_age_s) ? "saved" : ""}>${known(view.ckpt_age_s) ? ago(view.ckpt_age_s) : UNKNOWN}</td>
   </tr>
@@ -117,4 +116,3 @@ export function shownPrograms(status, open) {
   const { first, groups, single } = sortedPrograms(trainings(status.programs));
   return [...first, ...groups.filter(([game]) => single || open.has(game)).flatMap(([, views]) => views)];
 }
-

@@ -2,8 +2,8 @@
 
 import { AXES, asTable, chartOf, frame, normalised } from "../shape/curves.js";
 import { RETURN } from "../shape/route.js";
-import { grouped, trainings } from "../shape/status.js";
-import { figures, UNKNOWN } from "../text.js";
+import { grouped, meanNow, trainings } from "../shape/status.js";
+import { amountOf, figures, UNKNOWN } from "../text.js";
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
 
@@ -47,7 +47,7 @@ export function well({ status, curves, choice, error, charts, on }) {
     </div>
     ${error ? html`<p class="trouble">Curves: ${error}</p>` : nothing}
     ${legend(["trial", "level", "reboot", "rollback", "settings", "lost"])}
-    <div class="charts">${repeat(drawn, ([game]) => game, ([game, names]) => cell(game, names, curves, choice, words, charts))}</div>
+    <div class="charts">${repeat(drawn, ([game]) => game, ([game, names]) => cell(game, names, status, curves, choice, words, charts))}</div>
     ${silent.length ? html`<p class="muted">No ${words.get(series)} in this time: ${silent.map(([game]) => game).join(", ")}.</p>` : nothing}
     ${all.length > MOST_CHARTS ? pager(all.length, page, on) : nothing}`;
 }
@@ -56,9 +56,10 @@ function modelOf(game, names, curves, choice, charts) {
   return charts.model(game, [curves, choice.axis, choice.series[0], choice.human], ({ slots, usd_per_hour, references }) => {
     const [series] = choice.series;
     const reference = series === RETURN && choice.human ? references[game] : undefined;
+    const scale = reference ? normalised(reference) : (value) => value;
     const has = curves.subjects.filter(({ program, series: found }) => names.includes(program) && found[series]);
-    const model = chartOf(has, series, choice.axis, frame(curves, slots, usd_per_hour), reference && normalised(reference));
-    return { ...model, programs: names, axis: choice.axis, human: Boolean(reference) };
+    const model = chartOf(has, series, choice.axis, frame(curves, slots, usd_per_hour), scale);
+    return { ...model, programs: names, axis: choice.axis, human: Boolean(reference), scale: () => scale, amount: amountOf(series) };
   });
 }
 
@@ -90,24 +91,24 @@ function pager(total, page, on) {
 export const plot = (name, label, now = "now") => html`<div class="plot" data-game=${name} role="slider" tabindex="0"
   aria-label="${label}. Arrow keys move the cursor, plus and minus zoom, 0 shows all." aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-valuetext=${now}></div>`;
 
-function cell(game, names, curves, choice, words, charts) {
+function cell(game, names, { programs }, curves, choice, words, charts) {
   const drawn = curves ? modelOf(game, names, curves, choice, charts) : null;
-  const value = drawn ? figures(drawn.last) : UNKNOWN;
+  const value = drawn ? drawn.amount(choice.zoom ? drawn.last : meanNow(programs.filter(({ name }) => names.includes(name)), choice.series[0], drawn.scale)) : UNKNOWN;
   const word = choice.human && drawn?.human ? "human-normalised score" : words.get(choice.series[0]);
   return html`<figure class="chart">
     <figcaption><strong>${game}</strong> <span class="value">${value}</span>
       <span class="readout" aria-hidden="true"></span>
       ${drawn?.n > 1 ? html`<span class="muted">${drawn.averaged ? "mean of n" : "n"} ${drawn.n}${names.length > drawn.n ? ` of ${names.length}` : ""}, ${drawn.averaged ? "± standard error" : "too far apart for a mean"}</span>` : nothing}</figcaption>
     ${plot(game, `${game}: ${word}`, `now ${value}`)}
-    ${choice.tables && drawn ? table(word, choice.axis, [word, "from", "to"], asTable(drawn.data, ["mean", "low", "high"].map((kind) => drawn.kinds.indexOf(kind) + 1 || -1))) : nothing}
+    ${choice.tables && drawn ? table(word, choice.axis, [word, "from", "to"], asTable(drawn.data, ["mean", "low", "high"].map((kind) => drawn.kinds.indexOf(kind) + 1 || -1)), drawn.amount) : nothing}
   </figure>`;
 }
 
 /** The values of a chart by their place on the axis, each row [x, value, ...]. */
-export function table(word, axis, heads, rows) {
+export function table(word, axis, heads, rows, amount) {
   const place = (x) => (axis === "wall" ? new Date(x * 1000).toLocaleString() : figures(x));
   return html`<div class="scroll" tabindex="0" role="region" aria-label="table of ${word}"><table>
     <thead><tr><th scope="col">${AXES[axis].word}</th>${heads.map((head) => html`<th scope="col" class="number">${head}</th>`)}</tr></thead>
-    <tbody>${rows.map(([x, ...values]) => html`<tr><th scope="row">${place(x)}</th>${values.map((each) => html`<td class="number">${figures(each)}</td>`)}</tr>`)}</tbody>
+    <tbody>${rows.map(([x, ...values]) => html`<tr><th scope="row">${place(x)}</th>${values.map((each) => html`<td class="number">${amount(each)}</td>`)}</tr>`)}</tbody>
   </table></div>`;
 }

@@ -1,0 +1,1 @@
+"""Programs as jobs of a Slurm cluster: [launcher] kind = "slurm"."""

@@ -1,0 +1,1 @@
+"""Rules about the jobs and nodes of a cluster under Slurm."""
