@@ -163,8 +163,8 @@ def merged(old: Loaded, new: Loaded, only: tuple[str, ...], waits: Collection[st
 def listed(loaded: Loaded, settings: Settings, read: Callable[[], Loaded]) -> dict[str, Any]:
     """The page `config`: {"settings", "errors"}. `settings` are in force, and `loaded` has their values.
 
-    `read` reads the file as it is now: a row has `file` where the file says something else, and `errors` say why the file
-    cannot be used.
+    `read` reads the file as it is now: a row has `file` where the file says something else, with the `remedy`, the verb that
+    makes it take effect; and `errors` say why the file cannot be used.
     """
     now, errors = loaded, list[str]()
     try:
@@ -185,6 +185,10 @@ def listed(loaded: Loaded, settings: Settings, read: Callable[[], Loaded]) -> di
             rows[key]["file"] = value
     for key in rows.keys() - now.values.keys():
         rows[key]["file"] = None
+    waits = diff(settings, now.settings).restart
+    for key, row in rows.items():
+        if "file" in row:
+            row["remedy"] = "reload" if key in waits else "update"
     return {"settings": [rows[key] for key in sorted(rows)], "errors": errors}
 
 

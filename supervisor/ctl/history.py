@@ -15,6 +15,7 @@ from supervisor.ctl.session import Session, parse_int, parse_options
 from supervisor.ctl.status_page import cells
 from supervisor.formats import span
 from supervisor.model.codec import kinds as kinds_of_facts
+from supervisor.reports.facts_view import word
 from workers.contract import FIGURES
 
 _LAST = 50
@@ -29,20 +30,6 @@ _ROUTINE = {
     "Checkpointed", "IntervalChosen", "GapLearned", "PaceLearned", "Snapshot", "Tallied", "Reviewed", "AlertRaised",
     "AlertHeld", "AlertDelivered", "ReportMade", "CheckpointSeen",
 }  # fmt: skip
-_WORDS = {
-    "SpawnIntended": "starting", "BecameReady": "running", "Wanted": "requested", "OperatorAsked": "asked",
-    "ProgramConfigured": "configured", "ProgramRemoved": "removed", "LevelChosen": "level", "StayedDown": "stopped",
-    "StopIntended": "stopping", "KillIntended": "killing", "BackedOff": "waiting", "Tallied": "time spent",
-    "FoundationLost": "file trouble", "FoundationRestored": "file restored", "ConfigMended": "config valid",
-    "Sickened": "unhealthy", "Healed": "healthy again", "LadderLaid": "ladder", "Recovered": "healthy",
-    "StartsFrom": "checkpoint", "CommandGone": "command left",
-}  # fmt: skip
-
-
-def word(kind: str) -> str:
-    """A readable name of a kind of fact: `CheckpointBad` becomes `checkpoint bad`."""
-    spaced = "".join(f" {char.lower()}" if char.isupper() else char for char in kind).strip()
-    return _WORDS.get(kind, spaced)
 
 
 # --- history ---------------------------------------------------------------------------------------------------------------
@@ -222,7 +209,7 @@ def _now(view: dict[str, Any]) -> list[str]:
 
 def _fact_lines(row: dict[str, Any]) -> list[str]:
     """One fact of an incident, with its evidence below it."""
-    out = [f"  {text.when(row['wall_s'])}  {text.pad(word(row['kind']), 22)}  {text.printable(row['why'])}"]
+    out = [f"  {text.when(row['wall_s'])}  {text.pad(row['word'], 22)}  {text.printable(row['why'])}"]
     measured = [_measured(key, value) for key, value in row["measured"].items()]
     if measured:
         out.append(f"      {', '.join(measured)}")

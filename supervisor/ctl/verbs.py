@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from supervisor import discovery
@@ -325,9 +326,11 @@ def _settings(found: dict[str, Any]) -> list[str]:
         other = f"; the file says {text.printable(json.dumps(row['file']))}" if "file" in row else ""
         value = text.printable(json.dumps(row["value"]))
         lines.append(f"{row['key']:<{wide}} = {value}  ({text.printable(row['origin'])}){other}")
-    if number := sum("file" in row for row in rows):
-        lines.append(f"The file says something else for {text.count(number, 'setting')}: extralifectl update applies it.")
-    return lines
+    remedies = Counter(row["remedy"] for row in rows if "file" in row)
+    return lines + [
+        f"The file says something else for {text.count(number, 'setting')}: extralifectl {verb} applies it."
+        for verb, number in sorted(remedies.items(), reverse=True)
+    ]
 
 
 def _options(args: list[str], verb: str) -> dict[str, str]:

@@ -6,11 +6,26 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from supervisor import wall_clock
 from supervisor.model.facts import Stamped
 from supervisor.reports.sources import Json, Sources
+
+_WORDS: Final = {  # kinds of facts whose own words a reader would not know
+    "SpawnIntended": "starting", "BecameReady": "running", "Wanted": "requested", "OperatorAsked": "asked",
+    "ProgramConfigured": "configured", "ProgramRemoved": "removed", "LevelChosen": "level", "StayedDown": "stopped",
+    "StopIntended": "stopping", "KillIntended": "killing", "BackedOff": "waiting", "Tallied": "time spent",
+    "FoundationLost": "file trouble", "FoundationRestored": "file restored", "ConfigMended": "config valid",
+    "Sickened": "unhealthy", "Healed": "healthy again", "LadderLaid": "ladder", "Recovered": "healthy",
+    "StartsFrom": "checkpoint", "CommandGone": "command left",
+}  # fmt: skip
+
+
+def word(kind: str) -> str:
+    """A readable name of a kind of fact: `CheckpointBad` becomes `checkpoint bad`."""
+    spaced = "".join(f" {char.lower()}" if char.isupper() else char for char in kind).strip()
+    return _WORDS.get(kind, spaced)
 
 
 def fact_row(stamped: Stamped) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Final
 from supervisor import wall_clock
 from supervisor.model.facts import Stamped
 from supervisor.reports.accounts_view import placed
+from supervisor.reports.facts_view import word
 from supervisor.reports.incidents import Incident
 from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
@@ -146,6 +147,7 @@ def _row(stamped: Stamped, clock_steps: Mapping[str, float], chars: int) -> Json
         "seq": stamped.seq,
         "wall_s": _wall_s(stamped, clock_steps),
         "kind": kind,
+        "word": word(kind),
         "program": values.get("program"),
         "why": values["why"],
         "decision": kind in _DECISIONS,

@@ -211,7 +211,10 @@ def test_config_shows_what_is_in_force_after_an_update_of_a_part(
     edited = base.replace("lr = 1e-4", "lr = 2e-4").replace("sleep 1", "sleep 2").replace("seed = 1", "seed = 2")
     after = place.load(edited + "[daemon]\nlog_level = 'debug'\n")
     loaded = config.merged(before, after, only, waits)
-    assert differing(config.listed(loaded, loaded.settings, lambda: after)) == differs
+    page = config.listed(loaded, config.applicable(before.settings, loaded.settings), lambda: after)
+    assert differing(page) == differs
+    remedies = {row["key"]: row["remedy"] for row in page["settings"] if "file" in row}
+    assert remedies == {key: "reload" if key == "daemon.log_level" else "update" for key in differs}, "what applies it"
     assert config.differences(loaded, after) == tuple(
         each for each in config.differences(before, after) if each[0] in differs
     ), "the next update reports only what is new"

@@ -4,8 +4,8 @@ import pytest
 
 from supervisor.policy.level.attribution import Attribution, attribute, beyond
 
-UNSURE = "unclean, and what ran is uncertain: half of it counts against the level"
-COUNTS = "unclean, with 8 workers training: counts against the level"
+UNSURE = "the box went down without a shutdown, and what ran is uncertain: half of it counts against the level"
+COUNTS = "the box went down without a shutdown while 8 workers trained: it counts against the level"
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,12 @@ COUNTS = "unclean, with 8 workers training: counts against the level"
         ({"sign_age_s": 121.0}, 0.5, False, UNSURE),
         ({"sign_age_s": None}, 0.5, False, UNSURE),
         ({"sign_age_s": 120.0}, 1.0, False, COUNTS),
-        ({"workers": 1}, 1.0, False, "unclean, with 1 worker training: counts against the level"),
+        ({"workers": 1}, 1.0, False, COUNTS.replace("8 workers", "1 worker")),
         (
             {"since_change_s": 59.0, "stepped_down": True},
             1.0,
             True,
-            "unclean, with 8 workers training: counts against the level just left",
+            f"{COUNTS} just left",
         ),
         ({"since_change_s": 60.0, "stepped_down": True}, 1.0, False, COUNTS),
         ({"since_change_s": 20.0, "stepped_down": False}, 1.0, False, COUNTS),

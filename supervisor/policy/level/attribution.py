@@ -82,8 +82,9 @@ def attribute(
         )
         return Attribution(weight, left=False, why=why)
     left = stepped_down and since_change_s is not None and since_change_s < LAG_S
-    whom = "counts against the level just left" if left else "counts against the level"
+    whom = "it counts against the level just left" if left else "it counts against the level"
+    down = "the box went down without a shutdown"
     if sign_age_s is None or sign_age_s > FRESH_S:
-        return Attribution(_HALF, left, why=f"unclean, and what ran is uncertain: half of it {whom}")
+        return Attribution(_HALF, left, why=f"{down}, and what ran is uncertain: half of {whom}")
     count = f"{workers} worker" if workers == 1 else f"{workers} workers"
-    return Attribution(1.0, left, why=f"unclean, with {count} training: {whom}")
+    return Attribution(1.0, left, why=f"{down} while {count} trained: {whom}")

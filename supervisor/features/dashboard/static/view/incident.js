@@ -63,18 +63,15 @@ function incident(each, shown, now_s) {
   </details>`;
 }
 
-function row({ wall_s, kind, program, why, decision, measured, evidence }) {
+function row({ wall_s, word, program, why, decision, measured, evidence }) {
   const figure = Object.entries(measured).map(([key, value]) => `${key.replace(/_(s|bytes)$/, "").replaceAll("_", " ")} ${formatFigure(key, value)}`);
   return html`<li class=${decision ? "decision" : ""}>
-    <p><time>${clockSeconds(wall_s)}</time> <strong>${decision ? "decided: " : ""}${words(kind)}</strong>${program ? html` <span class="muted">${program}</span>` : nothing}</p>
+    <p><time>${clockSeconds(wall_s)}</time> <strong>${decision ? "decided: " : ""}${word}</strong>${program ? html` <span class="muted">${program}</span>` : nothing}</p>
     <p>${prose(why)}</p>
     ${figure.length ? html`<p class="muted">${figure.join(" · ")}</p>` : nothing}
     ${evidence.map(({ title, text, cut }) => html`<h3>${title.replaceAll("_", " ")}${cut ? " (a part)" : ""}</h3>
       <pre tabindex="0" role="region" aria-label=${title}>${text}</pre>`)}
   </li>`;
 }
-
-/** `StopIntended` as `stop intended`. */
-const words = (kind) => kind.replace(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter}`).toLowerCase();
 
 const formatFigure = (key, value) => (typeof value !== "number" ? String(value) : key.endsWith("_s") ? exact(value) : amountOf(key)(value));

@@ -38,7 +38,7 @@ function sentence({ box, boot_up_s, reboots_total, mtbf_s, last_reboot: last, le
   const parts = [
     known(boot_up_s) && `up ${span(boot_up_s)}`,
     level?.name && `level ${level.name}`,
-    reboots_total ? `${plural(reboots_total, "reboot")}${known(mtbf_s) ? `, one every ${span(mtbf_s)}` : ""}` : "no reboot yet",
+    reboots_total ? `${plural(reboots_total, "reboot")} of the box${known(mtbf_s) ? `, one every ${span(mtbf_s)}` : ""}` : "no reboot yet",
     last && `the last ${span(last.ago_s)} ago (${last.cause})`,
   ].filter(Boolean);
   return `${box?.hostname ?? "This box"}: ${parts.join(", ")}.`;

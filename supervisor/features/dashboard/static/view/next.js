@@ -14,7 +14,7 @@ export function next({ report, level, cost, error, on }) {
     ${level.said || level.levels.length > 1 ? html`<p class="muted">${level.said ? `The last decision: ${level.said}` : level.line}</p>` : nothing}
     ${pinned(level, on)}
     <table class="levels"><caption class="muted">What each level bears, and how many steps it would have kept in ${span(report.length_s)}: measured, never scaled. “At least” holds with 90 % confidence.</caption>
-      <thead><tr><th scope="col">Level</th><th scope="col" class="number">Reboot every</th>
+      <thead><tr><th scope="col">Level</th><th scope="col" class="number">Reboot at this level every</th>
         <th scope="col" class="number">Would have kept</th><th scope="col" class="number">All done in</th><th scope="col"><span class="hidden">Pin</span></th></tr></thead>
       <tbody>${level.levels.map((each) => rung(each, named(cost?.levels, each), named(report.levels, each), level.levels.length > 1 && on))}</tbody>
     </table>`;
@@ -49,7 +49,7 @@ function rung(each, bill, would, on) { // no `on`: there is no other level to ch
       ${[load, speed].filter(Boolean).map((words) => html`<span class="reason">${words}</span>`)}
       ${each.veto ? html`<span class="reason">vetoed: ${each.veto}</span>` : nothing}
       ${trial ? html`<span class="reason">${trial}</span>` : nothing}</th>
-    <td class="number" data-label="Reboot every">${stability(each)}</td>
+    <td class="number" data-label="Reboot at this level every">${stability(each)}</td>
     <td class="number" data-label="Would have kept">${made(would)}</td>
     <td class="number" data-label="All done in">${bill && known(bill.days) ? span(bill.days * 86400) + around(bill) : UNKNOWN}${
       bill && known(bill.usd) ? html`<span class="eta">${dollars(bill.usd)}</span>` : nothing}</td>
