@@ -343,15 +343,11 @@ def test_a_disk_without_room_keeps_no_copy_and_says_so(script: Script, monkeypat
     script.looks_until("step=1.pt")
 
 
-def test_a_crash_between_the_renames_leaves_the_old_copy(script: Script) -> None:
+def test_a_copy_from_another_place_is_not_the_copy_of_this_one(script: Script) -> None:
     script.starts(killed=False)
     saved(script.work / "last.pt")
     script.looks_until("last.pt")
-    (script.run_dir / "kept").rename(script.run_dir / "kept.old")
-    assert script.kept is not None
-    assert KeptCopies().of(replace(script.place, base="/elsewhere")) is None, "of another place"
-    (script.work / "last.pt").write_bytes(TORN)
-    assert script.starts().put_back
+    assert KeptCopies().of(replace(script.place, base="/elsewhere")) is None
 
 
 def test_a_copy_that_cannot_be_put_back_is_logged_and_the_start_goes_on(script: Script) -> None:
@@ -377,18 +373,6 @@ def test_a_start_waits_until_a_lack_of_descriptors_no_longer_hides_the_copy(scri
         assert not begun
     assert eventually(lambda: begun)
     assert script.inbox.expect(CheckpointsFound).found.put_back
-
-
-def test_what_was_written_again_before_it_was_copied_is_not_kept(script: Script) -> None:
-    script.starts(killed=False)
-    path = saved(script.work / "last.pt")
-    script.looks_until("last.pt")
-    scanned = own_checkpoints.Scanner().scan(script.place, own_checkpoints.Budget(), now_wall_s=time.time(), life=None)
-    files = own_checkpoints.whole_files.files_of(str(path), lambda: None)
-    path.write_bytes(TORN)
-    with pytest.raises(kept_copy.own.Changed, match="differ from those"):
-        KeptCopies().keep(script.place, scanned.looked[0], files, replaced=False)
-    assert script.starts().put_back
 
 
 def test_the_copy_of_a_checkpoint_that_was_set_aside_itself_is_not_put_back(script: Script) -> None:

@@ -15,19 +15,14 @@ from pathlib import Path
 import pytest
 from killing import killed
 from offsite_kit import PASSWORD, WALL_S, Box, needs_restic, new_repository, whys
-from test_own_checkpoints import plain
-from test_own_checkpoints import spec as own_spec
 from tools import PATIENCE
 
 from supervisor.adapters import leftovers
-from supervisor.adapters.copies import store as backups
 from supervisor.adapters.process import checkpoints
-from supervisor.adapters.process.own_checkpoints import places_of
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters import restic, restoring
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError
 from supervisor.features.offsite.messages import Claim, OffsiteTakeOver, OffsiteTend
-from supervisor.model.settings import Paths, Settings
 
 pytestmark = needs_restic
 
@@ -88,24 +83,6 @@ def test_a_copy_has_everything_and_comes_back_whole(box, tmp_path):
     assert not (new / restoring.ASIDE).exists()
     with pytest.raises(restoring.NotRestored, match="holds a journal already"):
         restore(box, new)
-
-
-def test_what_a_script_saved_by_itself_comes_back_on_another_box(box, tmp_path):
-    for step in (100, 200):
-        plain(tmp_path / "work" / "out" / f"step={step}.pt")
-    scripts = replace(own_spec(tmp_path / "work", "out/*.pt"), name="Never")
-    box.programs = (scripts,)
-    assert box.copies()[0].missed == {}
-    shutil.rmtree(tmp_path / "work")
-    made = restore(box, tmp_path / "bob", take_over=True)
-    assert made.steps == {"Never": 200, "Pong": 100, "Qbert": 7}
-    paths = Paths(str(tmp_path / "bob"), str(tmp_path / "run"))
-    there = Settings(paths, programs=(replace(scripts, directory=str(tmp_path / "elsewhere")),))
-    (tmp_path / "elsewhere").mkdir()
-    kept = backups.find(Path(paths.state_dir) / "backups", made.own)
-    run_dirs = {"Never": Path(paths.run_dir("Never"))}
-    assert backups.restore(kept, run_dirs, lambda: None, backups.Task(), places_of(there, paths, run_dirs)) == {"Never": 200}
-    assert (tmp_path / "elsewhere" / "out" / "step=200.pt").read_bytes() == b"some bytes"
 
 
 def test_an_unchanged_checkpoint_is_not_sent_again(box):

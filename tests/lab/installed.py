@@ -62,18 +62,22 @@ print(json.dumps(found))
 """
 
 
+def installer(checkout: str = CHECKOUT) -> list[str]:
+    """The command that installs from a checkout in the box, with the packages of this Python."""
+    found = [option for n in range(len(packages())) for option in ("--packages", f"{PACKAGES}{n}")]
+    return ["env", f"PYTHON={box_python()}", f"{checkout}/deploy/install.sh", *found]
+
+
 class Installed(Box):
     """A booted box; `install` puts extralife on it."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, shared: Path | None = None) -> None:
+        super().__init__(directory, shared)
         self.booted_in_s = self.boot()
 
     def install(self, *options: str, checkout: str = CHECKOUT) -> str:
         """What deploy/install.sh says."""
-        found = [option for n in range(len(packages())) for option in ("--packages", f"{PACKAGES}{n}")]
-        python = f"PYTHON={box_python()}"
-        done = self.run("env", python, f"{checkout}/deploy/install.sh", *found, *options, timeout_s=300)
+        done = self.run(*installer(checkout), *options, timeout_s=300)
         return done.stdout + done.stderr
 
     def show_own_boot_id(self) -> None:

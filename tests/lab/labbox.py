@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-CHECKOUT, PACKAGES = "/srv/checkout", "/srv/packages"  # in the box; packages are /srv/packages0 and so on
+CHECKOUT, PACKAGES, SHARED = "/srv/checkout", "/srv/packages", "/srv/shared"  # in the box; packages are /srv/packages0 ...
 PATIENCE = float(os.environ.get("EXTRALIFE_TEST_PATIENCE", "1"))  # multiplies every deadline, for slow machines
 _EXT4_IOC_SHUTDOWN = 0x8004587D
 _NO_LOG_FLUSH = 2
@@ -90,7 +90,7 @@ def packages() -> list[str]:
 def _binds(shared: Path | None) -> list[str]:
     """The checkout and the packages at places that do not depend on where they lie here."""
     found = [f"--bind-ro={ROOT}:{CHECKOUT}", *(f"--bind-ro={entry}:{PACKAGES}{n}" for n, entry in enumerate(packages()))]
-    return found if shared is None else [*found, f"--bind={shared}"]
+    return found if shared is None else [*found, f"--bind={shared}:{SHARED}"]
 
 
 def until(look: Callable[[], Any], timeout_s: float, what: str, pause_s: float = 0.05) -> Any:
@@ -109,7 +109,7 @@ class Box:
     """One box: `boot`, then `run` commands in it, `cut_power`, `reboot`; `close` at the end, whatever happened."""
 
     def __init__(self, directory: Path, shared: Path | None = None) -> None:
-        """`shared`: a directory of this machine that the box writes too, under the same path."""
+        """`shared`: a directory of this machine that the box writes too, as SHARED."""
         self.directory, self.shared = directory, shared
         self.image, self.disk, self.root = directory / "disk.img", directory / "disk", directory / "root"
         self.console = directory / "console.log"

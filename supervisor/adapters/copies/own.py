@@ -220,11 +220,15 @@ def has_newer(place: Place, saved: OwnSaved) -> bool:
 def stage(directory: Path, saved: OwnSaved, place: Place, on_progress: ProgressCallback) -> None:
     """Copy the checkpoint next to its final place, as `.NAME.tmp`, unless it is already in place. Changes no existing one.
 
-    Raises OSError, ValueError.
+    Raises OSError, ValueError, after it has removed an unfinished copy: it would take the space of a checkpoint.
     """
-    with acting_as(place.user):
-        Path(place.base).mkdir(parents=True, exist_ok=True)
-        _stage(directory, saved, place, on_progress)
+    try:
+        with acting_as(place.user):
+            Path(place.base).mkdir(parents=True, exist_ok=True)
+            _stage(directory, saved, place, on_progress)
+    except BaseException:
+        remove_staged(saved, place)
+        raise
 
 
 def _stage(directory: Path, saved: OwnSaved, place: Place, on_progress: ProgressCallback) -> None:

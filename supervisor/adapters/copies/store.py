@@ -523,7 +523,8 @@ def only_own(info: BackupInfo, root: Path, name: str) -> BackupInfo | None:
     if not programs:
         return None
     aside = root / (name + TMP_SUFFIX)
-    shutil.rmtree(aside, ignore_errors=True)
+    for left in (aside, root / name):  # by a restore that was killed
+        shutil.rmtree(left, ignore_errors=True)
     for saved in programs:
         target = aside / PROGRAMS_DIR / checked_name(saved.program)
         target.mkdir(mode=0o700, parents=True)
