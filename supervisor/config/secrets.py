@@ -43,6 +43,17 @@ def lines_in(text: str) -> list[tuple[int, str]]:
     return [(number, line) for number, line in lines if line and not line.startswith("#")]
 
 
+def lines_of(report: Callable[[str], None], path: str, content: str, form: re.Pattern[str], example: str) -> list[str]:
+    """The lines of the file that have the form. `report` is called for each other one, without its text."""
+    found = []
+    for number, line in lines_in(text(report, path, content)):
+        if form.fullmatch(line):
+            found.append(line)
+        else:
+            report(f"line {number} of {path} is not {example} (not shown)")
+    return found
+
+
 def beside(validation: Validation, path: str) -> str:
     """The absolute path. A relative one is relative to the configuration file."""
     base = Path(validation.source.path).parent if validation.source.path else Path.cwd()

@@ -380,6 +380,21 @@ def test_a_phone_scrolls_in_one_direction(opened: Any, shot: Any, width: int) ->
     shot(page, f"phone-{width}")
 
 
+def test_a_number_of_a_row_on_a_phone_has_its_unit_and_an_unknown_one_is_not_shown(opened: Any) -> None:
+    page = opened(width=390, height=844, has_touch=True, is_mobile=True).page
+    page.locator("#trained .programs").wait_for()
+    shown = """(all) => all.filter((each) => getComputedStyle(each).visibility === 'visible').map((each) => ['::before', '::after']
+      .map((place) => getComputedStyle(each, place).content.replace(/none|"/g, '')).join(each.innerText).replace(/[\\d.,]+/g, '1').trim())"""
+
+    def numbers(name: str) -> Any:
+        return page.locator(".programs tr", has=page.locator(f"a[title={name}]")).locator("td.number").evaluate_all(shown)
+
+    rate, steps, left, saved = numbers("Pong-s1")
+    assert (rate, steps, left) == ("1 /s", "1 M of 1 G steps", "1d 1h left")
+    assert re.fullmatch("saved (now|1[sm] ago)", saved)
+    assert numbers("Seaquest") == ["1 M steps"], "it was given up: no rate, end and age"
+
+
 def shows_less_than(page: Any, most: float) -> None:
     """Wait until the axis of x of Qbert ends below this."""
     until_s = time.monotonic() + 15.0 * PATIENCE

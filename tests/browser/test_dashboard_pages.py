@@ -44,6 +44,30 @@ def test_a_program_has_a_page_of_its_own(opened: Any, shot: Any) -> None:
     shot(page, "program")
 
 
+def test_a_setting_that_waits_for_an_update_shows_the_value_of_the_file_and_the_command(opened: Any, served: Any) -> None:
+    application, _ = served
+    text = application.host.config_file.read_text()
+    application.within(application.host.configure, text.replace("lr = 3e-4", "lr = 5e-4"))
+    try:
+        says(
+            opened("/program/Pong-s1").page,
+            "page",
+            r"lr 0\.0003 the file says 0\.0005: extralifectl update Pong-s1 extralife.toml",
+        )
+    finally:
+        application.within(application.host.configure, text)
+
+
+def test_the_overview_still_shows_its_axis_after_a_visit_to_another_page(opened: Any) -> None:
+    page = opened().page
+    page.locator("#well").get_by_label("time", exact=True).wait_for(state="attached")
+    page.get_by_role("link", name="Compare").click()
+    page.locator("#page").get_by_text("log scale").wait_for()
+    page.go_back()
+    page.locator("#well .tools").wait_for()
+    assert page.locator("#well").get_by_label("time", exact=True).is_checked()
+
+
 def test_a_log_is_live(opened: Any, served: Any) -> None:
     page = opened("/program/Qbert").page
     log = page.get_by_role("region", name="the end of stdout")

@@ -52,7 +52,6 @@ def looks(*steps, first=SIGHT):
 def test_the_verdict(sight, silent_s, verdict):
     found = judge(Watch(sight.sign, float(silent_s)), sight)
     assert found.verdict is verdict, found.why
-    assert (found.wait_s is None) == (verdict is not Verdict.LIVES or sight.there is True)
 
 
 def test_the_operators_time_replaces_the_promise_and_the_lack_of_one():

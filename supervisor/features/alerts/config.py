@@ -91,16 +91,10 @@ def _is_url(url: object) -> bool:
 
 
 def _of_file(section: Section, path: str) -> list[str]:
-    """The URLs of a file, one per line; empty lines and lines that begin with # are left out.
+    """The URLs of a file, one per line.
 
     A kept configuration has no copy of this file, because secrets are not copied. If the file is missing, its URLs are left
     out: the purpose of a kept configuration is that the programs train.
     """
     report = section.reporter("urls_file", gently=section.validation.source.is_kept)
-    found = []
-    for number, url in secrets.lines_in(secrets.text(report, path, "one URL per line")):
-        if _URL.fullmatch(url):
-            found.append(url)
-        else:
-            report(f"line {number} of {path} is not a URL such as ntfy://topic (not shown)")
-    return found
+    return secrets.lines_of(report, path, "one URL per line", _URL, "a URL such as ntfy://topic")

@@ -85,7 +85,6 @@ class Watch(Record):
 class Judgement(Record):
     verdict: Verdict
     why: str
-    wait_s: float | None = None  # until it is presumed dead, if no sign comes
 
 
 def watched(watch: Watch, sight: Sight | None, now_s: float) -> Watch:
@@ -127,9 +126,7 @@ def judge(watch: Watch, sight: Sight, after_s: float | None = None) -> Judgement
         return _counted(watch.gone_s, _SETTLES_S, f"the provider says that {box} is gone", lives)
     if sight.then == LEFT:
         return _counted(watch.silent_s, _SETTLES_S, f"{box} saved and left, and {silent}", lives)
-    limit_s = after_s
-    if limit_s is None and sight.promise_s is not None:
-        limit_s = 2 * sight.promise_s + _LATE_S
+    limit_s = 2 * sight.promise_s + _LATE_S if after_s is None and sight.promise_s is not None else after_s
     if limit_s is None:
         why = f"the last copy of {box} does not say when the next one comes; name a time: --after"
         return Judgement(Verdict.UNKNOWN, why)
@@ -139,4 +136,4 @@ def judge(watch: Watch, sight: Sight, after_s: float | None = None) -> Judgement
 def _counted(silent_s: float, limit_s: float, dead: str, lives: str) -> Judgement:
     if silent_s >= limit_s:
         return Judgement(Verdict.DEAD, dead)
-    return Judgement(Verdict.LIVES, f"{lives}; it is presumed dead in {span(limit_s - silent_s)}", limit_s - silent_s)
+    return Judgement(Verdict.LIVES, f"{lives}; it is presumed dead in {span(limit_s - silent_s)}")

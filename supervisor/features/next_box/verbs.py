@@ -36,7 +36,7 @@ from supervisor.features.next_box.rules import Judgement, Sight, Verdict, Watch,
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters import restoring
 from supervisor.features.offsite.adapters.restic import Restic, ResticError
-from supervisor.features.offsite.messages import Claim
+from supervisor.features.offsite.messages import Claim, Lease
 from supervisor.features.offsite.verbs import OPTIONS, confirm_takeover, opened, restored_lines
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.records import replace
@@ -80,7 +80,7 @@ def next_box(session: Session, args: list[str]) -> int:
 
 def _say(session: Session, line: str) -> None:
     """At once: a container's log shows it while this box waits."""
-    session.say(line)
+    session.say(text.printable(line))
     sys.stdout.flush()
 
 
@@ -123,15 +123,12 @@ def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
         return OK
     restic, rules = opened(session, options, owner=None)
     ready = partial(confirm_takeover, session, rules=rules, options={**options, "--yes": ""})
-    alive, every_s, after_s = options.get("--if-alive", "wait"), _seconds(options, "every", 20), _after_s(options)
+    alive, every_s, after_s = options.get("--if-alive", "wait"), _number(options, "every", 20), _after_s(options)
     if alive not in {"wait", "end", "take-over"}:
         raise Failed(f"Error: --if-alive is wait, end or take-over, not {alive!r:.40}", USAGE)
     watch, said, mine = Watch(), "", leases.read(target / "offsite")
     while True:
-        sight, error = _looked(restic)
-        if sight is not None and mine is not None:  # an earlier start was interrupted
-            holder = leases.in_repository(restic)
-            sight = replace(sight, same=sight.same or (holder is not None and holder.token == mine.token))
+        sight, error = _looked(restic, mine)
         watch = watched(watch, sight, boot_s())
         found = _found(watch, sight, error, after_s, follows=alive == "take-over")
         if sight is not None and found.verdict in {Verdict.NOTHING, Verdict.DEAD}:
@@ -141,7 +138,7 @@ def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
             continue  # another box was faster, or the repository is away: the next look says which
         ends = found.verdict is Verdict.ENDED or (alive == "end" and sight is not None)
         if (word := error or found.verdict.value) != said:
-            _say(session, text.printable(f"{found.why}{'' if ends else '. This box waits as the next one'}"))
+            _say(session, f"{found.why}{'' if ends else '. This box waits as the next one'}")
             said = word
         if ends:
             return _BUSY if found.verdict is Verdict.LIVES else GENERIC
@@ -165,9 +162,9 @@ def _taken(
     """The exit status if this box has the trainings now; None: another box does, or the repository is away."""
     here = (socket.gethostname(), text.wall_s())
     restic.deadline_s = boot_s() + _RESTORE_S
-    snapshots = restic.snapshots()
-    _say(session, text.printable(found.why))
     try:
+        snapshots = restic.snapshots()
+        _say(session, found.why)
         if all(each.lease is not None for each in snapshots):  # no copy: a box that died before its first one, or none
             if not snapshots and (others := restic.others()):
                 raise Failed(f"the repository has {others} snapshots that extralife did not make: name an empty one")
@@ -185,33 +182,39 @@ def _taken(
 
         made = restoring.restore(
             restic, restoring.choose(snapshots), target, take_over=True, box=here[0], wall_s=here[1],
-            say=lambda said: _say(session, text.printable(said)), ready=still, known=snapshots,
+            say=partial(_say, session), ready=still, known=snapshots,
         )  # fmt: skip
     except restoring.Overtaken as lost:
-        _say(session, text.printable(str(lost)))
+        _say(session, str(lost))
         return None
     except restoring.NotRestored as error:
         raise Failed(f"next-box start: ERROR ({text.printable(str(error))})") from error
     except ResticError as error:
-        _say(session, text.printable(f"the take-over failed, and is tried again: {error}"))
+        _say(session, f"the take-over failed, and is tried again: {error}")
         return None
     for line in restored_lines(made, taken=True):
         _say(session, line)
     return OK
 
 
-def _looked(restic: Restic) -> tuple[Sight | None, str]:
-    """What the repository says; None and the reason if it does not answer. Raises Failed if it never will."""
+def _looked(restic: Restic, mine: Lease | None = None) -> tuple[Sight | None, str]:
+    """What the repository says; None and the reason if it does not answer. Raises Failed if it never will.
+
+    `mine`: the lease that an earlier start, which was interrupted, has left here.
+    """
     restic.deadline_s = boot_s() + _LOOK_S
     try:
-        return repository.look(restic), ""
+        sight = repository.look(restic)
+        if mine is not None and (holder := leases.in_repository(restic)) is not None:
+            sight = replace(sight, same=sight.same or holder.token == mine.token)
     except ResticError as error:
         if _NEVER.search(str(error)):
             raise Failed(text.printable(str(error))) from error
         return None, str(error)
+    return sight, ""
 
 
-def _seconds(options: dict[str, str], name: str, default: int) -> int:
+def _number(options: dict[str, str], name: str, default: int) -> int:
     return parse_int(options.get(f"--{name}", str(default)), f"--{name}", least=1)
 
 
@@ -302,7 +305,7 @@ class Keeper:
                 self._say(f"{each.target} did not get the alert: {each.error}")
 
     def _say(self, line: str) -> None:
-        _say(self._session, f"{time.strftime('%F %T')} {text.printable(line)}")
+        _say(self._session, f"{time.strftime('%F %T')} {line}")
 
 
 def read_watch(path: Path, boot: str) -> Watch:
@@ -343,17 +346,13 @@ def _keep(session: Session, options: dict[str, str], command: list[str]) -> int:
     if dollars is not None and not re.fullmatch(r"\d+(\.\d+)?", dollars):
         raise Failed(f"Error: --usd-per-hour must be a number of dollars, not {dollars!r:.40}", USAGE)
     rules = rent.RentRules(
-        _seconds(options, "a-day", 4), None if dollars is None else float(dollars), _seconds(options, "arrives", 1200)
+        _number(options, "a-day", 4), None if dollars is None else float(dollars), _number(options, "arrives", 1200)
     )  # fmt: skip
     try:
         ask = shlex.split(options.get("--ask", ""))
     except ValueError as error:
         raise Failed(f"Error: --ask: {error}", USAGE) from None
-    every_s, after_s, keeper = (
-        _seconds(options, "every", 60),
-        _after_s(options),
-        Keeper(session, restic, log, rules, command),
-    )
+    every_s, after_s, keeper = _number(options, "every", 60), _after_s(options), Keeper(session, restic, log, rules, command)
     with log.with_suffix(".lock").open("wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

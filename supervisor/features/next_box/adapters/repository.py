@@ -48,11 +48,11 @@ def mark(restic: Restic, word: str) -> None:
 def _newest(
     snapshots: list[ResticSnapshot],
 ) -> tuple[ResticSnapshot | None, ResticSnapshot | None, list[ResticSnapshot]]:
-    """The newest copy, the lease that counts, and the marks, the oldest first."""
+    """The newest copy, the lease that counts, and the marks. `snapshots`: the oldest first, by generation and number."""
     copies = [each for each in snapshots if COPY_TAG in each.tags]
-    leases = [(each.generation, each.wall_s, each.id, each) for each in snapshots if each.lease is not None]
+    leases = [each for each in snapshots if each.lease is not None]
     marks = [each for each in snapshots if MARK_TAG in each.tags]
-    return copies[-1] if copies else None, max(leases)[-1] if leases else None, sorted(marks, key=lambda each: each.number)
+    return copies[-1] if copies else None, leases[-1] if leases else None, marks
 
 
 def _named(copy: ResticSnapshot | None, lease: ResticSnapshot | None) -> str:

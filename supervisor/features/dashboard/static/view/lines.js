@@ -22,7 +22,7 @@ export function lines({ names, views, answer, choice, words, error, charts, on, 
   const rest = [...words].filter(([name]) => !shown.includes(name));
   return html`
     <div class="tools">
-      ${radios("Axis", "axis", AXES, choice.axis, (axis) => on.choose({ axis, zoom: null }))}
+      ${radios("Axis", "lines-axis", AXES, choice.axis, (axis) => on.choose({ axis, zoom: null }))}
       <label>Add a figure <select .value=${""} @change=${(event) => {
         on.choose({ series: [...shown, event.target.value] });
         event.target.value = "";
