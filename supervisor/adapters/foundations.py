@@ -120,7 +120,7 @@ class Watched(Record):
 
     `check` returns a defect of a file whose identity is right or unknown, as a clause ("it cannot be written"; empty: none).
     It may raise OSError.
-    `by_others`: its worker or the deciding thread restores it, at the latest until the next look. A file that replaced it is
+    `by_others`: its worker restores it, at the latest until the next look. A file that replaced it is
     reported, and is the right one from then on.
     `restarts`: a start of the daemon restores it. `prepare` makes way for that start, and raises OSError if it would fail.
     """

@@ -530,6 +530,8 @@ def test_a_copy_on_another_box_keeps_them_as_a_backup(box: Box) -> None:
     kept = backups.read(box.root / "copy-7")
     assert (kept, kept.label, kept.missed) == (made, "from the copy", {})
     assert [(each.program, each.checkpoints, each.results) for each in kept.programs] == [("mine", (), None)]
+    again = box.make("mine", "ours", name="again")  # a take-over that stopped halfway is repeated
+    assert backups.only_own(again, box.root, "copy-7") is not None
     (work / "1.pt").unlink()
     assert box.back("mine", name="copy-7") == {"mine": 1}
     assert names(work) == {"1.pt"}

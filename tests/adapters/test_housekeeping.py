@@ -94,7 +94,7 @@ def keep():
     parts = []
 
     def make(settings, inbox, clock, report=str):
-        world = World(settings().paths, settings, inbox, clock, "1", str, {}, report, lambda *_: None)
+        world = World(settings().paths, settings, inbox, clock, "1", str, {}, report, lambda *_: None, lambda *_: None)
         parts.extend(parts_of(world))
         return Housekeeping(settings, inbox, clock, lambda: (work for part in parts for work in part.calendar()))
 

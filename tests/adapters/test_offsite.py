@@ -345,16 +345,17 @@ def test_a_box_that_comes_back_finds_that_another_has_taken_over(box, repository
 @pytest.mark.parametrize("copied_since", [True, False])
 def test_of_a_cloned_disk_only_one_goes_on(box, repository, tmp_path, copied_since):
     """The clone has the same token. What tells them apart is its other hardware, and who has copied since."""
-    first, _ = box.copies()
+    first, (held,) = box.copies()
     clone = Box(tmp_path / "clone", repository, "clone")
+    of_disk = {"moved_with": first.snapshot, "token": held.lease.token, "generation": 1, "place": held.lease.place}
     try:
         shutil.copytree(Path(box.paths.offsite), Path(clone.paths.offsite))
         if copied_since:
             box.copies()
-        done, (claimed,) = clone.copies(moved_with=first.snapshot)
+        done, (claimed,) = clone.copies(**of_disk)
         if copied_since:
             assert (claimed.claim, claimed.lease.box) == (Claim.LOST, "ada")
-            assert clone.copies(moved_with=first.snapshot)[1][0].claim is Claim.LOST, "and it stays so"
+            assert clone.copies(**of_disk)[1][0].claim is Claim.LOST, "and it stays so"
             assert box.copies()[0].error == ""
         else:
             assert (claimed.claim, claimed.lease.box, claimed.lease.generation) == (Claim.HELD, "clone", 2)

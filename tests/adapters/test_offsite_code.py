@@ -87,6 +87,7 @@ def test_a_directory_that_cannot_be_put_into_place_costs_nothing_else(tmp_path):
         (("python3", "train.py"), "/opt/none", "its directory /opt/none is missing on this box"),
         (("python3", "-m", "gone.py"), "", ""),
         (("sh", "-c", "gone.sh"), "", ""),
+        (("bash", "-lc", "cd /opt/none && exec python gone.py"), "", ""),
         (("mine", "--out", "gone.py"), "", ""),
         (("python3", "{seed}.py"), "", ""),
     ],

@@ -149,7 +149,8 @@ def test_a_disk_on_other_hardware_goes_on_if_it_knows_the_newest_copy(
 ) -> None:
     leases.write(tmp_path, Lease("mine", 4, "ada", place=PLACE))
     repository = Repository(of_lease("mine", 4, "ada"), *map(copied, copies), of_lease("old", 1, "eve", id_="o"))
-    claim, lease = leases.claim(repository, tmp_path, None, "clone", 8.0, moved_with=known)
+    recorded = leases.read(tmp_path)
+    claim, lease = leases.claim(repository, tmp_path, recorded, "clone", 8.0, moved_with=known)
     if not goes_on:
         assert (claim, lease) == (Claim.LOST, Lease("mine", 4, "ada", 3.0, "l", PLACE))
         assert body(tmp_path)["token"] == "mine"
@@ -157,6 +158,17 @@ def test_a_disk_on_other_hardware_goes_on_if_it_knows_the_newest_copy(
     assert claim is Claim.HELD
     assert lease == Lease(str(body(tmp_path)["token"]), 5, "clone", 8.0, lease.id, PLACE)
     assert lease.token != "mine"
+
+
+@pytest.mark.parametrize("recorded", [None, Lease("of the lost box", 3, "eve", place=PLACE)])
+def test_a_box_that_has_just_restored_the_newest_copy_on_other_hardware_holds_the_lease(
+    tmp_path: Path, recorded: Lease | None
+) -> None:
+    """The journal of a copy cannot name that copy."""
+    leases.write(tmp_path, Lease("mine", 4, "ada", place=PLACE))
+    repository = Repository(of_lease("mine", 4, "ada"), copied("a"), copied("b"))
+    claim, lease = leases.claim(repository, tmp_path, recorded, "ada", 8.0, moved_with="a")
+    assert (claim, lease.token) == (Claim.HELD, "mine")
 
 
 def test_the_lease_file_of_an_earlier_release_is_read_as_it_is(tmp_path: Path) -> None:

@@ -141,8 +141,8 @@ def test_a_program_whose_code_the_next_box_lacks_waits_for_it_and_the_others_tra
     assert copies(core.later(61.0).woke()) == [("start", True)], "it looks again each minute"
     again = core.give(LeaseFound(core.now_s, Claim.HELD, A1, Origin("ada", "a", None), lacks))
     assert of(again, facts.OffsiteFailed) == []
-    core.give(LeaseFound(core.now_s, Claim.HELD, A1, Origin("ada", "a", None)))
-    assert core.memory.held == ()
+    done(core, "look", error=ERROR, missing={})
+    assert core.memory.held == (), "it is there now, and the repository is away"
 
 
 def test_a_reason_that_comes_while_a_copy_is_made_needs_another_one():
@@ -199,6 +199,14 @@ def test_a_program_that_could_not_be_copied_is_named():
     core.later(900.0).woke()
     again = done(core, missed={"Qbert": "y is damaged"})
     assert of(again, WriteAlert) == [], "the alert is not repeated with each copy"
+
+
+@pytest.mark.parametrize(("lacks", "verified"), [("/root/code", True), ("Pong", False)])
+def test_the_last_copy_counts_without_a_directory_of_also_and_not_without_a_program(lacks, verified):
+    core = running(replace(RULES, also=("/root/code",)))
+    core.later(60.0).woke()
+    ended = done(core, cause="done", missed={lacks: "it has more than 100 MB"})
+    assert of(ended, facts.OffsiteCopied)[0].verified is verified
 
 
 @pytest.mark.parametrize(

@@ -532,6 +532,7 @@ def only_own(info: BackupInfo, root: Path, name: str) -> BackupInfo | None:
     made = replace(info, path=root / name, label="from the copy", programs=programs, missed={})
     durable.create(aside / BACKUP_FILE, _to_json(made), 0o644)
     sync_directory(aside)
+    shutil.rmtree(root / name, ignore_errors=True)  # of a restore of the same copy that stopped halfway
     aside.rename(root / name)
     sync_directory(root)
     return made

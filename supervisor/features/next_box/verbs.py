@@ -36,7 +36,7 @@ from supervisor.features.next_box.rules import Judgement, Sight, Verdict, Watch,
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters import restoring
 from supervisor.features.offsite.adapters.restic import Restic, ResticError
-from supervisor.features.offsite.messages import Claim
+from supervisor.features.offsite.messages import Claim, Lease
 from supervisor.features.offsite.verbs import OPTIONS, confirm_takeover, opened, restored_lines
 from supervisor.policy.upkeep.alarm import CRITICAL, INFO, WARNING, Notice
 from supervisor.records import replace
@@ -128,10 +128,7 @@ def _start(session: Session, options: dict[str, str], _: list[str]) -> int:
         raise Failed(f"Error: --if-alive is wait, end or take-over, not {alive!r:.40}", USAGE)
     watch, said, mine = Watch(), "", leases.read(target / "offsite")
     while True:
-        sight, error = _looked(restic)
-        if sight is not None and mine is not None:  # an earlier start was interrupted
-            holder = leases.in_repository(restic)
-            sight = replace(sight, same=sight.same or (holder is not None and holder.token == mine.token))
+        sight, error = _looked(restic, mine)
         watch = watched(watch, sight, boot_s())
         found = _found(watch, sight, error, after_s, follows=alive == "take-over")
         if sight is not None and found.verdict in {Verdict.NOTHING, Verdict.DEAD}:
@@ -165,9 +162,9 @@ def _taken(
     """The exit status if this box has the trainings now; None: another box does, or the repository is away."""
     here = (socket.gethostname(), text.wall_s())
     restic.deadline_s = boot_s() + _RESTORE_S
-    snapshots = restic.snapshots()
-    _say(session, found.why)
     try:
+        snapshots = restic.snapshots()
+        _say(session, found.why)
         if all(each.lease is not None for each in snapshots):  # no copy: a box that died before its first one, or none
             if not snapshots and (others := restic.others()):
                 raise Failed(f"the repository has {others} snapshots that extralife did not make: name an empty one")
@@ -200,15 +197,21 @@ def _taken(
     return OK
 
 
-def _looked(restic: Restic) -> tuple[Sight | None, str]:
-    """What the repository says; None and the reason if it does not answer. Raises Failed if it never will."""
+def _looked(restic: Restic, mine: Lease | None = None) -> tuple[Sight | None, str]:
+    """What the repository says; None and the reason if it does not answer. Raises Failed if it never will.
+
+    `mine`: the lease that an earlier start, which was interrupted, has left here.
+    """
     restic.deadline_s = boot_s() + _LOOK_S
     try:
-        return repository.look(restic), ""
+        sight = repository.look(restic)
+        if mine is not None and (holder := leases.in_repository(restic)) is not None:
+            sight = replace(sight, same=sight.same or holder.token == mine.token)
     except ResticError as error:
         if _NEVER.search(str(error)):
             raise Failed(text.printable(str(error))) from error
         return None, str(error)
+    return sight, ""
 
 
 def _number(options: dict[str, str], name: str, default: int) -> int:

@@ -10,6 +10,7 @@ fence is a fact: the programs stay stopped over reboots, even while the box cann
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 from supervisor.deciding.attempts import send_away
@@ -118,6 +119,8 @@ def on_lease(context: DecisionContext, item: LeaseFound) -> None:
 def on_done(context: DecisionContext, item: OffsiteDone) -> None:
     """Handle the end of the thread's work: of a copy, a check, a removal of old copies, a take-over or a look."""
     _keep(context, doing="", first_look_s=None)
+    if item.missing is not None:
+        _keep(context, missing=item.missing)
     if item.what == LOOK or (item.what == COPY and context.state.of(OffsiteRecord).fence is not None):
         return  # after a failed look, the next copy reads the lease again
     if item.error:
@@ -126,7 +129,7 @@ def on_done(context: DecisionContext, item: OffsiteDone) -> None:
             facts.OffsiteFailed(f"{_IN_WORDS[item.what]} failed: {error}", item.what, error, item.cause, item.due_wall_s)
         )
     elif item.what == COPY:
-        context.record(_copied(item))
+        context.record(_copied(item, context.settings.of(OffsiteSettings).also))
     elif item.what in {FORGET, CHECK}:
         checked = f"the repository was checked: {rule.verified(item.read_percent)}"
         why = checked if item.what == CHECK else "old copies were removed from the repository"
@@ -139,14 +142,15 @@ _IN_WORDS: Final = {
 }  # fmt: skip
 
 
-def _copied(item: OffsiteDone) -> facts.OffsiteCopied:
+def _copied(item: OffsiteDone, also: Sequence[str]) -> facts.OffsiteCopied:
     count = f"checkpoints of {len(item.steps)} program{'' if len(item.steps) == 1 else 's'}"
     missed = "".join(f"; not copied: {name}: {why}" for name, why in sorted(item.missed.items()))
     size = f"{item.size_bytes / 1e6:,.1f} MB, {item.sent_bytes / 1e6:,.1f} MB new"
     why = f"copied off the box as {item.snapshot}: {count}, {size}, in {span(item.took_s)}{missed}"
+    verified = item.cause == cause_of.DONE and item.missed.keys() <= set(also)  # what is trained is there
     return facts.OffsiteCopied(
         why, item.cause, item.snapshot, item.as_of_s, item.as_of_wall_s, item.steps, item.size_bytes, item.sent_bytes,
-        item.took_s, item.missed, verified=item.cause == cause_of.DONE and not item.missed, then=item.then,
+        item.took_s, item.missed, verified=verified, then=item.then,
     )  # fmt: skip
 
 

@@ -68,6 +68,7 @@ class OffsiteDone(Input):
     missed: dict[str, str] = field(default_factory=dict)
     due_wall_s: float | None = None
     read_percent: int | None = None  # of the repository's data, by a check
+    missing: dict[str, str] | None = None  # of a look that failed: as of `LeaseFound`; None: not looked at
     then: str = ""  # of a copy: as requested
 
 

@@ -81,9 +81,9 @@ class OffsiteRecord(Record):
                 return _copied(self, stamped, fact)
             case facts.OffsiteFailed(what="forget" | "check" as what, error=error, due_wall_s=due_wall_s):
                 return _tended(self, what, Tended(stamped.wall_s, error, due_wall_s))
-            case facts.OffsiteFailed(what="take-over" | "code"):
+            case facts.OffsiteFailed(what="take-over"):
                 return _ended(self, fact.why, well=False)
-            case facts.OffsiteFailed(error=error):
+            case facts.OffsiteFailed(error=error) if fact.what != "code":  # that is the end of no work
                 return _failed(self, stamped, fact.cause, error)
             case facts.OffsiteTended(what=what, due_wall_s=due_wall_s, read_percent=read_percent):
                 return _tended(self, what, Tended(stamped.wall_s, "", due_wall_s, read_percent))

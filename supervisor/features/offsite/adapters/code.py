@@ -120,7 +120,7 @@ def _script(argv: tuple[str, ...]) -> str:
     if not _RUNS_SCRIPTS.fullmatch(program):
         return program if program.startswith("/") and "{" not in program else ""
     for word in words:
-        if word in {"-m", "-c"}:
+        if re.fullmatch(r"-\w*[mc]", word):  # also `bash -lc TEXT`
             return ""
         if _SCRIPT.fullmatch(word):
             return word

@@ -66,7 +66,9 @@ def claim(
     mine, current = read(offsite_dir) or known, _newest(restic, snapshots)
     ours = mine if mine is not None and mine.place == restic.place else None
     verdict = judge(ours, current)
-    if verdict is Claim.HELD and current is not None and moved_with is not None:
+    # A lease that is not on record yet was made here, by the restore: the copy before it cannot be on record either.
+    recorded = known is not None and ours is not None and known.token == ours.token
+    if verdict is Claim.HELD and current is not None and moved_with is not None and recorded:
         if [each.id for each in snapshots if COPY_TAG in each.tags][-1:] not in ([], [moved_with]):
             return Claim.LOST, current
         return _written(

@@ -154,7 +154,7 @@ def log_origin(state_dir: Path) -> None:
 def origin(offsite_dir: Path) -> Origin | None:
     """The copy from which this state directory was restored; None: it was not, or an earlier release restored it."""
     with contextlib.suppress(NotRestored):
-        about = _about(offsite_dir, _LOGGED)
+        about = _about(offsite_dir, staging.COPY_FILE if (offsite_dir / staging.COPY_FILE).exists() else _LOGGED)
         at_s = about.get("at_s")  # earlier releases did not write it
         known_s = float(at_s) if isinstance(at_s, int | float) else None
         return Origin(str(about.get("box") or "?"), str(about.get("token")), known_s)

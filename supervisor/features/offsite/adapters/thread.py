@@ -142,13 +142,15 @@ class Offsite:
             log.exception("offsite_failed", command=type(command).__name__)
             message = f"it stopped at a bug ({type(error).__name__}); see the daemon's log"
         log.warning("offsite_failed", what=operation, error=message)
-        return OffsiteDone(self._clock.now_s(), operation, cause, message, due_wall_s=due_wall_s)
+        missing = self._missing() if operation == "look" else None
+        return OffsiteDone(self._clock.now_s(), operation, cause, message, due_wall_s=due_wall_s, missing=missing)
 
     def _post_lease(self, claim: Claim, lease: Lease) -> Claim:
-        copied = origin(self._dir)
-        lacks = {} if copied is None else code.missing(self._settings(), self._paths)
-        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease, copied, lacks))
+        self._inbox.post(LeaseFound(self._clock.now_s(), claim, lease, origin(self._dir), self._missing()))
         return claim
+
+    def _missing(self) -> dict[str, str]:
+        return {} if origin(self._dir) is None else code.missing(self._settings(), self._paths)
 
     def _copy(self, command: OffsiteCopy, restic: Restic, task: Task) -> OffsiteDone:
         began_s, now_s, wall_s = time.monotonic(), self._clock.now_s(), self._clock.wall_s()

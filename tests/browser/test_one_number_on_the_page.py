@@ -184,7 +184,7 @@ def test_the_csv_of_a_chart_has_the_values_of_the_export(night: Served) -> None:
 
 def test_the_mean_of_seeds_is_the_one_of_plot(night: Served) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib: .venv/bin/pip install 'extralife[plot]'")
-    from supervisor.ctl.pictures import _band
+    from supervisor.features.recorder.pictures import _band
 
     answer = night.api(f"curves?since=all&subjects={','.join(GAMES['Pong'])}&series=mean_return&points=500")
     rows = [
