@@ -78,6 +78,19 @@ def test_a_log_is_live(opened: Any, served: Any) -> None:
     assert log.evaluate("(log) => log.scrollHeight - log.scrollTop - log.clientHeight") < 2
 
 
+def test_a_page_that_is_left_while_its_log_loads_asks_for_no_log_without_a_name(opened: Any) -> None:
+    page = opened().page
+    held: list[Any] = []
+    page.route("**/logs/Pong-s1/stderr*", lambda route: held.append(route))  # noqa: PLW0108  playwright refuses a builtin
+    with page.expect_request("**/logs/Pong-s1/stderr*"):
+        page.evaluate("location.hash = '#/program/Pong-s1'")
+    page.evaluate("location.hash = '#/'")
+    page.locator("#home:not([hidden]) .programs").wait_for()
+    with page.expect_request("**/logs/*/stdout*") as asked:
+        held[0].continue_()
+    assert "/logs/Pong-s1/" in asked.value.url
+
+
 def test_a_link_shows_the_same_picture(opened: Any) -> None:
     """The choice, the window and the zoom are in the address; one zoom is that of all charts, and double-click ends it."""
     page = opened("/compare?pick=Pong-s1,Breakout-s1&series=mean_return,steps_per_s").page

@@ -32,8 +32,8 @@ export class Logs {
   async ask() {
     if (!this.#program || this.#asking || document.hidden || Date.now() < this.#due_ms) return;
     this.#asking = true;
-    const channels = this.#channels;
-    for (const channel of CHANNELS) await this.#read(this.#program, channel, channels[channel]);
+    const [program, channels] = [this.#program, this.#channels]; // the reader may leave the page meanwhile
+    for (const channel of CHANNELS) await this.#read(program, channel, channels[channel]);
     this.#asking = false;
     this.#due_ms = channels === this.#channels ? Date.now() + EVERY_MS : 0;
   }
