@@ -173,7 +173,7 @@ def test_an_incident_opens_its_evidence(opened: Any, shot: Any) -> None:
     page = opened().page
     page.get_by_role("button", name=re.compile(r"2 \u00d7 stall \(hang\)")).click()
     dialog = page.get_by_role("dialog", name="stall (hang), 2 times")
-    dialog.get_by_text("decided: stop intended").wait_for()
+    dialog.get_by_text("decided: stopping").wait_for()
     assert "File x" in dialog.get_by_role("region", name="stacks").inner_text()
     assert dialog.locator("details").count() == 1
     dialog.get_by_role("button", name="Show all 2").click()

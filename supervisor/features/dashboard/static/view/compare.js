@@ -57,7 +57,7 @@ export function comparePage({ status, pages, errors, choice, charts, open, on })
         <label>Search <input type="search" .value=${choice.q} @input=${(event) => on.choose({ q: event.target.value })}></label>
         <label>Show <select @change=${(event) => on.choose({ only: event.target.value })}>${
           Object.entries(FILTERS).map(([key, [word]]) => html`<option value=${key} ?selected=${key === choice.only}>${word}</option>`)}</select></label>
-        <button @click=${() => on.choose({ pick: [...new Set([...picked, ...groups.flatMap(([, views]) => views.map(({ name }) => name))])] })}>Choose these ${number}</button>
+        <button ?disabled=${!number} @click=${() => on.choose({ pick: [...new Set([...picked, ...groups.flatMap(([, views]) => views.map(({ name }) => name))])] })}>Choose these ${number}</button>
         <button ?disabled=${!picked.length} @click=${() => on.choose({ pick: [] })}>Choose none</button>
       </div>
       <div class="scrolls" tabindex="0" role="region" aria-label="programs to choose from"><table class="compare stack">
