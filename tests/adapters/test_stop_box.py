@@ -4,8 +4,10 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from attempts_kit import eventually
 
 from supervisor.adapters import procfs
 from supervisor.features.when_done.adapters.stopping import ENV, logged_in, stop_box
@@ -75,6 +77,7 @@ def test_it_outlives_the_daemon_also_if_it_prints_and_the_next_daemon_finds_it(t
 def test_sessions_of_sshd(title, seen):
     with subprocess.Popen([title, "1000"], executable=shutil.which("sleep"), env={ENV: "elsewhere"}) as session:
         try:
+            assert eventually(lambda: title.encode() in Path(f"/proc/{session.pid}/cmdline").read_bytes()), "it has begun"
             found = [each for each in logged_in() if each.startswith("ada ")]
         finally:
             session.kill()

@@ -87,6 +87,7 @@ def crossed(xs: list[float], ys: list[Any], pointed: list[Any], away: list[tuple
     ]  # fmt: skip
 
 
+@pytest.mark.timeout(900)  # 20 s of CPU in Chromium and here
 @pytest.mark.long
 def test_no_curve_crosses_a_time_in_which_nothing_ran(browser: Any, served: Any) -> None:
     page = browser.new_page()
