@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 from supervisor.features.alerts.messages import AlertTried
 from supervisor.features.alerts.rules import Notice
+from supervisor.features.recorder.rules.recording import PROGRAMS, Drawn, Row, Sheet
+from supervisor.features.recorder.rules.resolution import TIERS, Held, Tier
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Input, Sample
 from supervisor.model.memory import Memory
-from supervisor.model.recording import PROGRAMS, Drawn, Row, Sheet, Track, tracks_of
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
-from supervisor.policy.upkeep.resolution import TIERS, Held, Tier
 from supervisor.ports import Inbox
 from supervisor.reports.incidents import Incident, incidents
 from supervisor.reports.lanes import LaneReading, Lanes
@@ -129,23 +129,20 @@ class FakeSources:
     def facts(self, after_seq: int, *_: Any) -> list[Stamped]:
         return [item for item in self.journal if item.seq > after_seq]
 
-    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> list[Row]:
+    def of(self, _: type) -> Any:
+        """The rows of a recorder: of features, it alone reads files of its own."""
+        return self
+
+    def rows(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> list[Row]:
         self.asked_of = tier
         moments = (10.0, 20.0, 20.0, 30.0) if sheet.name == PROGRAMS.name else ()
         rows = [Row(at_s, self.wall_s, ("Pong", "a"), (None,) * 3, {"env_steps": at_s}) for at_s in moments]
         return [row for row in rows if since_s <= row.at_s < until_s]
 
-    def recorded_tracks(self, sheet: Sheet, *asked: Any) -> dict[tuple[str, ...], Track]:
-        found = tracks_of(sheet, self.recorded(sheet, *asked))
-        for track in found.values():
-            if "first_attempt" in track.values:  # as in the file: each row is of one attempt
-                track.values["first_attempt"] = track.values["attempt"]
-        return found
-
-    def recorded_held(self, *_: Any) -> list[Held]:
+    def held(self, *_: Any) -> list[Held]:
         return [Held(0.0, 0)] * len(TIERS)
 
-    def recorded_names(self) -> set[str]:
+    def names(self) -> set[str]:
         return set()
 
     def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> list[Drawn]:

@@ -25,13 +25,13 @@ from supervisor.adapters.host import boot, known_mount, starts
 from supervisor.adapters.process import cgroups, checkpoints, endings, processes
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
-from supervisor.adapters.recorder import events
 from supervisor.api import logfiles
 from supervisor.features.next_box import verbs as next_box
 from supervisor.features.next_box.rules import Watch
 from supervisor.features.notices.adapters.local import File, Unreadable
 from supervisor.features.offsite.adapters import lease as offsite_leases
 from supervisor.features.offsite.adapters import restoring
+from supervisor.features.recorder.adapters import events
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import Paths, Progress
 from workers import contract, daemon_side

@@ -3,13 +3,13 @@
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, of, settings, spec
 
+from supervisor.features.recorder.rules.readings import readings
 from supervisor.model.inputs import Halted, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.script.figures import Sources
 from supervisor.reports.cost_view import Games, RemainingWork, games_left
-from supervisor.reports.recorded import readings
 from supervisor.reports.view import program_view
 
 

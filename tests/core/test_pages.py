@@ -12,12 +12,12 @@ from fakes import FakeSources
 from supervisor.features.backups.page import backups_view
 from supervisor.features.backups.record import BackupEnd, BackupRecord, Making, Rollback
 from supervisor.features.recorder.page import from_files
+from supervisor.features.recorder.rules.recording import Drawn, Row, as_places
+from supervisor.features.recorder.rules.resolution import Held
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Drawn, Row, as_places
 from supervisor.model.state import State
-from supervisor.policy.upkeep.resolution import Held
 from supervisor.reports.pages import BadQuery, Since, pages
 
 
@@ -175,13 +175,13 @@ def test_curves_are_continued_from_an_earlier_answer(core):
 class Own(Sources):
     """Pong's script reports kl, and for a while success_rate."""
 
-    def recorded(self, sheet, tier, since_s, until_s, subjects):
+    def rows(self, sheet, tier, since_s, until_s, subjects):
         if sheet.name != "figures":
-            return super().recorded(sheet, tier, since_s, until_s, subjects)
+            return super().rows(sheet, tier, since_s, until_s, subjects)
         told = {10.0: {"kl": 0.5}, 20.0: {"kl": 0.25, "success_rate": 1.0}, 40.0: {"kl": 9.0}}
         return [as_places(at_s, self.wall_s, "Pong", "a", at_s, own) for at_s, own in told.items()]
 
-    def recorded_names(self):
+    def names(self):
         return {"kl", "kl\nsuccess_rate"}
 
 
@@ -200,7 +200,7 @@ def test_figures_of_a_scripts_own_names_are_series_of_programs(core):
 class Full(Own):
     """So many rows lie in each tier."""
 
-    def recorded_held(self, sheet, since_s, until_s, subjects, enough):
+    def held(self, sheet, since_s, until_s, subjects, enough):
         self.enough = enough
         return [Held(0.0, rows) for rows in (1_000_000, 72_000, 55_000, 42_000, 200, 20)]
 
@@ -231,7 +231,7 @@ def test_figures_of_a_scripts_own_names_are_a_table_of_one_a_row(core):
 def test_a_page_of_a_table_has_a_bound_of_cells(core):
     sources = Sources(core)
     words = ("RUNNING", "training", "light")
-    sources.recorded = lambda *_: [Row(at_s // 4 * 10.0, 0.0, ("Pong", str(at_s)), words, {}) for at_s in range(2000)]
+    sources.rows = lambda *_: [Row(at_s // 4 * 10.0, 0.0, ("Pong", str(at_s)), words, {}) for at_s in range(2000)]
     found = pages()["recorded"].of(sources, {"limit": "10000"})
     fit = 25_000 // len(found["columns"])
     assert len(found["rows"]) == -(-fit // 4) * 4 < 500, "the last moment is whole"
@@ -253,9 +253,9 @@ class Drew(Sources):
 
     recorded_from_s = 7200.0
 
-    def recorded(self, sheet, tier, since_s, until_s, subjects):
+    def rows(self, sheet, tier, since_s, until_s, subjects):
         words = ("RUNNING", "training", "light")
-        found = {"env_steps": 160.0, "resumed_step": 50.0, "loss": 1.0, "attempt": 2.0}
+        found = {"env_steps": 160.0, "resumed_step": 50.0, "loss": 1.0, "attempt": 2.0, "first_attempt": 2.0}
         if self.recorded_from_s is None:
             return []
         return [Row(self.recorded_from_s, self.wall_s, ("Pong", "real"), words, found)]

@@ -12,11 +12,11 @@ from supervisor.features.alerts.settings import AlertSettings
 from supervisor.features.backups.record import BackupEnd, BackupRecord
 from supervisor.features.offsite.record import Copied
 from supervisor.features.offsite.settings import OffsiteSettings
+from supervisor.features.recorder.rules.recording import Row
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import CheckpointsFound, ConfigFaulty, OwnCheckpoint
 from supervisor.model.lifecycle import Phase
-from supervisor.model.recording import Row
 from supervisor.model.settings import Progress
 from supervisor.model.state import Retry, Slowness, Starts, Veto
 from supervisor.policy.box.readings import Gpus, Spread
@@ -38,7 +38,7 @@ class Sources(FakeSources):
 
     returns: tuple = ()
 
-    def recorded(self, sheet, tier, since_s, until_s, subjects):
+    def rows(self, sheet, tier, since_s, until_s, subjects):
         assert [each.name for each in sheet.series] == ["mean_return"]
         return [Row(since_s, WALL_S, (name, "t"), (None,) * 3, {"mean_return": value}) for name, value in self.returns]
 

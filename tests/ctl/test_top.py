@@ -25,9 +25,9 @@ from supervisor.ctl import text
 from supervisor.ctl.outcome import READER_LEFT, Options
 from supervisor.ctl.session import Session
 from supervisor.ctl.top import Answers, Feed, frame, rows_of, spark
+from supervisor.features.recorder.rules.recording import Row
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
-from supervisor.model.recording import Row
 from supervisor.policy.upkeep import refresh
 
 PLAIN = text.Paint(on=False)
