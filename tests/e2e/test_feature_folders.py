@@ -113,6 +113,46 @@ def test_the_sources_without_it_are_right(without: Path) -> None:
     check(without)
 
 
+@pytest.fixture
+def tests_without(without: Path) -> Path:
+    """That copy with the tests, and with what they read, but without the tests of what is removed."""
+    for name in ("tests", "bench", "deploy", "docs", "units"):
+        shutil.copytree(ROOT / name, without / name, ignore=shutil.ignore_patterns("__pycache__", ".envs", "results"))
+    for path in ROOT.glob("*.md"):
+        shutil.copy2(path, without)
+    for name in _removed(without):
+        for folder in (without / "tests").glob(f"*/{name}"):
+            shutil.rmtree(folder)
+    return without
+
+
+def _removed(sources: Path) -> list[str]:
+    return [name for name in discovery.names() if not (sources / "supervisor" / "features" / name).exists()]
+
+
+def _pytest(sources: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-qq", "-m", "not slow and not lab", "-p", "no:cacheprovider", *words], cwd=sources,
+        capture_output=True, text=True, timeout=3000, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tests_of_the_rest_can_be_imported(tests_without: Path) -> None:
+    said = _pytest(tests_without, "--collect-only", "-rs")
+    assert set(re.findall(r"(\w+) is removed", said)) <= set(_removed(tests_without))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("without", ["alerts", "offsite"], indirect=True)
+def test_the_tests_of_the_rest_pass(tests_without: Path) -> None:
+    _pytest(tests_without, "-n2", *(f"tests/{layer}" for layer in ("core", "policy", "config", "ctl")))
+
+
 def test_a_journal_full_of_its_facts_is_gone_on_with(copied: Copied, box: Box) -> None:
     box.state.mkdir()
     journal = Journal(box.state / "journal.sqlite")
