@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[STDERR] = os.dup(2)
-    removable.skip_tests_of_removed()
+    sys.meta_path.append(removable.Skips)
     limit_waits_for_children()
     shorten_temporary_directory()
     gc.disable()  # until all tests are collected: what they import stays, and looking through it is a third of the time

@@ -1,6 +1,5 @@
 """Features may be removed (docs/architecture.md): what tests of the rest need of them is there, or left out."""
 
-import sys
 from importlib import import_module
 
 import pytest
@@ -24,13 +23,8 @@ def alerts(**rules):
     return {"alerts": section(**rules)} if "alerts" in PRESENT else {}
 
 
-def skip_tests_of_removed():
-    """A test, or a file of tests, that imports a removed feature is skipped."""
-    sys.meta_path.append(_Removed)
-
-
-class _Removed:
-    """Python asks it for modules that nobody else has found."""
+class Skips:
+    """On `sys.meta_path` it is asked for modules that nobody else finds: a test that imports a removed feature is skipped."""
 
     @staticmethod
     def find_spec(module, path=None, target=None):

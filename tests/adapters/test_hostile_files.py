@@ -134,17 +134,17 @@ RECORDS = {
     "backup": ("b1/backup.json", lambda path: store.read(path.parent).programs),
     "lease of the copies": (
         "offsite/lease.json",
-        of_feature("offsite.adapters.lease", lambda module, path: module.read(path.parent)),
+        of_feature("offsite.adapters.lease", lambda it, path: it.read(path.parent)),
     ),
     "origin of the copies": (
         "offsite/origin.json",
-        of_feature("offsite.adapters.restoring", lambda module, path: module.origin(path.parent)),
+        of_feature("offsite.adapters.restoring", lambda it, path: it.origin(path.parent)),
     ),
     "watch of the next box": (
         "next-box.watch",
-        of_feature("next_box.verbs", lambda module, path: module.read_watch(path, "boot") != module.Watch()),
+        of_feature("next_box.verbs", lambda it, path: it.read_watch(path, "boot") != it.Watch()),
     ),
-    "log of the next box": ("next-box.jsonl", of_feature("next_box.verbs", lambda module, path: module.tries(path))),
+    "log of the next box": ("next-box.jsonl", of_feature("next_box.verbs", lambda it, path: it.tries(path))),
 }
 TEXTS = {
     "control record": ("control", ControlWriter),

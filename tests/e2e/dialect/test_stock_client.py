@@ -27,9 +27,7 @@ def stock() -> Path:
 def test_every_command_gives_what_the_document_says(stock: Path, tmp_path: Path) -> None:
     story = stock_story.record(tmp_path)
     assert stock_story.complaints(story) == []
-    assert stock_story.document(story) == stock_story.DOCUMENT.read_text(), (
-        "python tests/e2e/dialect/stock_story.py writes it anew"
-    )
+    assert stock_story.document(story) == stock_story.DOCUMENT.read_text(), "stock_story.py writes it anew"
 
 
 def test_a_stock_update_applies_the_whole_file_and_touches_only_what_changed(stock: Path, tmp_path: Path) -> None:
