@@ -95,7 +95,7 @@ def logs_of_the_attempt(path):
     return None if found == (paths.log("Pong", "stdout"), paths.log("Pong", "stderr")) else found
 
 
-def of_feature(module, read):
+def feature(module, read):
     """A reader in a module of a feature."""
     return lambda path: read(import_module(f"supervisor.features.{module}"), path)
 
@@ -132,19 +132,16 @@ RECORDS = {
         lambda path: list(events.read(path.parent.parent, ("loss",), 0.0, 1e12)),
     ),
     "backup": ("b1/backup.json", lambda path: store.read(path.parent).programs),
-    "lease of the copies": (
-        "offsite/lease.json",
-        of_feature("offsite.adapters.lease", lambda it, path: it.read(path.parent)),
-    ),
+    "lease of the copies": ("offsite/lease.json", feature("offsite.adapters.lease", lambda it, path: it.read(path.parent))),
     "origin of the copies": (
         "offsite/origin.json",
-        of_feature("offsite.adapters.restoring", lambda it, path: it.origin(path.parent)),
+        feature("offsite.adapters.restoring", lambda it, path: it.origin(path.parent)),
     ),
     "watch of the next box": (
         "next-box.watch",
-        of_feature("next_box.verbs", lambda it, path: it.read_watch(path, "boot") != it.Watch()),
+        feature("next_box.verbs", lambda it, path: it.read_watch(path, "boot") != it.Watch()),
     ),
-    "log of the next box": ("next-box.jsonl", of_feature("next_box.verbs", lambda it, path: it.tries(path))),
+    "log of the next box": ("next-box.jsonl", feature("next_box.verbs", lambda it, path: it.tries(path))),
 }
 TEXTS = {
     "control record": ("control", ControlWriter),
@@ -153,7 +150,7 @@ TEXTS = {
     "last lines": ("log", lambda path: endings.last_lines(str(path))),
     "log": ("log", lambda path: logfiles.read_tail(str(path), 100).data),
     "start of a log": ("log", lambda path: logfiles.read_from(str(path), "", 0, 100).data),
-    "notice": ("end", of_feature("notices.adapters.local", end_notice)),
+    "notice": ("end", feature("notices.adapters.local", end_notice)),
 }
 
 
