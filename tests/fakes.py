@@ -6,17 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from supervisor.features.alerts.messages import AlertTried
-from supervisor.features.alerts.rules import Notice
-from supervisor.features.recorder.rules.recording import PROGRAMS, Drawn, Row, Sheet
-from supervisor.features.recorder.rules.resolution import TIERS, Held, Tier
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Input, Sample
 from supervisor.model.memory import Memory
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
-from supervisor.ports import Inbox
 from supervisor.reports.incidents import Incident, incidents
 from supervisor.reports.lanes import LaneReading, Lanes
 from supervisor.reports.ledger import Ledger, fold_accounts
@@ -97,7 +92,7 @@ class FakeSources:
     state_dir: str = "/state"
     confinement: dict[str, Any] | None = None
     port: dict[str, Any] | None = None
-    asked_of: Tier | None = None
+    asked_of: Any = None
 
     def zone(self, wall_s: float) -> tuple[str, float]:
         return "XLT", 7200.0
@@ -133,19 +128,23 @@ class FakeSources:
         """The rows of a recorder: of features, it alone reads files of its own."""
         return self
 
-    def rows(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> list[Row]:
+    def rows(self, sheet: Any, tier: Any, since_s: float, until_s: float, subjects: Sequence[str]) -> list[Any]:
+        from supervisor.features.recorder.rules.recording import Row
+
         self.asked_of = tier
-        moments = (10.0, 20.0, 20.0, 30.0) if sheet.name == PROGRAMS.name else ()
+        moments = (10.0, 20.0, 20.0, 30.0) if sheet.name == "programs" else ()
         rows = [Row(at_s, self.wall_s, ("Pong", "a"), (None,) * 3, {"env_steps": at_s}) for at_s in moments]
         return [row for row in rows if since_s <= row.at_s < until_s]
 
-    def held(self, *_: Any) -> list[Held]:
+    def held(self, *_: Any) -> list[Any]:
+        from supervisor.features.recorder.rules.resolution import TIERS, Held
+
         return [Held(0.0, 0)] * len(TIERS)
 
     def names(self) -> set[str]:
         return set()
 
-    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> list[Drawn]:
+    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> list[Any]:
         return []
 
     def results(self) -> list[NewestResult]:
@@ -211,29 +210,3 @@ def _gpu(index: int, free_bytes: int) -> Gpu:
         index, f"GPU-{index}", "Fake GPU", "", _TOTAL_BYTES, free_bytes, (free_bytes,), Spread(used, used, used),
         slowdown_c=90.0, temperature_c=50.0, reasons=(),
     )  # fmt: skip
-
-
-class FakeCourier:
-    """`AlertCourier` with one target that does what `mode` says, at once: take, refuse or hang (never answer)."""
-
-    def __init__(self, inbox: Inbox, clock: FakeClock) -> None:
-        self.mode = "take"
-        self.told: list[Notice] = []
-        self.taken: list[tuple[str, Notice]] = []
-        self._inbox, self._clock = inbox, clock
-
-    def deliver(self, target: str, notice: Notice) -> None:
-        if self.mode == "hang":
-            return
-        if self.mode == "take":
-            self.taken.append((target, notice))
-        error = "" if self.mode == "take" else "it refuses"
-        self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, error))
-
-    def tell(self, notice: Notice) -> None:
-        self.told.append(notice)
-
-    def alarm(self, notice: Notice) -> None:
-        self.told.append(notice)
-
-    def stop(self) -> None: ...

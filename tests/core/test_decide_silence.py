@@ -3,7 +3,6 @@
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, of, settings, spec
 
-from supervisor.features.recorder.rules.readings import readings
 from supervisor.model.inputs import Halted, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
@@ -233,6 +232,8 @@ def printing(**more):
 
 def shown(core):
     """Steps/s and time to the target of the page, and the program's metrics and curve."""
+    from supervisor.features.recorder.rules.readings import readings
+
     watch = core.memory.watches["Pong"]
     view = program_view(core.program("Pong"), watch.sample, core.settings, core.state, now_s=core.now_s)
     row = readings(core.state, core.memory, now_s=core.now_s, wall_s=core.now_s)["programs"][0]

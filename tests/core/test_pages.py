@@ -9,11 +9,6 @@ import pytest
 from core_kit import WALL_S, Core, settings
 from fakes import FakeSources
 
-from supervisor.features.backups.page import backups_view
-from supervisor.features.backups.record import BackupEnd, BackupRecord, Making, Rollback
-from supervisor.features.recorder.page import from_files
-from supervisor.features.recorder.rules.recording import Drawn, Row, as_places
-from supervisor.features.recorder.rules.resolution import Held
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
@@ -61,12 +56,17 @@ def test_the_price_and_the_newest_readings_are_in_the_bill(core):
 
 
 def test_a_dead_daemon_makes_no_backup(core):
+    from supervisor.features.backups.record import BackupRecord, Making
+
     making = Making("b2", "", "operator", ("Pong",))
     core.state = replace(core.state, backups=BackupRecord(making=(making,)))
     assert pages()["backups"].of(Sources(core, dead=True), {})["making"] == []
 
 
 def test_backups():
+    from supervisor.features.backups.page import backups_view
+    from supervisor.features.backups.record import BackupEnd, BackupRecord, Making, Rollback
+
     record = BackupRecord(
         making=(Making("b2", "", "operator", ("Pong",)),),
         rollback=Rollback("b1", ("Pong",), "kept", "alice", begun=True), ends=(BackupEnd("b1", ok=True, text="whole"),),
@@ -176,6 +176,8 @@ class Own(Sources):
     """Pong's script reports kl, and for a while success_rate."""
 
     def rows(self, sheet, tier, since_s, until_s, subjects):
+        from supervisor.features.recorder.rules.recording import as_places
+
         if sheet.name != "figures":
             return super().rows(sheet, tier, since_s, until_s, subjects)
         told = {10.0: {"kl": 0.5}, 20.0: {"kl": 0.25, "success_rate": 1.0}, 40.0: {"kl": 9.0}}
@@ -201,6 +203,8 @@ class Full(Own):
     """So many rows lie in each tier."""
 
     def held(self, sheet, since_s, until_s, subjects, enough):
+        from supervisor.features.recorder.rules.resolution import Held
+
         self.enough = enough
         return [Held(0.0, rows) for rows in (1_000_000, 72_000, 55_000, 42_000, 200, 20)]
 
@@ -229,6 +233,8 @@ def test_figures_of_a_scripts_own_names_are_a_table_of_one_a_row(core):
 
 
 def test_a_page_of_a_table_has_a_bound_of_cells(core):
+    from supervisor.features.recorder.rules.recording import Row
+
     sources = Sources(core)
     words = ("RUNNING", "training", "light")
     sources.rows = lambda *_: [Row(at_s // 4 * 10.0, 0.0, ("Pong", str(at_s)), words, {}) for at_s in range(2000)]
@@ -254,6 +260,8 @@ class Drew(Sources):
     recorded_from_s = 7200.0
 
     def rows(self, sheet, tier, since_s, until_s, subjects):
+        from supervisor.features.recorder.rules.recording import Row
+
         words = ("RUNNING", "training", "light")
         found = {"env_steps": 160.0, "resumed_step": 50.0, "loss": 1.0, "attempt": 2.0, "first_attempt": 2.0}
         if self.recorded_from_s is None:
@@ -261,6 +269,8 @@ class Drew(Sources):
         return [Row(self.recorded_from_s, self.wall_s, ("Pong", "real"), words, found)]
 
     def drawn(self, program, names, since_wall_s, until_wall_s):
+        from supervisor.features.recorder.rules.recording import Drawn
+
         self.drawn_for = (program, names)
         starts = ((1, 0, range(100)), (2, 50, range(100, 200)))
         return [
@@ -271,6 +281,8 @@ class Drew(Sources):
 
 
 def test_what_came_before_the_recorder_is_read_from_event_files(core):
+    from supervisor.features.recorder.page import from_files
+
     core.now_s = 14_400.0
     sources = Drew(core)
     sources.wall_s = WALL_S + core.now_s

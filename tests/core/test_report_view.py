@@ -1,18 +1,13 @@
 """The page `report`: what trained, what broke by cause, what waits for a person."""
 
 from dataclasses import replace
+from itertools import starmap
 
 import pytest
 from core_kit import WALL_S, Core, settings, spec
 from fakes import FakeSources
 
 from supervisor.api.night import headline
-from supervisor.features.alerts.record import AlertRecord, Failing
-from supervisor.features.alerts.settings import AlertSettings
-from supervisor.features.backups.record import BackupEnd, BackupRecord
-from supervisor.features.offsite.record import Copied
-from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.features.recorder.rules.recording import Row
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import CheckpointsFound, ConfigFaulty, OwnCheckpoint
@@ -40,7 +35,13 @@ class Sources(FakeSources):
 
     def rows(self, sheet, tier, since_s, until_s, subjects):
         assert [each.name for each in sheet.series] == ["mean_return"]
-        return [Row(since_s, WALL_S, (name, "t"), (None,) * 3, {"mean_return": value}) for name, value in self.returns]
+        return [*self.returns]
+
+
+def returned(name, value):
+    from supervisor.features.recorder.rules.recording import Row
+
+    return Row(0.0, WALL_S, (name, "t"), (None,) * 3, {"mean_return": value})
 
 
 def report(core, since=None, *, returns=(), alive=True, known=True):
@@ -99,7 +100,7 @@ def test_what_every_program_has_done_and_where_its_return_went(core):
         core.later(10.0)
         saved = {"ckpt_count": 1, "ckpt_step": 2000, "ckpt_at_s": core.now_s}
         core.look(Pong={"steps": steps, "best_return": 3.0, **saved}, Qbert={"steps": 60})
-    found = report(core, returns=[("Pong", -20.0), ("Qbert", None), ("Pong", Spread(1.0, 2.0, 3.0))])
+    found = report(core, returns=[*starmap(returned, (("Pong", -20.0), ("Qbert", None), ("Pong", Spread(1.0, 2.0, 3.0))))])
     pong, qbert = by_name(found)["Pong"], by_name(found)["Qbert"]
     assert (pong["first_return"], pong["last_return"], pong["best_return"]) == (-20.0, 2.0, 3.0)
     assert (qbert["first_return"], qbert["last_return"], qbert["best_return"]) == (None, None, None)
@@ -111,9 +112,9 @@ def test_what_every_program_has_done_and_where_its_return_went(core):
 
 def test_the_newest_return_is_that_of_status_and_an_earlier_window_has_the_recorded_one(core):
     core.later(60.0).look(Pong={"steps": 2000, "mean_return": 9.5})
-    assert by_name(report(core, returns=[("Pong", -20.0), ("Pong", 7.0)]))["Pong"]["last_return"] == 9.5
+    assert by_name(report(core, returns=[returned("Pong", -20.0), returned("Pong", 7.0)]))["Pong"]["last_return"] == 9.5
     sources = Sources(core.state, core.settings, core.memory, core.journal, core.now_s)
-    sources.returns = [("Pong", -20.0), ("Pong", 7.0)]
+    sources.returns = [returned("Pong", -20.0), returned("Pong", 7.0)]
     closed, wall_s = sources.closed()
     before = report_view(sources, closed, summary(closed, until_s=core.now_s - 1.0), wall_s=wall_s)
     assert by_name(before)["Pong"]["last_return"] == 7.0
@@ -179,17 +180,31 @@ def test_a_trouble_of_a_program_that_an_alert_reports_and_nothing_heals_needs_so
     [
         ({"vetoes": {"disk": Veto("disk", "light", "only 3 MiB are free", 0.0, 0.0)}}, ["only 3 MiB are free"]),
         ({"vetoes": {"swap": Veto("swap", "light", "swap is used up", 0.0, 0.0)}}, []),
-        ({"backups": BackupRecord(ends=(BackupEnd("a", True, "well"), BackupEnd("b", False, "no room")))},
-         ["the newest backup: no room"]),
-        ({"backups": BackupRecord(ends=(BackupEnd("b", False, "no room"), BackupEnd("a", True, "well")))}, []),
-        ({"alerts": AlertRecord(failing={"command": Failing("404", 0.0), "removed": Failing("500", 0.0)})},
-         ["alerts do not reach command: 404"]),
     ],
-)  # fmt: skip
+)
 def test_a_trouble_of_the_box_that_an_alert_reports_needs_somebody_while_it_lasts(core, record, needs):
-    core.settings = replace(core.settings, alerts=AlertSettings(command=("x",)))
     core.state = replace(core.state, **record)
     assert report(core)["needs"] == needs
+
+
+@pytest.mark.parametrize(("newest_is_whole", "needs"), [(False, ["the newest backup: no room"]), (True, [])])
+def test_a_backup_that_failed_needs_somebody_until_one_is_made(core, newest_is_whole, needs):
+    from supervisor.features.backups.record import BackupEnd, BackupRecord
+
+    ends = (BackupEnd("a", True, "well"), BackupEnd("b", False, "no room"))
+    core.state = replace(core.state, backups=BackupRecord(ends=ends[::-1] if newest_is_whole else ends))
+    assert report(core)["needs"] == needs
+
+
+def test_alerts_that_do_not_arrive_need_somebody_while_their_target_is_configured(core):
+    from supervisor.features.alerts.record import AlertRecord, Failing
+    from supervisor.features.alerts.settings import AlertSettings
+
+    core.settings = replace(core.settings, alerts=AlertSettings(command=("x",)))
+    core.state = replace(
+        core.state, alerts=AlertRecord(failing={"command": Failing("404", 0.0), "removed": Failing("500", 0.0)})
+    )
+    assert report(core)["needs"] == ["alerts do not reach command: 404"]
 
 
 @pytest.mark.parametrize(
@@ -296,6 +311,9 @@ def test_gpus_that_cannot_be_read_need_somebody_if_the_box_had_some(core):
 
 
 def test_what_the_newest_copy_off_the_box_lacks_needs_somebody():
+    from supervisor.features.offsite.record import Copied
+    from supervisor.features.offsite.settings import OffsiteSettings
+
     core = Core(settings("Pong", offsite=OffsiteSettings("sftp:box:/store"))).running("Pong")
     copied = Copied("abc", "calendar", core.now_s, WALL_S, {}, 1, 1, 1.0, {"Pong": "nothing matches"})
     core.state = replace(core.state, offsite=replace(core.state.offsite, copied=copied))
