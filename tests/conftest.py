@@ -83,6 +83,11 @@ def hard_limit(item):
         _child_s = None
 
 
+def pytest_runtest_setup(item):
+    for mark in item.iter_markers("needs"):
+        removable.need(*mark.args)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item):
     with hard_limit(item):

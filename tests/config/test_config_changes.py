@@ -117,6 +117,7 @@ def test_what_a_running_daemon_takes_of_a_new_configuration(place: Place) -> Non
 
 
 @pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.needs("slurm")
 def test_a_running_daemon_keeps_the_kind_of_its_launcher(place: Place, *, swap: bool) -> None:
     """With processes it would take itself for a cluster's, and leave them behind at SIGTERM; with jobs it would end them."""
     texts = [BASE, BASE.replace("slots = 2", 'slots = 2\n[launcher]\nkind = "slurm"\ncpus = 8')]
