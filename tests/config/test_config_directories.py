@@ -10,13 +10,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tools import MEMORY_DIR, mounted
+from tools import MEMORY_DIR, ROOT, mounted
 
 from supervisor.config import directories, source
 from supervisor.config.validation import Origin, Validation
 from supervisor.model.settings import Paths
 
-ROOT = Path(__file__).resolve().parents[2]
 PONG = "[program.Pong]\n"
 NOBODY = 65534
 TELL = """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from config_kit import Place, flags_of
-from tools import MEMORY_DIR
+from tools import MEMORY_DIR, ROOT
 
 from supervisor import config, places
 from supervisor.adapters.process.processes import worker_env
@@ -22,7 +22,6 @@ from supervisor.model.settings import Paths, Progress
 from workers import args, contract
 from workers.options import OPTIONS
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "deploy" / "examples").glob("*.toml"))
 TEN = "MsPacman BeamRider Asteroids Enduro Pong Freeway SpaceInvaders Seaquest Breakout Qbert".split()
 
