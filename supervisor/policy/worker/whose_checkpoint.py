@@ -8,8 +8,8 @@ number with the steps that the output has shown:
 2. The numbers *count the shown steps* if two checkpoints of an attempt that began from nothing each had between half and
    twice the step that was shown when they were written. If two have other numbers (epochs beside iterations), their numbers
    are no steps, and the step of a checkpoint is unknown.
-3. Where they count the shown steps, a number beyond twice the steps of the training so far, plus twice the usual distance
-   between two numbers, is another training's.
+3. Where they count the shown steps, and these do not begin anew in each epoch, a number beyond twice the steps of the
+   training so far, plus twice the usual distance between two numbers, is another training's.
 
 A foreign checkpoint is left where it is, and no start resumes from it. An alert names it. One exception: scripts that keep
 the checkpoints with the largest numbers remove their own in favour of the foreign ones. If the directory changes twice and
