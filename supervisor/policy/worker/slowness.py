@@ -22,7 +22,7 @@ restart makes its rate the usual one.
 time between two steps so far, and at least `floor_s`; the time to the target is unknown too. The first five steps do not
 count (compilation). As long as fewer than three are known, `coarse_floor_s` is the least time.
 
-A program in training whose rate was known then *stands still*: its rate is zero, which is slower than slow. So after
+A program in training whose rate was known, and that is below its target, *stands still* then: its rate is zero. So after
 `slow_for_s` it is SLOW, and after `slow_restart_s` it is asked to save and exit, also if only its log shows steps. Its own
 `stall_timeout_s` takes the place of this. Other programs do not matter: a box that is slow still makes steps.
 
