@@ -233,9 +233,7 @@ def test_a_pattern_without_a_number_is_told_and_time_decides(tmp_path: Path) -> 
     assert look(spec(tmp_path, "*")).path == f"{tmp_path}/c", "written when its newest file was"
 
 
-def test_of_a_program_that_shows_nothing_an_unknown_format_is_whole_once_it_is_closed_or_at_the_second_look(
-    tmp_path: Path,
-) -> None:
+def test_if_nothing_is_shown_an_unknown_format_is_whole_once_it_is_closed_or_at_the_second_look(tmp_path: Path) -> None:
     path, scanner, found = plain(tmp_path / "step=1.pt"), Scanner(), spec(tmp_path)
     with path.open("ab"):
         for _ in range(2):
@@ -774,6 +772,9 @@ def test_without_a_configured_target_only_one_of_another_day_is_an_older_experim
     assert daemon.newest(spec(tmp_path)).step == 5000
     os.utime(tmp_path / "step=5000.pt", (time.time() - 87_000.0,) * 2)
     assert daemon.begins(to_start(spec(tmp_path), "t2")).found.path == ""
+    daemon.figures = Figures(steps=1, target=1000, laps=1)  # it begins anew
+    daemon.own.newest(spec(tmp_path))
+    assert daemon.begins(to_start(spec(tmp_path), "t3")).found.step == 5000
 
 
 def test_numbers_that_do_not_count_the_shown_steps_are_no_steps(tmp_path: Path, daemon: Daemon) -> None:

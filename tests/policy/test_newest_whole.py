@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,9 +31,7 @@ def found(step: int | None, verdict: str = WHOLE, written_s: float = 0.0) -> Can
         ((WHOLE, TORN, UNKNOWN), 0, 0, None, None),  # what is older than a whole one says nothing
     ],
 )
-def test_a_start_gets_the_newest_that_is_not_torn_and_a_copy_the_newest_whole_one(
-    verdicts: tuple[str, ...], newest: int | None, start: int | None, torn: int | None, spare: int | None
-) -> None:
+def test_a_start_gets_the_newest_that_is_not_torn_and_a_copy_the_newest_whole_one(verdicts, newest, start, torn, spare):
     candidates = [found(step, verdict) for step, verdict in enumerate(verdicts)]
     choice = choose(candidates)
     for place, each in ((newest, choice.newest), (start, choice.start), (torn, choice.torn), (spare, choice.spare)):
@@ -90,9 +87,7 @@ def test_after_a_clock_that_stepped_the_step_decides(starts: list[float]) -> Non
         (0.1, False, 0.0, 0.0, True, 95.0, True),  # a rename comes after the last write
     ],
 )
-def test_a_format_that_does_not_tell_is_settled_by_what_its_writer_did_after_the_write(
-    age_s: float, running: bool, lived_on_s: float, closed_s: float, replaced: bool, doubt_s: float | None, settled: bool
-) -> None:
+def test_an_unknown_format_is_settled_by_what_came_later(age_s, running, lived_on_s, closed_s, replaced, doubt_s, settled):
     ended = {"running": running, "lived_on_s": lived_on_s, "closed_s": closed_s, "replaced": replaced}
     got = newest_whole.is_settled(100.0 - age_s, doubt_from_wall_s=doubt_s, **ended)
     assert got is settled
@@ -111,9 +106,7 @@ def test_a_format_that_does_not_tell_is_settled_by_what_its_writer_did_after_the
         ("reboot", False, 1100.0, None, 1040.0),
     ],
 )
-def test_what_an_end_may_have_cut(
-    cause: str, by_itself: bool, ended_s: float | None, sign_s: float | None, doubt_s: float | None
-) -> None:
+def test_what_an_end_may_have_cut(cause, by_itself, ended_s, sign_s, doubt_s):
     got = newest_whole.doubt_from_wall_s(cause, by_itself=by_itself, ended_wall_s=ended_s, last_sign_wall_s=sign_s)
     assert got == doubt_s
 
@@ -172,9 +165,7 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"path": "", "step": 80_000, "deaths": 2}, True, True, 0, Verdict.KEEP),
     ],
 )
-def test_a_suspect_is_set_aside_by_evidence_and_put_back_without_an_effect(
-    suspicion: dict[str, Any], named: bool | None, slow: bool, done: int, verdict: Verdict
-) -> None:
+def test_a_suspect_is_set_aside_by_evidence_and_put_back_without_an_effect(suspicion, named, slow, done, verdict):
     interventions: tuple[Intervention, ...] = ()
     for _ in range(done):
         interventions = noted(interventions, TRIED)
@@ -278,9 +269,7 @@ def test_data_that_end_too_soon_are_a_sign_only_of_one_that_may_be_cut():
         (7201.0, None, None, None, "no checkpoint for 2h: a note"),
     ],
 )
-def test_overdue_by_its_own_habit(
-    age_s: float, gap_s: float | None, steps: int | None, saved: int | None, says: str
-) -> None:
+def test_overdue_by_its_own_habit(age_s, gap_s, steps, saved, says):
     assert unsaved.overdue_unasked(age_s, gap_s, steps=steps, saved_step=saved, note="a note") == says
 
 

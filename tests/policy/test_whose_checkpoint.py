@@ -51,6 +51,7 @@ DAY_S = 86_400.0
         (Shown(counts_steps=True), 10_120, 0.0, False),
         (Shown(target=1000, configured=True), 5000, 1.0, True),
         (Shown(target=1000, configured=True), 5000, -1.0, False),
+        (Shown(target=1000, configured=True), 1024, 1.0, False),  # the end of its last rollout
         (Shown(target=1000), 5000, 1.0, False),  # perhaps the bar of an epoch, and a training that was moved here
         (Shown(target=1000), 5000, DAY_S + 1.0, True),
         (Shown(target=1000), 1000, 2 * DAY_S, False),

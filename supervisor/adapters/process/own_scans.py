@@ -110,10 +110,10 @@ class OwnCheckpoints:
         watched.life = watched.life.next(pids, None if age_s is None else time.monotonic() - age_s)
         figures = self._figures(spec.name)
         if figures is not None and figures.steps is not None:
-            shown, target = watched.known_shown(), spec.figures.target_steps or figures.target
+            shown, target = watched.known_shown(), spec.figures.target_steps
             watched.shown = replace(
-                shown, first=(*figures.first_steps, None)[0], steps=figures.steps, target=target or shown.target,
-                configured=spec.figures.target_steps is not None,
+                shown, first=(*figures.first_steps, None)[0], steps=figures.steps, configured=target is not None,
+                target=target or (None if figures.laps else figures.target or shown.target),
                 counts_steps=None if figures.laps else shown.counts_steps,  # they begin anew in each epoch
             )  # fmt: skip
             watched.marks, watched.fresh = figures.marks, watched.fresh and not figures.laps
