@@ -78,6 +78,7 @@ def test_backups():
     assert backups_view([], BackupRecord(), None)["rollback"] is None
 
 
+@pytest.mark.needs("backups")
 def test_one_backup_is_checked_alone(core):
     found = pages()["backups"].of(Sources(core), {"check": "zzz"})
     assert found == {"name": "zzz", "error": "there is no backup 'zzz'"}
