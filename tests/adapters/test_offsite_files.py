@@ -383,6 +383,13 @@ def test_until_it_is_put_back_its_note_stays_and_each_copy_has_it(regained: tupl
         assert copied.steps == {"Pong": 100, "mine": 5}
         tree = Tree(copied.directory, of_lease("t", 5), CHOSEN)
         assert restore(tree, tmp_path / f"third{len(places)}").own == "copy-1800000000", "each byte is verified"
+    kept = Path(paths.backups) / "copy-1800000000" / "programs" / "mine" / "own" / "files" / "checkpoint"
+    data = kept.read_bytes()
+    kept.unlink()  # the copies are links to it
+    kept.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    copied = staging.collect(paths, ("Pong", "mine"), about, wall_s=WALL_S, with_replay=False, task=Task())
+    assert copied.steps == {"Pong": 100}, "a restore of a copy with a damaged file would be refused as a whole"
+    assert copied.missed == {"mine": f"its own checkpoints cannot be copied; {kept} does not match its digest"}
     (tmp_path / "elsewhere").mkdir()
     (Path(paths.backups) / "copy-1800000000" / "backup.json").write_text("{}")
     with pytest.raises(OSError, match=r"^its list is damaged$"):
