@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import removable
 from checkpoints_kit import commit
 from fakes import FakeClock
 from test_own_checkpoints import spec
@@ -11,12 +12,12 @@ from supervisor.adapters.copies import store
 from supervisor.adapters.copies.store import NothingToBackUp
 from supervisor.adapters.copies.thread import Task
 from supervisor.adapters.process.own_checkpoints import place_of
-from supervisor.features.offsite.messages import LeaseFound
 from supervisor.model.settings import Paths, Settings
 from supervisor.shell.inbox import Inbox
 
 NOW_S, WALL_S = 77.0, 1_800_000_000.0
 WAIT_S = 60.0 * PATIENCE
+(LeaseFound,) = removable.of("offsite.messages", "LeaseFound")
 
 
 class Box:
