@@ -152,18 +152,15 @@ def test_a_script_that_saves_as_it_is_asked_to_leave_has_lost_nothing(late_s, as
     assert [(fact.lost_steps, fact.at_least) for fact in core.told(facts.Resumed)] == [lost]
 
 
+TO_SET = "set steps_begin_anew = true if it goes on from its checkpoint, false if it begins from scratch"
+
+
 @pytest.mark.parametrize(
     ("found", "sample", "why"),
     [
         ({"sure": False}, {}, "may have begun with a checkpoint that is newer than /w/900.pt"),
         ({"step": None}, {}, "the step of checkpoint /w/900.pt is not known: set checkpoint_step"),
-        (
-            {},
-            {"steps": 30},
-            "counts its steps from 30, its newest checkpoint is of step 900 (set steps_begin_anew = {})".format(
-                "true if it goes on from its checkpoint, false if it begins from scratch"
-            ),
-        ),
+        ({}, {"steps": 30}, f"counts its steps from 30, its newest checkpoint is of step 900 ({TO_SET})"),
         ({"path": "", "step": None}, {}, "did not report from which step"),
     ],
 )
@@ -332,6 +329,18 @@ def test_an_upload_that_fails_after_the_last_step_takes_no_checkpoint_away():
     for _ in range(12):
         starts(core, own(900, core=core, spare="/w/800.pt"))
         assert dies(core, **end).aside == ()
+
+
+def test_one_with_which_a_start_died_that_did_not_know_it_is_not_innocent():
+    """The directory did not answer before attempt 2, which died of the save of attempt 1."""
+    core = script()
+    starts(core, own(10, core=core))
+    saved = own(20, core=core, age_s=-1.0, spare="/w/10.pt")
+    dies(core.later(5.0))
+    for found in (OwnCheckpoint(sure=False, error="no answer"), saved, saved, saved):
+        starts(core, found)
+        spawn = dies(core, **NAMED)
+    assert spawn.aside == ("/w/20.pt",)
 
 
 NAMED = {"code": 1, "last_lines": ('  File "/w/train.py", line 7, in load_checkpoint', "KeyError: 'weights'")}

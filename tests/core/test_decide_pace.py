@@ -110,8 +110,7 @@ def test_an_attempt_that_uses_no_gpu_although_earlier_ones_did_is_reported_until
 
 
 @pytest.mark.parametrize(
-    ("more", "level"),
-    [({"processes": None}, "light"), ({"lost": "it has fallen off the bus"}, "light"), ({}, "heavy")],
+    ("more", "level"), [({"processes": None}, "light"), ({"lost": "it has fallen off the bus"}, "light"), ({}, "heavy")]
 )
 def test_what_is_not_known_of_the_gpu_is_no_alert(more, level):
     """The driver lists no users, the GPU does not answer, or the program has other settings now."""
@@ -122,8 +121,7 @@ def test_what_is_not_known_of_the_gpu_is_no_alert(more, level):
 
 
 @pytest.mark.parametrize(
-    ("change", "known"),
-    [("attempt", 20.0), ("level", None), ("back", 20.0), ("config", None), ("operator", None)],
+    ("change", "known"), [("attempt", 20.0), ("level", None), ("back", 20.0), ("config", None), ("operator", None)]
 )
 def test_a_usual_rate_belongs_to_a_configuration_and_a_level_until_an_operator_restarts_it(change, known):
     core = trained()

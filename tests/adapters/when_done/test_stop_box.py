@@ -1,16 +1,21 @@
 """The command that stops this box: never twice at once, what it leaves in the background goes on, and who is logged in."""
 
+import errno
 import os
+import queue
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from attempts_kit import eventually
 
 from supervisor.adapters import procfs
 from supervisor.features.when_done.adapters.stopping import ENV, logged_in, stop_box
+from supervisor.features.when_done.messages import StopBox, WhenDoneEnded
+from supervisor.features.when_done.part import part
 
 SH = shutil.which("sh") or "sh"
 
@@ -42,6 +47,15 @@ def test_the_result_is_that_of_the_command(tmp_path):
     assert (error, output) == ("it ended with status 3: no such instance", "no such instance\n")
     error, output = stop_box(as_sh("head -c 200000 /dev/zero | tr '\\0' x; echo end; exit 1"), 30.0, str(tmp_path))
     assert (error[:25], len(output), output[-4:]) == ("it ended with status 1: x", 65536, "end\n")
+
+
+def test_a_lack_of_descriptors_is_a_failure_after_which_it_runs_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "memfd_create", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+    found = queue.SimpleQueue()
+    world = Mock(paths=Mock(state_dir=str(tmp_path)), inbox=Mock(post=found.put), clock=Mock(now_s=lambda: 5.0))
+    part(world).performs[StopBox](StopBox(("true",), 30.0))
+    error = "true cannot be started: [Errno 24] Too many open files"
+    assert found.get(timeout=30) == WhenDoneEnded(5.0, error, "")
 
 
 def test_what_it_leaves_in_the_background_goes_on_and_is_waited_for_in_place_of_a_second_start(tmp_path, go):

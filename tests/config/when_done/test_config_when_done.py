@@ -50,11 +50,16 @@ def test_every_mistake_at_once(place):
     )
 
 
-def test_a_missing_command_stops_no_start_of_the_daemon(place):
-    text = f'{PROGRAM}[when_done]\ncommand = ["no-such-command"]\n'
-    assert [said.partition(": ")[2] for said in place.load(text, starting=True).warnings] == [
-        "when_done.command: 'no-such-command' is not found, or not executable (yet)"
-    ]
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [("no-such", "is not found, or not executable (yet)"), ("./stop", "is no whole path, and it is run in / (yet)")],
+)
+def test_a_missing_command_stops_no_start_of_the_daemon(place, tmp_path, monkeypatch, command, why):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stop").touch(0o755)
+    text = f'{PROGRAM}[when_done]\ncommand = ["{command}"]\n'
+    [said] = place.load(text, starting=True).warnings
+    assert said.partition(": ")[2] == f"when_done.command: {command!r} {why}"
 
 
 @pytest.mark.parametrize(

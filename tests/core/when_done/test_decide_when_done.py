@@ -326,6 +326,30 @@ def test_what_is_killed_before_it_has_saved_keeps_the_box_until_the_operator_say
     assert stops(core.last) == [("stop-me", "1")]
 
 
+def test_a_save_during_which_the_daemon_is_killed_still_has_to_succeed():
+    core = over_budget()
+    core.later(2.0).begin(*(core.survivor(name, Survival.ALIVE) for name in ("Pong", "Qbert")))
+    core.ended("Qbert", code=75)
+    core.later(3600.0).woke()
+    core.ended("Pong", signal=9)
+    assert steps(core) == ["begin", "leave"] * 2 + ["refuse"]
+
+
+@pytest.mark.parametrize("service", [True, False])
+def test_a_process_that_sigkill_does_not_end_holds_up_a_training_only_until_the_operator_says_so(service):
+    core = running(spec("hung", progress=Progress.NONE, service=service), "Pong", cost=replace(PRICE, budget_usd=0.1))
+    core.later(300.0).woke()
+    core.later(600.0).woke()
+    core.ended("Pong", code=75)
+    while not core.told(facts.NotEnded):
+        core.to_wake()
+    assert (stops(core.last) == [("stop-me", "1")]) is service
+    if not service:
+        assert "NOT STOPPED, as hung is not saved: it is alive after 2 SIGKILLs" in line(core)
+        ask(core, "now")
+        assert stops(core.last) == [("stop-me", "1")]
+
+
 def test_a_worker_whose_last_save_failed_is_not_saved_and_a_script_that_ends_at_sigterm_never_saves_more():
     core = over_budget()
     core.ended("Pong", code=75, steps=1000, ckpt_step=1000, ckpt_at_s=core.now_s)
@@ -555,12 +579,23 @@ def test_cancel_holds_until_there_is_new_work():
     assert stops(core.later(600.0).woke()) == [("stop-me", "1")]
 
 
-def test_cancel_after_the_wait_lets_everything_start_again():
-    core = running(rules=replace(RULES, when=(BUDGET,), after_s=0.0), cost=replace(PRICE, budget_usd=0.000001))
+def test_cancel_at_the_end_of_a_budget_lets_everything_go_on_until_the_work_is_over():
+    board = spec("board", progress=Progress.NONE, service=True)
+    core = running(board, "Pong", cost=replace(PRICE, budget_usd=0.000001))
+    core.later(600.0).woke()
     core.ended("Pong", code=75)
     assert core.phase("Pong") is Phase.QUEUED
-    ask(core, "cancel")
-    assert core.phase("Pong") is Phase.STARTING
+    assert ask(core, "cancel") == (80, "the limit in [cost] does not stop this box any more")
+    core.later(60.0).begin(core.survivor("Pong", Survival.ALIVE))
+    for _ in range(2):
+        assert core.phase("Pong") is Phase.STARTING
+        assert steps(core)[-1] == "call off"
+        core.spawned("Pong")
+        done(core, "Pong")
+        assert core.told(facts.WhenDoneStep)[-1].cause == DONE
+        core.ask("start", "Pong")
+    core.load(replace(core.settings, alerts=AlertSettings()))
+    assert core.told(facts.WhenDoneStep)[-1].cause == BUDGET, "with other settings it counts again"
 
 
 def test_delay_counts_before_and_during_an_end_and_ends_with_now():

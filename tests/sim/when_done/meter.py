@@ -264,7 +264,7 @@ class Meter(World):
         """The command is about to run."""
         hold("it has a cause", self.causes(), f"{self.rules.when}, and the programs are {self.fates}")
         hold("nobody has cancelled it", not self.cancelled, "yet it runs")
-        hold("no process runs", not self.living, f"{[each.name for each in self.alive()]} run")
+        hold("no process runs", not self.living or self.waived, f"{[each.name for each in self.alive()]} run")
         if self.tried_s is not None and not self.now:
             again_s = self.tried_s + retry_s(self.failures)
             hold("a failed command waits", now_s >= again_s - 0.001, f"until {again_s:.0f}, now is {now_s:.0f}")
@@ -302,5 +302,6 @@ def night(seed):
     if world.stopped_s is None:
         record = world.core.state.when_done
         excused = record.cancelled or (record.refused and not world.copies)
-        hold("the box is stopped in the end", excused or not world.causes(), f"{world.causes()}, {record}")
+        causes = world.causes() - ({BUDGET} if record.over_budget else set())
+        hold("the box is stopped in the end", excused or not causes, f"{causes}, {record}")
     return world
