@@ -356,7 +356,7 @@ def die_of(core, *steps, spare, deaths=3, **ending):
 
 
 def alerts(core):
-    pytest.importorskip("supervisor.features.alerts")
+    removable.need("alerts")
     return [(alert.alert, alert.severity) for alert in core.told(facts.AlertRaised)]
 
 
@@ -412,6 +412,7 @@ def test_an_end_whose_save_no_look_saw_is_an_end_when_it_comes_again():
     assert core.phase("Pong") is Phase.DONE
 
 
+@pytest.mark.needs("alerts")
 def test_the_only_one_that_kills_each_start_stays_and_a_person_is_told_at_the_third_death_although_each_takes_long():
     core = script()
     for _ in range(7):
@@ -481,6 +482,7 @@ def test_a_death_with_another_cause_is_not_held_against_a_checkpoint(ending):
     assert not core.told(facts.CheckpointQuarantined)
 
 
+@pytest.mark.needs("alerts")
 def test_a_start_from_nothing_after_there_was_something_is_a_critical_alert_before_it_begins():
     core = script()
     starts(core, own(900, core=core))
@@ -561,6 +563,7 @@ def test_a_first_attempt_that_ends_at_once_with_a_checkpoint_from_before_is_a_do
     assert "nothing was trained: it began with /w/5000.pt" in core.told(facts.Finished)[-1].why
 
 
+@pytest.mark.needs("alerts")
 def test_a_file_that_still_names_one_that_was_set_aside_is_a_critical_alert():
     core = script()
     starts(core, own(10, core=core, stale="/w/latest still names 20.pt, which was set aside; write into it: 10.pt"))

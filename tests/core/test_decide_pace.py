@@ -38,6 +38,7 @@ def ailing(core):
 
 
 @pytest.mark.fault("slower-than-before")
+@pytest.mark.needs("alerts")
 def test_an_attempt_that_never_is_as_fast_as_earlier_ones_is_reported_with_its_last_warning():
     core = restarted(trained())
     core.watch(179, Pong={"steps_per_s": 0.5})
@@ -97,6 +98,7 @@ def on_gpu(core, *, holds, seconds=200, **more):
     return core
 
 
+@pytest.mark.needs("alerts")
 def test_an_attempt_that_uses_no_gpu_although_earlier_ones_did_is_reported_until_it_does():
     core = restarted(on_gpu(trained(), holds=True))
     on_gpu(core, holds=False, seconds=170)
