@@ -440,11 +440,12 @@ class Daemon:
         from supervisor.adapters.housekeeping import Housekeeping
         from supervisor.api.server import Server
 
-        self._housekeeping = housekeeping = Housekeeping(
+        housekeeping = Housekeeping(
             lambda: self.loop.settings, self.inbox, self.clock,
             lambda: (work for part in self.features for work in part.calendar()),
         )  # fmt: skip
         housekeeping.start()
+        self._housekeeping = housekeeping
         self.foundations.watch(foundations.journal_row(self._paths, lambda: housekeeping.journal_defect))
         server = Server(self.backend, listener, self.clock.now_s, self._settings.daemon.host_names.split())
         server.start()
