@@ -53,13 +53,9 @@ class _Every(BaseTrigger):  # type: ignore[misc]  # APScheduler is untyped
 
 
 class _Pool(BasePoolExecutor):  # type: ignore[misc]
-    """Threads that all run already. APScheduler's own pool starts each at its first job.
-
-    A thread that ends for lack of memory before it has reported keeps its starter for ever, and with it a lock that all
-    pools of the process share: no request was answered any more.
-    """
-
     def __init__(self) -> None:
+        # Threads begun before their first job: one that ends for lack of memory before it has reported keeps its starter for
+        # ever, and with it a lock that all pools of the process share.
         super().__init__(threads.begun(_JOBS, "jobs"))
 
 

@@ -542,8 +542,7 @@ class Daemon:
     def _newest_steps(self, pool: ThreadPoolExecutor, programs: list[str]) -> dict[str, int]:
         """The steps of the newest whole checkpoints, for the reboot alert; without those that take too long to read.
 
-        Every training waits for this. Without a limit, checkpoints of 100 GB would make the start longer than the service
-        manager waits, and each start would end there.
+        Every training waits for this: without a limit, 100 GB of checkpoints would take longer than the service manager waits.
         """
         until_s = time.monotonic() + _READ_S
 
