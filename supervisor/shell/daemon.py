@@ -542,7 +542,7 @@ class Daemon:
     def _newest_steps(self, pool: ThreadPoolExecutor, programs: list[str]) -> dict[str, int]:
         """The steps of the newest whole checkpoints, for the reboot alert; without those that take too long to read.
 
-        Every training waits for this: without a limit, 100 GB of checkpoints would take longer than the service manager waits.
+        Every training waits for this: without a limit, 100 GB of checkpoints would outlast the service manager.
         """
         until_s = time.monotonic() + _READ_S
 
