@@ -13,15 +13,16 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+import removable
 from catalogue import FAULTS
 from hypothesis import HealthCheck, Phase, settings
 from tools import PATIENCE
 
-TESTS = Path(__file__).parent
 settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("mutants", settings.get_profile("untimed"), phases=(Phase.explicit, Phase.generate), database=None)
 settings.load_profile("untimed")
@@ -37,6 +38,7 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[STDERR] = os.dup(2)
+    sys.meta_path.append(removable.Skips)
     limit_waits_for_children()
     shorten_temporary_directory()
     gc.disable()  # until all tests are collected: what they import stays, and looking through it is a third of the time
@@ -78,6 +80,11 @@ def hard_limit(item):
     finally:
         faulthandler.cancel_dump_traceback_later()
         _child_s = None
+
+
+def pytest_runtest_setup(item):
+    for mark in item.iter_markers("needs"):
+        removable.need(*mark.args)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -167,9 +174,9 @@ def mixed(items):
     """End-to-end tests evenly among the others, file by file; tests that share a browser stay together."""
     places = {}
     for waits in (True, False):
-        kind = [item for item in items if (item.path.parent.name == "e2e") == waits]
+        kind = [item for item in items if (layer(item.nodeid) == "e2e") == waits]
         for number, item in enumerate(kind):
-            shared = item.path.parent if item.path.parent.name == "browser" else item.path
+            shared = item.path.parent if layer(item.nodeid) == "browser" else item.path
             places.setdefault(shared, number / len(kind))
             places[item] = places[shared]
     return sorted(items, key=places.__getitem__)
@@ -192,8 +199,8 @@ def rows(reports):
 
 
 def layer(node):
-    """`e2e` of tests/e2e/test_healing.py::..."""
-    return Path(node.partition("::")[0]).parts[-2]
+    """`e2e` of tests/e2e/test_healing.py::... and of tests/e2e/alerts/test_alerts_live.py::..."""
+    return node.removeprefix("tests/").partition("/")[0]
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -6,7 +6,6 @@ import pytest
 from test_accounts import WALL_S, Story
 
 from supervisor.ctl.cost import page as cost_page
-from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.model import facts
 from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
@@ -280,6 +279,8 @@ def test_hours_of_jobs_are_those_of_the_window():
 
 
 def test_without_a_cluster_the_bill_has_no_word_of_jobs():
+    from supervisor.features.slurm.settings import LauncherSettings
+
     assert "jobs" not in view(an_hour(), 3600, pong())
     slurm = replace(told(pong()), launcher=LauncherSettings(kind="slurm"))
     found = view(an_hour(), 3600, settings=slurm)
@@ -287,6 +288,7 @@ def test_without_a_cluster_the_bill_has_no_word_of_jobs():
     assert cost_page(found)[-1] == "no job has run in this time"
 
 
+@pytest.mark.needs("slurm")
 def test_a_job_that_began_before_the_journal_does_counts_from_there():
     story = job(Story("P", "Q").start(0, "Q").start(0), 0)
     story.at(5, facts.JobSubmitted("it waits", "Q", "Q1", "18"))

@@ -3,7 +3,6 @@
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import CheckpointsFound, CommandLeft, EvidenceTaken, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
@@ -123,7 +122,11 @@ def test_the_bar_of_an_epoch_is_not_compared_with_the_steps_of_the_whole_trainin
     assert core.told(facts.Exited)[-1].why.endswith("exit code 0 at step 25 of 50")
     core.spawned("t")
     core.ended("t", code=1, shown=shown)
-    assert [fact.cause for fact in core.told(facts.Exited)] == ["left", "crash"]
+    core.to_wake()
+    core.spawned("t")
+    core.look(core.report("t", "resumed", step=1500), t=None)
+    core.ended("t", code=1, shown=Figures(steps=50, target=50, bar=Bar(50, (1, 2, 3), 50, core.now_s)))
+    assert [fact.cause for fact in core.told(facts.Exited)] == ["left", "crash", "crash"]
 
 
 def test_one_that_hangs_at_its_target_is_done_after_its_stall():
@@ -267,6 +270,8 @@ def test_a_run_that_shows_epochs_0_to_4_of_5_has_finished_at_4():
 
 def test_the_cause_and_its_remedy_are_in_every_sentence_about_an_end():
     """History, the wait, `status` and the alert; "was full" alone tells nobody what to do."""
+    from supervisor.features.alerts.settings import AlertSettings
+
     says, shm = "start the container with --shm-size", (Disk("/dev/shm", 64 << 20, 63 << 20),)
     core = Core(settings(spec("Pong"), spec("Qbert", restart="never"), alerts=AlertSettings(command=("x",))))
     core.running("Pong", "Qbert")
@@ -279,6 +284,8 @@ def test_the_cause_and_its_remedy_are_in_every_sentence_about_an_end():
 
 
 def test_a_save_without_room_says_what_to_do_in_status_history_and_the_alert():
+    from supervisor.features.alerts.settings import AlertSettings
+
     core = Core(settings("Pong", alerts=AlertSettings(command=("x",)))).running("Pong")
     core.look(core.report("Pong", "checkpoint_failed", error="[Errno 28] No space left on device", free_bytes=0), Pong={})
     view = program_view(core.program("Pong"), None, core.settings, core.state, now_s=core.now_s)
