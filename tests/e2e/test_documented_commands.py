@@ -93,7 +93,7 @@ def test_each_path_and_option_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_each_variable_is_read_by_something(page: Path) -> None:
     ours = {value for key, value in vars(contract).items() if key.startswith("ENV_")}
-    of_tests = {name for path in (ROOT / "tests/lab").glob("*.py") for name in VARIABLE.findall(path.read_text())}
+    of_tests = {name for path in (ROOT / "tests/lab").rglob("*.py") for name in VARIABLE.findall(path.read_text())}
     assert set(VARIABLE.findall(page.read_text())) <= {*VARIABLES, *NO_SETTINGS, *ours, *of_tests}
 
 

@@ -558,7 +558,7 @@ def test_a_disk_that_is_full_is_reported_once_and_nothing_of_what_was_there_is_l
         "assert not list(box.path.parent.glob('*.old*')), 'a full disk is no damage'\n"
     )
     (disk := tmp_path / "disk").mkdir()
-    found = os.pathsep.join([str(ROOT), *(str(ROOT / "tests" / each) for each in ("", "adapters"))])
+    found = os.pathsep.join(str(each) for each in (ROOT, ROOT / "tests", ROOT / "tests" / "adapters", Path(__file__).parent))
     done = subprocess.run(
         [*mounted("size=1m", disk), sys.executable, "-c", code, str(disk)], cwd=ROOT,
         env={**os.environ, "PYTHONPATH": found}, capture_output=True, text=True, timeout=120, check=False,
