@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from attempts_kit import REPO, World, python, spec
@@ -26,7 +27,9 @@ from supervisor.adapters.process import cgroups, checkpoints, endings, processes
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.recorder import events
+from supervisor.adapters.summaries import Summaries
 from supervisor.api import logfiles
+from supervisor.ctl import checks_gpu
 from supervisor.features.next_box import verbs as next_box
 from supervisor.features.next_box.rules import Watch
 from supervisor.features.notices.adapters.local import File, Unreadable
@@ -123,6 +126,8 @@ RECORDS = {
         "tensorboard/events.out.tfevents.0000000001.extralife",
         lambda path: list(events.read(path.parent.parent, ("loss",), 0.0, 1e12)),
     ),
+    "table by day": ("summaries.json", lambda path: Summaries(path.with_name("journal.sqlite"), writes=False)._read(None)),
+    "shim": ("shims/Pong.json", lambda at: checks_gpu._ours(SimpleNamespace(paths=Paths("", str(at.parents[1]))))),
     "backup": ("b1/backup.json", lambda path: store.read(path.parent).programs),
     "lease of the copies": ("offsite/lease.json", lambda path: offsite_leases.read(path.parent)),
     "origin of the copies": ("offsite/origin.json", lambda path: restoring.origin(path.parent)),
