@@ -17,6 +17,18 @@ from pathlib import Path
 _CHEAP = 2
 
 
+def section(directory: Path, every_s: float = 2.0) -> str:
+    """[offsite] of a repository below this directory."""
+    password = directory / "password"
+    if not password.exists():
+        password.write_text("correct horse\n")
+        password.chmod(0o600)
+    return (
+        f'[offsite]\nrepository = "{directory}/repo"\npassword_file = "{password}"\nevery_s = {every_s}\n'
+        f'late_s = 600.0\nforget = "off"\ncheck = "off"'
+    )
+
+
 def make_cheap(repository: Path, password: str) -> None:
     """Of its only key. Without openssl the repository stays as it is, and everything takes longer."""
     if shutil.which("openssl") is None:

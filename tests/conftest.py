@@ -13,10 +13,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+import removable
 from catalogue import FAULTS
 from hypothesis import HealthCheck, Phase, settings
 from tools import PATIENCE
@@ -37,6 +39,7 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[STDERR] = os.dup(2)
+    sys.meta_path.append(removable.Skips)
     limit_waits_for_children()
     shorten_temporary_directory()
     gc.disable()  # until all tests are collected: what they import stays, and looking through it is a third of the time
@@ -167,9 +170,9 @@ def mixed(items):
     """End-to-end tests evenly among the others, file by file; tests that share a browser stay together."""
     places = {}
     for waits in (True, False):
-        kind = [item for item in items if (item.path.parent.name == "e2e") == waits]
+        kind = [item for item in items if (layer(item.nodeid) == "e2e") == waits]
         for number, item in enumerate(kind):
-            shared = item.path.parent if item.path.parent.name == "browser" else item.path
+            shared = item.path.parent if layer(item.nodeid) == "browser" else item.path
             places.setdefault(shared, number / len(kind))
             places[item] = places[shared]
     return sorted(items, key=places.__getitem__)
@@ -192,8 +195,8 @@ def rows(reports):
 
 
 def layer(node):
-    """`e2e` of tests/e2e/test_healing.py::..."""
-    return Path(node.partition("::")[0]).parts[-2]
+    """`e2e` of tests/e2e/test_healing.py::... and of tests/e2e/alerts/test_alerts_live.py::..."""
+    return node.removeprefix("tests/").partition("/")[0]
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from supervisor.features.alerts.messages import AlertTried
-from supervisor.features.alerts.rules import Notice
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Input, Sample
 from supervisor.model.memory import Memory
@@ -16,7 +14,6 @@ from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
 from supervisor.policy.upkeep.resolution import TIERS, Held, Tier
-from supervisor.ports import Inbox
 from supervisor.reports.incidents import Incident, incidents
 from supervisor.reports.lanes import LaneReading, Lanes
 from supervisor.reports.ledger import Ledger, fold_accounts
@@ -214,29 +211,3 @@ def _gpu(index: int, free_bytes: int) -> Gpu:
         index, f"GPU-{index}", "Fake GPU", "", _TOTAL_BYTES, free_bytes, (free_bytes,), Spread(used, used, used),
         slowdown_c=90.0, temperature_c=50.0, reasons=(),
     )  # fmt: skip
-
-
-class FakeCourier:
-    """`AlertCourier` with one target that does what `mode` says, at once: take, refuse or hang (never answer)."""
-
-    def __init__(self, inbox: Inbox, clock: FakeClock) -> None:
-        self.mode = "take"
-        self.told: list[Notice] = []
-        self.taken: list[tuple[str, Notice]] = []
-        self._inbox, self._clock = inbox, clock
-
-    def deliver(self, target: str, notice: Notice) -> None:
-        if self.mode == "hang":
-            return
-        if self.mode == "take":
-            self.taken.append((target, notice))
-        error = "" if self.mode == "take" else "it refuses"
-        self._inbox.post(AlertTried(self._clock.now_s(), target, notice.id, error))
-
-    def tell(self, notice: Notice) -> None:
-        self.told.append(notice)
-
-    def alarm(self, notice: Notice) -> None:
-        self.told.append(notice)
-
-    def stop(self) -> None: ...

@@ -111,11 +111,11 @@ PARTS = {  # the code, and the tests that ought to kill what is wrong in it
     "core": (["supervisor/model", "supervisor/deciding", "supervisor/reports"], ["tests/core"]),
     "config": (["supervisor/config"], ["tests/config"]),
     "api": (["supervisor/api"], ["tests/api", "tests/ctl/test_report_page.py"]),
-    "slurm": (["supervisor/features/slurm/adapters"], ["tests/slurm", "tests/adapters/test_slurm*.py"]),
+    "slurm": (["supervisor/features/slurm/adapters"], ["tests/slurm", "tests/adapters/slurm"]),
     "adapters": (["supervisor/adapters"], ["tests/adapters"]),  # those that are in no part before
     "shell": (
         ["supervisor/shell", *(f"supervisor/{name}.py" for name in ("files", "filesystems", "image", "lack", "records", "trust"))],
-        [f"tests/adapters/test_{name}.py" for name in (
+        [f"tests/adapters/**/test_{name}.py" for name in (
             "backup_thread", "clock", "foundations", "housekeeping", "loop_and_journal", "notices", "offsite_thread", "presence",
             "shim", "spare_threads",
         )] + [f"tests/e2e/test_{name}.py" for name in ("adoption", "bad_input", "health", "last_config", "operator", "signals_and_files")]

@@ -32,7 +32,8 @@ def marks():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 calls = [call for each in node.decorator_list for call in ast.walk(each) if _is_mark(call)]
-                found += [(name, path.parent.name, path, node.name) for call in calls for name in _names_of(call)]
+                layer = path.relative_to(TESTS).parts[0]
+                found += [(name, layer, path, node.name) for call in calls for name in _names_of(call)]
     return found
 
 

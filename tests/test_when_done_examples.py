@@ -1,7 +1,7 @@
 """The examples in `deploy/when_done/`, with a service of the provider behind them on 127.0.0.1: its record decides.
 
 The service is a proxy that ends TLS itself, so each example asks at the real address. The clients of providers that a registry
-has (vast.ai, RunPod, AWS, Azure, Google Cloud) and curl are asked for the same end: an example must send what the client sends.
+has (vast.ai, RunPod, AWS, Azure), kubectl, gcloud and curl are asked for the same: an example must send what its client sends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -32,6 +32,7 @@ NAMES = (
     "api.thundercompute.com",
     "compute.googleapis.com",
     "management.azure.com",
+    "kubernetes.default.svc",
 )
 VAST, LAMBDA, THUNDER = (
     "https://console.vast.ai/api/v0/instances/7/",
@@ -42,6 +43,7 @@ GOOGLE, AZURE = (
     "https://compute.googleapis.com/compute/v1/projects/5/zones/z1/instances/box1/stop",
     "https://management.azure.com",
 )
+SETS = "/apis/apps/v1/namespaces/team-a/statefulsets/extralife"
 BOX = "/subscriptions/5/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/box1"  # of Azure
 STOPPED = {
     "kind": "compute#operation", "operationType": "stop", "status": "RUNNING", "name": "op", "zone": "z1",
@@ -58,11 +60,19 @@ TOKEN = ".".join(
 SUBSCRIPTIONS = {
     "value": [{"id": "/subscriptions/5", "subscriptionId": "5", "tenantId": "t", "displayName": "s", "state": "Enabled"}]
 }
+V1 = {"groupVersion": "apps/v1", "version": "v1"}
 METADATA = {
     "/latest/api/token": "t0ken", "/latest/meta-data/placement/region": "eu-west-1", "/latest/meta-data/instance-id": "i-1",
     "/computeMetadata/v1/instance/service-accounts/default/token": {"access_token": KEY},
     "/computeMetadata/v1/instance/zone": "projects/5/zones/z1", "/computeMetadata/v1/instance/name": "box1",
     "/metadata/identity/oauth2/token": {"access_token": TOKEN, "expires_in": "3600"}, "/metadata/instance/compute/resourceId": BOX,
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/apis": {"kind": "APIGroupList", "groups": [{"name": "apps", "versions": [V1], "preferredVersion": V1}]},
+    "/apis/apps/v1": {"kind": "APIResourceList", "groupVersion": "apps/v1", "resources": [
+        {"name": "statefulsets", "namespaced": True, "kind": "StatefulSet", "verbs": ["get", "patch"]},
+        {"name": "statefulsets/scale", "namespaced": True, "group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["patch"]},
+    ]},
+    SETS: {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "extralife", "namespace": "team-a"}},
 }  # fmt: skip
 # example and its arguments -> the request that ends the box, the answer to it, an answer that refuses
 ENDS = {
@@ -82,6 +92,10 @@ ENDS = {
     ),
     ("thunder", "0"): (f"POST {THUNDER}/instances/0/delete", None, {"message": "deleted"}, 404),
     ("gcp",): (f"POST {GOOGLE}", None, STOPPED, STOPPED | {"error": {"errors": []}}),
+    ("kubernetes",): (
+        f"PATCH https://kubernetes.default.svc{SETS}/scale", {"spec": {"replicas": 0}},
+        {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "extralife"}}, 403,
+    ),
     ("azure",): (f"POST {AZURE}{BOX}/deallocate?api-version=2024-07-01", None, "", 409),
 }  # fmt: skip
 
@@ -111,7 +125,7 @@ class Answers(BaseHTTPRequestHandler):
     def do(self) -> None:
         sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = urlsplit(self.path).path
-        if not self.behind and path in METADATA:
+        if self.command != "PATCH" and path in METADATA:
             return self.reply(METADATA[path])
         self.server.shown |= any(KEY in (procfs.read_text(pid, "cmdline") or "") for pid in procfs.pids())
         scheme, _, key = (self.headers["Authorization"] or "").partition(" ")
@@ -122,7 +136,7 @@ class Answers(BaseHTTPRequestHandler):
         self.server.asked.append((f"{self.command} {self.behind}{self.path}", body))
         return self.reply(self.server.answer)
 
-    do_GET = do_POST = do_PUT = do_DELETE = do  # noqa: N815
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do  # noqa: N815
 
     def reply(self, answer: object) -> None:
         body = b"" if isinstance(answer, int) else (answer if isinstance(answer, str) else json.dumps(answer)).encode()
@@ -166,7 +180,10 @@ def run(service, certificate, tmp_path):
     proxy = f"http://127.0.0.1:{service.server_port}"
     for name in ("lambda", "thunder"):
         (tmp_path / f".{name}-key").write_text(f'user = "{KEY}:"\n' if name == "lambda" else f"{KEY}\n")
+    for name, text in {"token": f"{KEY}\n", "namespace": "team-a", "ca.crt": certificate.read_text()}.items():
+        (tmp_path / name).write_text(text)
     box = {
+        "EXTRALIFE_SERVICE_ACCOUNT": str(tmp_path), "HOSTNAME": "extralife-0", "KUBERNETES_SERVICE_HOST": NAMES[-1],
         "RUNPOD_POD_ID": "pod1", "RUNPOD_API_KEY": KEY, "CONTAINER_ID": "7", "CONTAINER_API_KEY": KEY, "HOME": str(tmp_path),
         "https_proxy": proxy, "EXTRALIFE_METADATA": proxy, "SSL_CERT_FILE": str(certificate), "REQUESTS_CA_BUNDLE": str(certificate),
         "PATH": os.environ["PATH"],
@@ -184,7 +201,7 @@ def run(service, certificate, tmp_path):
 
 def test_each_example_is_expected_here() -> None:
     examples = {each.name for each in EXAMPLES.iterdir() if os.access(each, os.X_OK)}
-    assert examples == {name for name, *_ in ENDS} | {"aws", "kubernetes", "slurm", "poweroff"}
+    assert examples == {name for name, *_ in ENDS} | {"aws", "slurm", "poweroff"}
 
 
 @pytest.mark.parametrize("example", ENDS, ids=" ".join)
@@ -264,6 +281,9 @@ CLIENTS = [
     (("runpod", "remove"), "runpod", [RUNPOD.format("terminate_pod")]),
     (("azure",), "azure-cli", ["az login --identity", f"az vm deallocate --ids {BOX}"]),
     (("gcp",), "", ["gcloud compute instances stop box1 --zone z1 --project box-project --async --quiet"]),
+    (("kubernetes",), "", [
+        f"kubectl --server https://{NAMES[-1]} --token {KEY} --namespace team-a scale statefulset extralife --replicas 0",
+    ]),
     (("lambda", "ab"), "", [
         f"curl --fail --user {KEY}: {LAMBDA}/instance-operations/terminate --json " + """'{"instance_ids": ["ab"]}'""",
     ]),
@@ -315,46 +335,3 @@ def test_the_client_of_aws_stops_the_instance_and_a_refusal_is_a_failure(clients
     status, said = run([EXAMPLES / "aws"], **more)
     assert (status, KEY in said, "s3cret" in said) == (1, False, False)
     assert {(body["Action"], body["InstanceId.1"]) for _, body in service.asked} == {("StopInstances", "i-1")}
-
-
-class Api(BaseHTTPRequestHandler):
-    """Kubernetes' API server, which allows one request."""
-
-    def do_PATCH(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        allowed = self.headers["Authorization"] == "Bearer secret"
-        self.server.asked.append((self.path, self.headers["Content-Type"], body))  # type: ignore[attr-defined]
-        self.send_response(200 if allowed else 403)
-        self.end_headers()
-        self.wfile.write(b"{}" if allowed else b"extralife may not patch statefulsets/scale")
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed: apt-get install openssl")
-def test_a_pod_scales_its_own_stateful_set_to_0(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "ca.crt", tmp_path / "key"
-    subject = ["-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    (tmp_path / "namespace").write_text("team-a")
-    with HTTPServer(("127.0.0.1", 0), Api) as api:
-        api.socket, api.asked = context.wrap_socket(api.socket, server_side=True), []  # type: ignore[attr-defined]
-        threading.Thread(target=api.serve_forever, daemon=True).start()
-        env = {"PATH": os.environ["PATH"], "EXTRALIFE_SERVICE_ACCOUNT": str(tmp_path), "HOSTNAME": "extralife-0"}
-        env |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.server_port)}
-
-        def said(**more: str) -> tuple[int, str]:
-            done = subprocess.run(
-                [EXAMPLES / "kubernetes"], env=env | more, capture_output=True, text=True, timeout=60, check=False
-            )
-            return done.returncode, (done.stdout + done.stderr).strip()
-
-        assert said()[0] == 1, "there is no token"
-        (tmp_path / "token").write_text("old")
-        assert said() == (1, "the API answers 403: extralife may not patch statefulsets/scale")
-        (tmp_path / "token").write_text("secret\n")
-        assert said() == (0, "StatefulSet extralife is scaled to 0")
-        assert said(HOSTNAME="box")[1].endswith("is no pod of a StatefulSet, so it is not known what to scale")
-        api.shutdown()
-    path = "/apis/apps/v1/namespaces/team-a/statefulsets/extralife/scale"
-    assert api.asked[-1] == (path, "application/merge-patch+json", {"spec": {"replicas": 0}})  # type: ignore[attr-defined]

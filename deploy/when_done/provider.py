@@ -45,11 +45,12 @@ def ask(
     headers: dict[str, str] | None = None,
 ) -> Any:
     """The answer, parsed if it is JSON. `body`: {} is a POST without a body."""
-    sent = {"User-Agent": "extralife", **(headers or {})}  # some gateways refuse urllib's own name
+    sent = {"User-Agent": "extralife"}  # some gateways refuse urllib's own name
     if key:
         sent["Authorization"] = f"Bearer {key}"
     if body is not None:
         sent["Content-Type"] = "application/json"
+    sent |= headers or {}
     data = None if body is None else json.dumps(body).encode() if body else b""
     request = urllib.request.Request(url, data, sent, method=method)  # noqa: S310
     try:

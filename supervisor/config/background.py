@@ -59,9 +59,7 @@ _KILLS: Final = re.compile(r"\bkill (-\S+ ){0,3}(0|-\$\$)\W")
 _CLIENT: Final = re.compile(r"\b(docker|nerdctl) (\S+ ){0,6}?run ")
 
 
-def in_shell(
-    words: list[str] | tuple[str, ...], directory: str, more: Callable[[str], str] = lambda _: ""
-) -> str:  # fmt: skip
+def in_shell(words: list[str] | tuple[str, ...], directory: str, more: Callable[[str], str] = lambda _: "") -> str:
     """What is wrong in the words of a command without `mistake`, in the text that a shell reads, or the script it names.
 
     `more`: another check of a script's text.

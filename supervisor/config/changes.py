@@ -110,9 +110,7 @@ def applicable(running: Settings, new: Settings) -> Settings:
     live = {key: getattr(new.daemon, key) for key in _LIVE_DAEMON}
     cgroups = replace(new.cgroups, use=running.cgroups.use, parent=running.cgroups.parent)
     launching = {name: getattr(running, name) for name in _other_launchers(running, new)}
-    return replace(
-        new, paths=running.paths, daemon=replace(running.daemon, **live), cgroups=cgroups, **launching
-    )  # fmt: skip
+    return replace(new, paths=running.paths, daemon=replace(running.daemon, **live), cgroups=cgroups, **launching)
 
 
 def _other_launchers(old: Settings, new: Settings) -> list[str]:

@@ -48,9 +48,7 @@ from workers.options import (
 )
 
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
-_DEVICE: Final = Declaration(
-    OPTIONS["device"].help, form="auto, cpu, cuda or cuda:N", pattern="auto|cpu|cuda(:[0-9]{1,2})?"
-)  # fmt: skip
+_DEVICE: Final = Declaration(OPTIONS["device"].help, form="auto, cpu, cuda or cuda:N", pattern="auto|cpu|cuda(:[0-9]{1,2})?")
 _OPTIONS: Final = {name: Setting.plain(each) for name, each in OPTIONS.items()} | {
     "device": Setting(OPTIONS["device"], _DEVICE, OPTIONS["device"].default)
 }
@@ -342,9 +340,7 @@ def _command_program(section: Section, defaults: Defaults) -> ProgramSpec | None
     used = reads | placeholders.uses([*command.words, *env.values(), place])
     run_dir = defaults.paths.run_dir(name) if defaults.paths else ""
     more = {"name": name, "run_dir": run_dir} | ({} if values["gpu"] is None else {"gpu": str(values["gpu"])})
-    made = scripts.values(
-        section, own, used, load=defaults.load, level=defaults.level.name, more=more, service=service
-    )  # fmt: skip
+    made = scripts.values(section, own, used, load=defaults.load, level=defaults.level.name, more=more, service=service)
     env |= _gpu_env(section, values, env)
     if made is None or len(section.validation.errors) > before:
         return None

@@ -191,5 +191,12 @@ def check_command(section: Section, words: Sequence[str], example: str, absent: 
     """Check the list `command`: a program and its arguments. `absent` reports that the program is not found."""
     if words and not words[0]:
         section.refuse("command", f"names no program; write it such as {example}")
-    elif words and shutil.which(words[0]) is None:
-        absent(section.at("command"), f"{section.label('command')}: {words[0]!r:.80} is not found, or not executable (yet)")
+    elif words and (why := no_command(words[0])):
+        absent(section.at("command"), f"{section.label('command')}: {words[0]!r:.80} {why} (yet)")
+
+
+def no_command(program: str) -> str:
+    """Why the daemon cannot run this program of a `command`, as a clause; empty: it can."""
+    if "/" in program and not program.startswith("/"):
+        return "is no whole path, and it is run in /"
+    return "" if shutil.which(program) else "is not found, or not executable"

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import threading
@@ -23,7 +24,6 @@ from pathlib import Path
 
 import pytest
 from attempts_kit import BootClock, Inbox, World, eventually
-from test_offsite_files import database
 from test_own_checkpoints import to_start
 
 from supervisor import as_user, files
@@ -39,7 +39,6 @@ from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.threads import Thread
 from supervisor.api import logfiles
 from supervisor.as_user import acting_as, as_daemon
-from supervisor.features.offsite.adapters import staging
 from supervisor.model.inputs import CheckpointsFound, Ended, Ending, SpawnBroke, SpawnSucceeded
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 from supervisor.policy.script.figures import Figures
@@ -295,7 +294,10 @@ def removes_a_staged_copy(box: Box) -> object:
 
 
 def copies_off_the_box(box: Box) -> object:
-    database(Path(box.paths.journal), "x")
+    from supervisor.features.offsite.adapters import staging
+
+    with contextlib.closing(sqlite3.connect(box.paths.journal)) as journal:
+        journal.execute("CREATE TABLE fact (word)")
     box.strike()
     about, places = {"hostname": "ada"}, {"Pong": box.place}
     return staging.collect(box.paths, ("Pong",), about, wall_s=1.5e9, with_replay=True, task=Task(), places=places).steps

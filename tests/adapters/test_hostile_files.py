@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,11 +31,6 @@ from supervisor.adapters.recorder import events
 from supervisor.adapters.summaries import Summaries
 from supervisor.api import logfiles
 from supervisor.ctl import checks_gpu
-from supervisor.features.next_box import verbs as next_box
-from supervisor.features.next_box.rules import Watch
-from supervisor.features.notices.adapters.local import File, Unreadable
-from supervisor.features.offsite.adapters import lease as offsite_leases
-from supervisor.features.offsite.adapters import restoring
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import Paths, Progress
 from workers import contract, daemon_side
@@ -102,6 +98,18 @@ def logs_of_the_attempt(path):
     return None if found == (paths.log("Pong", "stdout"), paths.log("Pong", "stderr")) else found
 
 
+def feature(module, read):
+    """A reader in a module of a feature."""
+    return lambda path: read(import_module(f"supervisor.features.{module}"), path)
+
+
+def end_notice(module, path):
+    try:
+        return module.File(str(path), FakeClock()).read()
+    except module.Unreadable:
+        return None
+
+
 # Reader: where its file lies, and what it makes of it. A new reader of files gets a row here.
 RECORDS = {
     "beat": ("beat", daemon_side.read_beat),
@@ -129,10 +137,16 @@ RECORDS = {
     "table by day": ("summaries.json", lambda path: Summaries(path.with_name("journal.sqlite"), writes=False)._read(None)),
     "shim": ("shims/Pong.json", lambda at: checks_gpu._ours(SimpleNamespace(paths=Paths("", str(at.parents[1]))))),
     "backup": ("b1/backup.json", lambda path: store.read(path.parent).programs),
-    "lease of the copies": ("offsite/lease.json", lambda path: offsite_leases.read(path.parent)),
-    "origin of the copies": ("offsite/origin.json", lambda path: restoring.origin(path.parent)),
-    "watch of the next box": ("next-box.watch", lambda path: next_box.read_watch(path, "boot") != Watch()),
-    "log of the next box": ("next-box.jsonl", next_box.tries),
+    "lease of the copies": ("offsite/lease.json", feature("offsite.adapters.lease", lambda it, path: it.read(path.parent))),
+    "origin of the copies": (
+        "offsite/origin.json",
+        feature("offsite.adapters.restoring", lambda it, path: it.origin(path.parent)),
+    ),
+    "watch of the next box": (
+        "next-box.watch",
+        feature("next_box.verbs", lambda it, path: it.read_watch(path, "boot") != it.Watch()),
+    ),
+    "log of the next box": ("next-box.jsonl", feature("next_box.verbs", lambda it, path: it.tries(path))),
 }
 TEXTS = {
     "control record": ("control", ControlWriter),
@@ -141,7 +155,7 @@ TEXTS = {
     "last lines": ("log", lambda path: endings.last_lines(str(path))),
     "log": ("log", lambda path: logfiles.read_tail(str(path), 100).data),
     "start of a log": ("log", lambda path: logfiles.read_from(str(path), "", 0, 100).data),
-    "notice": ("end", lambda path: File(str(path), FakeClock()).read()),
+    "notice": ("end", feature("notices.adapters.local", end_notice)),
 }
 
 
@@ -149,7 +163,7 @@ def assert_nothing_is_there(read, path):
     before = open_files()
     try:
         found = read(path)
-    except (OSError, ValueError, Unreadable):
+    except (OSError, ValueError):
         found = None
     assert not found or found is leases.UNCLEAR
     assert open_files() <= before

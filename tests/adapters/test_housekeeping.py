@@ -16,9 +16,6 @@ from supervisor.adapters.host.clock import SystemClock
 from supervisor.adapters.housekeeping import Housekeeping
 from supervisor.adapters.parts import World
 from supervisor.adapters.parts import parts as parts_of
-from supervisor.features.alerts.messages import ReportDue
-from supervisor.features.alerts.settings import AlertSettings
-from supervisor.features.backups.settings import BackupSettings
 from supervisor.model.settings import DaemonSettings, Paths, ProgramSpec, Settings
 from supervisor.shell.inbox import Inbox
 
@@ -97,6 +94,10 @@ def due(keeper, inbox):
 
 
 def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot_be(settings, keep):
+    from supervisor.features.alerts.messages import ReportDue
+    from supervisor.features.alerts.settings import AlertSettings
+    from supervisor.features.backups.settings import BackupSettings
+
     inbox, clock = Inbox(), FakeClock(9.0, 1_800_000_000.0)
     reports = [OSError("no journal"), "all trained", "all trained again"]
     settings = replace(settings, backup=BackupSettings(calendar="off"), alerts=AlertSettings(report_at="08:00"))

@@ -24,7 +24,6 @@ from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.process import own_checkpoints, own_scans, whole_files
 from supervisor.adapters.process.own_checkpoints import Budget, Life, Place, Scanner, Unanswered, place_of, places_of
 from supervisor.adapters.process.own_scans import OwnCheckpoints
-from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.formats import span
 from supervisor.model.commands import Spawn
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
@@ -97,6 +96,8 @@ def test_what_a_pattern_matches(tmp_path: Path, glob: str, expected: set[str]) -
 
 
 def test_relative_to_the_run_directory_and_absolute(tmp_path: Path) -> None:
+    from supervisor.features.slurm.settings import LauncherSettings
+
     plain(tmp_path / "c" / "step=5.pt")
     found = replace(spec(tmp_path), directory="", checkpoint_glob="c/*.pt")
     place = place_of(found, str(tmp_path))

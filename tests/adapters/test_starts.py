@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from supervisor.adapters.host import known_mount, starts
-from supervisor.features.alerts import failure
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -143,6 +142,8 @@ def test_no_line_is_written_below_a_mount_that_is_missing(tmp_path):
 
 
 def test_the_alert_goes_to_the_targets_of_the_configuration_without_its_time(tmp_path, monkeypatch):
+    from supervisor.features.alerts import failure
+
     told = []
     monkeypatch.setattr(failure, "tell", lambda *args, **more: told.append((args, more)))
     environ = {"STATE_DIRECTORY": f"{tmp_path}:/elsewhere", "XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -2,15 +2,13 @@
 
 import contextlib
 import gc
-import re
 import socket
 import threading
 import time
 
 import pytest
 from leaks import open_files
-from malformed import malformed
-from serving import call, ended, hung_up, raw, served, until
+from serving import call, ended, hung_up, served, until
 from tools import PATIENCE
 
 from supervisor.api import limits
@@ -73,18 +71,7 @@ def status_took_s(path):
     return time.monotonic() - began
 
 
-# --- garbage ---------------------------------------------------------------------------------------------------------------
-
-
-def test_five_hundred_broken_requests_are_each_answered_or_ended(path, backend):
-    codes = {}
-    for data in malformed(500):
-        for code in re.findall(rb"HTTP/1.1 (\d+)", raw(path, data)):
-            codes[int(code)] = codes.get(int(code), 0) + 1
-    assert sum(codes.values()) > 300
-    assert not [code for code in codes if code >= 500], codes
-    assert backend.asked == []
-    assert status_took_s(path) < PROMPT_S
+# --- too much ---
 
 
 def test_a_hundred_megabytes_of_body_are_refused_after_64_kilobytes(path):

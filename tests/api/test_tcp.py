@@ -7,18 +7,13 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import xmlrpc.client
-from pathlib import Path
 
 import pytest
+from environments import NotInstallable, stock_supervisor
 from serving import call, ended, served, until
 from structlog.testing import capture_logs
 from tools import allow_open_files
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-
-from environments import NotInstallable, stock_supervisor
 
 from supervisor.api import door, limits, tcp
 from supervisor.model.inputs import Verb

@@ -11,7 +11,6 @@ from config_page import page
 
 from supervisor.config.scripts import OWN_KEYS
 from supervisor.config.tables import settings_of
-from supervisor.features.slurm.config import RESOURCES
 from supervisor.keys import declared
 from supervisor.model.settings import SECTIONS
 from workers.options import EXTRA_GAMES, GAMES
@@ -24,6 +23,8 @@ def test_the_page_is_what_the_tables_say() -> None:
 
 
 def test_every_name_in_the_words_around_the_tables_is_told() -> None:
+    from supervisor.features.slurm.config import RESOURCES
+
     text = " ".join(PAGE.read_text().split())
     assert (
         f"The {len(GAMES)} Atari games have envpool's names: {', '.join(GAMES)}. {', '.join(EXTRA_GAMES)} is a toy" in text

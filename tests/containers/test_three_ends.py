@@ -58,7 +58,7 @@ SCALE = "PATCH /apis/apps/v1/namespaces/team/statefulsets/extralife/scale"
 ANSWERS = {
     "PUT /api/v0/instances/7/": {"success": True},
     "POST /graphql": {"data": {"podStop": {"desiredStatus": "EXITED"}}},
-    SCALE: {},
+    SCALE: {"kind": "Scale"},
 }
 
 

@@ -6,7 +6,6 @@ import pytest
 from test_accounts import WALL_S, Story
 
 from supervisor.ctl.cost import page as cost_page
-from supervisor.features.slurm.settings import LauncherSettings
 from supervisor.model import facts
 from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
@@ -280,6 +279,8 @@ def test_hours_of_jobs_are_those_of_the_window():
 
 
 def test_without_a_cluster_the_bill_has_no_word_of_jobs():
+    from supervisor.features.slurm.settings import LauncherSettings
+
     assert "jobs" not in view(an_hour(), 3600, pong())
     slurm = replace(told(pong()), launcher=LauncherSettings(kind="slurm"))
     found = view(an_hour(), 3600, settings=slurm)

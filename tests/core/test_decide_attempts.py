@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, commands, facts, kinds, of, settings, spec
 
-from supervisor.features.alerts.messages import WriteAlert
 from supervisor.model.inputs import Ended, Ending, EvidenceTaken, Report, Sampled, SpawnBroke, SpawnSucceeded, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.policy.worker.checkpointing import CheckpointSettings
@@ -82,6 +81,8 @@ def test_a_spawn_that_can_never_work_is_given_up_until_something_changes():
 
 
 def test_a_program_that_is_never_restarted_has_exited_when_it_fails_and_needs_its_operator():
+    from supervisor.features.alerts.messages import WriteAlert
+
     core = Core(settings(spec("Pong", restart="never"))).running("Pong")
     decision = core.ended("Pong", code=7)
     assert kinds(decision)[:2] == ["Exited", "NotRestarted"]
@@ -94,6 +95,8 @@ def test_a_program_that_is_never_restarted_has_exited_when_it_fails_and_needs_it
 
 def test_a_command_that_is_gone_although_it_has_run_is_tried_again():
     """Its disk is mounted late after a reboot, or its environment is being installed again."""
+    from supervisor.features.alerts.messages import WriteAlert
+
     core = Core(settings("Pong")).running("Pong")
     core.later(60.0).reboot("boot-2")
     alerts = []
@@ -108,6 +111,8 @@ def test_a_command_that_is_gone_although_it_has_run_is_tried_again():
 
 
 def test_a_command_that_is_gone_is_given_up_where_another_one_has_run():
+    from supervisor.features.alerts.messages import WriteAlert
+
     core = Core(settings("Pong")).running("Pong")
     core.load(settings(spec("Pong", digest="with a typo")))
     core.ended("Pong", code=0)

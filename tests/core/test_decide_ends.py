@@ -3,7 +3,6 @@
 import pytest
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import CheckpointsFound, CommandLeft, EvidenceTaken, OwnCheckpoint, Survival
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
@@ -267,6 +266,8 @@ def test_a_run_that_shows_epochs_0_to_4_of_5_has_finished_at_4():
 
 def test_the_cause_and_its_remedy_are_in_every_sentence_about_an_end():
     """History, the wait, `status` and the alert; "was full" alone tells nobody what to do."""
+    from supervisor.features.alerts.settings import AlertSettings
+
     says, shm = "start the container with --shm-size", (Disk("/dev/shm", 64 << 20, 63 << 20),)
     core = Core(settings(spec("Pong"), spec("Qbert", restart="never"), alerts=AlertSettings(command=("x",))))
     core.running("Pong", "Qbert")
@@ -279,6 +280,8 @@ def test_the_cause_and_its_remedy_are_in_every_sentence_about_an_end():
 
 
 def test_a_save_without_room_says_what_to_do_in_status_history_and_the_alert():
+    from supervisor.features.alerts.settings import AlertSettings
+
     core = Core(settings("Pong", alerts=AlertSettings(command=("x",)))).running("Pong")
     core.look(core.report("Pong", "checkpoint_failed", error="[Errno 28] No space left on device", free_bytes=0), Pong={})
     view = program_view(core.program("Pong"), None, core.settings, core.state, now_s=core.now_s)

@@ -5,8 +5,6 @@ from dataclasses import replace
 from core_kit import Core, facts, kinds, of, settings
 
 from supervisor.deciding.foundations import showing
-from supervisor.features.alerts.messages import Deliver, WriteAlert
-from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model import commands
 from supervisor.model.inputs import Asked, FoundationsLooked, Verb
 from supervisor.policy.box.foundations import Finding, Look
@@ -75,6 +73,9 @@ def test_the_daemon_restarts_itself_for_what_its_start_restores():
 
 
 def test_the_alert_of_a_restart_waits_for_the_next_daemon():
+    from supervisor.features.alerts.messages import Deliver
+    from supervisor.features.alerts.settings import AlertSettings
+
     core = Core(settings("Pong", alerts=AlertSettings(command=("true",)))).running("Pong")
     decision = looked(core, LOCK)
     assert [(fact.alert, fact.severity) for fact in of(decision, facts.AlertRaised)] == [("foundation", "warning")]
@@ -82,6 +83,8 @@ def test_the_alert_of_a_restart_waits_for_the_next_daemon():
 
 
 def test_trouble_is_an_alert_at_once_although_that_of_the_restart_was_sent_a_moment_ago():
+    from supervisor.features.alerts.settings import AlertSettings
+
     core = Core(settings("Pong", alerts=AlertSettings(command=("true",)))).running("Pong")
     sent = []
     for findings in ((GONE,), (FAILED,), (FAILED, replace(FAILED, name="boot marker"))):
@@ -127,6 +130,8 @@ def test_a_file_that_comes_and_goes_is_recorded_once_in_ten_minutes_and_again_if
 
 
 def test_alerts_say_trouble_and_its_end():
+    from supervisor.features.alerts.messages import WriteAlert
+
     core = begun()
     told = []
     for findings in ((DEAD,), (), (GONE,), ()):

@@ -1,8 +1,8 @@
 """Services with health checks: from a row of failures to the restart, and back."""
 
+import removable
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.script.service_health import Checked, HealthCheck
@@ -13,7 +13,7 @@ CHECK = HealthCheck(tcp="127.0.0.1:6006")
 
 def served(**more):
     own = spec("Board", service=True, progress=Progress.NONE, health=CHECK, **more)
-    return Core(settings(own, alerts=AlertSettings(command=("tell",)))).running("Board")
+    return Core(settings(own, **removable.alerts(command=("tell",)))).running("Board")
 
 
 def look(core, failures=0, *, ok_at_s=None, after_s=30.0, **more):

@@ -8,7 +8,6 @@ from core_kit import Core, facts, reply, settings, spec
 from fakes import FakeSources
 
 from supervisor import config
-from supervisor.features.backups.messages import BackupMade
 from supervisor.model import level_memory
 from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
@@ -574,6 +573,8 @@ def test_a_fixed_level_is_told_by_its_reboots():
 
 def backed_up(core, told, error=""):
     """The backups that were intended among these facts, made (or failed)."""
+    from supervisor.features.backups.messages import BackupMade
+
     intended = [fact for fact in told if isinstance(fact, facts.BackupIntended)]
     for fact in intended:
         core.give(BackupMade(core.now_s, fact.name, error, {"Pong": 5}, 1, "link"))

@@ -3,8 +3,6 @@
 import pytest
 from core_kit import Core, commands, facts, gpu, gpus, of, settings, spec
 
-from supervisor.features.notices.messages import EndNotice, EndNoticesRead
-from supervisor.features.notices.rules import END
 from supervisor.model.inputs import Asked, Halted, OwnCheckpoint, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
@@ -164,6 +162,9 @@ def a_pin_runs_out():
 
 
 def noticed(**more):
+    from supervisor.features.notices.messages import EndNotice, EndNoticesRead
+    from supervisor.features.notices.rules import END
+
     core = Core(settings("Pong", "Qbert", slots=1, **more)).running("Pong")
     core.give(EndNoticesRead(core.now_s, (EndNotice("aws 1", "aws", END, "spot terminate", core.now_s + 120.0),)))
     (fact,) = core.told(facts.EndAnnounced)

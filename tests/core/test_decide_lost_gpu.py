@@ -3,13 +3,10 @@
 from dataclasses import replace
 
 import pytest
+import removable
 from adding_up import account_errors
 from core_kit import Core, commands, facts, gpu, gpus, kinds, of, settings, spec
 
-from supervisor.features.alerts.settings import AlertSettings
-from supervisor.features.slurm.settings import LauncherSettings
-from supervisor.features.when_done.rules import Outlook
-from supervisor.features.when_done.work import outlooks
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Level, Rung
 from supervisor.policy.box.gate import MB, GateSettings
@@ -27,7 +24,7 @@ ERROR_9 = Gpus(None, "NVML: Driver Not Loaded")
 
 def on_gpu(*programs, index=0, slots=2, **more):
     """Programs that have run on this GPU of a box with two."""
-    core = Core(settings(*programs, slots=slots, alerts=AlertSettings(command=("tell",)), **more))
+    core = Core(settings(*programs, slots=slots, **removable.alerts(command=("tell",)), **more))
     core.begin()
     core.see(gpus(gpu(free_mb=70_000), gpu(1, free_mb=70_000)))
     names = [name for name, program in core.state.programs.items() if program.attempt]
@@ -39,6 +36,7 @@ def on_gpu(*programs, index=0, slots=2, **more):
 
 
 def alerts(core):
+    pytest.importorskip("supervisor.features.alerts")
     return [(fact.alert, fact.severity, fact.why) for fact in core.told(facts.AlertRaised) if fact.alert == "gpu"]
 
 
@@ -72,6 +70,9 @@ def test_the_hours_are_lost_by_the_box_and_the_incident_says_why():
 
 
 def test_a_box_whose_work_waits_for_a_lost_gpu_is_stuck():
+    from supervisor.features.when_done.rules import Outlook
+    from supervisor.features.when_done.work import outlooks
+
     core = on_gpu("Pong")
     assert outlooks(core.state, core.memory) == {"Pong": Outlook.OPEN}
     core.reboot("boot-2")
@@ -246,6 +247,8 @@ def test_a_worker_that_finds_no_gpu_waits_two_minutes_and_is_told_once():
 
 @pytest.mark.parametrize(("launcher", "word"), [({"gpus": 1}, "wait"), ({"gres": "gpu:a100:1"}, "wait"), ({}, "")])
 def test_a_job_with_a_gpu_refuses_the_cpu_of_its_node(launcher, word):
+    from supervisor.features.slurm.settings import LauncherSettings
+
     core = Core(settings("Pong", launcher=LauncherSettings(kind="slurm", **launcher)))
     (spawn,) = of(core.begin(), commands.Spawn)
     assert spawn.when_no_gpu == word

@@ -8,7 +8,6 @@ from core_kit import Core, commands, facts, kinds, of, settings, spec
 
 from supervisor import config
 from supervisor.deciding.context import DecisionContext
-from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.codes import SUCCESS
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold
@@ -126,6 +125,8 @@ ROOTS = ("python3(812) of root",)
 
 @pytest.mark.parametrize("seen", [{}, {"untouchable": ROOTS}])
 def test_sigkills_without_effect_end_with_an_answer_an_alert_and_no_third(seen):
+    from supervisor.features.alerts.settings import AlertSettings
+
     core = Core(settings("Pong", alerts=AlertSettings(command=("page",)))).running("Pong")
     core.look(Pong=seen)
     (view,) = program_views(core.state, {"Pong": core.sample("Pong", **seen)}, core.settings, now_s=core.now_s)

@@ -1,9 +1,9 @@
 """Checkpoints that a script writes itself: what a start begins with, what a restart cost, age, and what is set aside."""
 
 import pytest
+import removable
 from core_kit import Core, commands, facts, of, settings, spec
 
-from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import CheckpointsFound, OwnCheckpoint
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
@@ -15,7 +15,7 @@ GLOB = {"progress": Progress.AUTO, "checkpoint_glob": "*.pt", "checkpoint_step":
 
 
 def script(**more):
-    core = Core(settings(spec("Pong", **GLOB | more), alerts=AlertSettings(urls=("json://me/a",))), checks=1000)
+    core = Core(settings(spec("Pong", **GLOB | more), **removable.alerts(urls=("json://me/a",))), checks=1000)
     core.begin()
     return core
 
@@ -347,6 +347,7 @@ def die_of(core, *steps, spare, deaths=3, **ending):
 
 
 def alerts(core):
+    pytest.importorskip("supervisor.features.alerts")
     return [(alert.alert, alert.severity) for alert in core.told(facts.AlertRaised)]
 
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+import removable
 from core_kit import Core, facts, gpu, gpus, settings, spec
 
-from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import Sampled
 from supervisor.model.settings import Level, Progress
 from supervisor.policy.box.gate import MB
@@ -13,14 +13,12 @@ from supervisor.policy.script.figures import Sources
 from supervisor.policy.worker.health import OFF_GPU
 from supervisor.reports.view import program_view
 
-ALERTS = AlertSettings(command=("page",))
+ALERTS = removable.alerts(command=("page",))
 WARNING = "UserWarning: CUDA initialization: CUDA unknown error"
 
 
 def config(level="light", own="own", **more):
-    return replace(
-        settings(spec("Pong", digest=f"{level} {own}", own_digest=own), alerts=ALERTS, **more), level=Level(level)
-    )
+    return replace(settings(spec("Pong", digest=f"{level} {own}", own_digest=own), **ALERTS, **more), level=Level(level))
 
 
 def trained(rate=20.0, for_s=70, **more):

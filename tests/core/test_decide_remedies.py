@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from core_kit import Core, Phase, commands, facts, of, settings, signals, spec
 
-from supervisor.features.alerts.settings import AlertSettings
 from supervisor.model.inputs import OwnCheckpoint, Report, Survival
 from supervisor.model.settings import Level, Progress
 from supervisor.policy.worker.divergence import Losses
@@ -149,6 +148,8 @@ def test_a_checkpoint_of_a_script_beyond_the_divergence_forgives_while_its_loss_
 
 @pytest.mark.fault("nan-not-yet")
 def test_losses_before_the_first_finite_one_are_reported_and_never_rolled_back():
+    from supervisor.features.alerts.settings import AlertSettings
+
     core = trained(Core(settings("Pong", alerts=AlertSettings(command=("page",)))).running("Pong"), 1000, 1500)
     bad = Losses(bad=9, since_s=core.now_s)
     core.watch(299, Pong={"losses": bad})

@@ -1,9 +1,7 @@
 """The folds of the pages, with their older time merged by day, say what they say with everything in them."""
 
 import json
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from adding_up import ledger_errors
@@ -32,7 +30,6 @@ def short_days(monkeypatch):
 @pytest.fixture(scope="module")
 def journal():
     """A rough day with a service that leaves."""
-    sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "sim")]
     from world import Odds, World
 
     odds = Odds(crash_s=900.0, stall_s=1500.0, reboot_s=1.5 * HOUR_S, daemon_kill_s=HOUR_S, operator_s=1200.0)

@@ -2,11 +2,10 @@
 
 import os
 import random
-import sys
-from pathlib import Path
 
 import pytest
 from core_kit import Core, facts, kinds, of, settings
+from world import Odds, World
 
 from supervisor.model import commands
 from supervisor.model.fold import fold, replay
@@ -14,9 +13,6 @@ from supervisor.model.inputs import Began, BootEvidence, Survival, Survivor
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
 from supervisor.model.state import State
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sim"))
-from world import Odds, World
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "2"))
 

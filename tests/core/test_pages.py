@@ -9,9 +9,6 @@ import pytest
 from core_kit import WALL_S, Core, settings
 from fakes import FakeSources
 
-from supervisor.features.backups.page import backups_view
-from supervisor.features.backups.record import BackupEnd, BackupRecord, Making, Rollback
-from supervisor.features.recorder.page import from_files
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
@@ -61,12 +58,17 @@ def test_the_price_and_the_newest_readings_are_in_the_bill(core):
 
 
 def test_a_dead_daemon_makes_no_backup(core):
+    from supervisor.features.backups.record import BackupRecord, Making
+
     making = Making("b2", "", "operator", ("Pong",))
     core.state = replace(core.state, backups=BackupRecord(making=(making,)))
     assert pages()["backups"].of(Sources(core, dead=True), {})["making"] == []
 
 
 def test_backups():
+    from supervisor.features.backups.page import backups_view
+    from supervisor.features.backups.record import BackupEnd, BackupRecord, Making, Rollback
+
     record = BackupRecord(
         making=(Making("b2", "", "operator", ("Pong",)),),
         rollback=Rollback("b1", ("Pong",), "kept", "alice", begun=True), ends=(BackupEnd("b1", ok=True, text="whole"),),
@@ -271,6 +273,8 @@ class Drew(Sources):
 
 
 def test_what_came_before_the_recorder_is_read_from_event_files(core):
+    from supervisor.features.recorder.page import from_files
+
     core.now_s = 14_400.0
     sources = Drew(core)
     sources.wall_s = WALL_S + core.now_s

@@ -7,11 +7,6 @@ from core_kit import WALL_S, Core, settings, spec
 from fakes import FakeSources
 
 from supervisor.api.night import headline
-from supervisor.features.alerts.record import AlertRecord, Failing
-from supervisor.features.alerts.settings import AlertSettings
-from supervisor.features.backups.record import BackupEnd, BackupRecord
-from supervisor.features.offsite.record import Copied
-from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import CheckpointsFound, ConfigFaulty, OwnCheckpoint
@@ -179,17 +174,31 @@ def test_a_trouble_of_a_program_that_an_alert_reports_and_nothing_heals_needs_so
     [
         ({"vetoes": {"disk": Veto("disk", "light", "only 3 MiB are free", 0.0, 0.0)}}, ["only 3 MiB are free"]),
         ({"vetoes": {"swap": Veto("swap", "light", "swap is used up", 0.0, 0.0)}}, []),
-        ({"backups": BackupRecord(ends=(BackupEnd("a", True, "well"), BackupEnd("b", False, "no room")))},
-         ["the newest backup: no room"]),
-        ({"backups": BackupRecord(ends=(BackupEnd("b", False, "no room"), BackupEnd("a", True, "well")))}, []),
-        ({"alerts": AlertRecord(failing={"command": Failing("404", 0.0), "removed": Failing("500", 0.0)})},
-         ["alerts do not reach command: 404"]),
     ],
-)  # fmt: skip
+)
 def test_a_trouble_of_the_box_that_an_alert_reports_needs_somebody_while_it_lasts(core, record, needs):
-    core.settings = replace(core.settings, alerts=AlertSettings(command=("x",)))
     core.state = replace(core.state, **record)
     assert report(core)["needs"] == needs
+
+
+@pytest.mark.parametrize(("newest_is_whole", "needs"), [(False, ["the newest backup: no room"]), (True, [])])
+def test_a_backup_that_failed_needs_somebody_until_one_is_made(core, newest_is_whole, needs):
+    from supervisor.features.backups.record import BackupEnd, BackupRecord
+
+    ends = (BackupEnd("a", True, "well"), BackupEnd("b", False, "no room"))
+    core.state = replace(core.state, backups=BackupRecord(ends=ends[::-1] if newest_is_whole else ends))
+    assert report(core)["needs"] == needs
+
+
+def test_alerts_that_do_not_arrive_need_somebody_while_their_target_is_configured(core):
+    from supervisor.features.alerts.record import AlertRecord, Failing
+    from supervisor.features.alerts.settings import AlertSettings
+
+    core.settings = replace(core.settings, alerts=AlertSettings(command=("x",)))
+    core.state = replace(
+        core.state, alerts=AlertRecord(failing={"command": Failing("404", 0.0), "removed": Failing("500", 0.0)})
+    )
+    assert report(core)["needs"] == ["alerts do not reach command: 404"]
 
 
 @pytest.mark.parametrize(
@@ -293,6 +302,9 @@ def test_gpus_that_cannot_be_read_need_somebody_if_the_box_had_some(core):
 
 
 def test_what_the_newest_copy_off_the_box_lacks_needs_somebody():
+    from supervisor.features.offsite.record import Copied
+    from supervisor.features.offsite.settings import OffsiteSettings
+
     core = Core(settings("Pong", offsite=OffsiteSettings("sftp:box:/store"))).running("Pong")
     copied = Copied("abc", "calendar", core.now_s, WALL_S, {}, 1, 1, 1.0, {"Pong": "nothing matches"})
     core.state = replace(core.state, offsite=replace(core.state.offsite, copied=copied))

@@ -122,10 +122,7 @@ def test_a_snapshot_is_taken_when_it_is_due_and_changes_nothing():
 
 def journal_of(seed):
     """A rough night, with snapshots here and there."""
-    import sys
-    from pathlib import Path
 
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sim"))
     from world import Odds, World
 
     world = World(seed, odds=Odds(crash_s=900.0, operator_s=600.0), look_s=20.0).begin()

@@ -6,7 +6,6 @@ import pytest
 from core_kit import WALL_S, Core, settings
 from fakes import FakeSources
 
-from supervisor.features.backups.messages import BackupDue
 from supervisor.model import facts
 from supervisor.model.codec import as_text
 from supervisor.model.facts import Stamped
@@ -39,6 +38,8 @@ def states(found, name="Pong"):
 @pytest.fixture
 def night():
     """A daemon that dies, a reboot, a death and a backup."""
+    from supervisor.features.backups.messages import BackupDue
+
     core = Core(settings("Pong")).running("Pong")
     core.later(99.0).begin(last_sign_s=core.now_s - 30.0)
     core.running("Pong")

@@ -1,10 +1,4 @@
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "api"))
-
 from api_fixtures import api, backend, bodies_may_come_late, shared, socket_path  # noqa: F401
 from patients import make
 

@@ -1,4 +1,4 @@
-"""doctor on what starts and holds the daemon: systemd and its units, cgroups, and the other program of the same name."""
+"""doctor on what starts and holds the daemon: systemd and its units, and cgroups."""
 
 import json
 import os
@@ -13,7 +13,6 @@ from running import CTL, ROOT, environment
 from serving import until
 
 from supervisor.ctl import checks_service
-from supervisor.features.dialect import checks as dialect_checks
 
 SHOWN = {
     "LoadState": "loaded", "UnitFileState": "enabled", "ActiveState": "active", "NeedDaemonReload": "no", "DropInPaths": "",
@@ -89,27 +88,6 @@ def test_without_systemd_nothing_starts_it_at_boot(installation):
     assert (found.level, found.do) == ("warn", "let another service manager start it (docs/box.md)")
 
 
-def test_another_supervisord_is_reported_and_our_own_is_not(installation, tmp_path):
-    for pid, words in {
-        7: "python3 /usr/bin/supervisord -n",
-        8: "python -P -m supervisor -c x",
-        9: "vi supervisord.conf",
-    }.items():
-        (tmp_path / f"root/proc/{pid}").mkdir()
-        (tmp_path / f"root/proc/{pid}/cmdline").write_bytes(words.replace(" ", "\0").encode() + b"\0")
-    (tmp_path / "state" / "lock").write_text("8\n")
-    (found,) = dialect_checks.other_supervisors(installation)
-    assert found.what == "another supervisord runs: pid 7"
-
-
-def test_a_daemon_of_another_configuration_is_called_so(installation):
-    """The daemon was started with --config elsewhere, and doctor looks at the default configuration."""
-    write(installation, "proc/8/cmdline", "python\0-P\0-m\0supervisor\0--config\0/srv/mine.toml\0")
-    (found,) = dialect_checks.other_supervisors(installation)
-    assert found.what == "another extralife daemon runs with another state directory: pid 8 with -c /srv/mine.toml"
-    assert "extralifectl -c /srv/mine.toml doctor" in found.do
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user: run as root")
 def test_an_ordinary_user_learns_what_is_not_known_and_as_whom_it_is(tmp_path):
     """A real daemon of root's, a real second user, no traceback, and its own daemon is not called another one."""
@@ -149,47 +127,6 @@ def test_an_ordinary_user_learns_what_is_not_known_and_as_whom_it_is(tmp_path):
         finally:
             daemon.terminate()
             daemon.wait(60)
-
-
-SUPERVISORD = """
-[supervisord]
-nodaemon=true
-[include]
-files = conf.d/*.conf
-"""
-
-
-@pytest.mark.parametrize(
-    ("section", "same"),
-    [
-        ("[program:atari]\ncommand=/opt/x/bin/python -m workers --program Pong ; mine\n", True),
-        ("[program:night]\ncommand=/usr/local/bin/train --out {state}/programs/Pong\n", True),
-        ("[program:el]\ncommand=/opt/extralife/current/.venv/bin/python -m supervisor\n", True),
-        ("[program:web]\ncommand=/usr/bin/nginx\n", False),
-        ("this is no configuration\n", False),
-    ],
-)
-def test_supervisors_own_configuration_is_looked_through_for_the_same_trainings(installation, section, same):
-    write(installation, "etc/supervisor/supervisord.conf", SUPERVISORD)
-    write(installation, "etc/supervisor/conf.d/a.conf", section.format(state=installation.settings.paths.state_dir))
-    (found,) = dialect_checks.other_supervisors(installation)
-    assert found.level == ("bad" if same else "ok")
-    assert ("a.conf starts" in found.what) is same
-
-
-def test_a_running_supervisord_is_asked_for_by_the_configuration_that_it_was_given(installation, tmp_path):
-    write(installation, "srv/mine.conf", "[program:Pong]\ncommand=python -m workers --program Pong\n")
-    write(installation, "proc/7/cmdline", "python3\0/usr/bin/supervisord\0-c\0/srv/mine.conf\0")
-    found = list(dialect_checks.other_supervisors(installation))
-    assert levels(found) == ["bad", "warn"]
-    assert "srv/mine.conf starts Pong" in found[0].what
-    assert found[1].what == "another supervisord runs: pid 7"
-
-
-def test_supervisor_that_is_started_at_boot_is_reported(installation):
-    write(installation, "etc/systemd/system/multi-user.target.wants/supervisor.service")
-    (found,) = dialect_checks.other_supervisors(installation)
-    assert (found.level, "started at boot" in found.what) == ("warn", True)
 
 
 @pytest.mark.parametrize(

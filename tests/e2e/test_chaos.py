@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 from box import ROOT
-
-sys.path.insert(0, str(ROOT / "bench"))
-
 from chaos import report, table
 from chaos.run import plan
 

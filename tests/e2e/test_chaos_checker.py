@@ -7,7 +7,6 @@ import errno
 import hashlib
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +14,11 @@ from types import SimpleNamespace
 
 import pytest
 from box import ROOT, until
-
-from workers import contract
-
-sys.path.insert(0, str(ROOT / "bench"))
-
 from chaos import invariants
 from chaos.invariants import Checker, Scoreboard
 from chaos.world import World
+
+from workers import contract
 
 
 @pytest.fixture

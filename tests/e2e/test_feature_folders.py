@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -113,6 +113,40 @@ def test_the_sources_without_it_are_right(without: Path) -> None:
     check(without)
 
 
+@pytest.fixture
+def tests(without: Path) -> Callable[..., str]:
+    """Runs pytest there, on the tests of what is left."""
+    for name in ("tests", "bench", "deploy", "docs", "units"):
+        shutil.copytree(ROOT / name, without / name, ignore=shutil.ignore_patterns("__pycache__", ".envs"))
+    for path in [path for name in removed(without) for path in (without / "tests").glob(f"*/{name}")]:
+        shutil.rmtree(path)
+
+    def run(*words: str) -> str:
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow and not lab", *words]
+        done = subprocess.run(command, cwd=without, capture_output=True, text=True, timeout=3000, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout
+
+    return run
+
+
+def removed(sources: Path) -> set[str]:
+    return {name for name in discovery.names() if not (sources / "supervisor" / "features" / name).exists()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tests_of_the_rest_can_be_imported(tests: Callable[..., str], without: Path) -> None:
+    assert set(re.findall(r"(\w+) is removed", tests("--collect-only"))) <= removed(without)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("without", ["alerts", "offsite"], indirect=True)
+def test_the_tests_of_the_rest_pass(tests: Callable[..., str]) -> None:
+    tests("-n2", "tests/core", "tests/policy", "tests/config", "tests/ctl")
+
+
 def test_a_journal_full_of_its_facts_is_gone_on_with(copied: Copied, box: Box) -> None:
     box.state.mkdir()
     journal = Journal(box.state / "journal.sqlite")
@@ -136,9 +170,8 @@ def test_a_journal_full_of_its_facts_is_gone_on_with(copied: Copied, box: Box) -
         if words[0] == "history":
             assert "rolled back to" in done.stdout
             assert "not any more" in done.stdout
-    for name in discovery.names():
-        gone = not (copied.sources / "supervisor" / "features" / name).exists()
-        for verbs in Path(ROOT, "supervisor", "features", name).glob("verbs*.py") if gone else ():
+    for name in removed(copied.sources):
+        for verbs in Path(ROOT, "supervisor", "features", name).glob("verbs*.py"):
             verb = re.search(r"^def ([a-z]\w*)\(session", verbs.read_text(), re.MULTILINE)[1]
             assert "Unknown syntax" in copied.ctl(verb.replace("_", "-")).stdout
     copied.daemon.send_signal(signal.SIGTERM)

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from pathlib import Path
 
 from box import Box, until
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "outside"))
-
 from first_release import unpacked
 
 

@@ -67,14 +67,6 @@ class Daemon:
     def rss_mib(self) -> float:
         return int(re.search(r"VmRSS:\s+(\d+)", (self.proc / "status").read_text())[1]) / 1024  # type: ignore[index]
 
-    def for_clients(self) -> int:
-        """Its open files that a client can cost. Directories of programs are opened whenever they are first looked at."""
-        found = 0
-        for descriptor in (self.proc / "fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # closed since
-                found += os.readlink(descriptor).startswith(("socket:", "pipe:")) or descriptor.readlink().suffix == ".log"
-        return found
-
     def threads(self) -> int:
         return len(list((self.proc / "task").iterdir()))
 
@@ -122,46 +114,6 @@ def test_a_thousand_broken_requests_while_workers_train(training: Box) -> None:
     assert daemon.threads() <= threads + 4, "its readers, and nothing more"
     assert not [fact for fact in training.facts("OperatorAsked") if fact["args"]]
     assert "api_request_failed" not in training.log.read_text()
-
-
-def test_two_hundred_connections_and_followers_that_vanish(training: Box) -> None:
-    daemon, before, path = Daemon(training), training.status(), f"{training.runtime}/supervisor.sock"
-    files = daemon.for_clients()
-    held = []
-    for number in range(200):
-        sock = socket.socket(socket.AF_UNIX)
-        sock.connect(path)
-        sock.sendall(
-            [b"", b"GET /api/v1/st", b"GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n", b"POST /RPC2 HTTP/1.1\r\n"][
-                number % 4
-            ]
-        )
-        held.append(sock)
-    followers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "supervisor.ctl", "-c", str(training.config_file), "tail", "-f", "a"],
-            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )
-        for _ in range(3)
-    ]  # fmt: skip
-    streams = []
-    for _ in range(5):  # as Supervisor's own client follows a log: one answer without end
-        sock = socket.socket(socket.AF_UNIX)
-        sock.connect(path)
-        sock.sendall(b"GET /logtail/a HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert sock.recv(1)
-        streams.append(sock)
-    began = time.monotonic()
-    for _ in range(5):
-        assert training.status()["programs"]
-    assert (time.monotonic() - began) / 5 < 2 * PATIENCE
-    for follower in followers:
-        follower.kill()
-        follower.wait()
-    for sock in [*held, *streams]:
-        sock.close()
-    until(lambda: daemon.for_clients() <= files, 20, "every descriptor to be closed")
-    undisturbed(training, before)
 
 
 def logged_bytes(run_dir: Path) -> int:

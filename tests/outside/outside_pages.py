@@ -28,7 +28,7 @@ READS = (
     ("no-page", "/api/v1/nothing"), ("no-method", "/api/v1/ask"),
 )  # fmt: skip
 # Three routes stream for ever; tests/api/test_stream.py and test_xmlrpc.py test them.
-FILES = {"/", "/assets/{stamp}/{path:path}"}  # the dashboard: tests/api/test_assets.py
+FILES = {"/", "/assets/{stamp}/{path:path}"}  # the dashboard: tests/api/dashboard/test_assets.py
 STREAMS = {"/api/v1/stream", "/logtail/{spec:path}", "/mainlogtail"}
 
 # (name, target, body)

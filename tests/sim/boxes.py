@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from ladder import climbing
 from world import CALM, Chance, Odds, Phase, Verb, World, check_at_length
 
-from supervisor.features.alerts.settings import AlertSettings
-
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 CALM_S = 8 * HOUR_S  # after it everything trains again: the slowest retry is six hours away, and so is the longest silence
@@ -52,8 +50,10 @@ def climbs(seed):
 
 def kept_house(seed, programs):
     """How such a box is looked at, and what it is told beside its programs."""
+    from removable import alerts  # by way of `world`
+
     return {
-        "look_s": 600.0, "lively_s": 15.0, "jumps": True, "upkeep": True, "alerts": AlertSettings(command=("page",), report_at="08:00"),
+        "look_s": 600.0, "lively_s": 15.0, "jumps": True, "upkeep": True, **alerts(command=("page",), report_at="08:00"),
         "scripts": int(seed % 5 == 0), "climbs": climbs(seed), "reboots_at": REBOOTS_AT if climbs(seed) else None,
     }  # fmt: skip
 

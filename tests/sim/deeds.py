@@ -2,23 +2,19 @@
 
 from dataclasses import replace
 
+import removable
 from core_kit import commands
-from invariants import hold
+from invariants import hold, is_rolled_back
 from training import Worker
 
-from supervisor.features.alerts.messages import Deliver
-from supervisor.features.backups.messages import (
-    Backup,
-    BackupChecked,
-    BackupMade,
-    BackupRestored,
-    CheckBackup,
-    RestoreBackup,
-)
-from supervisor.features.backups.rules import ROLLBACK
-from supervisor.features.offsite.messages import OffsiteCopy, OffsiteTakeOver
 from supervisor.model.inputs import CheckpointsFound, Ended, Ending, EvidenceTaken, SpawnSucceeded
 
+(Deliver,) = removable.of("alerts.messages", "Deliver")
+Backup, BackupMade, CheckBackup, BackupChecked, RestoreBackup, BackupRestored = removable.of(
+    "backups.messages", "Backup", "BackupMade", "CheckBackup", "BackupChecked", "RestoreBackup", "BackupRestored"
+)
+(ROLLBACK,) = removable.of("backups.rules", "ROLLBACK")
+OffsiteCopy, OffsiteTakeOver = removable.of("offsite.messages", "OffsiteCopy", "OffsiteTakeOver")
 DOWN_S = 300.0  # until somebody starts a daemon again that was told to end
 
 
@@ -116,7 +112,7 @@ class Deeds:
             f"{name} is started beside {', '.join(live)}: {slots} slots",
         )
         hold("what is unwanted stays down", self.core.state.programs[name].wanted, f"{name} is started")
-        held = self.core.state.backups.holds(name)
+        held = is_rolled_back(self.core.state, name)
         hold("what goes back to a backup does not start", not held, f"{name} is started during its rollback")
         if self.start_goes_wrong(name, number, token):
             return

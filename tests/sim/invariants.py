@@ -8,6 +8,7 @@ looked at whenever it has doubled, and at the end of a story.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import removable
 from adding_up import account_errors
 from core_kit import check_program, facts
 
@@ -145,16 +146,29 @@ def _unheard_of(world, step, program):
     return f"{program.name} is {program.phase}, but it has no process, and no news of it is on its way"
 
 
+def all_kept_down(decision, now_s):
+    """Whether a feature lets no program start."""
+    state, present = decision.state, removable.PRESENT
+    return (
+        ("offsite" in present and state.offsite.keeps_down(on=decision.settings.offsite.on))
+        or ("offsite" in present and (decision.memory.copying.first_look_s or 0.0) > now_s)
+        or ("notices" in present and state.notices.keeps_down(now_s))
+        or ("when_done" in present and state.when_done.keeps_down)
+    )
+
+
+def is_rolled_back(state, name):
+    """Whether it waits until its backup is put back."""
+    return "backups" in removable.PRESENT and state.backups.holds(name)
+
+
 def a_free_slot_is_used(_, step):
     if not step.decision.facts or step.state.stopping or step.decision.memory.ended:
         return None
-    kept_down = step.state.offsite.keeps_down(on=step.decision.settings.offsite.on)
-    if kept_down or step.state.notices.keeps_down(step.now_s) or step.state.when_done.keeps_down:
-        return None
-    if (step.decision.memory.copying.first_look_s or 0.0) > step.now_s:
+    if all_kept_down(step.decision, step.now_s):
         return None
     programs, slots = step.state.programs.values(), step.decision.settings.level.slots
-    held = {program.name for program in programs if step.state.backups.holds(program.name)}
+    held = {program.name for program in programs if is_rolled_back(step.state, program.name)}
     keeps = {
         name for name in held if step.state.programs[name].phase is Phase.QUEUED and step.state.programs[name].interrupted
     }

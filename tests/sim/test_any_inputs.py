@@ -6,19 +6,14 @@ survey that contradicts the journal. `Core.give` checks after each what must alw
 
 import inspect
 import os
-import sys
 from dataclasses import replace
-from pathlib import Path
-
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 
 from core_kit import Core, spec
 from core_kit import settings as configured
 from fakes import FakeSources
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from supervisor.deciding.decide import _HANDLERS
 from supervisor.features.alerts.messages import AlertTried, ReportDue

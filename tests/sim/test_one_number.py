@@ -6,7 +6,6 @@ import pytest
 from boxes import DAY_S, HOUR_S, night
 from fakes import FakeSources
 
-from supervisor.features.metrics.families import metrics_view
 from supervisor.reports import pages as registry
 from supervisor.reports.status_view import status_view
 
@@ -37,6 +36,8 @@ def pages(sources):
 
 def metrics(sources):
     """Values by (name, program), of the exposition that Prometheus reads."""
+    from supervisor.features.metrics.families import metrics_view
+
     return {
         (family.name, program): value
         for family in metrics_view(sources) if family.labels == ("program",) for (program,), value in family.samples

@@ -8,8 +8,6 @@ import contextlib
 import json
 import random
 import sqlite3
-import sys
-from pathlib import Path
 
 import pytest
 from boxes import DAY_S, HOUR_S, night
@@ -154,7 +152,6 @@ def test_after_an_archiving_the_days_before_it_stay_until_the_file_is_made_again
 
 
 def test_the_journal_of_the_first_release_has_pages_of_all_windows(tmp_path):
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "outside"))
     from first_release import unpacked
 
     path = unpacked(tmp_path, tmp_path / "run").state / "journal.sqlite"

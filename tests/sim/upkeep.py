@@ -7,18 +7,19 @@ are superfluous, when the journal is cut) are the real ones or, where these are 
 import datetime as dt
 from dataclasses import replace
 
+import removable
 from invariants import hold
 
 from supervisor.adapters.journal.archive import SNAPSHOT_FACTS
-from supervisor.features.alerts.messages import AlertTried, ReportDue
-from supervisor.features.backups.messages import BackupDue
-from supervisor.features.backups.rules import Kept, superfluous
 from supervisor.model.fold import fold
 from supervisor.model.inputs import SnapshotDue, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.state import State
 from supervisor.policy.upkeep.calendars import last_due
 
+AlertTried, ReportDue = removable.of("alerts.messages", "AlertTried", "ReportDue")
+(BackupDue,) = removable.of("backups.messages", "BackupDue")
+Kept, superfluous = removable.of("backups.rules", "Kept", "superfluous")
 DAY_S = 86400.0
 FIRST_LOOK_S = 60.0  # at the journal, after a start
 CALENDAR_S = 20.0  # how soon housekeeping sees that a time has passed
@@ -41,19 +42,24 @@ class Upkeep:
         """Tell of each time that has passed, care for the journal, and come again when the next one has."""
         if daemon != self.daemon:
             return
-        rules = self.core.settings
+        calendars = self.calendars()
         now = dt.datetime.fromtimestamp(self.wall_s, dt.UTC)
-        for what, calendar in (("backup", rules.backup.calendar), ("report", f"daily {rules.alerts.report_at}")):
+        for what, calendar in calendars.items():
             due = last_due(calendar, now)
             due_s = None if due is None else due.timestamp()
             if due_s is not None and self.calendar_told.get(what) != due_s:
                 self.calendar_told[what] = due_s
                 self.post(BackupDue(0.0, due_s) if what == "backup" else ReportDue(0.0, due_s, "all is well\nno reboot"))
         self.care_for_journal()
-        times = [last_due(rules.backup.calendar, now + dt.timedelta(days=1))]
-        times.append(last_due(f"daily {rules.alerts.report_at}", now + dt.timedelta(days=1)))
+        times = [last_due(calendar, now + dt.timedelta(days=1)) for calendar in calendars.values()]
         next_s = min((each.timestamp() for each in times if each is not None), default=self.wall_s + DAY_S)
         self.after(min(DAY_S, max(0.0, next_s - self.wall_s)) + CALENDAR_S, self.look_at_calendar, daemon)
+
+    def calendars(self):
+        """When backups and the daily report are due."""
+        rules = self.core.settings
+        found = {"backup": rules.backup.calendar} if "backups" in removable.PRESENT else {}
+        return {**found, "report": f"daily {rules.alerts.report_at}"} if "alerts" in removable.PRESENT else found
 
     # --- the journal ------------------------------------------------------------------------------------------------------------
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from cluster import Cluster, unfit
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "e2e"))  # box.py
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,6 @@ from pathlib import Path
 
 import fake_slurm
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "adapters"))
-
 from attempts_kit import BOOT, BootClock, Inbox, spec
 
 from supervisor.adapters import procfs

@@ -88,7 +88,5 @@ class Pinger:
 
 
 def part(world: World) -> Part:
-    made = Pinger(
-        lambda: targets(world.settings().of(HeartbeatSettings).url), lambda: world.report().partition("\n")[0]
-    )  # fmt: skip
+    made = Pinger(lambda: targets(world.settings().of(HeartbeatSettings).url), lambda: world.report().partition("\n")[0])
     return Part({Ping: made.perform}, stop=made.stop)

@@ -14,9 +14,7 @@ def routes(serving: Serving) -> Routes:
     async def metrics(request: Request) -> Response:
         """Runs in the server's own thread: it reads no disk, and a hanging reader thread must not stop the monitoring."""
         kind, backend = exposition.wanted(request.headers.get("accept", "")), serving.backend
-        page = serving.encoded.of(
-            kind, backend.turn(), lambda: exposition.encoded(metrics_view(backend.sources()), kind)
-        )  # fmt: skip
+        page = serving.encoded.of(kind, backend.turn(), lambda: exposition.encoded(metrics_view(backend.sources()), kind))
         return Response(page, 200, media_type=kind)
 
     return Routes(get={"/metrics": metrics})

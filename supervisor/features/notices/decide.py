@@ -55,9 +55,7 @@ def _announce(context: DecisionContext, notice: EndNotice) -> None:
     may = "may end" if notice.kind == rule.RISK else f"ends{when}"
     why = f"{notice.source} announces that this box {may}: {notice.what}"
     context.record(
-        facts.EndAnnounced(
-            why, notice.id, notice.source, notice.kind == rule.END, notice.what, notice.until_s, leave_at_s
-        )
+        facts.EndAnnounced(why, notice.id, notice.source, notice.kind == rule.END, notice.what, notice.until_s, leave_at_s)
     )  # fmt: skip
     _keep_rescues(context, {k: v for k, v in _rescues(context).items() if k != notice.id})
 
@@ -219,11 +217,8 @@ def _leave(context: DecisionContext) -> None:
 
 def _held(context: DecisionContext) -> Held | None:
     """The box ends before a program could save and be copied again."""
-    return (
-        Held("notice", "the end of this box was announced")
-        if context.state.of(NoticeRecord).keeps_down(context.now_s)
-        else None
-    )
+    down = context.state.of(NoticeRecord).keeps_down(context.now_s)
+    return Held("notice", "the end of this box was announced") if down else None
 
 
 def _box_ends(context: DecisionContext) -> BoxEnd | None:

@@ -15,9 +15,7 @@ from supervisor.ports import CalendarWork
 
 
 def part(world: World) -> Part:
-    made = Offsite(
-        world.paths, world.settings, world.inbox, world.clock, world.version, world.box_name, world.shown
-    )  # fmt: skip
+    made = Offsite(world.paths, world.settings, world.inbox, world.clock, world.version, world.box_name, world.shown)
     kinds = (OffsiteCopy, OffsiteTakeOver, OffsiteTend)
 
     def due(what: str) -> Callable[[float, float], OffsiteDue]:

@@ -32,6 +32,7 @@ from supervisor.records import replace
 _MOST_OUTPUT: Final = 2000
 _LEAVES: Final = "this box is about to be stopped"
 _OVERRULE: Final = "`extralifectl when-done now` stops the box all the same"
+_NO_LIMIT: Final = "the limit in [cost] does not stop this box any more"
 _ANSWERS: Final = {
     words.CANCEL: "this box is not stopped until there is new work",
     words.DELAY: "this box is not stopped",
@@ -48,7 +49,8 @@ def on_ended(context: DecisionContext, item: WhenDoneEnded) -> None:
 
 def on_config(context: DecisionContext) -> None:
     """Another configuration: an end that is still there counts anew."""
-    if context.state.of(EndRecord).begun and not context.state.of(EndRecord).runs:
+    record = context.state.of(EndRecord)
+    if (record.begun or record.over_budget) and not record.runs:
         context.record(facts.WhenDoneStep("the configuration was updated", Step.CALL_OFF.value))
 
 
@@ -65,7 +67,8 @@ def on_asked(context: DecisionContext, item: Asked) -> None:
     elif do != words.DELAY and not record.cause:
         answer = f"no end is near: it comes with {' or '.join(rules.when)}"
     else:
-        code, answer = SUCCESS, _ANSWERS[do] + (f" for {span(item.for_s)}" if item.for_s else "")
+        limited = (do, record.cause) == (words.CANCEL, BUDGET)
+        code, answer = SUCCESS, _NO_LIMIT if limited else _ANSWERS[do] + (f" for {span(item.for_s)}" if item.for_s else "")
         until_s = None if item.for_s is None else context.now_s + item.for_s
         if record.succeeded_s is not None and do != words.NOW:
             answer += "; but its command has succeeded already, so it may end all the same"
@@ -110,21 +113,23 @@ def _grace_s(context: DecisionContext, name: str) -> float | None:
     return max(rule.SAVE_S, spec.stop_grace_s) if patient and spec is not None else None
 
 
-def _causes(context: DecisionContext) -> tuple[str, ...]:
-    """The causes that hold now. A program whose GPU is back is work, also while nothing may start."""
+def _causes(context: DecisionContext) -> tuple[tuple[str, ...], bool]:
+    """The causes that hold now, and whether there is work: also a program whose GPU is back while nothing may start."""
     state, settings = context.state, context.settings
     if any(brings(context) for brings in context.hooks("brings_work")):
-        return ()
-    over_budget = limit(state, settings, now_s=context.now_s, wall_s=context.wall_s) != ""
-    work = outlooks(state, context.memory)
-    back = {name: Outlook.OPEN for name in work if gpu_is_back(context, state.programs[name])}
-    return rule.causes_of(settings.of(WhenDoneSettings), (work | back).values(), over_budget=over_budget)
+        return (), True
+    reached = limit(state, settings, now_s=context.now_s, wall_s=context.wall_s)
+    over_budget, work = reached != "" and not state.of(EndRecord).over_budget, outlooks(state, context.memory)
+    known = work | {name: Outlook.OPEN for name in work if gpu_is_back(context, state.programs[name])}
+    causes = rule.causes_of(settings.of(WhenDoneSettings), known.values(), over_budget=over_budget)
+    return causes, Outlook.OPEN in known.values()
 
 
 def _seen(context: DecisionContext) -> Seen:
-    state, record, host, made = context.state, context.state.of(EndRecord), context.memory.host, context.copies
+    record, host, made = context.state.of(EndRecord), context.memory.host, context.copies
     asked = "" if made is None else made.asked
     own = asked == copies.DONE and record.asked_s is not None
+    stops = [each.attempt.stop for each in context.state.live.values() if each.attempt is not None]
     sent = [waits(context, REPORT) for waits in context.hooks("waits_for_targets")]
     owed = any(waits or record.reported_s == context.now_s for waits in sent if waits is not None)
     if made is not None and record.copied_s is None:
@@ -133,8 +138,8 @@ def _seen(context: DecisionContext) -> Seen:
     else:
         lacks = _unsaved(context)
     return Seen(
-        _causes(context), bool(state.live), bool(host and host.logged_in), made is not None,
-        own or asked in copies.URGENT, lacks, owed,
+        *_causes(context), any(stop is None or not stop.not_ended for stop in stops), bool(host and host.logged_in),
+        made is not None, own or asked in copies.URGENT, lacks, owed,
     )  # fmt: skip
 
 

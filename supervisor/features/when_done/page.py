@@ -76,15 +76,11 @@ def costs_for_nothing(
 
 
 def _status(sources: Sources) -> Json | None:
-    return when_done_view(
-        sources.state, sources.settings, sources.memory, now_s=sources.now_s, wall_s=sources.wall_s
-    )  # fmt: skip
+    return when_done_view(sources.state, sources.settings, sources.memory, now_s=sources.now_s, wall_s=sources.wall_s)
 
 
 def _for_nothing(sources: Sources) -> list[str]:
-    return costs_for_nothing(
-        sources.state, sources.settings, sources.memory, _status(sources), wall_s=sources.wall_s
-    )  # fmt: skip
+    return costs_for_nothing(sources.state, sources.settings, sources.memory, _status(sources), wall_s=sources.wall_s)
 
 
 def _gauges(sources: Sources) -> list[Gauge]:

@@ -14,7 +14,10 @@ def part(world: World) -> Part:
         return world.settings().of(WhenDoneSettings)
 
     def run(command: StopBox) -> None:
-        error, output = stop_box(command.argv, command.timeout_s, world.paths.state_dir)
+        try:
+            error, output = stop_box(command.argv, command.timeout_s, world.paths.state_dir)
+        except (OSError, MemoryError) as lack:  # it passes; without an end, the command would never run again
+            error, output = f"{command.argv[0]} cannot be started: {lack}", ""
         world.inbox.post(WhenDoneEnded(world.clock.now_s(), str(error), output.strip()))
 
     # In a thread of its own: the end of the daemon does not end the command.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar, Final
 
+from supervisor.features.when_done.settings import BUDGET
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.policy.upkeep import copies
@@ -50,6 +51,7 @@ class EndRecord(Record):
     error: str = ""  # of the newest try, if that failed
     off_s: float = 0.0  # how long the box was off: nobody paid for this time
 
+    over_budget: bool = False  # the operator has cancelled an end by the budget, and there was work since: it counts no more
     restarts: bool = False  # the daemon restarts itself
 
     KINDS: ClassVar = (
@@ -102,7 +104,8 @@ def _stepped(record: EndRecord, at_s: float, fact: facts.WhenDoneStep) -> EndRec
         Step.RUN: {"ordered_s": at_s, "succeeded_s": None, "now": False},
     }
     if fact.step == Step.CALL_OFF:
-        return EndRecord(not_before_s=record.not_before_s, off_s=record.off_s)
+        over_budget = fact.cause != "" and (record.over_budget or (record.cancelled and fact.cause == BUDGET))
+        return EndRecord(not_before_s=record.not_before_s, off_s=record.off_s, over_budget=over_budget)
     if fact.step in {CANCEL, DELAY}:
         cancelled, same = fact.step == CANCEL, replace(_anew(record), cause=record.cause, since_s=record.since_s)
         return replace(same, cancelled=cancelled, not_before_s=record.not_before_s if cancelled else fact.until_s)
@@ -115,7 +118,7 @@ def _stepped(record: EndRecord, at_s: float, fact: facts.WhenDoneStep) -> EndRec
 
 def _anew(record: EndRecord) -> EndRecord:
     """The record of the same end before its first step."""
-    kept = ("announced", "not_before_s", "cancelled", "failures", "failed_s", "error", "off_s")
+    kept = ("announced", "not_before_s", "cancelled", "failures", "failed_s", "error", "off_s", "over_budget")
     return EndRecord(**{name: getattr(record, name) for name in kept})
 
 

@@ -15,17 +15,18 @@ Then, in this order:
    unknown reading counts as "nobody": a meter must not run because of it.
 2. Every process saves and exits, services too, and none starts. A training that the budget ends has an hour for its save.
 3. Where [offsite] names a repository, a last copy is made, and the repository is verified. Until this succeeds the command
-   does not run, because it may destroy the disk. One alert reports it, and the copy is tried again.
-   The same holds for a program that was killed, or failed, before it had saved.
+   does not run, because it may destroy the disk. One alert reports it, and the copy is tried again. The same holds for a
+   program that was killed, or failed, before it had saved, or that SIGKILL does not end.
 4. The report is sent, with what is saved of each program, and each target has at most 30 s to accept it.
 5. The command runs, once. If it fails, runs longer than `timeout_s`, or the box is still there `timeout_s` after its
    success, an alert reports it, and it runs again after 1, 2, 4 ... 60 min.
 
 An end keeps the cause that began it. It is called off when that cause is over (new work, a GPU that is back, a higher
-budget), or by another configuration. The newest word of the operator counts: `cancel` holds it until there is new work,
-`delay` begins its steps anew after that time, `now` skips the waiting, and after a refusal in step 3 also that. After a
-restart of daemon or box (not one by which the daemon restores a lost file) the steps begin anew, and a command that ran
-before it counts as a failure: a box that is always started again runs it more and more rarely.
+budget), or by another configuration. The newest word of the operator counts: `cancel` holds it until there is new work (at
+once, if the budget had ended it, which then counts no more), `delay` begins its steps anew after that time, `now` skips the
+waiting, and after a refusal in step 3 also that. After a restart of daemon or box (not one by which the daemon restores a
+lost file) the steps begin anew, and a command that ran before it counts as a failure: a box that is always started again
+runs it more and more rarely.
 
 Worked example, after_s = 600: Pong, the last one, is DONE at 1:49. At 1:59 TensorBoard is asked to exit. At 2:00 the copy
 is verified, the report is sent, and the command runs: `vastai` cannot reach its service. An alert; at 2:01 it runs again
@@ -65,7 +66,8 @@ class Seen(Record):
     """The present facts about the box. `causes` hold now; `lacks`: why no copy is verified, or what is not saved."""
 
     causes: tuple[str, ...]
-    live: bool = False  # a process runs
+    works: bool = False  # a program trains, now or later
+    live: bool = False  # a process runs, and not in spite of SIGKILL
     logged_in: bool = False  # False also: unknown
     copies: bool = False  # a repository is configured
     copy_asked: bool = False  # a copy is awaited: this one, or a more urgent one that comes first
@@ -118,7 +120,7 @@ def next_step(rules: WhenDoneSettings, record: EndRecord, seen: Seen, now_s: flo
     if not record.cause:
         return Step.BEGIN, None
     if record.cancelled:
-        return Step.WAIT, None
+        return (Step.CALL_OFF if record.cause == BUDGET and seen.works else Step.WAIT), None
     if record.succeeded_s is not None:
         until_s = record.succeeded_s + (0.0 if record.now else rules.timeout_s)
         return (Step.ENDED, None) if now_s >= until_s else (Step.WAIT, until_s)

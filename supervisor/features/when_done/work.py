@@ -54,12 +54,14 @@ def reason(state: State, settings: Settings, memory: Memory, cause: str, *, now_
 
 
 def unsaved(program: Program, spec: ProgramSpec | None, since_s: float) -> str:
-    """Why its newest work is not saved although it was asked to exit since then, as a clause; empty: it is, or is not known.
+    """Why its newest work is not saved although it was asked to exit, unless it ended before; empty: it is, or is not known.
 
     A script that ends at SIGTERM without a save never saves on request, so its newest checkpoint is all that there will be.
     """
+    if program.attempt is not None:
+        return program.attempt.stop.not_ended if program.attempt.stop is not None else ""
     asked_s, kept = program.exit.asked_at_s, program.ckpt.at_s
-    if asked_s is None or asked_s < since_s or program.attempt is not None or (kept is not None and kept >= asked_s):
+    if asked_s is None or (program.exit.at_s or asked_s) < since_s or (kept is not None and kept >= asked_s):
         return ""
     if program.steps is not None and program.steps <= (program.ckpt.step or 0):
         return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Final
 import psutil
 
 from supervisor.adapters import hooks, leftovers, procfs
+from supervisor.config.tables import no_command
 from supervisor.files import held
 from supervisor.formats import span
 
@@ -52,8 +52,8 @@ def _gone(process: procfs.Stat, timeout_s: float) -> bool:
 
 def cannot_start(command: Sequence[str]) -> str:
     """Why this command cannot be started; empty: it can, or there is none."""
-    found = not command or shutil.which(command[0]) is not None
-    return "" if found else f"{command[0]} is not found, or not executable"
+    why = no_command(command[0]) if command else ""
+    return f"{command[0]} {why}" if why else ""
 
 
 def logged_in() -> tuple[str, ...]:
