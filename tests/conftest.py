@@ -23,7 +23,6 @@ from catalogue import FAULTS
 from hypothesis import HealthCheck, Phase, settings
 from tools import PATIENCE
 
-TESTS = Path(__file__).parent
 settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("mutants", settings.get_profile("untimed"), phases=(Phase.explicit, Phase.generate), database=None)
 settings.load_profile("untimed")
@@ -81,6 +80,11 @@ def hard_limit(item):
     finally:
         faulthandler.cancel_dump_traceback_later()
         _child_s = None
+
+
+def pytest_runtest_setup(item):
+    for mark in item.iter_markers("needs"):
+        removable.need(*mark.args)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

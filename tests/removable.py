@@ -23,11 +23,17 @@ def alerts(**rules):
     return {"alerts": section(**rules)} if "alerts" in PRESENT else {}
 
 
+def need(feature):
+    """Skip the test, or the file of tests, without this feature."""
+    if feature not in PRESENT:
+        pytest.skip(f"{feature} is removed", allow_module_level=True)
+
+
 class Skips:
     """On `sys.meta_path` it is asked for modules that nobody else finds: a test that imports a removed feature is skipped."""
 
     @staticmethod
     def find_spec(module, path=None, target=None):
         package, _, rest = module.partition("supervisor.features.")
-        if not package and rest.partition(".")[0] not in PRESENT:
-            pytest.skip(f"{rest.partition('.')[0]} is removed", allow_module_level=True)
+        if not package:
+            need(rest.partition(".")[0])

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 ABSENT = {"gate", "hidden GPU", "NVML by phase"} | {
     f"{algo}, 4 envs, {what}" for algo in ("dqn", "ppo", "pqn") for what in ("without CUDA graphs", "fp16")
 }

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import ROOT
 
 from supervisor.adapters.journal.sqlite import Journal
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def script(name, *args, path=""):

@@ -4,11 +4,10 @@ import ast
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from tools import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 

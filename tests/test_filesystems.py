@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import ROOT
 
 from supervisor.filesystems import kind_of, shared, unsafe
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_the_mount_that_is_nearest_counts_and_of_two_the_newer(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import venv
 from pathlib import Path
 
 import pytest
+from tools import ROOT
 
 from supervisor import image
 
-ROOT = Path(__file__).resolve().parents[1]
 _SETTLE = """
 import json, sys
 from supervisor import image

@@ -4,11 +4,10 @@ import json
 import pkgutil
 import subprocess
 import sys
-from pathlib import Path
+
+from tools import ROOT
 
 import supervisor
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def loaded_by(*modules, flags=()):

@@ -22,13 +22,12 @@ from urllib.request import urlopen
 
 import pytest
 from fakes import FakeSources
-from tools import PATIENCE
+from tools import PATIENCE, ROOT
 
 from supervisor.features.metrics.exposition import TEXT, encoded
 from supervisor.features.metrics.families import metrics_view
 from supervisor.model.state import State
 
-ROOT = Path(__file__).parents[1]
 RULES = ROOT / "deploy/prometheus/extralife-rules.yml"
 RULES_TESTS = ROOT / "deploy/prometheus/extralife-rules.test.yml"
 DASHBOARD = ROOT / "deploy/grafana/extralife.json"

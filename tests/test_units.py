@@ -2,14 +2,12 @@
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
-from tools import needs
+from tools import ROOT, needs
 
 from supervisor.shell import exit_codes
 
-ROOT = Path(__file__).resolve().parents[1]
 UNITS = sorted(path for path in (ROOT / "units").iterdir() if path.suffix in {".service", ".slice", ".socket"})
 MOST_EXPOSED = 2.5
 

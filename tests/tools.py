@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[1]  # of the checkout
 # For sockets, whose paths must be short, and for what is written often: memory, or /tmp where there is none to write to.
 MEMORY_DIR = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp")
 PATIENCE = float(os.environ.get("EXTRALIFE_TEST_PATIENCE", "1"))  # multiplies deadlines, for slow machines

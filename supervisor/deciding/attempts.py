@@ -20,7 +20,7 @@ from supervisor.policy.box import lost_gpu
 from supervisor.policy.box.gate import Answer, Verdict
 from supervisor.policy.script import resume_step
 from supervisor.policy.script.figures import Fall
-from supervisor.policy.script.finish import BACKGROUND, ENDED, Course, in_save, says_done, says_early_stop
+from supervisor.policy.script.finish import BACKGROUND, ENDED, Course, has_more_epochs, in_save, says_done, says_early_stop
 from supervisor.policy.worker import newest_whole, no_room, out_of_memory, reason_line, restart
 from supervisor.policy.worker.diagnosis import NO_GPU, Diagnosis, diagnose
 from supervisor.policy.worker.loss import AT_LEAST, IN_WORDS, Loss, furthest, loss, lost_share
@@ -388,9 +388,11 @@ def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagno
     if target is None and spec is not None and ending.steps is None:
         target = spec.figures.target_steps
         bar = ending.shown.bar if target is None else None
-        if bar is not None:  # a checkpoint may count all steps, and a bar those of an epoch
+        if bar is not None:  # of an epoch, perhaps
             at, target = bar.step + attempt.steps_before, bar.target + attempt.steps_before
-            resumed = None if resumed is None else min(resumed, at)
+            resumed = bar.first_steps[0] + attempt.steps_before if bar.first_steps else None
+            beyond = (program.ckpt.step or 0) >= 2 * target  # it counts the steps of all epochs
+            bar = replace(bar, is_part=bar.is_part or beyond or has_more_epochs(ending.last_lines))
         elif target is None and ending.shown.target is not None:
             target = ending.shown.target + attempt.steps_before
         elif watch is not None and watch.sample.target_kind == "env_steps":
@@ -530,9 +532,7 @@ def _after_death(
         context.give_up(name, f"{verdict.why}; {hopeless}")
         return
     program = context.state.programs[name]
-    if (
-        ends := program.starts.early_ends
-    ):  # it ended before it counted as started: the start is tried again, or the program given up
+    if ends := program.starts.early_ends:  # it ended before it counted as started
         spec = context.settings.program(name)
         retries = 0 if spec is None or spec.start_retries is None else spec.start_retries
         delay_s = restart.after_early_end(ends, retries)

@@ -206,8 +206,7 @@ def _become_ready(context: DecisionContext, name: str, sample: Sample) -> None:
 def _learn_gap(context: DecisionContext, name: str, before: Observation, sample: Sample, last_look_s: float) -> None:
     """Learn the largest healthy gap in training: the age of the last progress at the sample before new progress.
 
-    The first few samples with progress are exempt (compilation, first batches). So is a gap after a stall, a SIGSTOP or an
-    absence of the daemon: a fault must not raise the limit that detects it.
+    The first few samples with progress are exempt, and a gap after a fault: it must not raise the limit that detects it.
     """
     old = before.sample
     program, attempt = context.present(name)
@@ -228,8 +227,7 @@ def _learn_gap(context: DecisionContext, name: str, before: Observation, sample:
 def _resume_due_s(context: DecisionContext, program: Program, attempt: Attempt, sample: Sample) -> float:
     """When `note_resume` records where an attempt resumed, although it has not reported that; infinite: never.
 
-    Built-in workers and programs with beats report their first step before they train. Other programs get some time for
-    this report. A program whose output is read gets more time, until its first step appears there.
+    A program gets some time for this report, and until its first step appears in its output, if that is read.
     """
     spec = context.settings.program(program.name)
     known = attempt.resumed_step is not None or attempt.resume_unknown or attempt.ready_at_s is None or program.service
@@ -664,8 +662,10 @@ def _pace(rate: float) -> str:
 
 
 def _stands_still(watch: Observation) -> bool:
-    """Whether it makes no steps. Steps that cannot be read are unknown."""
-    return watch.silent and watch.sample.steps is not None and not watch.sample.unread
+    """Whether it makes no steps although some are left. Steps that cannot be read are unknown."""
+    sample = watch.sample
+    last = sample.target if sample.target_kind == "env_steps" else None
+    return watch.silent and sample.steps is not None and not sample.unread and (last is None or sample.steps < last)
 
 
 def _note_help(context: DecisionContext, name: str) -> None:

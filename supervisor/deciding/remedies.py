@@ -79,7 +79,7 @@ def _judge_suspect(context: DecisionContext, program: Program, ending: Ending) -
     """Set a checkpoint aside, or put those back that the program wrote itself (`policy/worker/suspects.py`)."""
     suspicion, most, slow = program.suspicion, context.settings.restart.poison_deaths, program.deaths.openings > 0
     path, number = suspicion.path, suspicion.deaths
-    named = suspects.names(path, ending.last_lines)
+    named = suspects.names(path, ending.last_lines, cut=suspicion.cut)
     verdict = suspects.judge(most, suspicion, program.interventions, named=named, slow=slow)
     if suspicion.step is not None:
         if verdict is suspects.Verdict.SET_ASIDE and not program.ckpt.quarantined:

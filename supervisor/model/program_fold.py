@@ -184,8 +184,7 @@ def _configured(program: Program, fact: facts.ProgramConfigured) -> Program:
 
 def _attempt(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.AttemptFact) -> Program:
     """Apply a fact about an attempt. Some of these facts also change the program; the others change only the attempt."""
-    # If an attempt ran, the checkpoints were set aside before: a rollback comes before its start, and newer ones are good.
-    # A program's own checkpoints are set aside by its next start itself (`facts.StartsFrom`).
+    # A rollback comes before the next start; a program's own checkpoints are set aside by that start (`facts.StartsFrom`).
     ckpt = program.ckpt if program.ckpt.path else replace(program.ckpt, roll_from=None)
     match fact:
         case facts.Resumption() | facts.ResumeUnknown():
@@ -274,7 +273,7 @@ def _starts_from(program: Program, attempt: Attempt, fact: facts.StartsFrom) -> 
     """The program with the checkpoints on the disk, which replace those of the previous look."""
     torn, suspicion, done = fact.torn not in ("", fact.path), program.suspicion, program.interventions
     known_s = program.ckpt.at_s  # None: the attempt before had found nothing
-    newer = fact.saved_at_s is not None and (known_s is None or fact.saved_at_s > known_s + 1.0)
+    newer = program.exit.looked and fact.saved_at_s is not None and (known_s is None or fact.saved_at_s > known_s + 1.0)
     if newer and fact.path not in suspicion.put_back:  # the attempt before has written it, and no look came in time
         suspicion, done = suspicion.wrote(), helped(done, ASIDE)
         suspicion = suspicion.dies(program.exit.why, trained=True) if program.exit.cause in BLAMED else suspicion
@@ -360,7 +359,7 @@ def _exited(program: Program, attempt: Attempt, stamped: Stamped, fact: facts.Ex
         program, attempt=None, why=fact.why, exposure_s=program.exposure_s + ran_s,
         exit=LastExit(
             fact.cause, fact.code, fact.signal, stamped.wall_s, program.exit.at_s if attempt.pid is None else ended_at_s,
-            None if attempt.stop is None else attempt.stop.asked_at_s, fact.why,
+            None if attempt.stop is None else attempt.stop.asked_at_s, fact.why, attempt.from_path is not None,
         ),
         steps=program.steps if fact.steps is None else fact.steps,
         counting=replace(program.counting, exact=exact, began_step=began),

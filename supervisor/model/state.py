@@ -125,6 +125,7 @@ class LastExit(Record):
     at_s: float | None = None
     asked_at_s: float | None = None
     why: str = ""
+    looked: bool = False  # at its start, a look had found which of its own checkpoints lay there
 
 
 class AtLevel(Record):

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tools import ROOT
 
 from supervisor.adapters.host.boot import AliveMark, AliveWriter, Boot, BootFiles, examine, read_boot, read_mark
 from supervisor.model.inputs import BootEvidence
 
 HZ = os.sysconf("SC_CLK_TCK")
-ROOT = Path(__file__).resolve().parents[2]
 OLD, NEW = "a" * 32, "b" * 32
 # Last sign of life at 12:00:00, the boot then 1,000 s old, pid 1 started 2 s into it.
 LAST = AliveMark(OLD, 2 * HZ, at_s=5_000.0, wall_s=1_800_043_200.0, boot_s=1_000.0, level="light", steps={"Pong": 700})

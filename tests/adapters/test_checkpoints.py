@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from checkpoints_kit import OTHER, TOKEN, commit
 from leaks import open_files
+from tools import ROOT
 
 from supervisor.adapters.process.checkpoints import (
     CheckpointInfo,
@@ -24,8 +25,6 @@ from supervisor.adapters.process.checkpoints import (
     survey,
     verify,
 )
-
-REPO = Path(__file__).parents[2]
 
 
 def test_survey_lists_newest_first(tmp_path: Path) -> None:
@@ -152,7 +151,7 @@ from workers.contract import Client
 saver = Checkpointer(Path(sys.argv[1]), Client({}), {"game": "Pong"})
 assert saver.save(7, {"w": torch.arange(10.0)}, {"x": 1}, mean_return=None, stall_s=0.0) and saver.wait() and not saver.failure
 """
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, cwd=REPO)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, cwd=ROOT)
     good = newest_good(tmp_path)
     assert good is not None
     assert (good.env_steps, good.verified, good.token) == (7, True, "0" * 32)

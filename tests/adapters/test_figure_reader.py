@@ -232,7 +232,7 @@ def test_the_child_is_a_group_of_its_own_and_ends_without_a_trace(
         "for line in sys.stdin:\n"
         "    here = [os.getpid() == os.getpgrp(), os.getsid(0), os.getcwd()]\n"
         "    print(json.dumps({'asked': json.loads(line), 'here': here, 'pid': os.getpid(),\n"
-        "          'mark': os.environ['EXTRALIFE_CHILD_OF']}), flush=True)\n",
+        "          'mark': os.environ['EXTRALIFE_CHILD_OF']}), flush=True)\n"
     )
     with nothing_stays_open():
         first, second = child.ask({"a": "ä"}, 60.0), child.ask({"b": "x" * 500_000}, 60.0)

@@ -4,17 +4,15 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from fakes import FakeGpu
 from simulated_nvml import MB, SimulatedNvml
-from tools import PATIENCE
+from tools import PATIENCE, ROOT
 
 from supervisor.adapters.host.gpu_nvml import NvmlGpu
 from supervisor.policy.box.readings import Spread
 
-ROOT = Path(__file__).resolve().parents[2]
 HANG = "nvmlDeviceGetMemoryInfo_v2"
 PATIENCE_S = 20.0 * PATIENCE
 

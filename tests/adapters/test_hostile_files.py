@@ -140,12 +140,9 @@ RECORDS = {
     "lease of the copies": ("offsite/lease.json", feature("offsite.adapters.lease", lambda it, path: it.read(path.parent))),
     "origin of the copies": (
         "offsite/origin.json",
-        feature("offsite.adapters.restoring", lambda it, path: it.origin(path.parent)),
+        feature("offsite.adapters.restoring", lambda it, at: it.origin(at.parent)),
     ),
-    "watch of the next box": (
-        "next-box.watch",
-        feature("next_box.verbs", lambda it, path: it.read_watch(path, "boot") != it.Watch()),
-    ),
+    "watch of a box": ("next-box.watch", feature("next_box.verbs", lambda it, at: it.read_watch(at, "boot") != it.Watch())),
     "log of the next box": ("next-box.jsonl", feature("next_box.verbs", lambda it, path: it.tries(path))),
 }
 TEXTS = {

@@ -314,10 +314,8 @@ def test_a_checkpoint_that_is_gone_comes_back_after_a_kill_and_not_if_somebody_r
     script.looks_until("last.pt")
     path.unlink()
     found = script.starts(killed=False)
-    assert (found.path, found.note) == (
-        "",
-        f"nothing matches checkpoint_glob {script.work}/*.pt; a copy of {path} is kept in {script.run_dir}/kept/own/files",
-    )
+    note = f"nothing matches checkpoint_glob {script.work}/*.pt; a copy of {path} is kept in {script.run_dir}/kept/own/files"
+    assert (found.path, found.note) == ("", note)
     assert script.starts().put_back
     saved(script.work / "later.pt")
     path.unlink()

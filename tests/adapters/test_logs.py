@@ -36,10 +36,7 @@ def test_nothing_is_lost_that_a_worker_writes_while_its_log_is_rotated(tmp_path,
     path, count = tmp_path / "out.log", 100_000
     code = f"import os\nfd = {opens}\nfor n in range({count}): os.write(fd, b'%08d %s\\n' % (n, b'x' * 90))\n"
     rotations = 0
-    with (
-        path.open("ab") as out,
-        subprocess.Popen([sys.executable, "-S", "-I", "-c", code], stdout=out) as writer,
-    ):
+    with path.open("ab") as out, subprocess.Popen([sys.executable, "-S", "-I", "-c", code], stdout=out) as writer:
         while writer.poll() is None:
             rotations += rotate(path, 50_000, 1000)
     rotate(path, 50_000, 1000, factor=0)

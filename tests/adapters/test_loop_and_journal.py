@@ -13,15 +13,7 @@ from supervisor.adapters.journal import spare
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.model import commands, facts
 from supervisor.model.fold import replay
-from supervisor.model.inputs import (
-    Asked,
-    Began,
-    BootEvidence,
-    ConfigLoaded,
-    SupervisionLooked,
-    Verb,
-    Woke,
-)
+from supervisor.model.inputs import Asked, Began, BootEvidence, ConfigLoaded, SupervisionLooked, Verb, Woke
 from supervisor.model.settings import Paths, ProgramSpec, Settings
 from supervisor.model.state import State
 from supervisor.shell.inbox import Inbox

@@ -11,13 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tools import PATIENCE, needs
+from tools import PATIENCE, ROOT, needs
 
 from supervisor.adapters.process import notify_sockets as module
 from supervisor.adapters.process.notify_sockets import NotifySockets, NotifyState, parse, updated
 from workers.contract import ENV_TOKEN, Client, WorkerPhase
 
-ROOT = Path(__file__).resolve().parents[2]
 TOKEN, OTHER = "a" * 32, "b" * 32
 PATIENCE_S = 30.0 * PATIENCE
 SENDER = """

@@ -117,7 +117,11 @@ def test_links_are_followed_where_they_were_written_out_and_nowhere_else(tmp_pat
     (work / "loop" / "again").symlink_to(work)
     assert look(spec(work, "runs/*.pt")).step == 5
     assert look(spec(work, "**/*.pt")).note.endswith("nothing matches checkpoint_glob " + f"{work}/**/*.pt")
+    (work / "latest.pt").symlink_to(plain(work / "saved" / "step=7.pt"))
+    assert look(spec(work, "latest.pt")).path == f"{work}/saved/step=7.pt", "it is what the script goes on from"
+    (work / "latest.pt").unlink()
     (work / "step=9.pt").symlink_to("/etc/passwd")
+    assert not look(spec(work, "step=9.pt")).path
     os.mkfifo(work / "step=10.pt")
     assert look(spec(work)).note == f"nothing matches checkpoint_glob {work}/*.pt but 1 links, which are not followed"
 
@@ -210,6 +214,15 @@ def test_steps_by_a_key_of_a_file_in_it(tmp_path: Path) -> None:
     assert look(spec(tmp_path, "checkpoint-*", "trainer_state.json:global_step")).step == 500
 
 
+def test_a_last_beside_the_best_of_long_ago_is_the_newest(tmp_path: Path) -> None:
+    """Lightning's `save_top_k = 1` with `save_last`: the best has the step in its name."""
+    plain(tmp_path / "step=100.pt", 300.0)
+    plain(tmp_path / "last.pt", 20.0)
+    assert look(spec(tmp_path)).path == f"{tmp_path}/last.pt"
+    plain(tmp_path / "step=900.pt", 10.0)
+    assert look(spec(tmp_path)).step == 900
+
+
 def test_a_pattern_without_a_number_is_told_and_time_decides(tmp_path: Path) -> None:
     plain(tmp_path / "a.pt", 30.0)
     plain(tmp_path / "b.pt", 20.0)
@@ -221,9 +234,7 @@ def test_a_pattern_without_a_number_is_told_and_time_decides(tmp_path: Path) -> 
     assert look(spec(tmp_path, "*")).path == f"{tmp_path}/c", "written when its newest file was"
 
 
-def test_of_a_program_that_shows_nothing_an_unknown_format_is_whole_once_it_is_closed_or_at_the_second_look(
-    tmp_path: Path,
-) -> None:
+def test_if_nothing_is_shown_an_unknown_format_is_whole_once_it_is_closed_or_at_the_second_look(tmp_path: Path) -> None:
     path, scanner, found = plain(tmp_path / "step=1.pt"), Scanner(), spec(tmp_path)
     with path.open("ab"):
         for _ in range(2):
@@ -447,9 +458,8 @@ class Daemon:
     def shows(self, *marks: tuple[float, int], found: ProgramSpec) -> OwnCheckpoint:
         """The next look after the output has shown these steps, each so many seconds ago."""
         now_s = BootClock().now_s()
-        self.figures = Figures(
-            steps=marks[-1][1], first_steps=(1, 2), marks=tuple((now_s - ago_s, at) for ago_s, at in marks)
-        )
+        seen = tuple((now_s - ago_s, at) for ago_s, at in marks)
+        self.figures = Figures(steps=marks[-1][1], first_steps=(1, 2), marks=seen)
         watched = self.own._of(found)
         assert watched is not None
         self.own.newest(found)
@@ -715,11 +725,12 @@ def test_checkpoints_of_a_second_writer_are_left_out_and_the_start_gets_the_own_
     assert own_checkpoints.newer_than(place, "step=40.pt", Budget()) == ["step=80.pt"], "what a rollback sets aside"
     assert daemon.begins(to_start(found, "t2")).found.step == 80
     assert Daemon(tmp_path).begins(to_start(found, "t3")).found.step == 80, "the next daemon knows it from the record"
+    daemon.figures = Figures(steps=3, first_steps=(1, 2), laps=1)
+    daemon.own.newest(found)
+    assert daemon.begins(to_start(found, "t4")).found.step == 11_960, "steps of an epoch do not show how far it has come"
 
 
-def test_a_busy_box_makes_looks_at_an_only_file_no_rarer(
-    tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_makes_looks_at_an_only_file_no_rarer(tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(plain(tmp_path / "last.pt"))
     found, real = spec(tmp_path), own_checkpoints._find
     watched = daemon.own._of(found)
@@ -737,9 +748,7 @@ def test_a_busy_box_makes_looks_at_an_only_file_no_rarer(
 LEFT = "it is left where it is, and no start gets it"
 
 
-def test_a_checkpoint_beyond_the_target_from_before_the_first_start_is_another_trainings(
-    tmp_path: Path, daemon: Daemon
-) -> None:
+def test_one_beyond_the_target_from_before_the_first_start_is_another_trainings(tmp_path: Path, daemon: Daemon) -> None:
     aged(saved(tmp_path / "step=5000.pt"))
     at_1000 = spec(tmp_path, figures=Sources(target_steps=1000))
     found = daemon.begins(to_start(at_1000, "t1")).found
@@ -764,6 +773,9 @@ def test_without_a_configured_target_only_one_of_another_day_is_an_older_experim
     assert daemon.newest(spec(tmp_path)).step == 5000
     os.utime(tmp_path / "step=5000.pt", (time.time() - 87_000.0,) * 2)
     assert daemon.begins(to_start(spec(tmp_path), "t2")).found.path == ""
+    daemon.figures = Figures(steps=1, target=1000, laps=1)  # it begins anew
+    daemon.own.newest(spec(tmp_path))
+    assert daemon.begins(to_start(spec(tmp_path), "t3")).found.step == 5000
 
 
 def test_numbers_that_do_not_count_the_shown_steps_are_no_steps(tmp_path: Path, daemon: Daemon) -> None:
@@ -780,9 +792,7 @@ def test_numbers_that_do_not_count_the_shown_steps_are_no_steps(tmp_path: Path, 
     assert seen.odd.endswith("epoch=6.pt, are not the steps that its output shows: set checkpoint_step")
 
 
-def test_a_file_of_another_name_that_is_written_in_place_of_the_named_one_is_reported(
-    tmp_path: Path, daemon: Daemon
-) -> None:
+def test_another_name_that_is_written_in_place_of_the_named_one_is_reported(tmp_path: Path, daemon: Daemon) -> None:
     """Lightning saves to last-v1.ckpt after a resume, because last.ckpt is taken."""
     work = tmp_path / "work"
     aged(saved(plain(work / "last.ckpt")))

@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tools import ROOT
 
 from supervisor.adapters.host import known_mount, starts
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_first_two_wait_for_nothing_then_twice_as_long_each_up_to_a_minute():

@@ -12,11 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tools import PATIENCE, needs, no_descriptors
+from tools import PATIENCE, ROOT, needs, no_descriptors
 
 from supervisor.adapters.host.systemd import Notifier, passed_fds, watchdog_period_s
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Manager:

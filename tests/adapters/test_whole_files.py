@@ -58,7 +58,7 @@ def test_safetensors_are_torn_wherever_they_are_cut_and_when_they_have_grown(tmp
     assert [size for size, why in cuts(path)[1:] if not why] == []
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "a.pt", "a.ckpt", "a.zip"])
+@pytest.mark.parametrize("name", ["model.safetensors", "a.pt", "a.npz", "a.zip"])
 def test_a_file_of_zeros_is_what_a_power_cut_leaves(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(bytes(5000))
@@ -209,8 +209,8 @@ def test_any_other_directory_is_whole_if_all_of_it_is_known_and_whole(tmp_path: 
     saved(made / "rank0" / "optim.pt")
     saved(made / "model.pt")
     assert wrong(made) == ""
-    (made / "notes.txt").write_text("x")
-    assert wrong(made) is None
+    (made / "DONE").touch()
+    assert wrong(made) is None, "an empty file is a mark, and no defect"
     os.truncate(made / "rank0" / "optim.pt", 100)
     assert wrong(made) == "rank0/optim.pt: its end is missing"
 
@@ -261,9 +261,10 @@ def test_links_are_left_out_and_too_many_files_are_reported(tmp_path: Path, monk
         *((name, b"PK\x03\x04", "its end is missing") for name in ("a.pt", "a.dat")),
         ("m.safetensors", b"1234567", "it has only 7 bytes"), ("m.safetensors", b"\x02" + bytes(7) + b"{}", ""),
         ("m.safetensors", bytes(7) + b"\x01", f"it has 8 bytes, and its header alone {1 << 56:,}"),
-        ("m.safetensors", b"\x01" + bytes(7), "it has 8 bytes, and its header alone 1"),
-        ("m.safetensors", b"\x03" + bytes(7) + b"{}", "it has 10 bytes, and its header alone 3"),
-        *((f"a.{end}", bytes(8), "it begins with zeros") for end in ("pt", "pth", "ckpt", "bin", "zip", "npz", "safetensors")),
+        ("m.safetensors", b"\x01" + bytes(7), "it has 8 bytes, and its header alone 1"), ("m.safetensors", b"\x03" + bytes(7) + b"{}", "it has 10 bytes, and its header alone 3"),
+        ("a.json", b'{"step": 1}\n{"step": 2}\n', ""), ("a.json", b'{"step": 1}\n{"st', "it is no JSON"),
+        *((f"a.{ending}", bytes(8), "it begins with zeros") for ending in ("pt", "pth", "zip", "npz", "safetensors")),
+        *((f"a.{ending}", bytes(9000), None) for ending in ("ckpt", "bin")),  # a raw array, or one with holes
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_file_by_its_first_bytes(tmp_path: Path, name: str, body: bytes, why: str | None) -> None:

@@ -18,10 +18,10 @@ import pytest
 from fake_backend import FakeBackend
 from leaks import nothing_stays_open
 from serving import served
+from tools import ROOT
 
 from supervisor.api.listener import SocketTaken, listen, take_over
 
-ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 
 

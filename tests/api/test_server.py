@@ -13,8 +13,7 @@ from pathlib import Path
 
 from fake_backend import FakeBackend
 from serving import call, served
-
-ROOT = Path(__file__).resolve().parents[2]
+from tools import ROOT
 
 
 def asked_again(path: Path) -> int:
@@ -31,6 +30,7 @@ def test_over_a_real_exec(socket_path: Path) -> None:
 import os, sys, time
 sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}, {str(ROOT / "tests" / "api")!r}]
 from fake_backend import FakeBackend
+
 from supervisor.api.listener import listen, take_over
 from supervisor.api.server import Server
 path = {str(socket_path)!r}

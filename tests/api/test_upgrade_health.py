@@ -3,16 +3,15 @@
 import contextlib
 import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 from fake_backend import FakeBackend, daemon, journal, known_to, program
 from serving import served
+from tools import ROOT
 
 from supervisor.adapters.journal.sqlite import Journal, open_or_salvage
 from supervisor.model.facts import Finished
 
-ROOT = Path(__file__).resolve().parents[2]
 RELEASE = "/opt/extralife/releases/0.2.0-5f1c"
 
 

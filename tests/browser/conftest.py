@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools import BROWSER_ARGS, PATIENCE, browser_path
+from tools import BROWSER_ARGS, PATIENCE, ROOT, browser_path
 
-TESTS = Path(__file__).resolve().parents[1]
-for each in ("browser", "outside", "api"):
-    sys.path.append(str(TESTS / each))
-
-SHOTS = Path(os.environ.get("EXTRALIFE_SCREENSHOTS", TESTS / "browser" / "screenshots"))
+sys.path.append(str(ROOT / "tests" / "browser"))
+SHOTS = Path(os.environ.get("EXTRALIFE_SCREENSHOTS", ROOT / "tests" / "browser" / "screenshots"))
 
 
 @pytest.fixture(scope="package")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tools import ROOT
 
 
 def test_the_address_opens_the_dashboard_from_a_link_of_another_site_and_only_once(browser: Any, served: Any) -> None:

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tools import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CLIENT = ROOT / "client"
 SHARED = ("contract.py", "store.py", "durable.py")
 sys.path.insert(0, str(CLIENT))

@@ -13,6 +13,7 @@ from tools import MEMORY_DIR
 from supervisor import config
 from supervisor.config import Changes
 
+SLURM = pytest.mark.needs("slurm")
 BASE = """
 [level]
 slots = 2
@@ -117,6 +118,7 @@ def test_what_a_running_daemon_takes_of_a_new_configuration(place: Place) -> Non
 
 
 @pytest.mark.parametrize("swap", [False, True])
+@SLURM
 def test_a_running_daemon_keeps_the_kind_of_its_launcher(place: Place, *, swap: bool) -> None:
     """With processes it would take itself for a cluster's, and leave them behind at SIGTERM; with jobs it would end them."""
     texts = [BASE, BASE.replace("slots = 2", 'slots = 2\n[launcher]\nkind = "slurm"\ncpus = 8')]
@@ -168,8 +170,8 @@ CLUSTER = '[launcher]\nkind = "slurm"\n[levels.light]\n[levels.light.launcher]\n
             ("53ad0d168727bec7", "a1d3069bbca909ab"),
         ),
         ("[program.it]\ngame = 'Pong'\n", ("3fff46e3e5ce8d67", "e81a910df4b8101b")),
-        (f"{CLUSTER}[program.it]\ngame = 'Pong'\n", ("27083048deb3126c", "e81a910df4b8101b")),
-        (f"{CLUSTER}[program.it]\ncommand = 'sleep 1'\n", ("b667552c467ff21c", "a5d6f8bc8561bd73")),
+        pytest.param(f"{CLUSTER}[program.it]\ngame = 'Pong'\n", ("27083048deb3126c", "e81a910df4b8101b"), marks=SLURM),
+        pytest.param(f"{CLUSTER}[program.it]\ncommand = 'sleep 1'\n", ("b667552c467ff21c", "a5d6f8bc8561bd73"), marks=SLURM),
         ("[program.it]\ncommand = 'sleep {num_envs} {seed} {name}'\nseed = 1\n", ("c3bb0fbbe64d8ec4", "52f595f96ef5a7e3")),
         ("[program.it]\ncommand = ['sleep', ['{resume}', '1']]\ndirectory = '/r/{name}'\n", ("743ae338567e1a89", "")),
         (

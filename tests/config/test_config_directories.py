@@ -10,13 +10,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tools import MEMORY_DIR, mounted
+from tools import MEMORY_DIR, ROOT, mounted
 
 from supervisor.config import directories, source
 from supervisor.config.validation import Origin, Validation
 from supervisor.model.settings import Paths
 
-ROOT = Path(__file__).resolve().parents[2]
 PONG = "[program.Pong]\n"
 NOBODY = 65534
 TELL = """
@@ -268,6 +267,7 @@ SLURM = '[launcher]\nkind = "slurm"\n'
 
 
 @pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+@pytest.mark.needs("slurm")
 def test_nodes_of_a_cluster_must_see_the_state_directory(place, monkeypatch, kind):
     monkeypatch.setattr(directories, "kind_of", lambda _path: kind)
     assert place.load(SLURM + PONG).warnings == (
@@ -279,6 +279,7 @@ def test_nodes_of_a_cluster_must_see_the_state_directory(place, monkeypatch, kin
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "lustre", "gpfs", "fuse.sshfs", ""])
+@pytest.mark.needs("slurm")
 def test_a_shared_one_is_right_for_a_cluster(place, monkeypatch, kind):
     monkeypatch.setattr(directories, "kind_of", lambda _path: kind)
     assert place.load(SLURM + PONG).warnings == ()

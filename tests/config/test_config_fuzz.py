@@ -9,13 +9,13 @@ import pytest
 from config_kit import Place
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tools import ROOT
 
 from supervisor import config
 from supervisor.config.tables import program_settings, settings_of
 from supervisor.model.settings import SECTIONS
 from workers.options import OPTIONS
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "deploy" / "examples").glob("*.toml"))
 TEXTS = {path.stem: path.read_text() for path in EXAMPLES} | {"default": config.DEFAULT_TOML}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from config_kit import Place, flags_of
-from tools import MEMORY_DIR
+from tools import MEMORY_DIR, ROOT
 
 from supervisor import config, places
 from supervisor.adapters.process.processes import worker_env
@@ -22,7 +22,6 @@ from supervisor.model.settings import Paths, Progress
 from workers import args, contract
 from workers.options import OPTIONS
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "deploy" / "examples").glob("*.toml"))
 TEN = "MsPacman BeamRider Asteroids Enduro Pong Freeway SpaceInvaders Seaquest Breakout Qbert".split()
 
@@ -47,6 +46,7 @@ def test_a_box_trains_the_ten_games_and_climbs(example: str) -> None:
     assert (settings.paths.state_dir, settings.paths.runtime_dir) == ("/var/lib/extralife", "/run/extralife")
 
 
+@pytest.mark.needs("slurm")
 def test_the_example_for_a_cluster_trains_the_ten_games_as_jobs() -> None:
     settings = config.load(str(ROOT / "deploy" / "slurm" / "extralife.toml"), {}, look=False).settings
     assert sorted(spec.game for spec in settings.programs) == sorted(TEN)
@@ -287,6 +287,7 @@ def test_a_command_is_looked_for_where_it_will_be_started(place: Place) -> None:
     assert place.load('[program.x]\ncommand = "{name} 1"\n').warnings == (), "its name may be one"
 
 
+@pytest.mark.needs("notices")
 def test_without_a_file_paths_are_relative_to_the_current_directory(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.directory)
     (place.directory / "a").mkdir()

@@ -23,7 +23,7 @@ AWAY = [
     ("docker compose up --build trainer", "set stop_grace_period"),
     ("docker-compose -f a.yml up", "set stop_grace_period"),
     ("sudo mount /data; python train.py", ""),
-    ("srun --gpus=1 python train.py", 'kind = "slurm"'),
+    pytest.param("srun --gpus=1 python train.py", 'kind = "slurm"', marks=pytest.mark.needs("slurm")),
     (["bash", "-lc", "source a; exec ssh gpu1 train"], "run extralife on that machine"),
     ("CUDA_VISIBLE_DEVICES=0 nohup ssh gpu1 train", "run extralife on that machine"),
     ("python train.py --output_dir s3://bucket/run1", "save to a directory here"),

@@ -30,7 +30,7 @@ def test_what_is_advised_exists(names: str, instead: str) -> None:
     ("names", "instead"),
     [
         (("autorestart", "auto_restart", "Autorestart", "auto-restart"), "set restart"),
-        (("partition", "gres"), "is a key of [launcher]"),
+        pytest.param(("partition", "gres"), "is a key of [launcher]", marks=pytest.mark.needs("slurm")),
         (("loglevel", "log_level"), "is a key of [daemon]"),
         (("save_dir",), "set checkpoint_glob"),
         (("timeout", "timeout_s"), "set stall_timeout_s"),

@@ -22,9 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tools import PATIENCE
+from tools import PATIENCE, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ENTRYPOINT = f"{ROOT}/deploy/container/entrypoint"
 IMAGE = "localhost/extralife-tests"
 VOLUME = "extralife-tests-volume"

@@ -288,6 +288,7 @@ def test_without_a_cluster_the_bill_has_no_word_of_jobs():
     assert cost_page(found)[-1] == "no job has run in this time"
 
 
+@pytest.mark.needs("slurm")
 def test_a_job_that_began_before_the_journal_does_counts_from_there():
     story = job(Story("P", "Q").start(0, "Q").start(0), 0)
     story.at(5, facts.JobSubmitted("it waits", "Q", "Q1", "18"))

@@ -1,5 +1,6 @@
 """Services with health checks: from a row of failures to the restart, and back."""
 
+import pytest
 import removable
 from core_kit import Core, commands, facts, of, settings, spec
 
@@ -27,6 +28,7 @@ def shown(core):
     return program_view(core.program("Board"), sample, core.settings, core.state, now_s=core.now_s)
 
 
+@pytest.mark.needs("alerts")
 def test_a_row_of_failures_is_examined_told_and_healed_as_a_hang_is():
     core = served()
     look(core, ok_at_s=20.0)

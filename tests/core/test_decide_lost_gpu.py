@@ -36,7 +36,7 @@ def on_gpu(*programs, index=0, slots=2, **more):
 
 
 def alerts(core):
-    pytest.importorskip("supervisor.features.alerts")
+    removable.need("alerts")
     return [(fact.alert, fact.severity, fact.why) for fact in core.told(facts.AlertRaised) if fact.alert == "gpu"]
 
 

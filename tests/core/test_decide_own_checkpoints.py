@@ -152,18 +152,15 @@ def test_a_script_that_saves_as_it_is_asked_to_leave_has_lost_nothing(late_s, as
     assert [(fact.lost_steps, fact.at_least) for fact in core.told(facts.Resumed)] == [lost]
 
 
+TO_SET = "set steps_begin_anew = true if it goes on from its checkpoint, false if it begins from scratch"
+
+
 @pytest.mark.parametrize(
     ("found", "sample", "why"),
     [
         ({"sure": False}, {}, "may have begun with a checkpoint that is newer than /w/900.pt"),
         ({"step": None}, {}, "the step of checkpoint /w/900.pt is not known: set checkpoint_step"),
-        (
-            {},
-            {"steps": 30},
-            "counts its steps from 30, its newest checkpoint is of step 900 (set steps_begin_anew = {})".format(
-                "true if it goes on from its checkpoint, false if it begins from scratch"
-            ),
-        ),
+        ({}, {"steps": 30}, f"counts its steps from 30, its newest checkpoint is of step 900 ({TO_SET})"),
         ({"path": "", "step": None}, {}, "did not report from which step"),
     ],
 )
@@ -334,6 +331,18 @@ def test_an_upload_that_fails_after_the_last_step_takes_no_checkpoint_away():
         assert dies(core, **end).aside == ()
 
 
+def test_one_with_which_a_start_died_that_did_not_know_it_is_not_innocent():
+    """The directory did not answer before attempt 2, which died of the save of attempt 1."""
+    core = script()
+    starts(core, own(10, core=core))
+    saved = own(20, core=core, age_s=-1.0, spare="/w/10.pt")
+    dies(core.later(5.0))
+    for found in (OwnCheckpoint(sure=False, error="no answer"), saved, saved, saved):
+        starts(core, found)
+        spawn = dies(core, **NAMED)
+    assert spawn.aside == ("/w/20.pt",)
+
+
 NAMED = {"code": 1, "last_lines": ('  File "/w/train.py", line 7, in load_checkpoint', "KeyError: 'weights'")}
 
 
@@ -347,7 +356,7 @@ def die_of(core, *steps, spare, deaths=3, **ending):
 
 
 def alerts(core):
-    pytest.importorskip("supervisor.features.alerts")
+    removable.need("alerts")
     return [(alert.alert, alert.severity) for alert in core.told(facts.AlertRaised)]
 
 
@@ -403,6 +412,7 @@ def test_an_end_whose_save_no_look_saw_is_an_end_when_it_comes_again():
     assert core.phase("Pong") is Phase.DONE
 
 
+@pytest.mark.needs("alerts")
 def test_the_only_one_that_kills_each_start_stays_and_a_person_is_told_at_the_third_death_although_each_takes_long():
     core = script()
     for _ in range(7):
@@ -472,6 +482,7 @@ def test_a_death_with_another_cause_is_not_held_against_a_checkpoint(ending):
     assert not core.told(facts.CheckpointQuarantined)
 
 
+@pytest.mark.needs("alerts")
 def test_a_start_from_nothing_after_there_was_something_is_a_critical_alert_before_it_begins():
     core = script()
     starts(core, own(900, core=core))
@@ -552,6 +563,7 @@ def test_a_first_attempt_that_ends_at_once_with_a_checkpoint_from_before_is_a_do
     assert "nothing was trained: it began with /w/5000.pt" in core.told(facts.Finished)[-1].why
 
 
+@pytest.mark.needs("alerts")
 def test_a_file_that_still_names_one_that_was_set_aside_is_a_critical_alert():
     core = script()
     starts(core, own(10, core=core, stale="/w/latest still names 20.pt, which was set aside; write into it: 10.pt"))

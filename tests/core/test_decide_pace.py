@@ -38,6 +38,7 @@ def ailing(core):
 
 
 @pytest.mark.fault("slower-than-before")
+@pytest.mark.needs("alerts")
 def test_an_attempt_that_never_is_as_fast_as_earlier_ones_is_reported_with_its_last_warning():
     core = restarted(trained())
     core.watch(179, Pong={"steps_per_s": 0.5})
@@ -97,6 +98,7 @@ def on_gpu(core, *, holds, seconds=200, **more):
     return core
 
 
+@pytest.mark.needs("alerts")
 def test_an_attempt_that_uses_no_gpu_although_earlier_ones_did_is_reported_until_it_does():
     core = restarted(on_gpu(trained(), holds=True))
     on_gpu(core, holds=False, seconds=170)
@@ -110,8 +112,7 @@ def test_an_attempt_that_uses_no_gpu_although_earlier_ones_did_is_reported_until
 
 
 @pytest.mark.parametrize(
-    ("more", "level"),
-    [({"processes": None}, "light"), ({"lost": "it has fallen off the bus"}, "light"), ({}, "heavy")],
+    ("more", "level"), [({"processes": None}, "light"), ({"lost": "it has fallen off the bus"}, "light"), ({}, "heavy")]
 )
 def test_what_is_not_known_of_the_gpu_is_no_alert(more, level):
     """The driver lists no users, the GPU does not answer, or the program has other settings now."""
@@ -122,8 +123,7 @@ def test_what_is_not_known_of_the_gpu_is_no_alert(more, level):
 
 
 @pytest.mark.parametrize(
-    ("change", "known"),
-    [("attempt", 20.0), ("level", None), ("back", 20.0), ("config", None), ("operator", None)],
+    ("change", "known"), [("attempt", 20.0), ("level", None), ("back", 20.0), ("config", None), ("operator", None)]
 )
 def test_a_usual_rate_belongs_to_a_configuration_and_a_level_until_an_operator_restarts_it(change, known):
     core = trained()

@@ -258,6 +258,12 @@ def test_steps_that_stand_still_have_no_pace_and_the_worker_is_restarted_althoug
     assert (asked.reason, asked.why) == ("slow", "no step for 31m 31s: it is asked to save, and restarts")
 
 
+def test_one_at_its_target_does_not_stand_still_however_long_it_evaluates_and_exports():
+    core = printing()
+    core.watch(3600, period_s=5.0, Pong=stands(core, 250) | {"target": 250})
+    assert (core.told(facts.Slowed), core.told(facts.StopIntended)) == ([], [])
+
+
 def again(core, first, step):
     """It is restarted, goes on from step `first`, and stands still at `step` for an hour."""
     core.ended("Pong", signal=15)

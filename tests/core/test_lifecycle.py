@@ -1,17 +1,15 @@
 """The life-cycle table: total, closed, drawn; and an edge that it does not allow changes nothing."""
 
 import re
-from pathlib import Path
 
 import pytest
 from core_kit import Core, settings
+from tools import ROOT
 
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.fold import fold, replay
 from supervisor.model.lifecycle import EDGE_OF, HAS_PROCESS, TABLE, Edge, IllegalTransition, Phase, step
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_table_is_total():

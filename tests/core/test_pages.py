@@ -81,6 +81,7 @@ def test_backups():
     assert backups_view([], BackupRecord(), None)["rollback"] is None
 
 
+@pytest.mark.needs("backups")
 def test_one_backup_is_checked_alone(core):
     found = pages()["backups"].of(Sources(core), {"check": "zzz"})
     assert found == {"name": "zzz", "error": "there is no backup 'zzz'"}
@@ -163,6 +164,7 @@ def test_a_number_that_makes_no_sense(key, text, bounds):
 # --- what was recorded ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("recorder")
 def test_curves_are_continued_from_an_earlier_answer(core):
     core.now_s = 35.0
     whole = pages()["curves"].of(Sources(core), {"series": "env_steps", "since": "all"})
@@ -187,6 +189,7 @@ class Own(Sources):
         return {"kl", "kl\nsuccess_rate"}
 
 
+@pytest.mark.needs("recorder")
 def test_figures_of_a_scripts_own_names_are_series_of_programs(core):
     core.look(Pong={"steps": 2000, "lr": 0.1})
     core.now_s += 100.0
@@ -214,6 +217,7 @@ class Full(Own):
         ("env_steps,kl", 48_001, 3600.0), ("env_steps,loss,mean_return,kl", 38_709, 21600.0), ("kl,success_rate", 48_001, 3600.0),
     ],
 )  # fmt: skip
+@pytest.mark.needs("recorder")
 def test_an_answer_has_a_bound_of_numbers(core, series, enough, period_s):
     """Four rows a point. Of a program 9 and one for each series, or three; with figures of a script's own names 14 and the columns they are in."""
     core.now_s += 1000.0
@@ -222,6 +226,7 @@ def test_an_answer_has_a_bound_of_numbers(core, series, enough, period_s):
     assert (sources.enough, found["period_s"]) == (enough, period_s)
 
 
+@pytest.mark.needs("recorder")
 def test_figures_of_a_scripts_own_names_are_a_table_of_one_a_row(core):
     found = pages()["recorded"].of(Own(core), {"sheet": "figures"})
     assert found["columns"] == ["at_s", "wall_s", "readings", "program", "token", "figure", "env_steps", "value"]
@@ -230,6 +235,7 @@ def test_figures_of_a_scripts_own_names_are_a_table_of_one_a_row(core):
     ]  # fmt: skip
 
 
+@pytest.mark.needs("recorder")
 def test_a_page_of_a_table_has_a_bound_of_cells(core):
     sources = Sources(core)
     words = ("RUNNING", "training", "light")
@@ -240,6 +246,7 @@ def test_a_page_of_a_table_has_a_bound_of_cells(core):
     assert len(pages()["recorded"].of(sources, {"limit": "5"})["rows"]) == 8
 
 
+@pytest.mark.needs("recorder")
 def test_curves_reach_back_as_far_as_anything_is_kept(core):
     core.now_s += 4 * 365 * 86400.0
     found = pages()["curves"].of(Sources(core), {"sheet": "host"})
@@ -309,6 +316,7 @@ def told(sources, limit, **asked):
 
 
 @pytest.mark.parametrize("limit", [1, 59, 10_000])
+@pytest.mark.needs("recorder")
 def test_event_files_are_exported_as_far_back_as_nothing_was_recorded(core, limit):
     core.now_s = 14_400.0
     sources = Drew(core)
@@ -338,11 +346,13 @@ def test_event_files_are_exported_as_far_back_as_nothing_was_recorded(core, limi
         ({"points": "2001"}, "points must be a whole number from 10 to 2000, not '2001'"),
     ],
 )
+@pytest.mark.needs("recorder")
 def test_curves_that_make_no_sense(core, query, said):
     with pytest.raises(BadQuery, match=f"^{re.escape(said)}{'' if said.endswith(' ') else '$'}"):
         pages()["curves"].of(Sources(core), query)
 
 
+@pytest.mark.needs("recorder")
 def test_a_table_ends_with_a_whole_moment(core):
     def steps(**query):
         found = pages()["recorded"].of(Sources(core), query)
@@ -363,6 +373,7 @@ def test_a_table_ends_with_a_whole_moment(core):
         ("period_s", "30", "one of 10, 60, 600, 3600, 21600, 86400, not '30'"),
     ],
 )
+@pytest.mark.needs("recorder")
 def test_a_moment_or_a_period_that_makes_no_sense(core, key, text, said):
     with pytest.raises(BadQuery, match=f"^{key} must be {said}$"):
         pages()["recorded"].of(Sources(core), {key: text})

@@ -263,6 +263,8 @@ def test_a_limit_of_memory_that_nobody_is_held_to(level, confined, view, said):
     assert status_view(FakeSources(settings=made, confinement={}))["daemon"]["cgroups"] is None
 
 
+@pytest.mark.needs("offsite")
+@pytest.mark.needs("slurm")
 def test_what_keeps_it_from_its_work():
     core = Core(settings("Pong")).running("Pong")
     daemon = status_view(FakeSources(core.state, core.settings))["daemon"]

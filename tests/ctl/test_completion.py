@@ -27,7 +27,6 @@ def test_actions_options_programs_and_words(api: Path, backend: FakeBackend) -> 
     assert offered(api, "stop", "a") == ["all"]
     assert "--json" in offered(api, "status", "Pong", "--")
     assert offered(api, "accounts", "--since", "") == ["1h", "2d", "boot"]
-    assert offered(api, "alerts", "") == ["test"]
     assert offered(api, "tail", "Pong", "std") == ["stdout", "stderr"]
     assert offered(api, "signal", "US") == ["USR1", "USR2"]
     assert offered(api, "help", "hist") == ["history"]

@@ -24,7 +24,7 @@ def test_mistakes_in_the_settings_are_reported_and_the_rest_is_looked_at_all_the
     assert found[0]["name"] == "settings"
     assert "daemon.alive_period_s" in found[0]["what"]
     assert found[0]["do"]
-    assert {"kernel panic", "other supervisors"} <= {each["name"] for each in found}
+    assert {"kernel panic", "cgroups"} <= {each["name"] for each in found}
 
 
 def only(monkeypatch, *few):

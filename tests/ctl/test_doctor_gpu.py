@@ -103,8 +103,7 @@ def test_torch_and_the_driver_have_to_fit(installation, nvml, torch, plays, leve
 
 
 @pytest.mark.parametrize(
-    ("plays", "what"),
-    [(("init_error 9",), "the NVIDIA kernel module is missing"), (("gpus 0",), "NVML shows no GPU")],
+    ("plays", "what"), [(("init_error 9",), "the NVIDIA kernel module is missing"), (("gpus 0",), "NVML shows no GPU")]
 )
 def test_a_gpu_that_is_not_there_is_a_fault_where_programs_used_one_or_ask_for_one(tmp_path, nvml, plays, what):
     from supervisor.adapters.journal.sqlite import Journal

@@ -89,6 +89,7 @@ def test_without_systemd_nothing_starts_it_at_boot(installation):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user: run as root")
+@pytest.mark.needs("dialect")
 def test_an_ordinary_user_learns_what_is_not_known_and_as_whom_it_is(tmp_path):
     """A real daemon of root's, a real second user, no traceback, and its own daemon is not called another one."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:  # tmp_path is root's alone

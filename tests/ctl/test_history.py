@@ -222,6 +222,7 @@ def dead_ctl(state_dir: Path, *args: str) -> tuple[str, str, int]:
 
 
 @pytest.mark.parametrize("args", [("plot", "Pong"), ("export",), ("report",)])
+@pytest.mark.needs("recorder")
 def test_a_recording_that_cannot_be_read_is_one_sentence(dead: Path, args: tuple[str, ...]) -> None:
     recording = sqlite3.connect(dead / "recording.sqlite")
     recording.execute("CREATE TABLE programs_10 (something_else)")

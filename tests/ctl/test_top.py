@@ -74,6 +74,7 @@ def box(backend: FakeBackend) -> FakeBackend:
 # --- on a terminal ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("recorder")
 def test_programs_live(api: Path, box: FakeBackend) -> None:
     with Seen("top", socket=api, columns=140) as top:
         lines = top.shows("▁▂▃▃▄▅▆▇▇█")

@@ -73,7 +73,7 @@ def test_faults_become_supervisors_texts_and_codes(api, three, code, text, line,
         (("tail", "-x", "up"), "Error: bad argument -x", 1),
         (("maintail", "up"), "Error: bad argument up", 1),
         (("avail", "x"), "Error: avail accepts no arguments", 1),
-        (("import",), "Error: import requires a supervisord.conf", 2),
+        pytest.param(("import",), "Error: import requires a supervisord.conf", 2, marks=pytest.mark.needs("dialect")),
         (("status", "--jsno"), "Error: unknown option --jsno; there are: --json, --wide, --watch", 2),
         (("history", "-n"), "Error: -n needs a value", 2),
         (("journal", "--after=-1"), "Error: --after must be a whole number from 0, not '-1'", 2),
@@ -198,7 +198,7 @@ def test_nobody_there(tmp_path, socket_path):
     assert ctl("--json", "status", socket=socket_path).stdout == told.stdout
     told = ctl("pid", "--json", socket=socket_path)
     assert (json.loads(told.stdout)["exit_code"], told.returncode) == (7, 7)
-    for action in (("start", "a"), ("pid",), ("tail", "a"), ("history",), ("reread",), ("dashboard",)):
+    for action in (("start", "a"), ("pid",), ("tail", "a"), ("history",), ("reread",)):
         told = ctl(*action, socket=socket_path)
         assert (told.stdout, told.returncode) == (f"unix://{socket_path} no such file\n", 7), action
     with sockets.socket(sockets.AF_UNIX) as left:

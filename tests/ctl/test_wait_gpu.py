@@ -4,16 +4,15 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from simulated_nvml import MB, SimulatedNvml
+from tools import ROOT
 
 from supervisor.ctl.outcome import Failed, Options
 from supervisor.ctl.session import Session
 from supervisor.ctl.wait_gpu import wait_gpu
 
-ROOT = Path(__file__).resolve().parents[2]
 SHOW = (
     sys.executable, "-c",
     "import os; print([os.environ.get(k) for k in ('CUDA_VISIBLE_DEVICES', 'EXTRALIFE_BATCH_SIZE')])",

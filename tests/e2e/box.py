@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import forked
-from tools import MEMORY_DIR, PATIENCE
+from tools import MEMORY_DIR, PATIENCE, ROOT
 
 from supervisor.ctl.client import Client
 from supervisor.ctl.outcome import DaemonRefused, Unreachable
 
-ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / "bench" / "chaos" / "hooks"
 TRAINER = ROOT / "tests" / "e2e" / "programs" / "trainer.py"
 FLOOR_S = 2.0 * PATIENCE  # without progress for so long a worker has stalled, where a test waits for that

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from box import Box
+from tools import ROOT
 
 from supervisor import config
 from supervisor.config.whole_input import NO_SETTINGS, VARIABLES
 from workers import contract
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / name
     for name in ("README.md", *(f"docs/{each}.md" for each in ("first-night", "container", "offsite", "accounts")))

@@ -142,9 +142,9 @@ def test_the_tests_of_the_rest_can_be_imported(tests: Callable[..., str], withou
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("without", ["alerts", "offsite"], indirect=True)
+@pytest.mark.parametrize("without", [EVERY, "alerts"], indirect=True)
 def test_the_tests_of_the_rest_pass(tests: Callable[..., str]) -> None:
-    tests("-n2", "tests/core", "tests/policy", "tests/config", "tests/ctl")
+    tests("-n2", "tests/core", "tests/policy", "tests/config", "tests/ctl", "tests/sim")
 
 
 def test_a_journal_full_of_its_facts_is_gone_on_with(copied: Copied, box: Box) -> None:

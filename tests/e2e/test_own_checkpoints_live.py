@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from box import Box, until
+from tools import ROOT
 
 from supervisor.adapters import procfs
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # It takes its newest file without a look, as most scripts do, and so it dies of a torn one.
 SCRIPT = """

@@ -8,14 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import forked
 import pytest
 from first_release import unpacked
 from inside import open_journal
+from tools import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FACTS = 83
 
 

@@ -26,12 +26,7 @@ COUNTS = "the box went down without a shutdown while 8 workers trained: it count
         ({"sign_age_s": None}, 0.5, False, UNSURE),
         ({"sign_age_s": 120.0}, 1.0, False, COUNTS),
         ({"workers": 1}, 1.0, False, COUNTS.replace("8 workers", "1 worker")),
-        (
-            {"since_change_s": 59.0, "stepped_down": True},
-            1.0,
-            True,
-            f"{COUNTS} just left",
-        ),
+        ({"since_change_s": 59.0, "stepped_down": True}, 1.0, True, f"{COUNTS} just left"),
         ({"since_change_s": 60.0, "stepped_down": True}, 1.0, False, COUNTS),
         ({"since_change_s": 20.0, "stepped_down": False}, 1.0, False, COUNTS),
         ({"since_change_s": None, "stepped_down": True}, 1.0, False, COUNTS),

@@ -205,6 +205,9 @@ def test_a_loss_that_is_not_finite_is_a_bad_update_and_a_finite_one_ends_them():
     well = told({"step": 6.0, "loss": 0.25}, before=bad)
     assert (well.nan_count, well.values["loss"], well.losses) == (2, 0.25, Losses(True, 6))
     assert told({"loss": NAN}).losses.finite is False
+    assert told({"step": 9.0}, {"step": 1.0, "loss": 0.5}).losses.fine_step is None, (
+        "of an epoch: a rollback would go to the first"
+    )
     assert steps(1, 2).nan_count is None, "no loss was said: unknown is never zero"
 
 

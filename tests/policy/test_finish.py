@@ -5,6 +5,7 @@ import pytest
 from supervisor.policy.script.figures import Bar
 from supervisor.policy.script.finish import (
     Course,
+    has_more_epochs,
     in_save,
     is_at_exit,
     is_background,
@@ -76,6 +77,7 @@ STOPPED = Diagnosis("stopped", counted=False, why="stopped on request (operator)
         (CRASH, Course(100, 100, bar=Bar(100, (), 100, 9.0, is_part=True)), "crash", "exit code 1"),
         (KILLED, Course(100, 100), "killed", KILLED.why),
         (KILLED, Course(100, 100, saved=True), "done", f"finished at step 100 of 100, and died at its exit: {KILLED.why}"),
+        (KILLED, Course(100, 100, saved=True, bar=Bar(100, (), 100, 9.0)), "killed", KILLED.why),
         (CRASH, Course(60, as_before=True, says_done=True), "done", "finished, as before, without a step: exit code 1"),
         (CRASH, Course(60, as_before=True), "crash", "exit code 1"),
         (CRASH, Course(60, 100, as_before=True, says_done=True), "crash", "exit code 1"),
@@ -96,6 +98,17 @@ def test_the_verdict_on_an_end(verdict, course, cause, why):
         "begins anew" in why, "nothing was trained" in why, "died at its exit" in why and not course.saved, "as before" in why, course.at_exit and cause == "done",
     )  # fmt: skip
     assert found.doubtful is any(doubts)
+
+
+@pytest.mark.parametrize(
+    ("lines", "more"),
+    [
+        ((), False), (("Epoch 9/10", "Epoch 10/10: 100%|##| 500/500"), False), (("epoch [1/10] done", "validates"), True),
+        (("Epoch: 2 of 3",), True), (("Epoch 0: 100%|##| 500/500",), False),
+    ],
+)  # fmt: skip
+def test_an_output_that_counts_epochs_shows_whether_more_follow(lines, more):
+    assert has_more_epochs(lines) is more
 
 
 def test_an_end_farther_than_the_earlier_ones_begins_a_new_row():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,9 +31,7 @@ def found(step: int | None, verdict: str = WHOLE, written_s: float = 0.0) -> Can
         ((WHOLE, TORN, UNKNOWN), 0, 0, None, None),  # what is older than a whole one says nothing
     ],
 )
-def test_a_start_gets_the_newest_that_is_not_torn_and_a_copy_the_newest_whole_one(
-    verdicts: tuple[str, ...], newest: int | None, start: int | None, torn: int | None, spare: int | None
-) -> None:
+def test_a_start_gets_the_newest_that_is_not_torn_and_a_copy_the_newest_whole_one(verdicts, newest, start, torn, spare):
     candidates = [found(step, verdict) for step, verdict in enumerate(verdicts)]
     choice = choose(candidates)
     for place, each in ((newest, choice.newest), (start, choice.start), (torn, choice.torn), (spare, choice.spare)):
@@ -52,6 +49,12 @@ def test_one_whose_step_file_is_torn_comes_after_the_one_written_before_it() -> 
     assert newest_whole.with_stand_ins(rows) == [None, 120, 180, None, 180]
     at_once = [("c-1", 7000, 5.0), ("c-2", 8000, 5.0), ("c-3", None, 6.0)]
     assert newest_whole.with_stand_ins(at_once) == [7000, 8000, 8000]
+
+
+def test_one_that_is_named_as_the_last_comes_after_the_best_one_that_was_saved_long_before_it() -> None:
+    rows = [("v1/last.ckpt", None, 300.0), ("v1/step=100.ckpt", 100, 50.0), ("v1/blast.ckpt", None, 300.0)]
+    assert newest_whole.with_stand_ins(rows) == [100, 100, None]
+    assert newest_whole.with_stand_ins([("last-v1.ckpt", None, 55.0), rows[1]]) == [None, 100], "of the same save"
 
 
 def test_the_newest_is_what_the_newest_attempt_wrote() -> None:
@@ -84,17 +87,9 @@ def test_after_a_clock_that_stepped_the_step_decides(starts: list[float]) -> Non
         (0.1, False, 0.0, 0.0, True, 95.0, True),  # a rename comes after the last write
     ],
 )
-def test_a_format_that_does_not_tell_is_settled_by_what_its_writer_did_after_the_write(
-    age_s: float, running: bool, lived_on_s: float, closed_s: float, replaced: bool, doubt_s: float | None, settled: bool
-) -> None:
-    got = newest_whole.is_settled(
-        100.0 - age_s,
-        running=running,
-        lived_on_s=lived_on_s,
-        closed_s=closed_s,
-        replaced=replaced,
-        doubt_from_wall_s=doubt_s,
-    )
+def test_an_unknown_format_is_settled_by_what_came_later(age_s, running, lived_on_s, closed_s, replaced, doubt_s, settled):
+    ended = {"running": running, "lived_on_s": lived_on_s, "closed_s": closed_s, "replaced": replaced}
+    got = newest_whole.is_settled(100.0 - age_s, doubt_from_wall_s=doubt_s, **ended)
     assert got is settled
 
 
@@ -111,9 +106,7 @@ def test_a_format_that_does_not_tell_is_settled_by_what_its_writer_did_after_the
         ("reboot", False, 1100.0, None, 1040.0),
     ],
 )
-def test_what_an_end_may_have_cut(
-    cause: str, by_itself: bool, ended_s: float | None, sign_s: float | None, doubt_s: float | None
-) -> None:
+def test_what_an_end_may_have_cut(cause, by_itself, ended_s, sign_s, doubt_s):
     got = newest_whole.doubt_from_wall_s(cause, by_itself=by_itself, ended_wall_s=ended_s, last_sign_wall_s=sign_s)
     assert got == doubt_s
 
@@ -155,7 +148,8 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"spare": True}, True, False, 0, Verdict.SET_ASIDE),
         ({}, True, False, 0, Verdict.PUT_BACK),  # the only one stays, and a person is asked
         ({"spare": True}, False, False, 0, Verdict.KEEP),  # a port in use, a missing mount, a failed upload
-        ({"spare": True}, False, True, 0, Verdict.SET_ASIDE),  # half an hour later that is still so
+        ({"spare": True}, False, True, 0, Verdict.KEEP),  # however long the mount is missing
+        ({"spare": True}, None, True, 0, Verdict.SET_ASIDE),  # nothing says why, half an hour later too
         ({}, False, True, 0, Verdict.PUT_BACK),  # a person is asked
         ({"cut": True, "spare": True, "innocent": True}, True, True, 0, Verdict.KEEP),
         ({"torn": True, "spare": True, "innocent": True}, False, False, 0, Verdict.SET_ASIDE),
@@ -171,9 +165,7 @@ TRIED = Intervention(ASIDE, 0.0)
         ({"path": "", "step": 80_000, "deaths": 2}, True, True, 0, Verdict.KEEP),
     ],
 )
-def test_a_suspect_is_set_aside_by_evidence_and_put_back_without_an_effect(
-    suspicion: dict[str, Any], named: bool | None, slow: bool, done: int, verdict: Verdict
-) -> None:
+def test_a_suspect_is_set_aside_by_evidence_and_put_back_without_an_effect(suspicion, named, slow, done, verdict):
     interventions: tuple[Intervention, ...] = ()
     for _ in range(done):
         interventions = noted(interventions, TRIED)
@@ -183,13 +175,12 @@ def test_a_suspect_is_set_aside_by_evidence_and_put_back_without_an_effect(
 
 def test_a_checkpoint_is_innocent_if_the_attempt_that_wrote_it_died_of_the_same() -> None:
     wrote = Suspicion("old").wrote().dies("exit code 1: ConnectionError: 503", trained=True)
-    again = wrote.begins("new", torn=False, cut=False, spare=True, left=()).dies(
-        "exit code 1: ConnectionError: 504", trained=False
-    )
+    begun = wrote.begins("new", torn=False, cut=False, spare=True, left=())
+    again = begun.dies("exit code 1: ConnectionError: 504", trained=False)
     assert (again.deaths, again.innocent) == (1, True)
     assert Suspicion("a", born="line 0: 0 Segmentation fault").is_as_before("line 1:  3712 Segmentation fault; 1 left")
     assert not Suspicion("a", born="exit code 134").is_as_before("exit code 137")
-    other = wrote.begins("new", torn=False, cut=False, spare=True, left=()).dies("exit code 1: KeyError: 'w'", trained=False)
+    other = begun.dies("exit code 1: KeyError: 'w'", trained=False)
     assert (other.deaths, other.innocent) == (1, False)
 
 
@@ -246,15 +237,25 @@ def test_without_an_exception_an_output_says_nothing_about_a_checkpoint() -> Non
         ('  File "/home/me/train.py", line 12, in load_model\nFileNotFoundError: /mnt/pretrained.pt', False),
         ("Segmentation fault", False),  # only `resumed from` names it
         ("ImportError: libcuda.so.1: cannot open shared object file", False),
+        (
+            "  File \"/t.py\", line 1, in load_games\nFileNotFoundError: [Errno 2] No such file or directory: 'games.npy'",
+            False,
+        ),
+        ('  File "/torch/__init__.py", line 9, in _load_deps\nOSError: libcublas.so.11: cannot open shared object', False),
+        ('  File "/usr/lib/python3.11/json/__init__.py", line 9, in load\nJSONDecodeError: Expecting value', False),
+        ('  File "/t.py", line 9, in <module>\nEOFError: Ran out of input', False),
     ],
 )
 def test_what_an_output_says_about_a_checkpoint(line: str, named: bool) -> None:
-    assert (
-        names(
-            "/w/ck/global_step20", ("resumed from ck/global_step20", "Traceback (most recent call last):", *line.split("\n"))
-        )
-        is named
-    )
+    said = "resumed from ck/global_step20", "Traceback (most recent call last):", *line.split("\n")
+    assert names("/w/ck/global_step20", said) is named
+
+
+def test_data_that_end_too_soon_are_a_sign_only_of_one_that_may_be_cut():
+    ends = "Traceback (most recent call last):", '  File "/t.py", line 9, in main', "EOFError: Ran out of input"
+    assert names("/w/ck/m_40.pickle", ends, cut=True) is True
+    of_games = (ends[0], '  File "/t.py", line 9, in load_dataset', ends[2])
+    assert names("/w/ck/m_40.pickle", of_games, cut=True) is False, "a cache of the data was cut, too"
 
 
 @pytest.mark.parametrize(
@@ -268,9 +269,7 @@ def test_what_an_output_says_about_a_checkpoint(line: str, named: bool) -> None:
         (7201.0, None, None, None, "no checkpoint for 2h: a note"),
     ],
 )
-def test_overdue_by_its_own_habit(
-    age_s: float, gap_s: float | None, steps: int | None, saved: int | None, says: str
-) -> None:
+def test_overdue_by_its_own_habit(age_s, gap_s, steps, saved, says):
     assert unsaved.overdue_unasked(age_s, gap_s, steps=steps, saved_step=saved, note="a note") == says
 
 
@@ -313,12 +312,7 @@ def test_the_step_in_a_path(rule: str, path: str, step: int | None) -> None:
         (r"(\d+)", "/data/exp2/run5", "last.pt", None),
         (r"run(\d+)", "/data/run2/run5", "last.pt", 5),
         (r"run5/.*-(\d+)", "/data/exp2/run5", "ckpt-500.pt", 500),
-        (
-            r"exp(\w+)",
-            "/data/exp2",
-            "exponent.pt",
-            None,
-        ),  # it matches the part of the path that comes first, without a number
+        (r"exp(\w+)", "/data/exp2", "exponent.pt", None),  # the part of the path that comes first matches, without a number
         (r"step=(\d+)", "/data", "last.pt", None),
         (r"(\d+)", "/data/" + "x" * 500, "last.pt", None),
     ],

@@ -35,8 +35,6 @@ def test_whether_numbers_count_the_shown_steps(sightings: tuple[tuple[int, int, 
 
 COUNTS = Shown(steps=343, counts_steps=True)
 OWN = (200, 240, 280, 320)
-
-
 DAY_S = 86_400.0
 
 
@@ -47,17 +45,13 @@ DAY_S = 86_400.0
         (COUNTS, 2 * 343 + 80, 0.0, False),
         (COUNTS, 2 * 343 + 81, 0.0, True),
         (Shown(before=5000, first=2500, steps=4000, counts_steps=True), 10_120, 0.0, True),
-        (
-            Shown(before=5000, first=0, steps=343, counts_steps=True),
-            10_120,
-            0.0,
-            False,
-        ),  # it may count from 0 in each attempt
+        (Shown(before=5000, first=0, steps=343, counts_steps=True), 10_120, 0.0, False),  # it may count from 0 in each
         (Shown(steps=343), 10_120, 0.0, False),
         (Shown(steps=343, counts_steps=False), 10_120, 0.0, False),
         (Shown(counts_steps=True), 10_120, 0.0, False),
         (Shown(target=1000, configured=True), 5000, 1.0, True),
         (Shown(target=1000, configured=True), 5000, -1.0, False),
+        (Shown(target=1000, configured=True), 1024, 1.0, False),  # the end of its last rollout
         (Shown(target=1000), 5000, 1.0, False),  # perhaps the bar of an epoch, and a training that was moved here
         (Shown(target=1000), 5000, DAY_S + 1.0, True),
         (Shown(target=1000), 1000, 2 * DAY_S, False),

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "bench")]
-
-from box import Box  # noqa: E402
-from environments import NotInstallable, environment  # noqa: E402
+from box import Box
+from environments import NotInstallable, environment
 
 FRAMEWORKS = (
     "stable-baselines3>=2.9,<3", "lightning>=2.6,<3", "transformers>=5,<6", "accelerate>=1.15", "tyro>=1", "tensorboard>=2.20",

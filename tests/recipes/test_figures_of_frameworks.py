@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from box import Box, until
+from tools import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 UNCHANGED = Path(__file__).parent / "unchanged"
 
 pytestmark = pytest.mark.timeout(900)

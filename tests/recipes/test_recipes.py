@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from box import Box, until
+from tools import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "docs" / "recipes"
 PATCH = RECIPES / "cleanrl_ppo.patch"
 

@@ -19,8 +19,7 @@ def climbing(configured, apart=(), **load):
     ladder = tuple(Rung(level, heavy if level.name == "heavy" else specs) for level in levels)
     ladder = tuple(
         replace(
-            rung,
-            programs=tuple(replace(spec, own_digest="" if spec.name in apart else spec.name) for spec in rung.programs),
+            rung, programs=tuple(replace(spec, own_digest="" if spec.name in apart else spec.name) for spec in rung.programs)
         )
         for rung in ladder
     )

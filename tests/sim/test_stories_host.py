@@ -186,9 +186,7 @@ def test_the_whole_host_is_asleep_for_an_hour():
     world = quiet_world(programs=2, slots=2)
     world.suspend_host(HOUR_S)
     world.run(120.0)
-    assert told(world) == [
-        "1:10:00  box  the daemon did not run for 1h: that time does not count against any worker",
-    ]
+    assert told(world) == ["1:10:00  box  the daemon did not run for 1h: that time does not count against any worker"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def test_a_script_computes_for_a_night_without_a_word():
     world = quiet_world(scripts=1, jumps=True)  # ten hours of looks, of which few can be news
     world.run(10 * 3600.0)
     assert told(world) == [
-        "0:10:01  P0   no sign of progress for 10m 1s since it was started, but it uses CPU time: it is quiet, not stalled",
+        "0:10:01  P0   no sign of progress for 10m 1s since it was started, but it uses CPU time: it is quiet, not stalled"
     ]
 
 

@@ -170,7 +170,7 @@ def test_a_policy_collapses():
     }
     world.run(1900.0)
     assert told(world) == [
-        "0:40:01  P0   its policy collapsed for 30m and 17,991 games: entropy share 0.001, mean return 15, best return 20; it trains on",
+        "0:40:01  P0   its policy collapsed for 30m and 17,991 games: entropy share 0.001, mean return 15, best return 20; it trains on"
     ]
 
 
@@ -180,7 +180,7 @@ def test_the_return_falls():
     worker(world).figures = {"mean_return": 2.0, "best_return": 20.0, "first_return": 1.0, "best_spread": 4.0}
     world.run(120.0)
     assert told(world) == [
-        "0:11:41  P0   its return fell for 1m 40s and 1,000 games: mean return 2, best return 20; it trains on",
+        "0:11:41  P0   its return fell for 1m 40s and 1,000 games: mean return 2, best return 20; it trains on"
     ]
 
 

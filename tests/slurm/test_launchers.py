@@ -16,6 +16,7 @@ from pathlib import Path
 import fake_slurm
 import pytest
 from attempts_kit import BOOT, BootClock, Inbox, spec
+from tools import ROOT
 
 from supervisor.adapters import procfs
 from supervisor.adapters.copies.kept_copy import KeptCopies
@@ -38,7 +39,6 @@ from supervisor.policy.worker.diagnosis import Diagnosis
 from workers import contract
 
 PATIENCE_S = 60.0
-ROOT = Path(__file__).parents[2]
 SETTINGS = LauncherSettings(
     kind="slurm", partition="main", cpus=1, memory_mb=300, time_limit_s=600.0, signal_lead_s=20.0, poll_s=0.3, settle_s=5.0
 )

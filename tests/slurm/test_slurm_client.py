@@ -228,8 +228,7 @@ def test_which_words_of_sbatch_are_a_refusal(tmp_path, said, kind):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("slurm-wlm 22.05.8", (22, 5)), ("slurm 24.11.1\n", (24, 11)), ("a site's slurm-x 23.2", (23, 2))],
+    ("text", "expected"), [("slurm-wlm 22.05.8", (22, 5)), ("slurm 24.11.1\n", (24, 11)), ("a site's slurm-x 23.2", (23, 2))]
 )
 def test_versions(text, expected):
     assert reading.version_in(text) == expected

@@ -3,15 +3,13 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from tools import ROOT
 
 from workers.args import BadArguments, make, parse
 from workers.contract import EXIT_CONFIG
 from workers.options import GAMES, OPTIONS
-
-REPO = Path(__file__).parents[2]
 
 
 def mistakes(*argv, **environ):
@@ -64,7 +62,7 @@ def test_all_mistakes_come_at_once_each_with_a_sentence():
 
 def worker(*argv):
     command = [sys.executable, "-m", "workers", *argv]
-    return subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
 
 
 def test_a_mistake_costs_no_import_and_says_so_with_the_code_of_a_config_error():
@@ -77,7 +75,7 @@ def test_a_mistake_costs_no_import_and_says_so_with_the_code_of_a_config_error()
     ]
     loaded = "import sys; sys.argv[1:] = ['--bad']; import workers.__main__ as m; m.main(); print(*sys.modules)"
     modules = subprocess.run(
-        [sys.executable, "-c", loaded], cwd=REPO, capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, timeout=100, check=True
     )
     assert "workers.args" in modules.stdout.split()
     assert not {"torch", "numpy", "envpool"} & set(modules.stdout.split())

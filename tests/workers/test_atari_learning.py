@@ -7,18 +7,12 @@ test_catch_learning.py shows in seconds that each algorithm learns; these are `t
 bench/learning.py, which prints the curves.
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from learning import BROKEN, GAME, made_for
 
 from workers import envs
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
-
-from learning import BROKEN, GAME, made_for
 
 GOAL = {"ppo": 60.0, "pqn": 52.0, "dqn": 55.0}
 MOST_STEPS = {"ppo": 24_576, "pqn": 16_384, "dqn": 20_480}

@@ -9,18 +9,17 @@ import sys
 import time
 import zlib
 from dataclasses import fields, replace
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from supervised import PATIENCE_S, TOKEN, environment, eventually
+from tools import ROOT
 
 from workers import contract, daemon_side
 from workers.contract import FIGURES, Beat, Client, TargetKind, WorkerPhase, known_figures, pack_beat, pack_measured
 from workers.daemon_side import read_beat, unpack_beat, unpack_measured
 
-ROOT = Path(__file__).resolve().parents[2]
 U16, U32, U64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
 HEX = st.binary(min_size=16, max_size=16).map(bytes.hex)
 F64 = st.floats(width=64)

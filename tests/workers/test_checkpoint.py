@@ -23,6 +23,7 @@ import safetensors.torch
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tools import ROOT
 
 from supervisor.adapters.process.checkpoints import survey, verify
 from workers import checkpoint as checkpoint_module
@@ -31,7 +32,6 @@ from workers.checkpoint import Checkpointer, Loaded
 from workers.contract import Client
 from workers.store import AllDamaged, Entry, Fenced, WrongIdentity, names_to_keep, read_manifest, write_file
 
-REPO = Path(__file__).parents[2]
 TOKENS = ["1" * 32, "2" * 32, "3" * 32]
 IDENTITY = {"game": "Pong", "algo": "dqn", "frame_shape": (84, 84)}
 FILES = ("tensors.safetensors", "state.json", "manifest.json")
@@ -461,7 +461,7 @@ def test_sigkill_in_mid_save(run_dir: Path) -> None:
     """A real process, killed at a random moment of a save, again and again."""
     known, rng = 0, random.Random(0)
     for _ in range(2):
-        with subprocess.Popen([sys.executable, "-c", SAVER, str(run_dir)], stdout=subprocess.PIPE, text=True, cwd=REPO,
+        with subprocess.Popen([sys.executable, "-c", SAVER, str(run_dir)], stdout=subprocess.PIPE, text=True, cwd=ROOT,
                               env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:  # fmt: skip
             assert process.stdout is not None
             for _ in range(rng.randrange(3, 12)):
@@ -501,7 +501,7 @@ WITHOUT_THREADS = textwrap.dedent(
 
 def test_while_no_thread_can_be_begun_it_is_saved_all_the_same(run_dir: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_THREADS, str(run_dir), str(tmp_path)], cwd=REPO, capture_output=True, text=True,
+        [sys.executable, "-c", WITHOUT_THREADS, str(run_dir), str(tmp_path)], cwd=ROOT, capture_output=True, text=True,
         env={**os.environ, **preload.environment(tmp_path), "OMP_NUM_THREADS": "1"}, timeout=120, check=False,
     )  # fmt: skip
     assert done.stdout.splitlines() == ["1 None", "2 None"], done.stderr

@@ -7,16 +7,14 @@ import struct
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 from supervised import PATIENCE_S, TOKEN, environment
-from tools import needs
+from tools import ROOT, needs
 
 from workers import contract
 from workers.contract import FIGURES, WorkerPhase
 from workers.daemon_side import read_beat
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "contract.md").read_text()
 
 

@@ -5,9 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools import ROOT
+
 from workers import contract
 
-ROOT = Path(__file__).resolve().parents[2]
 ASK_FOR_STACKS = """
 import os, signal
 from workers.contract import STACKS_SIGNAL, Client

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TRAIN = [
     sys.executable, "-m", "workers", "--program", "Catch", "--game", "Catch", "--algo", "ppo", "--steps", "512",
     "--num-envs", "2", "--n-steps", "16", "--batch-size", "32", "--epochs", "1", "--threads", "1", "--num-test-episodes", "0",

@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 import torch
 from replay_reference import BOOT_B, SHAPE, Setup, World, agree, frame, numbers
+from tools import ROOT
 
 from workers import replay as replay_module
 from workers.replay import Replay, ReplayInUse, ReplayTooLarge
-
-REPO = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -76,7 +75,7 @@ def test_sigkill_in_mid_append_leaves_whole_rows(scratch: Path) -> None:
     seen = 0
     for _ in range(2):
         with subprocess.Popen([sys.executable, "-c", WRITER, str(scratch)], stdout=subprocess.PIPE, text=True,
-                              cwd=REPO, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:  # fmt: skip
+                              cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:  # fmt: skip
             assert process.stdout is not None
             assert int(process.stdout.readline().split()[1]) >= seen
             for _ in range(30):

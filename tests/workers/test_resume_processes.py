@@ -18,19 +18,18 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
 from supervised import environment_of
+from tools import ROOT
 
 from workers import algorithms, contract, envs, precision
 from workers.args import make
 from workers.checkpoint import STATE_FILE, TENSORS_FILE
 from workers.daemon_side import read_beat
 
-REPO = Path(__file__).parents[2]
 PATIENCE_S = 300.0
 FIRST = 192  # environment steps of an attempt before its checkpoint is asked for, at least
 MORE = 192  # environment steps beyond the last checkpoint
@@ -73,7 +72,7 @@ def _as_a_worker(words, env, log):
     os.dup2(said, 1)
     os.dup2(said, 2)
     os.environ.update(env, GLIBC_TUNABLES="")  # else it would start again with the allocator's settings
-    os.chdir(REPO)
+    os.chdir(ROOT)
     sys.argv = ["workers", *words]
     runpy.run_module("workers", run_name="__main__")
 
@@ -84,7 +83,7 @@ class Started:
     def __init__(self, words, env, log):
         with log.open("wb") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "workers", *words], cwd=REPO, env={**os.environ, **env}, stdout=said, stderr=said
+                [sys.executable, "-m", "workers", *words], cwd=ROOT, env={**os.environ, **env}, stdout=said, stderr=said
             )
         self.pid, self.kill = self._process.pid, self._process.kill
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from supervised import environment_of
+from tools import ROOT
 
 from workers import contract, envs, replay, run
 from workers.algorithms.dqn import Learner
@@ -24,7 +25,6 @@ from workers.contract import Client, Control, WorkerPhase
 from workers.daemon_side import ControlWriter, read_beat
 from workers.listen import PendingRequests
 
-REPO = Path(__file__).parents[2]
 PATIENCE_S = 240.0
 FLAGS = ["--num-envs=8", "--batch-size=8", "--replay-size=4000", "--learning-starts=100", "--threads=1", "--replay-ratio=1"]
 
@@ -52,7 +52,7 @@ class Attempt:
         }  # fmt: skip
         self.process = subprocess.Popen(
             [sys.executable, "-m", "workers", "--program", game, *FLAGS, *flags],
-            cwd=REPO, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def beat(self):

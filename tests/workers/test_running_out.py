@@ -13,10 +13,10 @@ import numpy as np
 import preload
 import pytest
 import torch
+from tools import ROOT
 
 from workers import background, contract, out_of_memory
 
-ROOT = Path(__file__).resolve().parents[2]
 REFUSE_CODE = """
 import ctypes, sys
 PR_SET_MDWE, REFUSE_EXEC_GAIN = 65, 1

@@ -6,7 +6,7 @@ where the script replaces its files, else a copy. There is one copy of each prog
 is made only if the disk then still has room for two more, and beyond that for ten more or 1 GiB.
 
 `kept/checkpoint.json` lists the files with their sizes, times and digests, as in a backup. A new copy is complete before
-the old one is renamed to `kept.old/`, so a crash at any moment leaves one of the two.
+the old one is renamed to `kept.old/`.
 """
 
 from __future__ import annotations

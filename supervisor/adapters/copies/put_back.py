@@ -1,9 +1,8 @@
 """Puts the checkpoints that scripts wrote themselves back into place on a box that goes on from a copy off another box.
 
-A restore cannot do that: only the configuration says where these checkpoints belong, and a script's directory may be made
-after the restore. So the restore keeps them as a backup, and notes its name in `offsite/put-back/PROGRAM`. The program's
-next start waits until they are in place. Until then each copy off this box takes them from the backup: otherwise the newest
-copy would lack them, and a second lost box would lose them.
+Only the configuration says where these checkpoints belong. So the restore keeps them as a backup, and notes its name in
+`offsite/put-back/PROGRAM`. The program's next start waits until they are in place. Until then each copy off this box takes
+them from the backup: otherwise a second lost box would lose them.
 """
 
 from __future__ import annotations

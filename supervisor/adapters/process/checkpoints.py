@@ -1,10 +1,8 @@
 """Lists, verifies and sets aside the checkpoints of a run directory, for the daemon.
 
-This works without torch: only the manifest is parsed. A worker commits, verifies and prunes its own checkpoints
-(`workers/checkpoint.py`). The daemon only reads them, and sets one aside when the worker repeatedly dies of it.
-Whatever is in the directory, reading does not raise: a daemon that crashes on one program's garbage is down for all of them.
-A file that the disk refuses to read is unknown (`verified` None), not bad. Only a directory that cannot be read raises: that
-a program has no checkpoint is then not known.
+A worker commits, verifies and prunes its own checkpoints (`workers/checkpoint.py`). The daemon only reads them, and sets one
+aside when the worker repeatedly dies of it. Whatever is in the directory, reading does not raise. A file that the disk
+refuses to read is unknown (`verified` None), not bad. Only a directory that cannot be read raises.
 """
 
 from __future__ import annotations
@@ -90,9 +88,8 @@ def newest_good(run_dir: Path, until_s: float = math.inf) -> CheckpointInfo | No
 def quarantine(run_dir: Path, step: int) -> Path | None:
     """Set aside the checkpoint that workers die of: rename it to `.bad`, so that the next attempt uses the previous one.
 
-    The daemon calls this when workers repeatedly die in the same way after resuming at `step`. Only the checkpoint of that
-    step is set aside. A second call (by a daemon that was killed before it recorded the first one) finds nothing and returns
-    None; it does not take the next, good checkpoint. Returns the new path; raises OSError when the disk refuses.
+    A second call (by a daemon that was killed before it recorded the first one) finds nothing and returns None; it does not
+    take the next, good checkpoint. Returns the new path; raises OSError when the disk refuses.
     """
     info = next((info for info in survey(run_dir) if info.env_steps == step), None)
     return None if info is None else set_aside(info.path)
@@ -101,8 +98,7 @@ def quarantine(run_dir: Path, step: int) -> Path | None:
 def roll_back(run_dir: Path, from_step: int) -> list[Path]:
     """Set aside every checkpoint from this step on, so that the next attempt uses an older one; returns the new paths.
 
-    One checkpoint that looks whole always stays: if no older one does, it is the oldest of these. A second call has nothing
-    to do. Raises OSError when the disk refuses.
+    One checkpoint that looks whole always stays: if no older one does, it is the oldest of these. Raises OSError.
     """
     found = survey(run_dir)
     newer = [info for info in found if info.env_steps >= from_step]

@@ -3,9 +3,7 @@
 `decide` requests this once per stall (command TakeEvidence); `extralifectl explain` shows the result. It is bounded in time
 and size, and does no harm. It requests the worker's Python stacks only if the worker has a handler for that signal, because
 SIGUSR1 kills a program that has none. py-spy, where it is installed, reads processes without a handler, as their user:
-it opens the files that they name. faulthandler's
-handler runs in C, so it also answers for a thread that is blocked in an extension or holds the GIL. Killing first and
-reading logs afterwards would lose exactly the data that distinguishes a hang in a driver from a hang in Python.
+it opens the files that they name. faulthandler's handler runs in C, so it also answers for a thread that holds the GIL.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Finds, examines and sets aside the checkpoints that a script writes by itself, by its `checkpoint_glob`.
 
-Whatever is in the directory, nothing here raises and no other thread has to wait: each scan runs in its own thread, with a
-time limit. A wildcard matches no link, because a link may lead to foreign files, or back to the directory itself. The part
-of the pattern without a wildcard was written by hand, so links in it are followed. Scans cost at most a fiftieth of a core.
-A `[` in a pattern begins a set of characters, and it also matches itself: names such as `run[1]` exist.
+Whatever is in the directory, nothing here raises. A wildcard matches no link, because a link may lead to foreign files, or
+back to the directory itself. The part of the pattern without a wildcard was written by hand, so links in it are followed,
+and so is `latest.pt` as its last part, to a checkpoint below the same directory. A `[` begins a set of characters, and it
+also matches itself: names such as `run[1]` exist.
 
 A checkpoint that is set aside becomes `.NAME.bad` in its directory: scripts look for `*.pt` or `checkpoint-*`, and neither
 finds that name.
@@ -136,6 +136,10 @@ class _Matches:
     links: int = 0
     unread: str = ""  # the first directory below the base that may not be read
 
+    def add_link(self, target: str) -> None:
+        self.links += not target
+        self.paths += [target] if target else []
+
 
 def _find(place: Place, budget: Budget) -> _Matches:
     found = _Matches()
@@ -156,7 +160,7 @@ def _find(place: Place, budget: Budget) -> _Matches:
                     walk(entry.path, f"{below}{entry.name}/", at, depth + 1)
             elif pattern.match(entry.name):
                 if entry.is_symlink():
-                    found.links += 1
+                    found.add_link(_target(place, at, entry.path))
                 elif at + 1 < len(wanted):
                     if entry.is_dir(follow_symlinks=False):
                         walk(entry.path, f"{below}{entry.name}/", at + 1, depth + 1)
@@ -165,6 +169,13 @@ def _find(place: Place, budget: Budget) -> _Matches:
 
     walk(place.base, "", 0, 0)
     return found
+
+
+def _target(place: Place, at: int, link: str) -> str:
+    """Where a link leads that the pattern names in full, such as `latest.pt`; empty: out of the base, or to nothing."""
+    target, root = os.path.realpath(link), os.path.realpath(place.base) + "/"
+    is_named = place.parts[at:] == place.parts[-1:] and not _WILD.search(place.parts[at])
+    return target.removeprefix(root) if is_named and target.startswith(root) and os.path.lexists(target) else ""
 
 
 def _entries(directory: str, budget: Budget, below: _Matches | None) -> Iterator[os.DirEntry[str]]:
@@ -200,7 +211,7 @@ def _newest_first(place: Place, paths: list[str], budget: Budget, noted: Noted) 
         if at_s > now_s and path not in noted.ahead:
             noted.ahead[path] = (at_s, now_s - (newest_s - at_s))
     real = [(path, step, noted.ahead.get(path, (at_s, at_s))[1]) for path, step, at_s in rows]
-    return _ordered(place, real, noted.starts)
+    return _ordered(real, noted.starts)
 
 
 class _Ours(Record):
@@ -262,8 +273,8 @@ def _written_s(path: str) -> float:
     return max(times, default=found.st_mtime_ns) / 1e9
 
 
-def _ordered(place: Place, rows: list[_Row], starts: Sequence[float]) -> list[_Row]:
-    steps = newest_whole.with_stand_ins(rows) if place.rule.file else [row[1] for row in rows]
+def _ordered(rows: Sequence[_Row], starts: Sequence[float]) -> list[_Row]:
+    steps = newest_whole.with_stand_ins(rows)
     keyed = [(newest_whole.order(step, row[2], row[0], starts), row) for step, row in zip(steps, rows, strict=True)]
     return [row for _, row in sorted(keyed, key=lambda each: each[0], reverse=True)]
 
@@ -332,7 +343,7 @@ def _with_steps(place: Place, newest: list[_Row], starts: Sequence[float]) -> li
         except (OSError, ValueError) as error:
             lack.check(error)
         with_steps.append((path, step, written_s))
-    return _ordered(place, with_steps, starts)
+    return _ordered(with_steps, starts)
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -501,8 +512,9 @@ class Result(Record):
         looked = tuple(each for each in self.looked if f"{self.place.base}/{each.path}" not in paths)
         return replace(self, looked=looked, matches=self.matches - len(self.looked) + len(looked))
 
-    def age(self, each: Candidate) -> Any:
-        return newest_whole.order(each.step, each.written_wall_s, each.path, self.starts)
+    def newest_first(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        by_row = {(each.path, each.step, each.written_wall_s): each for each in candidates}
+        return [by_row[row] for row in _ordered([*by_row], self.starts)]
 
     @property
     def choice(self) -> newest_whole.Choice:

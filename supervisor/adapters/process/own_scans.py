@@ -1,6 +1,6 @@
 """The daemon's scans of the checkpoints that scripts write themselves: while they run, before a start, at the end.
 
-No other thread has to wait: each scan runs in its own thread, with a time limit, and costs at most a fiftieth of a core.
+Each scan runs in its own thread, with a time limit, and costs at most a fiftieth of a core.
 """
 
 from __future__ import annotations
@@ -89,10 +89,7 @@ class OwnCheckpoints:
         put_back: Callable[[Paths, str, Place], None] = lambda *_: None,
         figures: Callable[[str], Figures | None] = lambda _: None, *, shared: bool = False,
     ) -> None:  # fmt: skip
-        """`put_back` puts a program's checkpoint from a copy off the box into place; OSError: it is not in place yet.
-
-        `figures`: what the output of a program has shown.
-        """
+        """`put_back` puts a checkpoint from a copy off the box into place. `figures`: of the output of a program."""
         self._paths, self._clock, self._inbox, self._keeper, self._put_back = paths, clock, inbox, keeper, put_back
         self._figures, self._shared = figures, shared
         self._watched: dict[str, _Watched] = {}
@@ -113,12 +110,13 @@ class OwnCheckpoints:
         watched.life = watched.life.next(pids, None if age_s is None else time.monotonic() - age_s)
         figures = self._figures(spec.name)
         if figures is not None and figures.steps is not None:
-            shown, target = watched.known_shown(), spec.figures.target_steps or figures.target
+            shown, target = watched.known_shown(), spec.figures.target_steps
             watched.shown = replace(
-                shown, first=(*figures.first_steps, None)[0], steps=figures.steps, target=target or shown.target,
-                configured=spec.figures.target_steps is not None,
+                shown, first=(*figures.first_steps, None)[0], steps=figures.steps, configured=target is not None,
+                target=target or (None if figures.laps else figures.target or shown.target),
+                counts_steps=None if figures.laps else shown.counts_steps,  # they begin anew in each epoch
             )  # fmt: skip
-            watched.marks = figures.marks
+            watched.marks, watched.fresh = figures.marks, watched.fresh and not figures.laps
         now_s = time.monotonic()
         began_s = watched.began_s
         if began_s is None and now_s >= watched.due_s:
@@ -358,7 +356,7 @@ class OwnCheckpoints:
         path, at_s = kept.path[len(result.place.base) + 1 :], kept.written_wall_s
         size_bytes = sum(size for _, size, _ in kept.marks)
         copy = Candidate(path, kept.step, watched.scanner.ahead.get(path, (at_s, at_s))[1], size_bytes, WHOLE)
-        looked = sorted((copy, *result.looked), key=result.age, reverse=True)
+        looked = result.newest_first((*result.looked, copy))
         if newest_whole.choose(looked).start is not copy or kept.was_set_aside() or not self._put_copy_back(watched, kept):
             return found
         others = tuple(each for each in looked if each is copy or each.path != path)

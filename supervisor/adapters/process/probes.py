@@ -6,13 +6,9 @@ own output (`adapters/figures`), and those are better than the growth of its log
 values that a better source lacks. The process state and the process tree (`trees.py`) are read for all programs. If a
 reading fails, its field is None: unknown, which is neither zero nor "stalled".
 
-A beat record that cannot be read at this moment (its writer was interrupted in the middle) is no sign of a stall either: the
-last beat that could be read stays valid until there is another.
-
-A beat file can also be removed, replaced or overwritten. Its worker creates it again within a second (`contract.Client`).
-Until then, or if it cannot, the growth of its log and its CPU time replace its beats, with the time limits of programs
-without beats. Beats that cannot be read are unknown, and unknown is not stalled. Why the daemon does not create the file
-again: the worker would still write into the old one, which it maps.
+The last beat that could be read stays valid until there is another. If a beat file is removed, replaced or overwritten, its
+worker, which still writes into the old one, creates it again within a second (`contract.Client`). Until then, or if it
+cannot, the growth of its log and its CPU time replace its beats, with the time limits of programs without beats.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ lock and the fence in the run directory; the attempt's directory. After a daemon
 them. If they are not enough, it takes the run directory's lock, which decides: the holder of the lock is alive, and an
 attempt whose directory was closed under the lock can never start late.
 
-A pid file and kill(2) would be simpler and wrong: pids are reused, files outlive boots, and an orphaned trainer with a
-second one beside it means two writers of one checkpoint.
+A pid file and kill(2) would be simpler and wrong: pids are reused, and files outlive boots.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ ten seconds. Every two seconds only new processes are read, and those that a tre
 worker itself when its CPU time is due. If a scan takes more than a hundredth of a core, scans become rarer. The root of a
 tree is its shim, which is the sub-reaper of all processes that the worker starts; without a known shim it is the worker.
 
-Witnesses of progress (`policy/worker/witness.py`) are read only for programs that send neither beats nor notifications. The
-first is the CPU time, which is in the scan. If the tree uses little CPU, the bytes that it reads and writes are next. If it
-does neither, the files below its directory are last. Its file system may hang, so a thread reads it.
+Witnesses of progress (`policy/worker/witness.py`) are read only for programs that send neither beats nor notifications: CPU
+time, else bytes read and written, else the files below its directory. Its file system may hang, so a thread reads it.
 """
 
 from __future__ import annotations

@@ -4,18 +4,18 @@
 |---|---|
 | zip (torch.save, Lightning, Stable-Baselines3, numpy) | its central directory is whole, and each entry lies where it says |
 | safetensors | its header can be read, and the file is as long as the header says |
-| JSON | it can be parsed |
+| JSON, and JSON lines | it can be parsed |
 | directory of the Hugging Face Trainer | trainer_state.json and the weights are whole, and no shard is missing |
 | directory of extralife's client | its manifest is whole, and every file of it is there in its size |
 | any other directory | every file in it of a known format is whole |
 
-Any other format is unknown: then the file's age decides (`policy/worker/newest_whole.py`). No file is read completely: a
-checkpoint of 10 GB takes a few reads. The check finds a cut anywhere in a zip, because the central directory is at the end.
-It does not find a flipped byte.
+Any other format is unknown (`policy/worker/newest_whole.py`), and an empty file beside others may be a mark, such as `DONE`.
+No file is read completely: a checkpoint of 10 GB takes a few reads. A cut anywhere in a zip is found, no flipped byte.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import os
@@ -41,7 +41,8 @@ _MOST_DIRECTORY_BYTES: Final = 64 << 20
 _MOST_JSON_BYTES: Final = 16 << 20
 _MOST_FILES: Final = 10_000
 _MOST_DEEP: Final = 8
-_SAVED_BY_TORCH: Final = (".pt", ".pth", ".ckpt", ".bin", ".zip", ".npz", ".safetensors")
+_NEVER_ZEROS: Final = (".pt", ".pth", ".zip", ".npz", ".safetensors")  # a raw array in a .bin or .ckpt may begin with 0.0
+_SAVED_BY_TORCH: Final = (*_NEVER_ZEROS, ".ckpt", ".bin")
 _HEAD_BYTES: Final = 8
 TRAINER_STATE: Final = "trainer_state.json"
 _SHARDS: Final = re.compile(r"[^/]+\.(safetensors|bin)\.index\.json")
@@ -112,7 +113,8 @@ def defect(path: str, files: Iterable[File], needs: str = "") -> str | None:
         return _manifest_defect(path, by_path)
     known = 0
     for each in files:
-        wrong = file_defect(f"{path}/{each.path}", each.path)
+        shows = each.size_bytes or each.path.endswith((*_SAVED_BY_TORCH, ".json"))
+        wrong = file_defect(f"{path}/{each.path}", each.path) if shows else UNKNOWN
         if wrong:
             return f"{each.path}: {wrong}"
         known += wrong is not UNKNOWN
@@ -140,10 +142,9 @@ def _trainer_defect(path: str, by_path: dict[str, File]) -> str | None:
     """The defect of a directory in which each file is whole: the Trainer writes its state after the weights."""
     for name in by_path:
         if _SHARDS.fullmatch(name):
-            try:
+            index = None
+            with contextlib.suppress(ValueError):
                 index = durable.read_json(f"{path}/{name}")
-            except ValueError:
-                index = None
             shards = index.get("weight_map") if isinstance(index, dict) else None
             names = {each for each in shards.values() if isinstance(each, str)} if isinstance(shards, dict) else set()
             if missing := names - by_path.keys():
@@ -158,7 +159,7 @@ def file_defect(path: str, name: str) -> str | None:
         head = os.pread(fd, _HEAD_BYTES, 0)
         if not size:
             return "it is empty"
-        if name.endswith(_SAVED_BY_TORCH) and not head.strip(b"\0"):
+        if name.endswith(_NEVER_ZEROS) and not head.strip(b"\0"):
             return "it begins with zeros"
         if name.endswith(".safetensors"):
             return _safetensors_defect(fd, size)
@@ -172,11 +173,13 @@ def file_defect(path: str, name: str) -> str | None:
 def _json_defect(fd: int, size: int) -> str | None:
     if size > _MOST_JSON_BYTES:
         return UNKNOWN
-    try:
-        durable.json_of(os.pread(fd, size, 0))
-    except ValueError:
-        return "it is no JSON"
-    return ""
+    body = os.pread(fd, size, 0)
+    for pieces in ([body], body.splitlines()):
+        with contextlib.suppress(ValueError):
+            for piece in pieces:
+                durable.json_of(piece)
+            return ""
+    return "it is no JSON"
 
 
 def _safetensors_defect(fd: int, size: int) -> str | None:

@@ -372,7 +372,8 @@ class _Making:
     def _figure(self, name: str, value: float, at_s: float) -> None:
         if name == LOSS:
             bad = not math.isfinite(value)
-            losses = self._now.losses.after(finite=not bad, bad=bad, at_s=at_s, step=self._now.steps)
+            step = None if self._now.laps else self._now.steps  # one of an epoch says nothing about a checkpoint
+            losses = self._now.losses.after(finite=not bad, bad=bad, at_s=at_s, step=step)
             self._now = replace(self._now, losses=losses, nan_count=(self._now.nan_count or 0) + bad)
             if bad:
                 self._values.pop(LOSS, None)

@@ -18,7 +18,8 @@ The rule for an end that extralife did not ask for, first match wins:
 
 The target is `target_steps`, or that of its beats or its output. The success code of a client's `run.leave()` is believed,
 so is one after `early stopping` in the last lines.
-A bar that began anew shows one trial of a search, or an epoch: below its end it was in the middle of that.
+A bar that began anew, or at whose end the output says `Epoch 3/10`, shows one trial of a search, or an epoch: below its end
+it was in the middle of that. A kill at the end of a bar finishes nothing.
 
 **What a clean end leaves running** may work on for `stop_grace_s`. Then it is one of two things:
 
@@ -33,17 +34,13 @@ A bar that began anew shows one trial of a search, or an epoch: below its end it
 **A success code that the daemon finds only after a reboot** is believed if the reboot cannot have asked for it: by a worker
 of the contract, which leaves with another code on request; at 90 % of the target; or if the box ended without a shutdown.
 
-While work in the background runs, its attempt lives: a stop, a shutdown and the next start act on it as on any attempt.
-The end of its last process is the end of the attempt, with the exit code of that process.
+While work in the background runs, its attempt lives, until its last process ends; the exit code of that is the attempt's.
 
 Worked example, a target of 100,000: somebody's SIGTERM arrives at step 34; the script saves and exits with 0. It starts
-again, resumes at 34, and exits with 0 at 100,000: finished. It leaves `aws s3 sync` behind, which needs 90 s: ended after
-20 s, and named. Another script, `nohup python train.py &`, leaves after 0.02 s: its trainer trains on, reported. If it
-first unpacks data for a minute, its trainer is ended, and an alert says to run it in the foreground. A script that
-stops early at step 60,000 resumes there and exits at once, twice: finished at the third end. `train.py | tee log` dies
-at step 29 of a CUDA error, and the shell exits with 0, the code of `tee`: a crash, however often. A script that shows
-epochs 0 to 4 of 5, or each 20th step of 100 up to 80, is finished at its last one, unless an operator's signal came
-just before. A script saves at step 60 of 60, and then its upload fails: finished, with an alert.
+again, resumes at 34, and exits with 0 at 100,000: finished. Another script stops early at step 60,000, resumes there and
+exits at once, twice: finished at the third end. `train.py | tee log` dies at step 29 of a CUDA error, and the shell exits
+with 0, the code of `tee`: a crash, however often. A script that shows epochs 0 to 4 of 5, or each 20th step of 100 up to
+80, is finished at its last one, unless an operator's signal came just before.
 
 Why not believe 0 alone: most trainers exit with 0 on SIGTERM, so somebody's `pkill` would end a night at its first minute.
 """
@@ -70,6 +67,7 @@ _LAUNCH_S: Final = 30.0  # a launcher may load modules and activate an environme
 _LAST_GAP: Final = 0.01  # share of the target: one that counts from 0 shows 59 of 60 at its end
 _SAYS_DONE: Final = re.compile(r"\b(?:finished|completed?|train_runtime)\b", re.IGNORECASE)
 _EARLY: Final = re.compile(r"\bearly[ _-]?stopp(?:ed|ing)\b(?!.*(?:counter|patience|out of|[:=]))", re.IGNORECASE)
+_EPOCH: Final = re.compile(r"\bepochs?\W{1,3}(\d+) ?(?:/|of) ?(\d+)", re.IGNORECASE)
 _SAVES: Final = re.compile(r'File ".*", line \d+, in \w*(?:save|dump|write|checkpoint)', re.IGNORECASE)
 _AT_EXIT: Final = re.compile(r"\b(?:_shutdown|_python_exit|_exit_function|_run_finalizers|_exitfunc)\b")
 BACKGROUND, ENDED = "background", "ended"  # what remained after the grace of a clean end
@@ -113,7 +111,8 @@ class Course(Record):
         if self.exception.startswith(_ASKED) and self._has(self.steps, 1.0):
             return "and asked for input", False
         crashed = cause == "crash" and self.saved is None and not self.in_save
-        if self._is_at_end() and (crashed or (self.saved and cause in {"crash", "killed"})):
+        killed = cause == "killed" and self.bar is None  # a bar may be that of an epoch, and another start costs little
+        if self._is_at_end() and (crashed or (self.saved and (killed or cause == "crash"))):
             return "and died at its exit", not self.saved or self.exception != ""
         as_before = cause == "crash" and self.as_before and self.says_done and self.target is None
         return "as before, without a step" if as_before else "", True
@@ -187,6 +186,12 @@ def says_done(last_lines: Iterable[str]) -> bool:
 def says_early_stop(last_lines: Iterable[str]) -> bool:
     """Whether the end of an output says that the script has stopped early. Example: `Epoch 00012: early stopping`."""
     return any(_EARLY.search(line) for line in last_lines)
+
+
+def has_more_epochs(last_lines: Iterable[str]) -> bool:
+    """Whether the newest epoch in the output is not the last one. Example: `Epoch 3/10: 100%|####| 500/500`."""
+    found = [match for line in last_lines if (match := _EPOCH.search(line))]
+    return found != [] and int(found[-1][1]) < int(found[-1][2])
 
 
 def in_save(last_lines: Iterable[str]) -> bool:

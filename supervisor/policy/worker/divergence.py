@@ -25,8 +25,7 @@ Worked example, checkpoints at 70, 80, 90 and 100 thousand steps: fine up to 103
 aside, resumed at 90,000. Diverged at 103,000: 90,000 and the checkpoints written since are set aside, resumed at 80,000.
 Healthy, and a checkpoint at 110,000: the count starts again.
 
-Why not restart from the newest: the same weights and the same seed give the same NaN. Why give up, when crashes are retried
-for ever: a full disk gets freed, a learning rate that diverges does not change.
+Why not restart from the newest: the same weights and the same seed give the same NaN.
 """
 
 from __future__ import annotations

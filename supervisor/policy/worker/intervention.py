@@ -10,9 +10,7 @@ aside, rolls back. The rule:
 4. After `MOST_FRUITLESS` interventions of one kind in a row without that effect there is no third one. A person gets an
    alert with the setting that changes this.
 
-Worked example: a program makes no step for half an hour at step 500 and is restarted. It makes no step at 500 again and is
-restarted once more. The third time it is left alone, and an alert names `stall_timeout_s`. Once the effect was seen, the
-count is over; each kind says what that is (`slowness.py`, `stall.py`, `divergence.py`).
+Once the effect was seen, the count is over; each kind says what that is (`slowness.py`, `stall.py`, `divergence.py`).
 """
 
 from __future__ import annotations

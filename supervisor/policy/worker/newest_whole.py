@@ -4,8 +4,9 @@ The rule:
 
 1. Order: the newest is the one that the newest attempt wrote. A file belongs to the newest attempt that had begun when
    the file was written. Among the files of one attempt the step decides (those without a step come last), then the time.
-   Files from before the first attempt count as those of one attempt. One whose file with the step is missing or torn comes
-   directly after the one that was written before it, if their names differ in numbers only.
+   Files from before the first attempt count as those of one attempt. Two without a step come directly after the one that
+   was written before them: one whose file with the step is missing or torn, if their names differ in numbers only; and one
+   whose name says that it is the last, 5 s later or more. Lightning keeps the best as `step=100`, and the newest as `last`.
 2. A checkpoint is *torn* or *whole* if its format shows that (`adapters/process/whole_files.py`), or the program's own
    `checkpoint_check`. Any other file or directory is whole once it is settled: its writer has done something that comes
    after the write. While the program runs: it showed progress (a step, else output, else work) 5 s after a look at these
@@ -19,15 +20,11 @@ The rule:
    `suspects.py` sets it aside.
 5. A copy or a backup is made of the newest whole one.
 
-Worked example, newest first: `step=900.pt` torn, `step=800.pt` unknown, `step=700.pt` whole. The next attempt resumes from
-800. The backup has 700. 900 is set aside if starts die of it.
-
-Another one, a script that counts from 0 after each start: attempt 1 wrote `step=2300.pt`, attempt 2 `step=700.pt`. The
+Worked example, a script that counts from 0 after each start: attempt 1 wrote `step=2300.pt`, attempt 2 `step=700.pt`. The
 newest one is 700: by the step alone each restart would go back to 2300 and lose the work of attempt 2 and of all later ones.
 
-Why not the time of writing alone: the files of one directory that was copied have the times of the copy. Why no silence:
-a script that is suspended within a write is silent, too. Why 60 s before a reboot: Linux writes back dirty pages that are
-older than 30 s, and checks every 5 s, so older data has reached the disk.
+Why not the time of writing alone: the files of one directory that was copied have the times of the copy. Why 60 s before a
+reboot: Linux writes back dirty pages that are older than 30 s, and checks every 5 s.
 """
 
 from __future__ import annotations
@@ -47,6 +44,8 @@ _FLUSHED_S: Final = 60.0
 _ORDERLY: Final = {"stopped", "left", "done", "ended", "time_limit"}  # causes of an end after which every write is complete
 _LEAST_GAPS: Final = 2
 _NUMBERS: Final = re.compile(r"\d+")
+_LAST: Final = re.compile(r"(?<![a-z])(?:last|latest|newest)(?![a-z])[^/]*$", re.IGNORECASE)
+_SAME_SAVE_S: Final = 5.0
 
 
 class Candidate(Record):
@@ -82,10 +81,12 @@ def with_stand_ins(rows: Sequence[tuple[str, int | None, float]]) -> list[int | 
     """The steps by which to order rows (path, step, time of writing). Example: `c-180` 180, later `c-240` None: both 180."""
     known = [(at_s, step, _NUMBERS.sub("0", path)) for path, step, at_s in rows if step is not None]
 
-    def before(like: str, written_s: float) -> int | None:
-        return max((each for each in known if each[2] == like and each[0] <= written_s), default=(0.0, None))[1]
+    def before(path: str, written_s: float) -> int | None:
+        like, last_s = _NUMBERS.sub("0", path), written_s - _SAME_SAVE_S if _LAST.search(path) else 0.0
+        older = (each for each in known if each[0] < last_s or (each[2] == like and each[0] <= written_s))
+        return max(older, default=(0.0, None))[1]
 
-    return [before(_NUMBERS.sub("0", path), at_s) if step is None else step for path, step, at_s in rows]
+    return [before(path, at_s) if step is None else step for path, step, at_s in rows]
 
 
 def choose(newest_first: Sequence[Candidate]) -> Choice:

@@ -14,9 +14,6 @@ Nothing is killed. If the worker stays slow for `slow_restart_s`, it is asked to
 
 Such a restart never counts as a death: nothing is lost, because the worker saved before it exited.
 
-Worked example: usually 1,000 steps/s, 400 from 10:00 on: SLOW at 10:01. Still slow at 10:31, the others are not: it
-saves, exits and restarts. Slow again at noon: recorded, and left alone until 16:31.
-
 An attempt that was never as fast as earlier ones (CUDA was lost at the restart) is reported after `_ANEW` times
 `slow_for_s`, because caches fill and graphs compile at first. An alert names the last warning in its output. An operator's
 restart makes its rate the usual one.
@@ -25,7 +22,7 @@ restart makes its rate the usual one.
 time between two steps so far, and at least `floor_s`; the time to the target is unknown too. The first five steps do not
 count (compilation). As long as fewer than three are known, `coarse_floor_s` is the least time.
 
-A program in training whose rate was known then *stands still*: its rate is zero, which is slower than slow. So after
+A program in training whose rate was known, and that is below its target, *stands still* then: its rate is zero. So after
 `slow_for_s` it is SLOW, and after `slow_restart_s` it is asked to save and exit, also if only its log shows steps. Its own
 `stall_timeout_s` takes the place of this. Other programs do not matter: a box that is slow still makes steps.
 
@@ -39,8 +36,7 @@ Worked examples. A script prints 5 steps a second, then spins in a collective wh
 unknown, at 90 s it is SLOW, at 31.5 min it is restarted. Another one evaluates for an hour every 150 steps, and saves when
 it is asked to leave: it is restarted at 150 and 300. The evaluation at 450 ends, and no later one is interrupted.
 
-Why not kill at once: half of the usual rate still trains, and a restart costs a minute and cures few causes (a leak, a
-library's cache, a fragmented heap). Why not by CPU use: the most common kind of slowness uses 100 % CPU.
+Why not kill at once: half of the usual rate still trains, and a restart cures few causes (a leak, a fragmented heap).
 """
 
 from __future__ import annotations

@@ -37,9 +37,6 @@ how long.
 its GPU: `policy/worker/witness.py`) is `quiet`: reported once, never healed. It is `silent` after the limit without any
 witness. The operator's own `stall_timeout_s` or `start_timeout_s` for the program is enough without witnesses.
 
-Worked example: largest gap 0.8 s, floor 30 s: the limit is 30 s. At 31 s without progress, state S, live stamp 0.4 s old:
-`hang`.
-
 Why not a fixed timeout: a minute kills a healthy evaluation, an hour (a common default elsewhere is 45 minutes) costs a
 quarter of the night.
 """

@@ -1,28 +1,24 @@
 """When a checkpoint that a script wrote itself is set aside because starts from it die, and when it is put back.
 
-Many scripts load the newest file without checking it. If that file is torn, or looks whole and lacks a part (a shard that
-was never written), each start dies of it. But most deaths have another cause (a port in use, a missing mount, a failed
-upload after the last step), and a checkpoint that is set aside for these costs what it had saved. The rule:
+Many scripts load the newest file without checking it. If that file is torn, or lacks a shard, each start dies of it. But
+most deaths have another cause (a missing mount, a failed upload), and to set a checkpoint aside for these costs what it had
+saved. The rule:
 
 1. The suspect is the newest checkpoint when the attempt began, torn or not. Once the attempt has written a checkpoint there
    is no suspect.
 2. A crash or a stall counts against the suspect if the attempt made no step (`BLAMED`). Nobody's SIGKILL, no lack of memory
    and no reboot counts.
 3. After `poison_deaths` of them the suspect is set aside (renamed) if something shows that it is the cause: it is torn, the
-   last exception names it or a function that loads, or there is no exception and an end may have cut it
-   (`newest_whole.py`). If the exception names one that is torn or may be cut, one death suffices. Without a sign it stays.
-   It is tried once the program is in slow retry, if an older one is whole.
+   last exception names it or a function that loads, and no other file, or an end may have cut it (`newest_whole.py`) and
+   there is no exception, or one about data that end too soon. If the exception names one that is torn or may be cut, one
+   death suffices. Without a sign it stays; without an exception it is tried in slow retry, if an older one is whole.
 4. One that is not torn is never set aside if the attempt that wrote it died in the same way: that one had not loaded it.
 5. One that may be whole is set aside on trial. If the program dies without it too, it is put back. After two trials
    without effect (`intervention.py`) no other one is tried, and a person gets an alert.
 6. The trial is over once the program writes a checkpoint or is healthy: what was set aside stays so.
 
-Worked example, three deaths: `global_step20` lacks a shard, and the output ends with `FileNotFoundError:
-'global_step20/rank_1.pt'`. Before attempt 4 it becomes `.global_step20.bad`. Attempt 4 resumes from `global_step10` and
-saves `global_step15`: the trial is over. Another one: an upload fails after the last step, with `ConnectionError`, at each
-start again. The attempt that wrote the last checkpoint died of the same: it stays.
-
-Why not at once: a script may handle torn files itself, and its author may want to look at the file.
+Worked example, three deaths of `FileNotFoundError: 'global_step20/rank_1.pt'`: before attempt 4 it becomes
+`.global_step20.bad`. Attempt 4 resumes from `global_step10` and saves `global_step15`: the trial is over.
 """
 
 from __future__ import annotations
@@ -39,7 +35,12 @@ from supervisor.records import Record, replace
 BLAMED: Final = frozenset({"crash", "stalled"})  # causes of an end (`diagnosis.py`) that may lie in a checkpoint
 ASIDE: Final = "aside"  # the kind of intervention
 _BEGINS: Final = re.compile(r"Traceback \(most recent call last\)|Fatal Python error")
-_FRAME: Final = re.compile(r'File "(?!<frozen).*", line \d+,? in (\w+)')
+_FRAME: Final = re.compile(r'File "(?!<frozen)(.*)", line \d+,? in (\w+)')
+_ELSEWHERE: Final = re.compile(r"/(?:json|yaml|tomllib|ctypes|pandas)/")  # they load settings, libraries and tables
+_FILE: Final = re.compile(r"""/|\.so\b|(['"])[^'"]*\.\w+\1""")
+_ENDS_EARLY: Final = re.compile(
+    "(?i)EOFError: Ran|UnpicklingError|BadZip|zlib.error|struct.error|truncated|unexpected end|corrupt"
+)
 _LOADS: Final = frozenset("load loads restore resume deserialize unpickle pretrained read".split())
 _LOADS_ELSE: Final = frozenset("data dataset datasets config env module library".split())
 _NUMBERS: Final = re.compile(r"(?<!\d)(?<!exit code )\d+")
@@ -127,26 +128,27 @@ def judge(
     proven = suspicion.path != "" and not innocent and sign and loses_nothing
     if suspicion.tried:
         return Verdict.SET_ASIDE if proven and may else Verdict.PUT_BACK
-    if proven or (slow and spare):
+    if proven or (slow and spare and named is None):
         return Verdict.SET_ASIDE
     return Verdict.KEEP if spare else Verdict.PUT_BACK
 
 
-def names(path: str, last_lines: Iterable[str]) -> bool | None:
+def names(path: str, last_lines: Iterable[str], *, cut: bool = False) -> bool | None:
     """Whether the exception at the end of an output names a checkpoint, or a function that loads one, such as `load_model`.
 
-    None: there is no exception. Example: `resumed from ck/m_40.pt` before the traceback says nothing about m_40.pt.
+    Of one that may be `cut`, also an exception about data that end too soon. None: there is no exception.
+    Example: `resumed from ck/m_40.pt` before the traceback says nothing about m_40.pt.
     """
     name, lines = path.rpartition("/")[2], tuple(last_lines)
     is_of_exception = (_BEGINS.search(line) or _FRAME.search(line) or reason_line.exceptions((line,)) for line in lines)
     at = next((at for at, is_one in enumerate(is_of_exception) if is_one), None)
     if at is None:
         return None
-    if any("/" in said and name not in said for _, said in reason_line.exceptions(lines)[-1:]):  # another file
+    said = next((each for _, each in reversed(reason_line.exceptions(lines))), "")
+    if _FILE.search(said) and name not in said:  # another file
         return False
-    return any((name and name in line) or ((frame := _FRAME.search(line)) and _loads(frame[1])) for line in lines[at:])
-
-
-def _loads(function: str) -> bool:
-    words = set(function.lower().split("_"))
-    return not words.isdisjoint(_LOADS) and words.isdisjoint(_LOADS_ELSE)
+    frames = [frame for line in lines[at:] if (frame := _FRAME.search(line))]
+    words = [set(frame[2].lower().split("_")) for frame in frames if not _ELSEWHERE.search(frame[1])]
+    loads = any(not each.isdisjoint(_LOADS) and each.isdisjoint(_LOADS_ELSE) for each in words)
+    ends_early = cut and bool(_ENDS_EARLY.search(said)) and all(each.isdisjoint(_LOADS_ELSE) for each in words)
+    return loads or ends_early or any(name and name in line for line in lines[at:])

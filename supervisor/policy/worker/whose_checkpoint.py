@@ -3,13 +3,13 @@
 Others write there too: an older experiment, or the same script that somebody has started by hand. The rule compares the
 number with the steps that the output has shown:
 
-1. A checkpoint from before the first attempt is another training's if its number is beyond the configured target, or beyond
-   the one that the output shows and a day old then: a bar may show an epoch of a training that was moved here.
+1. A checkpoint from before the first attempt is another training's if its number is a quarter beyond the configured target,
+   or that which the output shows and a day old then: a bar may show an epoch of a training that was moved here.
 2. The numbers *count the shown steps* if two checkpoints of an attempt that began from nothing each had between half and
    twice the step that was shown when they were written. If two have other numbers (epochs beside iterations), their numbers
    are no steps, and the step of a checkpoint is unknown.
-3. Where they count the shown steps, a number beyond twice the steps of the training so far, plus twice the usual distance
-   between two numbers, is another training's.
+3. Where they count the shown steps, and these do not begin anew in each epoch, a number beyond twice the steps of the
+   training so far, plus twice the usual distance between two numbers, is another training's.
 
 A foreign checkpoint is left where it is, and no start resumes from it. An alert names it. One exception: scripts that keep
 the checkpoints with the largest numbers remove their own in favour of the foreign ones. If the directory changes twice and
@@ -34,6 +34,7 @@ _FACTOR: Final = 2
 _LEAST_SHOWN: Final = 10  # below this, a rounding decides
 _NEEDED: Final = 2
 _OLD_S: Final = 86_400.0
+_OVERSHOOT: Final = 1.25  # of the last rollout
 
 
 class Shown(Record):
@@ -81,7 +82,7 @@ class Shown(Record):
 
     def is_older(self, number: int | None, before_s: float) -> bool:
         """Whether it is of an older experiment; it was written so long before the first attempt."""
-        beyond = number is not None and self.target is not None and number > self.target
+        beyond = number is not None and self.target is not None and number > _OVERSHOOT * self.target
         return beyond and self.counts_steps is not False and before_s > (0.0 if self.configured else _OLD_S)
 
     def foreign(self, number: int, limit: int | None, before_s: float) -> str:

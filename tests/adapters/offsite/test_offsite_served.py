@@ -16,13 +16,13 @@ from urllib import request as urls
 import pytest
 from offsite_kit import WAIT_S, Box, needs_restic, new_repository
 from served_repository import LACKS, Server
+from tools import ROOT
 
 from supervisor.features.offsite.adapters import lease as leases
 from supervisor.features.offsite.adapters.restic import Restic
 from supervisor.features.offsite.settings import OffsiteSettings
 
 pytestmark = [needs_restic, pytest.mark.slow]
-ROOT = Path(__file__).resolve().parents[3]
 
 
 class Place:

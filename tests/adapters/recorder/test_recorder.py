@@ -19,7 +19,7 @@ import pytest
 from fakes import FakeClock
 from leaks import nothing_stays_open
 from structlog.testing import capture_logs
-from tools import mounted
+from tools import ROOT, mounted
 from traces_kit import thread_begun_by
 
 from supervisor.adapters.recorder import store
@@ -32,7 +32,6 @@ from supervisor.policy.upkeep.resolution import TIERS
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import pages
 
-ROOT = Path(__file__).resolve().parents[3]
 TEN_S, MINUTE, TEN_MIN, HOUR, SIX_HOURS, DAY = TIERS
 WALL_S = 1_800_000_000.0
 WORDS = ("RUNNING", "training", "light")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from slurm_kit import NEXT, SETTINGS, SPEC, TOKEN, World
+from tools import ROOT
 
 from supervisor.adapters.process.processes import KEPT_ATTEMPTS
 from supervisor.features.slurm.adapters import node
@@ -24,8 +25,6 @@ from supervisor.model.commands import SetControl
 from supervisor.model.inputs import Ended, SpawnBroke, Survival, Survivor
 from supervisor.policy.script.placeholders import Template
 from workers import contract
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import forked
 import pytest
+from tools import ROOT
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "adapters/offsite"))
 from offsite_kit import Box, needs_restic, new_repository
@@ -23,7 +24,6 @@ from supervisor.features.offsite.messages import Claim
 from supervisor.features.offsite.settings import OffsiteSettings
 
 pytestmark = needs_restic
-ROOT = Path(__file__).resolve().parents[3]
 SECRET = "hunter2-of-the-provider"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import forked
 import pytest
+from tools import ROOT
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "adapters/offsite"))
 from offsite_kit import Box, needs_restic, new_repository
@@ -19,7 +20,6 @@ from supervisor.features.offsite.adapters import hardware
 from supervisor.features.offsite.adapters import lease as leases
 
 pytestmark = needs_restic
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
