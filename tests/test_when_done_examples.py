@@ -1,7 +1,7 @@
 """The examples in `deploy/when_done/`, with a service of the provider behind them on 127.0.0.1: its record decides.
 
 The service is a proxy that ends TLS itself, so each example asks at the real address. The clients of providers that a registry
-has (vast.ai, RunPod, AWS, Azure), kubectl, gcloud and curl are asked for the same: an example must send what its client sends.
+has (vast.ai, RunPod, Thunder, AWS, Azure), kubectl, gcloud and curl are asked for the same: an example must send what they send.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ RUNPOD = 'python -c \'import os, runpod; runpod.api_key = os.environ["RUNPOD_API
 # example, package of pip's index with the client (none: the client is this machine's), the client's commands
 CLIENTS = [
     (("vastai",), "vastai", ["vastai stop instance 7"]), (("vastai", "destroy"), "vastai", ["vastai destroy instance 7 --yes"]),
-    (("runpod",), "runpod", [RUNPOD.format("stop_pod")]),
+    (("runpod",), "runpod", [RUNPOD.format("stop_pod")]), (("thunder", "0"), "tnr", ["tnr delete 0"]),
     (("runpod", "remove"), "runpod", [RUNPOD.format("terminate_pod")]),
     (("azure",), "azure-cli", ["az login --identity", f"az vm deallocate --ids {BOX}"]),
     (("gcp",), "", ["gcloud compute instances stop box1 --zone z1 --project box-project --async --quiet"]),
@@ -292,7 +292,7 @@ CLIENTS = [
 
 def plain(request: str, body: object) -> tuple[str, str]:
     """Without what may differ: a version of the API, the project's name in place of its number, layout."""
-    request = request.partition("?")[0].replace("/box-project/", "/5/")
+    request = request.partition("?")[0].replace("/box-project/", "/5/").replace(":8443/v1/", ":8443/")
     return request, "".join(str(body).replace("\\n", "").split())
 
 
@@ -305,7 +305,7 @@ def test_an_example_sends_what_the_client_of_the_provider_sends(
     service.answer = ENDS[example][2]
     proxy = f"http://127.0.0.1:{service.server_port}"
     more = {
-        "VAST_URL": proxy, "VAST_API_KEY": KEY,  # its client knows no other certificates
+        "TNR_API_TOKEN": KEY, "VAST_URL": proxy, "VAST_API_KEY": KEY,  # its client knows no other certificates
         "AZURE_POD_IDENTITY_AUTHORITY_HOST": proxy, "no_proxy": "127.0.0.1", "AZURE_CORE_COLLECT_TELEMETRY": "no",
         "CLOUDSDK_AUTH_ACCESS_TOKEN": KEY, "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE": str(certificate), "CURL_CA_BUNDLE": str(certificate),
     }  # fmt: skip

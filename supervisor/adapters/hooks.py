@@ -31,11 +31,11 @@ _DIES_S: Final = 10.0  # from SIGKILL to its end, unless it belongs to another u
 
 
 def environ() -> dict[str, str]:
-    """The daemon's environment without the variables that systemd set for the daemon alone.
+    """The daemon's environment without the variables that systemd set for the daemon alone, and without a shell's PWD.
 
-    A command that inherits those could confuse the service.
+    A command that inherits those could confuse the service. It does not run in that directory, whose name is no password.
     """
-    kept = {key: value for key, value in os.environ.items() if key not in contract.STRIPPED_ENV}
+    kept = {key: value for key, value in os.environ.items() if key not in {*contract.STRIPPED_ENV, "PWD", "OLDPWD"}}
     return kept | leftovers.mark(of_user=True)
 
 

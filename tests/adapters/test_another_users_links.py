@@ -30,7 +30,7 @@ from supervisor import as_user, files
 from supervisor.adapters import hooks, logs, procfs
 from supervisor.adapters.copies import own, put_back, store
 from supervisor.adapters.copies.kept_copy import KeptCopies
-from supervisor.adapters.copies.store import Task
+from supervisor.adapters.copies.thread import Task
 from supervisor.adapters.figures import reading
 from supervisor.adapters.main_log import MainLog
 from supervisor.adapters.process import endings, evidence, growth, health_checks, own_checkpoints, processes, trees

@@ -15,16 +15,17 @@ from pathlib import Path
 
 import pytest
 from checkpoints_kit import OTHER, TOKEN, commit
+from copies_kit import Box
 from killing import killed
 from leaks import open_files
-from scripts_kit import ScriptsBox
 from test_own_checkpoints import plain
 from test_whole_files import saved, trainer
 from tools import MEMORY_DIR
 
 from supervisor.adapters.copies import own
 from supervisor.adapters.copies import store as backups
-from supervisor.adapters.copies.store import BackupError, Interrupted, PartlyRolledBack, Task
+from supervisor.adapters.copies.store import BackupError, PartlyRolledBack
+from supervisor.adapters.copies.thread import Interrupted, Task
 from supervisor.adapters.process import checkpoints
 
 CKPT_100, CKPT_200, CKPT_300 = (f"ckpt-{step}.{TOKEN}" for step in (100, 200, 300))
@@ -35,16 +36,6 @@ def flip(path: Path) -> None:
     data[len(data) // 2] ^= 1
     path.unlink()  # a link leads to the backup too
     path.write_bytes(data)
-
-
-class Box(ScriptsBox):
-    """Programs with checkpoints, and scripts with checkpoints of their own."""
-
-    def commits(self, name: str, *steps: int, **more: int) -> Path:
-        run_dir = self.run_dirs(name)[name]
-        for step in steps:
-            commit(run_dir, step, **more)
-        return run_dir
 
 
 @pytest.fixture
@@ -64,13 +55,13 @@ def copying(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def steps(box: Box, name: str = "Pong") -> list[int]:
-    return [info.env_steps for info in checkpoints.survey(box.run_dirs(name)[name])]
+    return [info.env_steps for info in checkpoints.survey(box.run_dir(name))]
 
 
 @pytest.fixture
 def pong(box: Box) -> Path:
     """Two checkpoints and results."""
-    run_dir = box.commits("Pong", 100, 200)
+    run_dir = box.commit("Pong", 100, 200)
     (run_dir / "results.csv").write_text("then\n")
     return run_dir
 
@@ -86,10 +77,10 @@ def later(pong: Path) -> None:
 
 
 def test_a_backup_has_the_newest_checkpoint_of_each_and_says_so(box, pong):
-    qbert = box.run_dirs("Qbert")["Qbert"]
+    qbert = box.run_dir("Qbert")
     commit(qbert, 7, OTHER)
     (qbert / "results.csv").symlink_to("/etc/hostname")
-    zaxxon = box.commits("Zaxxon", 7)
+    zaxxon = box.commit("Zaxxon", 7)
     (zaxxon / "results.csv").touch()
     os.truncate(zaxxon / "results.csv", 17 << 20)
     info = box.make("Pong", "Qbert", "Zaxxon", "Never")
@@ -261,7 +252,7 @@ def test_a_link_in_place_of_the_directory_is_not_followed(box, pong):
 
 
 def test_an_error_between_two_programs_says_who_got_there(box, pong, monkeypatch):
-    qbert = box.run_dirs("Qbert")["Qbert"]
+    qbert = box.run_dir("Qbert")
     commit(qbert, 7)
     box.make("Pong", "Qbert")
     later(pong)
@@ -297,9 +288,9 @@ def test_killed_at_any_moment_it_is_the_old_or_the_new_and_asked_again_the_new(i
         if code == 0:
             break
         box = Box(in_memory / str(at))
-        pong = box.commits("Pong", 100, 200, size=10)
+        pong = box.commit("Pong", 100, 200, size=10)
         box.make("Pong")
-        box.commits("Pong", 300, 400, size=10)
+        box.commit("Pong", 300, 400, size=10)
         name, old, new = "b1", 400, 200
         if how == "back to what was pruned":
             for path in [*pong.glob("checkpoints/ckpt-100.*"), *pong.glob("checkpoints/ckpt-200.*")]:
@@ -349,7 +340,7 @@ def test_files_of_some_megabytes_are_copied_verified_and_restored_whole(
 ) -> None:
     if not shared:
         request.getfixturevalue("copying")
-    run_dir = box.commits("Pong", 100, size=2_500_000)
+    run_dir = box.commit("Pong", 100, size=2_500_000)
     work = box.script("hf", "**/checkpoint-*", "trainer_state.json:global_step")
     inside = trainer(work / "a" / "b", 500)
     (inside / "shards").mkdir()
@@ -371,10 +362,10 @@ def test_files_of_some_megabytes_are_copied_verified_and_restored_whole(
 
 def test_each_program_that_cannot_be_copied_is_named_with_its_reason(box: Box) -> None:
     for name in ("Pong", "Qbert"):
-        (box.run_dirs(name)[name] / "checkpoints" / CKPT_100).mkdir(parents=True)
+        (box.run_dir(name) / "checkpoints" / CKPT_100).mkdir(parents=True)
     why = f"none of its checkpoints is complete; {CKPT_100}: manifest.json is missing"
     assert refused(lambda: box.make("Pong", "Qbert", "Never")) == f"Pong: {why}; Qbert: {why}"
-    box.commits("Zaxxon", 7)
+    box.commit("Zaxxon", 7)
     info = box.make("Pong", "Zaxxon", "..")
     assert info.missed == {"Pong": why, "..": "'..' is not a valid name of a file below its directory"}
     assert info.steps == {"Zaxxon": 7}
@@ -390,8 +381,8 @@ def test_each_program_that_cannot_be_copied_is_named_with_its_reason(box: Box) -
 def test_a_full_disk_fails_the_whole_backup_and_a_bad_file_only_its_program(
     box: Box, monkeypatch: pytest.MonkeyPatch, code: int, told: str
 ) -> None:
-    box.commits("Pong", 100)
-    box.commits("Qbert", 7)
+    box.commit("Pong", 100)
+    box.commit("Qbert", 7)
     opened = checkpoints.opened
 
     def refuses(path: Path, name: str) -> int:
@@ -412,7 +403,7 @@ def test_a_full_disk_fails_the_whole_backup_and_a_bad_file_only_its_program(
 
 
 def test_backups_are_listed_by_their_time_then_by_their_name(box: Box) -> None:
-    box.commits("Pong", 100)
+    box.commit("Pong", 100)
     for name, wall_s in (("b", 5.0), ("c", 7.0), ("a", 7.0)):
         box.make("Pong", name=name, wall_s=wall_s)
     (box.root / "d").mkdir()
@@ -427,10 +418,10 @@ def test_backups_are_listed_by_their_time_then_by_their_name(box: Box) -> None:
 
 
 def test_a_rollback_leaves_the_wanted_files_and_nothing_beside_them(box: Box) -> None:
-    run_dir = box.commits("Pong", 200)
+    run_dir = box.commit("Pong", 200)
     (run_dir / "results.csv").write_text("then\n")
     box.make("Pong")
-    box.commits("Pong", 300)
+    box.commit("Pong", 300)
     shutil.rmtree(run_dir / "checkpoints" / CKPT_200)
     (run_dir / "results.csv").write_text("later\n")
     (run_dir / "results.csv.tmp").touch()  # of a daemon that was killed, as the next two
@@ -448,7 +439,7 @@ def test_a_rollback_leaves_the_wanted_files_and_nothing_beside_them(box: Box) ->
 
 
 def test_results_that_came_later_go_with_their_checkpoints(box: Box) -> None:
-    results = box.commits("Pong", 200) / "results.csv"
+    results = box.commit("Pong", 200) / "results.csv"
     box.make("Pong")
     results.write_text("later\n")
     box.back("Pong")
@@ -523,7 +514,7 @@ def test_without_the_setting_nobody_knows_where_it_belongs(box: Box) -> None:
 def test_a_copy_on_another_box_keeps_them_as_a_backup(box: Box) -> None:
     work = box.script("mine")
     saved(work / "1.pt")
-    commit(box.run_dirs("ours")["ours"], 70)
+    commit(box.run_dir("ours"), 70)
     info = box.make("mine", "ours", name="copy")
     made = backups.only_own(info, box.root, "copy-7")
     assert made is not None
@@ -535,7 +526,7 @@ def test_a_copy_on_another_box_keeps_them_as_a_backup(box: Box) -> None:
     (work / "1.pt").unlink()
     assert box.back("mine", name="copy-7") == {"mine": 1}
     assert names(work) == {"1.pt"}
-    commit(box.run_dirs("other")["other"], 70)
+    commit(box.run_dir("other"), 70)
     bare = box.make("other", name="bare")
     assert backups.only_own(bare, box.root, "none") is None
     assert os.listdir(box.root / "copy" / "programs" / "mine") == []

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from checkpoints_kit import TOKEN, commit
+from copies_kit import Box
 from hypothesis import example, given
 from hypothesis import strategies as st
-from scripts_kit import ScriptsBox
 from test_backups import steps
 
 from supervisor.adapters import state_files
@@ -29,8 +29,8 @@ hostile = st.text(st.sampled_from("./\0a\ud800\udcff\n~ "), max_size=12) | st.te
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> ScriptsBox:
-    return ScriptsBox(tmp_path)
+def box(tmp_path: Path) -> Box:
+    return Box(tmp_path)
 
 
 @given(hostile)
@@ -112,7 +112,7 @@ def test_a_manifest_with_an_odd_name_is_damage(tmp_path, name):
 
 
 def test_a_checkpoint_with_sub_directories_is_backed_up_and_brought_back(box):
-    pong = box.run_dirs("Pong")["Pong"]
+    pong = box.run_dir("Pong")
     with_shards(pong, 100)
     info = box.make("Pong")
     assert backups.verify(info) == ""
@@ -187,7 +187,7 @@ def test_nine_of_ten_are_backed_up_and_the_tenth_is_named(box, tmp_path, odd):
 
 def test_going_back_keeps_what_the_backup_of_before_could_not_take(box, monkeypatch):
     """The disk refuses to read the newest checkpoint: unknown, not bad. It exists nowhere else, so it is not removed."""
-    pong = box.run_dirs("Pong")["Pong"]
+    pong = box.run_dir("Pong")
     commit(pong, 100)
     box.make("Pong")
     newest = commit(pong, 200)

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from box import Box, until
+from box import ROOT, Box, until
 from cluster import Cluster
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(900)]  # the first one is cheap enough for CI, the others are slow
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 COUNTS = HERE / "programs" / "counts.py"
 SCRIPT = HERE / "programs" / "script.py"
 

@@ -104,7 +104,8 @@ def save(place: Place | Waiting, target: Path, on_progress: ProgressCallback) ->
             copy = target / FILES / name
             copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with held(open_regular(place.directory / FILES / name)) as fd:
-                copy_file(fd, copy, on_progress, link=True)
+                if copy_file(fd, copy, on_progress, link=True)[:2] != (each.size_bytes, each.digest):
+                    return f"{place.directory / FILES / name} does not match its digest"
         return place.saved, {LINK}
     scanner, newest, why = Scanner(), None, ""
     for number in range(_TRIES):

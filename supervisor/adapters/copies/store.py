@@ -34,9 +34,8 @@ import hashlib
 import json
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +44,7 @@ from supervisor.adapters import durable
 from supervisor.adapters.copies import own
 from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.copies.own import OwnSaved, Waiting
+from supervisor.adapters.copies.thread import Task
 from supervisor.adapters.durable import sync_directory
 from supervisor.adapters.process import checkpoints
 from supervisor.adapters.process.checkpoints import CheckpointInfo
@@ -76,10 +76,6 @@ class NothingToBackUp(BackupError):
 
 class _Missed(Exception):
     """The checkpoints of one program cannot be copied."""
-
-
-class Interrupted(Exception):
-    """The daemon is stopping. The next daemon starts this work again."""
 
 
 class Saved(Record):
@@ -126,22 +122,6 @@ class BackupInfo(Record):
     @property
     def size_bytes(self) -> int:
         return sum(each.size_bytes for each in self.programs)
-
-
-@dataclass(slots=True)
-class Task:
-    """Progress, readable from any thread, and the request to stop."""
-
-    over: threading.Event = field(default_factory=threading.Event)
-    program: str = ""
-    done_bytes: int = 0
-    total_bytes: int = 0
-
-    def went_on(self, size_bytes: int) -> None:
-        """Call after each piece of work. Counts its bytes, or raises `Interrupted` if the daemon is stopping."""
-        self.done_bytes += size_bytes
-        if self.over.is_set():
-            raise Interrupted
 
 
 # --- making one -------------------------------------------------------------------------------------------------------

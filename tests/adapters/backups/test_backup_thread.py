@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from checkpoints_kit import TOKEN, commit
-from fakes import FakeClock
+from checkpoints_kit import TOKEN
+from copies_kit import NOW_S, WALL_S, Box
 from test_own_checkpoints import plain, spec
-from tools import PATIENCE
 
 from supervisor.adapters.copies import store as backups
+from supervisor.adapters.copies.thread import Interrupted
 from supervisor.adapters.process.checkpoints import survey
 from supervisor.adapters.state_files import StateFiles
 from supervisor.features.backups.adapters.thread import Backups
@@ -26,32 +25,25 @@ from supervisor.features.backups.messages import (
     RestoreBackup,
 )
 from supervisor.features.backups.settings import BackupSettings
-from supervisor.model.settings import Paths, Settings
-from supervisor.shell.inbox import Inbox
-
-NOW_S, WALL_S = 77.0, 1_800_000_000.0
+from supervisor.model.settings import Settings
 
 
-class Box:
-    """Two programs with checkpoints, and the thread."""
+class OneAnswer(Box):
+    """Two programs with checkpoints, and the thread, which posts nothing but outcomes."""
 
-    def __init__(self, tmp_path):
-        self.paths, self.inbox = Paths(str(tmp_path / "state"), str(tmp_path / "run")), Inbox()
+    def __init__(self, directory):
+        super().__init__(directory, Pong=100, Qbert=7)
         self.settings = Settings(self.paths, backup=BackupSettings(keep=1))
-        self.root = Path(self.paths.backups)
-        self.pong, self.qbert = (Path(self.paths.run_dir(name)) for name in ("Pong", "Qbert"))
-        commit(self.pong, 100)
-        commit(self.qbert, 7)
-        self.thread = Backups(self.paths, lambda: self.settings, self.inbox, FakeClock(NOW_S, WALL_S))
+        self.thread = Backups(self.paths, lambda: self.settings, self.inbox, self.clock)
 
     def does(self, command):
-        self.thread.perform(command)
-        return self.inbox.take(30.0 * PATIENCE)
+        (outcome,) = super().does(command)
+        return outcome
 
 
 @pytest.fixture
 def box(tmp_path):
-    made = Box(tmp_path)
+    made = OneAnswer(tmp_path)
     yield made
     made.thread.stop()
 
@@ -77,7 +69,7 @@ def test_one_that_is_made_says_all_about_it_and_the_superfluous_go(box):
 
 def test_the_way_there_and_back(box):
     box.does(Backup("b1", "", "operator", ("Pong", "Qbert")))
-    commit(box.pong, 300)
+    box.commit("Pong", 300)
     assert box.does(CheckBackup("b1", (), "kept")) == BackupChecked(NOW_S, "kept", "", ("Pong", "Qbert"))
     assert box.does(CheckBackup("b1", ("Pong",), "kept")) == BackupChecked(NOW_S, "kept", "", ("Pong",))
     restored = box.does(RestoreBackup("b1", ("Pong",), "kept"))
@@ -85,13 +77,14 @@ def test_the_way_there_and_back(box):
     kept = backups.find(box.root, "kept")
     assert (kept.label, kept.cause, kept.created_wall_s) == ("before rollback to b1", "rollback", WALL_S)
     assert [(each.program, [step for _, step, _ in each.checkpoints]) for each in kept.programs] == [("Pong", [300, 100])]
-    assert [each.env_steps for each in survey(box.qbert)] == [7]
+    assert [each.env_steps for each in survey(box.run_dir("Qbert"))] == [7]
     assert [each.name for each in backups.survey(box.root)] == ["kept", "b1"], "neither of them is pruned"
 
 
 def test_where_there_is_nothing_to_keep_it_goes_back_all_the_same(box):
     box.does(Backup("b1", "", "operator", ("Pong",)))
-    (box.pong / "checkpoints").rename(box.pong / "gone")
+    pong = box.run_dir("Pong")
+    (pong / "checkpoints").rename(pong / "gone")
     assert box.does(RestoreBackup("b1", ("Pong",), "kept")) == BackupRestored(NOW_S, "kept", "", {"Pong": 100}, kept=False)
 
 
@@ -119,7 +112,7 @@ def test_what_is_under_way_is_shown_and_left_at_the_end(box, monkeypatch):
         inside.set()
         task.over.wait(30.0)
         ended.set()
-        raise backups.Interrupted
+        raise Interrupted
 
     monkeypatch.setattr(backups, "make", slow)
     assert box.thread.progress() is None

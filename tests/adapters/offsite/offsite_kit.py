@@ -6,24 +6,20 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import copies_kit
 import pytest
 from cheap_restic import make_cheap
-from checkpoints_kit import commit
-from fakes import OneClock
-from tools import PATIENCE
+from copies_kit import WAIT_S, WALL_S
 
 from supervisor.adapters.journal.sqlite import open_or_salvage
 from supervisor.features.offsite.adapters.restic import Restic
 from supervisor.features.offsite.adapters.thread import Offsite
-from supervisor.features.offsite.messages import LeaseFound, OffsiteCopy, OffsiteDone
+from supervisor.features.offsite.messages import OffsiteCopy
 from supervisor.features.offsite.settings import OffsiteSettings
 from supervisor.model import facts
-from supervisor.model.settings import Paths, Settings
-from supervisor.shell.inbox import Inbox
+from supervisor.model.settings import Settings
 
 PASSWORD = "correct horse"
-WALL_S = 1_800_000_000.0
-WAIT_S = 60.0 * PATIENCE
 needs_restic = pytest.mark.skipif(shutil.which("restic") is None, reason="restic is not installed: apt-get install restic")
 
 
@@ -37,23 +33,17 @@ def new_repository(directory: Path) -> Path:
     return directory
 
 
-class Box:
-    """A state directory with a journal, checkpoints, curves, and the thread that copies them."""
+class Box(copies_kit.Box):
+    """It has a journal and curves, too, and copies them to the repository."""
 
     def __init__(self, directory: Path, repository: Path, name: str = "ada") -> None:
-        directory.mkdir(exist_ok=True)
-        self.directory, self.name = directory, name
-        self.paths = Paths(str(directory / "state"), str(directory / "run"), str(directory / "extralife.toml"))
-        self.state = Path(self.paths.state_dir)
-        self.state.mkdir(mode=0o700)
+        super().__init__(directory, Pong=100, Qbert=7)
+        self.name, self.programs = name, ()
         Path(self.paths.config_file).write_text("[program.Pong]\n")
         self.rules = OffsiteSettings(repository=str(repository / "repo"), password_file=str(repository / "password"))
-        self.inbox, self.clock, self.programs = Inbox(), OneClock(at_s=77.0, at_wall_s=WALL_S), ()
         self.journal, _, _ = open_or_salvage(self.paths.journal, wall_s=WALL_S, seen_seq=0)
         self.tell("first")
-        for program, step in (("Pong", 100), ("Qbert", 7)):
-            commit(Path(self.paths.run_dir(program)), step)
-        curves = Path(self.paths.run_dir("Pong")) / "tensorboard"
+        curves = self.run_dir("Pong") / "tensorboard"
         curves.mkdir()
         (curves / "events.1").write_bytes(b"curve")
         (self.state / "alive").write_text("{}")
@@ -65,24 +55,10 @@ class Box:
     def tell(self, why: str) -> None:
         self.journal.append([facts.OffsiteAsked(why, "operator")], at_s=1.0, wall_s=WALL_S, boot_id="b")
 
-    def commit(self, program: str, step: int, **more) -> None:
-        commit(Path(self.paths.run_dir(program)), step, **more)
-
-    def does(self, command, *, timeout_s: float = WAIT_S):
+    def does(self, command):
         """The outcome, and the claims that were posted on the way."""
-        self.thread.perform(command)
-        return self.waits(timeout_s)
-
-    def waits(self, timeout_s: float = WAIT_S):
-        claims = []
-        while True:
-            item = self.inbox.take(timeout_s)
-            assert item is not None, "no outcome"
-            if isinstance(item, LeaseFound):
-                claims.append(item)
-            else:
-                assert isinstance(item, OffsiteDone)
-                return item, claims
+        *claims, outcome = super().does(command)
+        return outcome, claims
 
     def copies(self, cause: str = "period", **more):
         return self.does(copy(cause, **more))

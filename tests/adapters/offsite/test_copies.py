@@ -23,7 +23,8 @@ from tools import MEMORY_DIR
 from supervisor.adapters.copies import own, store
 from supervisor.adapters.copies.kept_copy import KeptCopies
 from supervisor.adapters.copies.put_back import put_back
-from supervisor.adapters.copies.store import BackupError, NothingToBackUp, Task
+from supervisor.adapters.copies.store import BackupError, NothingToBackUp
+from supervisor.adapters.copies.thread import Task
 from supervisor.adapters.process.checkpoints import newest_good
 from supervisor.adapters.process.own_checkpoints import Budget, Place, Scanner, place_of
 from supervisor.features.offsite.adapters import lease as leases

@@ -54,7 +54,7 @@ def restore(box, target, *, take_over=False, name="bob", snapshot=None):
 
 
 def test_a_copy_has_everything_and_comes_back_whole(box, tmp_path):
-    pong = Path(box.paths.run_dir("Pong"))
+    pong = box.run_dir("Pong")
     (pong / "mine").mkdir()
     (pong / "mine" / "model.pt").write_bytes(b"mine")
     for name in ("lock", "stdout.log.1", "half.tmp"):
@@ -69,7 +69,7 @@ def test_a_copy_has_everything_and_comes_back_whole(box, tmp_path):
 
     box.tell("written later")
     made = restore(box, tmp_path / "new")
-    assert (made.box, made.steps, made.wall_s) == ("ada", {"Pong": 100, "Qbert": 7}, WALL_S + 77.0)
+    assert (made.box, made.steps, made.wall_s) == ("ada", {"Pong": 100, "Qbert": 7}, WALL_S)
     new = tmp_path / "new"
     assert [each for each in whys(new / "journal.sqlite") if "written later" in each] == []
     assert any('"first"' in each for each in whys(new / "journal.sqlite"))
@@ -379,7 +379,7 @@ def test_a_copy_killed_at_any_moment_leaves_a_repository_that_takes_the_next_one
         pid = os.fork()
         if pid == 0:
             try:
-                from supervisor.adapters.copies.store import Task
+                from supervisor.adapters.copies.thread import Task
                 from supervisor.features.offsite.adapters import staging
 
                 leftovers.end()

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from checkpoints_kit import TOKEN, commit
+from checkpoints_kit import TOKEN
+from copies_kit import Box
 from structlog.testing import capture_logs
 from test_offsite_leases import Repository, of_lease
 from test_own_checkpoints import plain, spec
 
 from supervisor.adapters.copies.put_back import put_back
-from supervisor.adapters.copies.store import Interrupted, Task
+from supervisor.adapters.copies.thread import Interrupted, Task
 from supervisor.adapters.process.own_checkpoints import Place, place_of
 from supervisor.features.offsite.adapters import hardware, restoring, staging
 from supervisor.features.offsite.adapters.restic import ResticSnapshot
@@ -52,14 +53,12 @@ def words(path: Path) -> list[str]:
         return [word for (word,) in db.execute("SELECT word FROM fact")]
 
 
-class Box:
+class FullBox(Box):
     """A state directory with everything that one can have."""
 
     def __init__(self, directory: Path) -> None:
-        self.paths = Paths(str(directory / "state"), str(directory / "run"), str(directory / "my.toml"))
-        self.state = Path(self.paths.state_dir)
-        self.pong = Path(self.paths.run_dir("Pong"))
-        commit(self.pong, 100)
+        super().__init__(directory, Pong=100)
+        self.pong = self.run_dir("Pong")
         (self.pong / "results.csv").write_text("results")
         database(Path(self.paths.journal), "fact")
         database(Path(self.paths.recording), "curve")
@@ -74,8 +73,7 @@ class Box:
         (self.state / "journal-archive" / "1.gz").write_text("older")
         (self.state / "alive").write_text("alive")
         (self.state / "reboot_alerts.log").write_text("alerts")
-        (directory / "my.toml").write_text("[program.Pong]\n")
-        self.places: dict[str, Place] = {}
+        (directory / "extralife.toml").write_text("[program.Pong]\n")
 
     def collect(self, *programs: str, with_replay: bool = False, task: Task | None = None) -> staging.Collected:
         return staging.collect(
@@ -85,8 +83,8 @@ class Box:
 
 
 @pytest.fixture
-def box(tmp_path: Path, no_umask: None) -> Box:
-    return Box(tmp_path)
+def box(tmp_path: Path, no_umask: None) -> FullBox:
+    return FullBox(tmp_path)
 
 
 ALL = {
@@ -99,7 +97,7 @@ ALL = {
 # --- collecting ----------------------------------------------------------------------------------------------------------
 
 
-def test_each_file_of_a_copy(box: Box) -> None:
+def test_each_file_of_a_copy(box: FullBox) -> None:
     task = Task()
     with contextlib.closing(sqlite3.connect(box.paths.journal)) as live:
         live.execute("INSERT INTO fact VALUES ('not committed')")
@@ -132,13 +130,13 @@ def test_each_file_of_a_copy(box: Box) -> None:
     staging.clear(box.paths)
 
 
-def test_a_replay_is_part_of_a_copy_if_it_is_wanted(box: Box) -> None:
+def test_a_replay_is_part_of_a_copy_if_it_is_wanted(box: FullBox) -> None:
     directory = box.collect(with_replay=True).directory
     assert files(directory) == ALL | {"replay/Pong/rows"}
     assert (mode(directory / "replay/Pong"), (directory / "replay/Pong/rows").read_text()) == ("0o700", "replay/rows")
 
 
-def test_what_a_box_does_not_have_is_not_in_its_copy(box: Box) -> None:
+def test_what_a_box_does_not_have_is_not_in_its_copy(box: FullBox) -> None:
     for path in (box.state / "recording.sqlite", box.state / "alive", box.state / "reboot_alerts.log"):
         path.unlink()
     shutil.rmtree(box.state / "journal-archive")
@@ -149,7 +147,7 @@ def test_what_a_box_does_not_have_is_not_in_its_copy(box: Box) -> None:
     assert not (box.collect().directory / "config").exists()
 
 
-def test_a_config_file_may_be_a_link_as_in_a_directory_of_settings(box: Box, tmp_path: Path) -> None:
+def test_a_config_file_may_be_a_link_as_in_a_directory_of_settings(box: FullBox, tmp_path: Path) -> None:
     config = Path(str(box.paths.config_file))
     config.rename(tmp_path / "kept elsewhere.toml")
     config.symlink_to("kept elsewhere.toml")
@@ -158,7 +156,7 @@ def test_a_config_file_may_be_a_link_as_in_a_directory_of_settings(box: Box, tmp
     assert not (directory / "config/extralife.toml").is_symlink()
 
 
-def test_curves_that_cannot_be_read_cost_no_training_and_a_journal_does(box: Box) -> None:
+def test_curves_that_cannot_be_read_cost_no_training_and_a_journal_does(box: FullBox) -> None:
     Path(box.paths.recording).write_bytes(b"x" * 5000)
     assert files(box.collect().directory) - {"recording.sqlite"} == ALL - {"recording.sqlite"}
     Path(box.paths.journal).write_bytes(b"x" * 5000)
@@ -166,7 +164,7 @@ def test_curves_that_cannot_be_read_cost_no_training_and_a_journal_does(box: Box
         box.collect()
 
 
-def test_without_a_checkpoint_the_rest_is_copied(box: Box) -> None:
+def test_without_a_checkpoint_the_rest_is_copied(box: FullBox) -> None:
     shutil.rmtree(box.pong / "checkpoints")
     found = box.collect()
     assert (found.steps, found.missed) == ({}, {})
@@ -174,18 +172,18 @@ def test_without_a_checkpoint_the_rest_is_copied(box: Box) -> None:
     assert mode(found.directory) == "0o700"
 
 
-def test_checkpoints_that_cannot_be_copied_are_told(box: Box) -> None:
+def test_checkpoints_that_cannot_be_copied_are_told(box: FullBox) -> None:
     (box.pong / "checkpoints" / CKPT / "state.json").unlink()
     why = f"none of its checkpoints can be copied; {CKPT}: state.json is missing"
     found = box.collect()
     assert (found.steps, found.missed) == ({}, {"every program": f"Pong: {why}"})
     assert json.loads((found.directory / "copy.json").read_text())["missed"] == found.missed
-    commit(Path(box.paths.run_dir("Qbert")), 7)
+    box.commit("Qbert", 7)
     found = box.collect("Pong", "Qbert")
     assert (found.steps, found.missed) == ({"Qbert": 7}, {"Pong": why})
 
 
-def test_what_cannot_be_linked_is_copied(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_linked_is_copied(box: FullBox, monkeypatch: pytest.MonkeyPatch) -> None:
     def no(*_args: object, **_more: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -197,7 +195,7 @@ def test_what_cannot_be_linked_is_copied(box: Box, monkeypatch: pytest.MonkeyPat
 
 
 def test_files_that_may_not_be_read_cost_their_program_nothing_else_and_the_others_nothing(
-    box: Box, unprivileged: None
+    box: FullBox, unprivileged: None
 ) -> None:
     (box.pong / "mine" / "deep").chmod(0)
     (box.pong / "events.1").chmod(0)
@@ -209,7 +207,7 @@ def test_files_that_may_not_be_read_cost_their_program_nothing_else_and_the_othe
 
 
 @pytest.fixture
-def unprivileged(box: Box, tmp_path: Path) -> Iterator[None]:
+def unprivileged(box: FullBox, tmp_path: Path) -> Iterator[None]:
     """Root may read all files, so the files and this process become another user's."""
     if os.geteuid() != 0:
         yield
@@ -227,7 +225,7 @@ def unprivileged(box: Box, tmp_path: Path) -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_what_is_rotated_away_meanwhile_is_left_out(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_rotated_away_meanwhile_is_left_out(box: FullBox, monkeypatch: pytest.MonkeyPatch) -> None:
     link = os.link
 
     def rotates(source: str | Path, target: Path, **more: object) -> None:
@@ -240,7 +238,7 @@ def test_what_is_rotated_away_meanwhile_is_left_out(box: Box, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("with_replay", [True, False])
-def test_collecting_stops_when_the_daemon_ends(box: Box, with_replay: bool) -> None:
+def test_collecting_stops_when_the_daemon_ends(box: FullBox, with_replay: bool) -> None:
     shutil.rmtree(box.pong / "checkpoints")
     if not with_replay:
         shutil.rmtree(box.state / "journal-archive")
@@ -269,7 +267,7 @@ CHOSEN = ResticSnapshot("abc", 5.0, "the host", ("extralife", "generation=4"))
 
 
 @pytest.fixture
-def tree(box: Box, tmp_path: Path) -> Tree:
+def tree(box: FullBox, tmp_path: Path) -> Tree:
     plain(tmp_path / "work" / "step=5.pt")
     place = place_of(spec(tmp_path / "work"), "/nowhere")
     assert place is not None
@@ -385,6 +383,13 @@ def test_until_it_is_put_back_its_note_stays_and_each_copy_has_it(regained: tupl
         assert copied.steps == {"Pong": 100, "mine": 5}
         tree = Tree(copied.directory, of_lease("t", 5), CHOSEN)
         assert restore(tree, tmp_path / f"third{len(places)}").own == "copy-1800000000", "each byte is verified"
+    kept = Path(paths.backups) / "copy-1800000000" / "programs" / "mine" / "own" / "files" / "checkpoint"
+    data = kept.read_bytes()
+    kept.unlink()  # the copies are links to it
+    kept.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    copied = staging.collect(paths, ("Pong", "mine"), about, wall_s=WALL_S, with_replay=False, task=Task())
+    assert copied.steps == {"Pong": 100}, "a restore of a copy with a damaged file would be refused as a whole"
+    assert copied.missed == {"mine": f"its own checkpoints cannot be copied; {kept} does not match its digest"}
     (tmp_path / "elsewhere").mkdir()
     (Path(paths.backups) / "copy-1800000000" / "backup.json").write_text("{}")
     with pytest.raises(OSError, match=r"^its list is damaged$"):

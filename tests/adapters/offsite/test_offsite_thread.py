@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sqlite3
@@ -12,18 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from attempts_kit import eventually
-from checkpoints_kit import commit
-from fakes import OneClock
+from copies_kit import NOW_S, WALL_S, Box
 from leaks import open_files
 from structlog.testing import capture_logs
+from test_offsite_files import database
 from test_offsite_leases import Repository, of_lease
 from test_own_checkpoints import plain, spec
 from tools import PATIENCE
 
-from supervisor.adapters.copies.store import Interrupted, Task
+from supervisor.adapters.copies.thread import Interrupted, Task
 from supervisor.features.offsite.adapters import hardware, staging, thread
-from supervisor.features.offsite.adapters.restic import Restic, ResticError, ResticInterrupted, ResticSnapshot
+from supervisor.features.offsite.adapters.restic import Restic, ResticError, ResticSnapshot
 from supervisor.features.offsite.adapters.thread import Offsite
 from supervisor.features.offsite.messages import (
     Claim,
@@ -35,10 +33,8 @@ from supervisor.features.offsite.messages import (
     OffsiteTend,
 )
 from supervisor.features.offsite.settings import OffsiteSettings
-from supervisor.model.settings import Paths, Settings
-from supervisor.shell.inbox import Inbox
+from supervisor.model.settings import Settings
 
-NOW_S, WALL_S = 1000.0, 1_700_001_000.0
 SUMMARY = {"message_type": "summary", "snapshot_id": "abcdef012345", "total_bytes_processed": 900, "data_added": 70}
 FOREIGN = (
     "the repository belongs to box bob, and this box never held it; name another repository, or "
@@ -59,8 +55,8 @@ class Asked(Repository):
         self.doing: Callable[[], object] = lambda: None
         self.nice = 0
 
-    def __call__(self, rules: OffsiteSettings, cache: Path, *, interrupt_fd: int, at_terminal: bool) -> Restic:
-        self.given = [rules, cache, interrupt_fd, at_terminal]
+    def __call__(self, rules: OffsiteSettings, cache: Path, *, over: threading.Event, at_terminal: bool) -> Restic:
+        self.given = [rules, cache, over, at_terminal]
         return self
 
     def copy(  # type: ignore[override]
@@ -81,25 +77,13 @@ class Asked(Repository):
         self.doing()
 
 
-class Box:
+class AdasBox(Box):
     def __init__(self, directory: Path, repository: Asked) -> None:
-        self.paths = Paths(str(directory / "state"), str(directory / "run"), str(directory / "my.toml"))
-        self.repository, self.inbox = repository, Inbox()
+        super().__init__(directory, Pong=100)
+        self.repository = repository
         self.settings = Settings(self.paths, offsite=OffsiteSettings(repository="/r", timeout_s=80.0))
-        commit(Path(self.paths.run_dir("Pong")), 100)
-        with contextlib.closing(sqlite3.connect(self.paths.journal)) as db:
-            db.execute("CREATE TABLE fact (seq)")
-        self.offsite = Offsite(
-            self.paths, lambda: self.settings, self.inbox, OneClock(at_s=NOW_S), "9.9", lambda: "ada",
-        )  # fmt: skip
-
-    def does(self, command: thread.OffsiteCommand) -> list[object]:
-        """All that it posts, up to the outcome."""
-        self.offsite.perform(command)
-        posted: list[object] = []
-        while not posted or isinstance(posted[-1], LeaseFound):
-            posted.append(self.inbox.take(30.0 * PATIENCE))
-        return posted
+        database(Path(self.paths.journal), "fact")
+        self.thread = Offsite(self.paths, lambda: self.settings, self.inbox, self.clock, "9.9", lambda: "ada")
 
 
 @pytest.fixture
@@ -111,10 +95,10 @@ def repository(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 @pytest.fixture
-def box(tmp_path: Path, repository: Asked) -> Iterator[Box]:
-    made = Box(tmp_path, repository)
+def box(tmp_path: Path, repository: Asked) -> Iterator[AdasBox]:
+    made = AdasBox(tmp_path, repository)
     yield made
-    made.offsite.stop()
+    made.thread.stop()
 
 
 def copy(cause: str = "period", **more: object) -> OffsiteCopy:
@@ -125,7 +109,7 @@ def copy(cause: str = "period", **more: object) -> OffsiteCopy:
 # --- copies --------------------------------------------------------------------------------------------------------------
 
 
-def test_all_of_a_copy_and_of_its_outcome(box: Box) -> None:
+def test_all_of_a_copy_and_of_its_outcome(box: AdasBox) -> None:
     Path(str(box.paths.config_file)).touch()
     before = open_files()
     found, done = box.does(copy(then="900"))
@@ -154,10 +138,10 @@ def test_all_of_a_copy_and_of_its_outcome(box: Box) -> None:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_copy_has_what_its_settings_say(box: Box, tmp_path: Path, wanted: bool) -> None:
+def test_a_copy_has_what_its_settings_say(box: AdasBox, tmp_path: Path, wanted: bool) -> None:
     script = replace(spec(tmp_path / "work", "*.pt"), name="mine")
     plain(tmp_path / "work" / "step=5.pt")
-    replay = Path(box.paths.run_dir("Pong")) / "replay"
+    replay = box.run_dir("Pong") / "replay"
     replay.mkdir()
     (replay / "rows").touch()
     box.settings = replace(box.settings, programs=(script,), offsite=OffsiteSettings(repository="/r", with_replay=wanted))
@@ -168,8 +152,8 @@ def test_a_copy_has_what_its_settings_say(box: Box, tmp_path: Path, wanted: bool
     assert ("replay" in names) is wanted
 
 
-def test_what_is_missed_is_in_the_outcome(box: Box) -> None:
-    next(Path(box.paths.run_dir("Pong")).rglob("state.json")).unlink()
+def test_what_is_missed_is_in_the_outcome(box: AdasBox) -> None:
+    next(box.run_dir("Pong").rglob("state.json")).unlink()
     done = box.does(copy())[-1]
     assert isinstance(done, OffsiteDone)
     assert done.steps == {}
@@ -185,7 +169,7 @@ def test_what_is_missed_is_in_the_outcome(box: Box) -> None:
     assert done.error == "journal.sqlite cannot be copied: Input/output error", "without it a copy is of no use"
 
 
-def test_each_copy_counts_on_from_the_newest_one_whatever_the_clocks_say(box: Box) -> None:
+def test_each_copy_counts_on_from_the_newest_one_whatever_the_clocks_say(box: AdasBox) -> None:
     box.repository.kept = [of_lease("t", 2), ResticSnapshot("ahead", 9e9, "bob", ("extralife", "generation=1", "number=7"))]
     box.does(copy(token="t", generation=2, place=box.repository.place))
     assert "number=8" in box.repository.calls[0][2]  # type: ignore[index]
@@ -201,7 +185,7 @@ def test_each_copy_counts_on_from_the_newest_one_whatever_the_clocks_say(box: Bo
 )
 @pytest.mark.parametrize("look_only", [True, False])
 def test_only_the_holder_copies_and_a_look_copies_nothing(
-    box: Box, known: dict[str, object], claim: Claim, error: str, look_only: bool
+    box: AdasBox, known: dict[str, object], claim: Claim, error: str, look_only: bool
 ) -> None:
     box.repository.kept = [of_lease("t", 2)]
     found, done = box.does(copy("start", look_only=look_only, **{"place": box.repository.place, **known}))
@@ -223,7 +207,7 @@ def test_only_the_holder_copies_and_a_look_copies_nothing(
         (ZeroDivisionError(), "it stopped at a bug (ZeroDivisionError); see the daemon's log"),
     ],
 )  # fmt: skip
-def test_a_failed_copy_is_an_outcome_and_leaves_no_files(box: Box, error: Exception, told: str) -> None:
+def test_a_failed_copy_is_an_outcome_and_leaves_no_files(box: AdasBox, error: Exception, told: str) -> None:
     def fails() -> None:
         raise error
 
@@ -238,7 +222,7 @@ def test_a_failed_copy_is_an_outcome_and_leaves_no_files(box: Box, error: Except
 # --- other tasks -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_outcome_of_each_other_task(box: Box) -> None:
+def test_the_outcome_of_each_other_task(box: AdasBox) -> None:
     box.repository.kept = [of_lease("t", 4)]
     found, done = box.does(OffsiteTakeOver())
     assert isinstance(found, LeaseFound)
@@ -255,34 +239,28 @@ def test_the_outcome_of_each_other_task(box: Box) -> None:
 class Held:
     """A task of the repository that lasts until it is interrupted."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: AdasBox) -> None:
         self.box, self.begun = box, threading.Event()
 
     def __call__(self) -> None:
         self.begun.set()
-        fd = self.box.repository.given[2]
-        assert isinstance(fd, int)
-        assert eventually(lambda: self.written(fd))
-        raise ResticInterrupted("x")
-
-    @staticmethod
-    def written(fd: int) -> bool:
-        with contextlib.suppress(BlockingIOError):
-            return os.eventfd_read(fd) > 0
-        return False
+        over = self.box.repository.given[2]
+        assert isinstance(over, threading.Event)
+        assert over.wait(30.0 * PATIENCE)
+        raise Interrupted
 
 
-def test_an_urgent_copy_ends_the_running_task_and_any_other_waits(box: Box) -> None:
+def test_an_urgent_copy_ends_the_running_task_and_any_other_waits(box: AdasBox) -> None:
     held = Held(box)
     box.repository.doing = held
-    box.offsite.perform(OffsiteTend("check", 6.0))
+    box.thread.perform(OffsiteTend("check", 6.0))
     assert held.begun.wait(30.0 * PATIENCE)
-    box.offsite.perform(OffsiteTend("forget", 7.0))
-    box.offsite.perform(copy("period"))
+    box.thread.perform(OffsiteTend("forget", 7.0))
+    box.thread.perform(copy("period"))
     assert box.inbox.take(0.05) is None
     assert box.repository.calls == ["check"]
     box.repository.doing = lambda: None
-    box.offsite.perform(copy("notice", urgent=True))
+    box.thread.perform(copy("notice", urgent=True))
     posted = [box.inbox.take(30.0 * PATIENCE) for _ in range(5)]
     assert [(each.what, each.cause, each.error) for each in posted if isinstance(each, OffsiteDone)] == [
         ("forget", "", ""), ("copy", "period", ""), ("copy", "notice", ""),
@@ -290,22 +268,22 @@ def test_an_urgent_copy_ends_the_running_task_and_any_other_waits(box: Box) -> N
     assert box.inbox.take(0) is None, "the check has no outcome: it is not recorded as failed"
 
 
-def test_stopping_ends_the_running_task_and_drops_those_that_wait(box: Box) -> None:
+def test_stopping_ends_the_running_task_and_drops_those_that_wait(box: AdasBox) -> None:
     before = open_files()
     held = Held(box)
     box.repository.doing = held
-    box.offsite.perform(OffsiteTend("check"))
+    box.thread.perform(OffsiteTend("check"))
     assert held.begun.wait(30.0 * PATIENCE)
-    box.offsite.perform(OffsiteTend("forget"))
-    box.offsite.stop()
+    box.thread.perform(OffsiteTend("forget"))
+    box.thread.stop()
     assert (box.repository.calls, box.inbox.take(0)) == (["check"], None)
     assert open_files() <= before
-    box.offsite._do(OffsiteTend("forget"))
+    box.thread._do(OffsiteTend("forget"))
     assert box.repository.calls == ["check"], "none begins any more"
     assert open_files() <= before
 
 
-def test_an_interrupt_stops_the_collecting_of_files_too(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_stops_the_collecting_of_files_too(box: AdasBox, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = threading.Event()
 
     def collects(*_args: object, task: Task, **_more: object) -> None:
@@ -314,8 +292,8 @@ def test_an_interrupt_stops_the_collecting_of_files_too(box: Box, monkeypatch: p
         raise Interrupted
 
     monkeypatch.setattr(staging, "collect", collects)
-    box.offsite.perform(copy())
+    box.thread.perform(copy())
     assert begun.wait(30.0 * PATIENCE)
-    box.offsite.stop()
+    box.thread.stop()
     assert isinstance(box.inbox.take(0), LeaseFound)
     assert box.inbox.take(0) is None

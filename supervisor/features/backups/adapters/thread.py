@@ -1,8 +1,4 @@
-"""The thread that makes backups and rolls back. It handles one command at a time, in parallel to the rest of the daemon.
-
-It posts results as inputs. It is a separate thread because a copy may take minutes and a disk may hang. Neither may delay
-the reading of logs or the collection of evidence.
-"""
+"""The thread that makes backups and rolls back."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ from typing import Any
 
 import structlog
 
-from supervisor.adapters import threads
 from supervisor.adapters.copies import store as backups
-from supervisor.adapters.copies.store import BackupError, BackupInfo, Interrupted, NothingToBackUp, PartlyRolledBack, Task
+from supervisor.adapters.copies.store import BackupError, BackupInfo, NothingToBackUp, PartlyRolledBack
+from supervisor.adapters.copies.thread import CopyThread, Task
 from supervisor.adapters.process.own_checkpoints import Place, ShownBy, places_of
 from supervisor.features.backups.messages import (
     Backup,
@@ -36,47 +32,26 @@ BackupCommand = Backup | CheckBackup | RestoreBackup
 _KEPT_LABEL = "before rollback"
 
 
-class Backups:
+class Backups(CopyThread[BackupCommand]):
     """Carries out the commands of `decide.py`. Any thread may read `progress`."""
 
     def __init__(
         self, paths: Paths, settings: Callable[[], Settings], inbox: Inbox, clock: Clock, shown: ShownBy = lambda *_: None
     ) -> None:
-        self._paths, self._settings, self._inbox, self._clock, self._shown = paths, settings, inbox, clock, shown
+        super().__init__("backup", inbox)
+        self._paths, self._settings, self._clock, self._shown = paths, settings, clock, shown
         self._root = Path(paths.backups)
-        self._pool = threads.begun(1, "backup")
-        self._task, self._doing = Task(), ""
-
-    def perform(self, command: BackupCommand) -> None:
-        """Queue the command; the thread carries it out in turn."""
-        self._pool.submit(self._do, command)
-
-    def stop(self) -> None:
-        """Leave running work unfinished; the next daemon starts it again."""
-        self._task.over.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
 
     def progress(self) -> dict[str, Any] | None:
         """The current work and its progress. None if there is none."""
-        doing, task = self._doing, self._task
-        if not doing:
+        running = self._running
+        if running is None:
             return None
-        return {"name": doing, "program": task.program, "done_bytes": task.done_bytes, "total_bytes": task.total_bytes}
+        command, task = running
+        name = command.name if isinstance(command, Backup) else command.backup
+        return {"name": name, "program": task.program, "done_bytes": task.done_bytes, "total_bytes": task.total_bytes}
 
-    def _do(self, command: BackupCommand) -> None:
-        over = self._task.over
-        self._task = Task(over)
-        self._doing = command.name if isinstance(command, Backup) else command.backup
-        try:
-            outcome = self._outcome(command)
-        except Interrupted:
-            return
-        finally:
-            self._doing = ""
-        self._inbox.post(outcome)
-
-    def _outcome(self, command: BackupCommand) -> Input:
-        """Every error becomes a result too: without a result, the daemon would wait for this backup forever."""
+    def _outcome(self, command: BackupCommand, task: Task) -> Input:
         now_s = self._clock.now_s
         done: dict[str, int | None] = {}
         try:
@@ -84,24 +59,22 @@ class Backups:
                 case Backup(programs=programs):
                     info = backups.make(
                         self._root, command.name, self._run_dirs(programs), label=command.label, cause=command.cause,
-                        wall_s=self._clock.wall_s(), task=self._task, places=self._places(programs),
+                        wall_s=self._clock.wall_s(), task=task, places=self._places(programs),
                     )  # fmt: skip
                     gone = self._prune((command.name, *command.spare))
                     return BackupMade(now_s(), info.name, "", info.steps, info.size_bytes, info.method, gone, info.missed)
                 case CheckBackup(programs=programs):
                     info = backups.find(self._root, command.backup, programs)
                     programs = programs or tuple(saved.program for saved in info.programs)
-                    self._task.total_bytes = sum(saved.size_bytes for saved in info.programs if saved.program in programs)
-                    message = backups.verify(info, programs, self._task)
+                    task.total_bytes = sum(saved.size_bytes for saved in info.programs if saved.program in programs)
+                    message = backups.verify(info, programs, task)
                     return BackupChecked(now_s(), command.kept_as, message, () if message else programs)
                 case _:
-                    return self._restore(command)
+                    return self._restore(command, task)
         except PartlyRolledBack as error:
             message, done = str(error), error.done
         except BackupError as error:
             message = str(error)
-        except Interrupted:
-            raise
         except Exception as error:
             log.exception("backup_failed", command=type(command).__name__)
             message = f"it stopped at a bug ({type(error).__name__}); see the daemon's log"
@@ -119,7 +92,7 @@ class Backups:
     def _places(self, programs: tuple[str, ...]) -> dict[str, Place]:
         return places_of(self._settings(), self._paths, programs, self._shown)
 
-    def _restore(self, command: RestoreBackup) -> BackupRestored:
+    def _restore(self, command: RestoreBackup, task: Task) -> BackupRestored:
         info = backups.find(self._root, command.backup, command.programs)
         run_dirs, kept = self._run_dirs(command.programs), True
         places = self._places(command.programs)
@@ -129,13 +102,13 @@ class Backups:
             try:
                 return backups.make(
                     self._root, command.kept_as, run_dirs, label=f"{_KEPT_LABEL} to {command.backup}", cause=ROLLBACK,
-                    wall_s=self._clock.wall_s(), task=self._task, every=True, places=places,
+                    wall_s=self._clock.wall_s(), task=task, every=True, places=places,
                 )  # fmt: skip
             except NothingToBackUp:
                 kept = False
                 return None
 
-        steps = backups.restore(info, run_dirs, keep, self._task, places)
+        steps = backups.restore(info, run_dirs, keep, task, places)
         self._prune((command.kept_as, command.backup))
         return BackupRestored(self._clock.now_s(), command.kept_as, "", steps, kept)
 

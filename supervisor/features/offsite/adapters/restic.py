@@ -30,6 +30,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -38,6 +39,7 @@ from typing import Any, Final
 
 from supervisor import files
 from supervisor.adapters import leftovers, procfs
+from supervisor.adapters.copies.thread import Interrupted
 from supervisor.config.secrets import lines_in
 from supervisor.features.offsite.adapters import hardware
 from supervisor.features.offsite.config import masked, unfit
@@ -55,9 +57,9 @@ MARK_TAG: Final = "extralife-mark"  # a word on the next box (`features/next_box
 _LEASES_KEPT: Final = 5
 _MARKS_KEPT: Final = 5
 _LEAVE_S: Final = 3.0
+_LOOK_S: Final = 0.1
 _MOST_SAID: Final = 600
 _MOST_BYTES: Final = 64 << 20
-_INTERRUPTED: Final = "restic was interrupted by a more urgent task, or because the daemon shuts down"
 _LOCKED: Final = re.compile(r"already locked|unable to create lock")
 _SECRETS_BYTES: Final = 1 << 16
 _NO_REPOSITORY: Final = re.compile(r"unable to open config file|Is there a repository at")
@@ -72,10 +74,6 @@ _LOW: Final = (("setpriv", "--pdeathsig", "INT"), ("ionice", "-c", "2", "-n", "7
 
 class ResticError(Exception):
     """A call of restic failed. The message quotes restic's reason, on one line."""
-
-
-class ResticInterrupted(ResticError):
-    """This process ended restic: the daemon shuts down, or a more urgent task arrived."""
 
 
 class ResticSnapshot(Record):
@@ -132,15 +130,15 @@ class Restic:
     """One repository. Each call blocks until restic has ended, at most until `deadline_s` (monotonic)."""
 
     def __init__(
-        self, rules: OffsiteSettings, cache: Path, *, interrupt_fd: int | None = None, user: pwd.struct_passwd | None = None,
-        limit_s: float | None = None, at_terminal: bool = True,
+        self, rules: OffsiteSettings, cache: Path, *, over: threading.Event | None = None,
+        user: pwd.struct_passwd | None = None, limit_s: float | None = None, at_terminal: bool = True,
     ) -> None:  # fmt: skip
-        """`interrupt_fd`: when it becomes readable, a running restic is ended (`ResticInterrupted`).
+        """`over`: when it is set, a running restic is ended (`Interrupted`).
 
         `user`: run restic as this user, if we are root.
         `at_terminal`: restic stays in the caller's session, so that an SFTP client can prompt there.
         """
-        self._rules, self._cache, self._interrupt_fd = rules, cache, interrupt_fd
+        self._rules, self._cache, self._over = rules, cache, over or threading.Event()
         self._user, self._at_terminal = user, at_terminal
         self.gone: frozenset[str] | None = frozenset()  # hosts whose locks are abandoned; None: those of every other host
         self.deadline_s = time.monotonic() + (rules.timeout_s if limit_s is None else limit_s)
@@ -237,7 +235,7 @@ class Restic:
             try:
                 return self._once(args, cwd, given)
             except ResticError as error:
-                if isinstance(error, ResticInterrupted) or not _LOCKED.search(str(error)):
+                if not _LOCKED.search(str(error)):
                     raise
                 message = str(error)
             locks = self.locks()
@@ -247,7 +245,8 @@ class Restic:
                 self._once(("unlock", "--remove-all"), None, "")
                 unlocked = True
             elif began_s + waited_s < until_s:
-                self._pause(_LOCK_LOOK_S)
+                if self._over.wait(_LOCK_LOOK_S):
+                    raise Interrupted from None
             else:
                 if kept:
                     message = f"restic {args[0]}: the repository is locked by process {kept[0].pid} of box {kept[0].host}"
@@ -270,13 +269,6 @@ class Restic:
         runs = stat is not None and stat.alive and stat.name.startswith("restic")
         return is_abandoned(lock, here=socket.gethostname(), runs=runs, gone=self.gone, wall_s=time.time())
 
-    def _pause(self, length_s: float) -> None:
-        poller = select.poll()
-        if self._interrupt_fd is not None:
-            poller.register(self._interrupt_fd, select.POLLIN)
-        if poller.poll(length_s * 1000.0):
-            raise ResticInterrupted(_INTERRUPTED)
-
     def _once(self, args: Sequence[str], cwd: Path | None, given: str) -> str:
         options = ["-o", f"sftp.command={self._rules.sftp_command}"] if self._rules.sftp_command else []
         argv = [*low_priority_prefix(), "restic", *options, *args]
@@ -298,8 +290,8 @@ class Restic:
                 raise ResticError(f"restic cannot be started: {error.strerror or error}") from error
             why = self._await_end(process)
             code = process.wait()
-            if why == _INTERRUPTED:
-                raise ResticInterrupted(why)
+            if why and self._over.is_set():
+                raise Interrupted
             if why:  # newer versions try for minutes to reach a server, and say so
                 said = _text(err).partition("\n")[0].strip()
                 raise ResticError(f"{why}; {self._error_message(args[0], code, said, '')}" if said else why)
@@ -333,17 +325,15 @@ class Restic:
         try:
             poller = select.poll()
             poller.register(pidfd, select.POLLIN)
-            if self._interrupt_fd is not None:
-                poller.register(self._interrupt_fd, select.POLLIN)
-            ready = _ready(poller, self.deadline_s)
-            if pidfd in ready:
+            while not poller.poll(_LOOK_S * 1000.0):
+                if self._over.is_set() or time.monotonic() > self.deadline_s:
+                    break
+            else:
                 return ""
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGINT)
-            leaving = select.poll()
-            leaving.register(pidfd, select.POLLIN)
-            leaving.poll(_LEAVE_S * 1000.0)
-            return _INTERRUPTED if ready else "restic did not end within its time limit"
+            poller.poll(_LEAVE_S * 1000.0)
+            return "restic did not end within its time limit"
         finally:
             os.close(pidfd)
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -358,10 +348,6 @@ class Restic:
             message = message.replace(secret, "***")
         shown = printable(masked(message))[-_MOST_SAID:]
         return f"restic {operation}: {shown or f'ended with status {code} and printed nothing'}{hint}"
-
-
-def _ready(poller: select.poll, until_s: float) -> set[int]:
-    return {fd for fd, _ in poller.poll(max(0.0, until_s - time.monotonic()) * 1000.0)}
 
 
 def low_priority_prefix() -> list[str]:

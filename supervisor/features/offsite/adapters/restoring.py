@@ -24,7 +24,8 @@ import structlog
 
 from supervisor.adapters.copies import put_back
 from supervisor.adapters.copies import store as backups
-from supervisor.adapters.copies.store import BackupError, PartlyRolledBack, Task
+from supervisor.adapters.copies.store import BackupError, PartlyRolledBack
+from supervisor.adapters.copies.thread import Task
 from supervisor.adapters.durable import read_json, sync, sync_directory
 from supervisor.adapters.journal import schema
 from supervisor.features.offsite.adapters import code, hardware, staging

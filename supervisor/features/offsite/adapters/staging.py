@@ -35,7 +35,8 @@ from supervisor.adapters import durable
 from supervisor.adapters.copies import put_back
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.copies.own import Waiting
-from supervisor.adapters.copies.store import BackupError, NothingToBackUp, Task
+from supervisor.adapters.copies.store import BackupError, NothingToBackUp
+from supervisor.adapters.copies.thread import Task
 from supervisor.adapters.journal import archive
 from supervisor.adapters.journal.schema import copy_database
 from supervisor.adapters.process.own_checkpoints import KEPT, Place

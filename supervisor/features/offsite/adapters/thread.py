@@ -1,7 +1,6 @@
-"""The thread that makes copies off the box: one task after the other, in parallel with the rest of the daemon.
+"""The thread that makes copies off the box. It has a low priority of its own, and so has restic (`restic.py`).
 
-It has a low priority of its own, and so has restic (`restic.py`). It posts outcomes as inputs. An urgent task (the operator,
-a reboot, a notice of the end) ends the running task, which starts again later.
+An urgent command (the operator, a reboot, a notice of the end) ends the running one, which starts again later.
 """
 
 from __future__ import annotations
@@ -13,18 +12,17 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from supervisor.adapters import threads
-from supervisor.adapters.copies.store import BackupError, Interrupted, Task
+from supervisor.adapters.copies.store import BackupError
+from supervisor.adapters.copies.thread import CopyThread, Task
 from supervisor.adapters.process.own_checkpoints import ShownBy, places_of
 from supervisor.features.offsite.adapters import code, hardware, staging
 from supervisor.features.offsite.adapters import lease as leases
-from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError, ResticInterrupted
+from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticError
 from supervisor.features.offsite.adapters.restoring import origin
 from supervisor.features.offsite.messages import (
     Claim,
@@ -46,20 +44,7 @@ OffsiteCommand = OffsiteCopy | OffsiteTakeOver | OffsiteTend
 _NICE: Final = 10
 
 
-@dataclass(slots=True)
-class _Work:
-    """The running task; `interrupt` ends it."""
-
-    task: Task = field(default_factory=Task)
-    interrupt_fd: int = field(default_factory=lambda: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
-
-    def interrupt(self) -> None:
-        self.task.over.set()
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self.interrupt_fd, 1)
-
-
-class Offsite:
+class Offsite(CopyThread[OffsiteCommand]):
     """Carries out the commands of `decide.py`."""
 
     def __init__(
@@ -67,64 +52,28 @@ class Offsite:
         box: Callable[[], str] = socket.gethostname, shown: ShownBy = lambda *_: None,
     ) -> None:  # fmt: skip
         """`box` returns this box's display name."""
-        self._paths, self._settings, self._inbox, self._clock = paths, settings, inbox, clock
+        super().__init__("offsite", inbox)
+        self._paths, self._settings, self._clock = paths, settings, clock
         self._version, self._box, self._shown = version, box, shown
         self._dir = Path(paths.offsite)
-        self._pool = threads.begun(1, "offsite")
-        self._guard = threading.Lock()
-        self._work: _Work | None = None
-        self._over = False
 
     def perform(self, command: OffsiteCommand) -> None:
-        """Queue a command. An urgent command also ends the running task."""
-        urgent = isinstance(command, OffsiteCopy) and command.urgent
-        with self._guard:
-            if urgent and self._work is not None:
-                self._work.interrupt()
-        self._pool.submit(self._do, command)
+        if isinstance(command, OffsiteCopy) and command.urgent:
+            self.interrupt()
+        super().perform(command)
 
-    def stop(self) -> None:
-        """End the running task. The next daemon starts it again."""
-        with self._guard:
-            self._over = True
-            if self._work is not None:
-                self._work.interrupt()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _do(self, command: OffsiteCommand) -> None:
-        work = _Work()
-        with self._guard:
-            if self._over:
-                os.close(work.interrupt_fd)
-                return
-            self._work = work
-        try:
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-            done = self._outcome(command, work)
-        finally:
-            with self._guard:
-                self._work = None
-                os.close(work.interrupt_fd)
-        if done is not None:
-            self._inbox.post(done)
-
-    def _outcome(self, command: OffsiteCommand, work: _Work) -> OffsiteDone | None:
-        """Perform a command. Every failure becomes an outcome.
-
-        None: the task was ended for a more urgent one, or because the daemon shuts down. Nothing is recorded then.
-        """
+    def _outcome(self, command: OffsiteCommand, task: Task) -> OffsiteDone:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         began_s, operation, read_percent = time.monotonic(), _operation_of(command), None
-        restic = Restic(
-            self._settings().of(OffsiteSettings), self._dir / "cache", interrupt_fd=work.interrupt_fd, at_terminal=False
-        )
+        restic = Restic(self._settings().of(OffsiteSettings), self._dir / "cache", over=task.over, at_terminal=False)
         cause = command.cause if isinstance(command, OffsiteCopy) else ""
         due_wall_s = command.due_wall_s if isinstance(command, OffsiteTend) else None
         try:
             match command:
                 case OffsiteCopy():
                     restic.deadline_s = began_s + command.limit_s
-                    return self._copy(command, restic, work.task)
+                    return self._copy(command, restic, task)
                 case OffsiteTakeOver():
                     self._post_lease(*leases.take_over(restic, self._dir, self._box(), self._clock.wall_s()))
                 case OffsiteTend(what="forget"):
@@ -132,8 +81,6 @@ class Offsite:
                 case _:
                     read_percent = restic.check()
             return OffsiteDone(self._clock.now_s(), operation, due_wall_s=due_wall_s, read_percent=read_percent)
-        except (Interrupted, ResticInterrupted):
-            return None
         except (ResticError, BackupError) as error:
             message = str(error)
         except (OSError, sqlite3.Error) as error:
