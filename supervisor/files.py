@@ -62,8 +62,8 @@ def open_regular(
 
 def read(path: str | os.PathLike[str], limit_bytes: int, *, follow: bool = True) -> bytes:
     """The first `limit_bytes` of a regular file. Raises OSError."""
-    with open(open_regular(path, follow=follow), "rb") as file:
-        return file.read(limit_bytes)
+    with open(open_regular(path, follow=follow), "rb") as file:  # a read takes the memory for its limit
+        return file.read(min(limit_bytes, max(os.fstat(file.fileno()).st_size, _BLOCK_BYTES)))
 
 
 def text(path: str | os.PathLike[str], limit_bytes: int = 65_536) -> str:

@@ -1,7 +1,8 @@
 /* The world as a daemon may meet it, at its true boundary: an LD_PRELOAD library that obeys the files in $FAULTS_DIR.
 
    clock: CLOCK_REALTIME is off by so many seconds.      fork: while the file is there, no process and no thread can be
-   begun (EAGAIN), as with RLIMIT_NPROC, from which root is exempt.      open: no new descriptor is given, with this errno, as
+   begun (EAGAIN), as with RLIMIT_NPROC, from which root is exempt.      thread: the thread of this number in a process cannot be
+   begun; then the file holds the next number, for the next image of this process.      open: no new descriptor is given, with this errno, as
    with a machine-wide fs.file-max (ENFILE), from which root is exempt, or a kernel without memory (ENOMEM). */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -71,10 +73,25 @@ pid_t fork(void) {
 
 pid_t vfork(void) { return fork(); } /* a wrapper cannot return twice from the real one */
 
+static int numbered(void) {
+    static atomic_long begun;
+    static atomic_int once;
+    char path[4096], text[32];
+    long wanted = 0, at = atomic_fetch_add(&begun, 1) + 1;
+    int fd;
+    if (number("thread", &wanted) != 0 || at != wanted || atomic_exchange(&once, 1)) return 0;
+    snprintf(path, sizeof path, "%s/thread", getenv("FAULTS_DIR"));
+    if ((fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_TRUNC | O_CLOEXEC)) >= 0) {
+        if (write(fd, text, (size_t)snprintf(text, sizeof text, "%ld", wanted + 1)) < 0) abort();
+        close(fd);
+    }
+    return 1;
+}
+
 int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*what)(void *), void *with) {
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     if (!real) real = (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))dlsym(RTLD_NEXT, "pthread_create");
-    return refused() ? EAGAIN : real(thread, how, what, with);
+    return refused() || numbered() ? EAGAIN : real(thread, how, what, with);
 }
 
 /* Calls that give a descriptor. `found` is what a refused one returns. */

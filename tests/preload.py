@@ -30,6 +30,11 @@ def no_forks(directory, *, refused):
         (directory / "fork").unlink()
 
 
+def no_thread(directory, number):
+    """The thread of this number cannot be begun; in the process's next image it is the one after it."""
+    (directory / "thread").write_text(str(number))
+
+
 def no_opens(directory, number):
     """No descriptor is given from now on, with this error; None: as before."""
     path = directory / "open"

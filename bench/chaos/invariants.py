@@ -6,6 +6,7 @@ invariant is a finding: it is recorded once, with the last injections before it.
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import os
@@ -32,7 +33,7 @@ ACKNOWLEDGED_S = 12.0 * PATIENCE  # stop_grace_s of the configuration, and a mar
 INTERVAL_S = (3 * CHECKPOINT_MAX_S + 6.0) * PATIENCE  # an interval, the save itself, and a margin for a busy machine
 WARM_UP_S = 45.0
 MORE_RSS_KIB, MORE_DESCRIPTORS, MORE_THREADS = 40 * 1024, 24, 12
-LACK = "traceback for lack"  # exempt: a worker's traceback that names a lack of memory or descriptors
+LACK = "traceback for lack"  # exempt: a worker's traceback that names a lack of memory, descriptors or room
 TRACEBACKS = ("Traceback (most recent call last)", "--- Logging error ---")
 
 INVARIANTS = {
@@ -279,7 +280,8 @@ class Checker(threading.Thread):
         for path, subject in logs:
             text = self._new_text(path)
             at = min((text.index(mark) for mark in TRACEBACKS if mark in text), default=None)
-            lacked = subject != "daemon" and self._board.is_exempt(LACK, subject) and is_named(text[at:])
+            named = is_named(text[at:]) or os.strerror(errno.ENOSPC) in text[at:]
+            lacked = subject != "daemon" and self._board.is_exempt(LACK, subject) and named
             if at is not None and not lacked:
                 self._board.breaks("traceback", subject, f"{path.name}: {text[at : at + 1500]}")
 

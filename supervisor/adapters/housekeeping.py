@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.executors.pool import BasePoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from supervisor import wall_clock
+from supervisor.adapters import threads
 from supervisor.adapters.host.clock import LocalZone
 from supervisor.adapters.journal import archive as journal_archive
 from supervisor.adapters.journal import spare
@@ -51,6 +52,13 @@ class _Every(BaseTrigger):  # type: ignore[misc]  # APScheduler is untyped
         return now + (self._first if previous is None else self._period)
 
 
+class _Pool(BasePoolExecutor):  # type: ignore[misc]
+    def __init__(self) -> None:
+        # Threads begun before their first job: one that ends for lack of memory before it has reported keeps its starter for
+        # ever, and with it a lock that all pools of the process share.
+        super().__init__(threads.begun(_JOBS, "jobs"))
+
+
 class Housekeeping:
     def __init__(
         self, settings: Callable[[], Settings], inbox: Inbox, clock: Clock,
@@ -62,7 +70,7 @@ class Housekeeping:
         self._over = threading.Event()
         self._posted_s: dict[str, float] = {}  # by name of the work
         self._logs = LogGuard(settings)
-        self._scheduler = BackgroundScheduler(executors={"default": ThreadPoolExecutor(_JOBS)}, timezone="UTC")
+        self._scheduler = BackgroundScheduler(executors={"default": _Pool()}, timezone="UTC")
 
     def start(self) -> None:
         # Explicit: the default grace of one second silently drops a job that a busy box ran late.

@@ -26,7 +26,7 @@ from supervisor import files
 from supervisor.adapters import durable
 from supervisor.adapters.host.clock import local_zone
 from supervisor.adapters.journal.sqlite import JournalReader
-from supervisor.adapters.threads import give_way
+from supervisor.adapters.threads import Lasting, give_way
 from supervisor.model.facts import JournalRestored, JournalSalvaged, Stamped
 from supervisor.reports.digest import Digest
 
@@ -59,7 +59,7 @@ class Summaries:
     def begin(self) -> None:
         """Keep the file up to date from now on, in a thread of its own: neither the start nor a request waits for it."""
         self._tended = True
-        threading.Thread(target=self._tend, name="summaries", daemon=True).start()
+        Lasting("summaries", self._tend, lambda: False).start()
 
     def ask(self, question: Callable[[Digest], T]) -> T:
         """The answer of the folds up to the newest fact. Raises OSError if the journal cannot be read."""
@@ -141,9 +141,8 @@ class Summaries:
     # --- the daemon's thread -----------------------------------------------------------------------------------------
 
     def _tend(self) -> None:
-        while True:
-            self._care()
-            time.sleep(_EVERY_S)
+        self._care()
+        time.sleep(_EVERY_S)
 
     def _care(self) -> None:
         try:

@@ -440,11 +440,12 @@ class Daemon:
         from supervisor.adapters.housekeeping import Housekeeping
         from supervisor.api.server import Server
 
-        self._housekeeping = housekeeping = Housekeeping(
+        housekeeping = Housekeeping(
             lambda: self.loop.settings, self.inbox, self.clock,
             lambda: (work for part in self.features for work in part.calendar()),
         )  # fmt: skip
         housekeeping.start()
+        self._housekeeping = housekeeping
         self.foundations.watch(foundations.journal_row(self._paths, lambda: housekeeping.journal_defect))
         server = Server(self.backend, listener, self.clock.now_s, self._settings.daemon.host_names.split())
         server.start()
@@ -541,8 +542,7 @@ class Daemon:
     def _newest_steps(self, pool: ThreadPoolExecutor, programs: list[str]) -> dict[str, int]:
         """The steps of the newest whole checkpoints, for the reboot alert; without those that take too long to read.
 
-        Every training waits for this. Without a limit, checkpoints of 100 GB would make the start longer than the service
-        manager waits, and each start would end there.
+        Every training waits for this: without a limit, 100 GB of checkpoints would outlast the service manager.
         """
         until_s = time.monotonic() + _READ_S
 

@@ -42,14 +42,14 @@ from supervisor.adapters import housekeeping
 
 directory, step_s, ran = Path(sys.argv[1]), int(sys.argv[2]), threading.Event()
 keeper = housekeeping.Housekeeping(lambda: None, None, None)
-keeper._scheduler.add_job(ran.set, housekeeping._Every(dt.timedelta(seconds=0.2)), id="job")
 keeper._scheduler.start()
+if not step_s:
+    preload.no_forks(directory, refused=True)
+keeper._scheduler.add_job(ran.set, housekeeping._Every(dt.timedelta(seconds=0.2)), id="job")
 print(ran.wait(20.0), flush=True)
 if step_s:
     preload.set_clock(directory, step_s)
     keeper.clock_moved()
-else:
-    preload.no_forks(directory, refused=True)
 ran.clear()
 ran.wait(1.0)  # one that was under way
 ran.clear()

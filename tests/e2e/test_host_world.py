@@ -231,3 +231,22 @@ def test_while_nothing_can_be_forked_starts_are_tried_again_and_held_against_nob
     box.wait_fact("BecameReady", "a", count=2)
     assert daemon.poll() is None
     assert len(box.facts("Exited")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_start_that_lacks_a_thread_says_so_and_begins_again_whichever_thread_it_is(box: Box) -> None:
+    box.env = preload.environment(box.directory)
+    box.config(box.trainer("a"))
+    preload.no_thread(box.directory, 1)
+    number, before = box.directory / "thread", ""
+    while number.read_text() != before:  # a start that is refused a thread of a task goes on by the spare one, and serves
+        before = number.read_text()
+        box.log.unlink(missing_ok=True)
+        daemon = box.start(wait=False)
+        until(lambda: daemon.poll() is not None or " serving " in box.log.read_text(), 120, "the daemon")  # noqa: B023
+        assert daemon.poll() is None, f"thread {number.read_text()}: {box.log.read_text()[-3000:]}"
+        assert "Traceback" not in box.log.read_text()
+        daemon.kill()
+        daemon.wait()
+    assert int(before) > 20

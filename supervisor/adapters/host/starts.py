@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from supervisor.adapters import durable
 from supervisor.adapters.host import known_mount
 from supervisor.adapters.host import reboot_log as alerts
 from supervisor.adapters.host.systemd import Notifier
+from supervisor.adapters.threads import Thread
 from supervisor.formats import span
 
 WINDOW_S: Final = 600.0
@@ -108,7 +108,7 @@ def _write(path: Path, starts: list[float]) -> None:
         durable.replace(path, json.dumps(starts).encode(), aside=path.with_suffix(f".{os.getpid()}"))
 
 
-def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s: float) -> threading.Thread:
+def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s: float) -> Thread:
     """Log a line at once; return a thread, not started yet, that sends it to the targets of [alerts]."""
     state = environ.get("STATE_DIRECTORY", "").split(":")[0]
     line = alerts.service_line(starts, within_s, time.time())
@@ -116,7 +116,7 @@ def _alert(environ: Mapping[str, str], config: str | None, starts: int, within_s
         with contextlib.suppress(OSError):  # a directory below a missing mount is not the one that the last daemon used
             known_mount.refuse_if_missing(state, known_mount.cache_dir(environ))
             alerts.append(Path(state) / "reboot_alerts.log", line)
-    return threading.Thread(target=_tell, args=(line.partition(" ")[2], config, dict(environ)), daemon=True)
+    return Thread("alert", _tell, line.partition(" ")[2], config, dict(environ))
 
 
 def _tell(text: str, config: str | None, environ: Mapping[str, str]) -> None:

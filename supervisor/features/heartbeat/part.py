@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import structlog
 
 from supervisor.adapters.host.clock import boot_s
 from supervisor.adapters.parts import Part, World
+from supervisor.adapters.threads import Thread
 from supervisor.features.heartbeat.rules import UP, Ping, Target, request, targets
 from supervisor.features.heartbeat.settings import HeartbeatSettings
 
@@ -60,7 +60,7 @@ class Pinger:
     def __init__(self, targets: Callable[[], list[Target]], line: Callable[[], str]) -> None:
         self._targets, self._line = targets, line
         self._text, self._made_s = "", -_TEXT_LASTS_S
-        self._busy: dict[Target, threading.Thread] = {}
+        self._busy: dict[Target, Thread] = {}
         self._errors: dict[Target, str] = {}
 
     def perform(self, ping: Ping) -> None:
@@ -68,7 +68,7 @@ class Pinger:
             before = self._busy.get(target)
             if before is not None and before.is_alive() and ping.word == UP:
                 continue  # it hangs: the next ping goes once its time is over
-            self._busy[target] = threading.Thread(target=self._send, args=(target, ping), name="heartbeat", daemon=True)
+            self._busy[target] = Thread("heartbeat", self._send, target, ping)
             self._busy[target].start()
 
     def _send(self, target: Target, ping: Ping) -> None:

@@ -21,7 +21,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +30,7 @@ import structlog
 from supervisor.adapters import hooks
 from supervisor.adapters.durable import json_of
 from supervisor.adapters.host import clock, sd_journal
-from supervisor.adapters.threads import Lasting
+from supervisor.adapters.threads import Lasting, Thread
 from supervisor.features.alerts.adapters import child
 from supervisor.features.alerts.messages import AlertTried
 from supervisor.features.alerts.rules import KINDS, action, body, title, wanted
@@ -47,7 +46,6 @@ _CHILD: Final = str(Path(__file__).with_name("child.py"))
 _JOURNAL_SOCKET: Final = sd_journal.SOCKET
 _PRIORITIES: Final = {"info": sd_journal.INFO, "warning": sd_journal.WARNING, "critical": sd_journal.CRITICAL}
 _MOST_ERROR_CHARS: Final = 300
-_MOST_AT_ONCE: Final = 16
 _ENV: Final = "EXTRALIFE_ALERT_"
 _SYSTEMD: Final = ""  # the thread that writes to systemd's journal has no target's name
 _MOST_WAITING: Final = 1000
@@ -95,16 +93,19 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
 
 def deliver_to_all(rules: AlertSettings, notice: Notice) -> list[DeliveryResult]:
     """Send the notice to every target at the same time, and wait for all of them."""
+    results: dict[str, DeliveryResult] = {}
 
-    def one(target: str) -> DeliveryResult:
+    def one(target: str) -> None:
         began_s = clock.boot_s()
         error = deliver(rules, target, notice)
-        return DeliveryResult(target, error, clock.boot_s() - began_s)
+        results[target] = DeliveryResult(target, error, clock.boot_s() - began_s)
 
-    if not rules.targets:
-        return []
-    with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(rules.targets)), "alert") as pool:
-        return list(pool.map(one, rules.targets))
+    senders = [Thread("alert", one, target) for target in rules.targets]
+    for each in senders:
+        each.start()
+    for each in senders:
+        each.join()
+    return [results[target] for target in rules.targets]
 
 
 def tested(rules: AlertSettings, wall_s: float) -> dict[str, Any]:
