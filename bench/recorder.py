@@ -38,12 +38,11 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog  # noqa: E402
 from tensorboardX.proto.summary_pb2 import Summary  # noqa: E402
 from tensorboardX.record_writer import RecordWriter  # noqa: E402
 
-from supervisor.adapters.recorder import events, store  # noqa: E402
-from supervisor.adapters.recorder.store import Recording, fill  # noqa: E402
-from supervisor.adapters.state_files import StateFiles  # noqa: E402
 from supervisor.api.encoding import encoded  # noqa: E402
-from supervisor.features.recorder.page import MOST_SERIES  # noqa: E402
-from supervisor.model.recording import (  # noqa: E402
+from supervisor.features.recorder.adapters import events  # noqa: E402
+from supervisor.features.recorder.adapters.store import RecordedFiles, Recording, fill  # noqa: E402
+from supervisor.features.recorder.page import MOST_SERIES, first_and_newest  # noqa: E402
+from supervisor.features.recorder.rules.recording import (  # noqa: E402
     FIGURES_OF_ITS_OWN,
     GPUS,
     HOST,
@@ -51,15 +50,13 @@ from supervisor.model.recording import (  # noqa: E402
     PROGRAMS,
     Row,
     Sheet,
-    Track,
     as_places,
     tag_of,
 )  # fmt: skip
+from supervisor.features.recorder.rules.resolution import TIERS, Tier, bucket_of  # noqa: E402
 from supervisor.policy.box.readings import Spread  # noqa: E402
-from supervisor.policy.upkeep.resolution import TIERS, Held, Tier, bucket_of  # noqa: E402
 from supervisor.reports.ledger import Ledger  # noqa: E402
 from supervisor.reports.pages import pages  # noqa: E402
-from supervisor.reports.report_view import first_and_newest  # noqa: E402
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 END_S = 30 * DAY_S - 10.0  # ten seconds before the end of a day
@@ -158,27 +155,14 @@ class Recorded:
     """The part of `reports.sources.Sources` that the recorder's pages use."""
 
     def __init__(self, path: Path, names: list[str]) -> None:
-        self.path, self.state = path, SimpleNamespace(programs=dict.fromkeys(names))
-        self.memory = SimpleNamespace(watches={})
-        self._files = StateFiles(SimpleNamespace(recording=path), SimpleNamespace())
+        self.state, self.memory = SimpleNamespace(programs=dict.fromkeys(names)), SimpleNamespace(watches={})
+        self._files = RecordedFiles(SimpleNamespace(recording=path, run_dir=path.with_name))  # type: ignore[arg-type]
 
-    def closed(self, figures: Callable[[Ledger, float], Any]) -> Any:
-        return figures(Ledger(first_s=0.0, at_s=END_S), WALL_S + END_S)
+    def closed(self) -> tuple[Ledger, float]:
+        return Ledger(first_s=0.0, at_s=END_S), WALL_S + END_S
 
-    def recorded(self, *asked: Any) -> Iterator[Row]:
-        return store.read(self.path, *asked)
-
-    def recorded_tracks(self, *asked: Any) -> dict[tuple[str, ...], Track]:
-        return self._files.recorded_tracks(*asked)
-
-    def recorded_held(self, *asked: Any) -> list[Held]:
-        return self._files.recorded_held(*asked)
-
-    def recorded_names(self) -> set[str]:
-        return self._files.recorded_names()
-
-    def drawn(self, *_: Any) -> list[Any]:
-        return []
+    def of(self, _: type) -> RecordedFiles:
+        return self._files
 
 
 class Question(NamedTuple):

@@ -9,11 +9,9 @@ from typing import Any, TypeVar
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import Input, Sample
 from supervisor.model.memory import Memory
-from supervisor.model.recording import PROGRAMS, Drawn, Row, Sheet, Track, tracks_of
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.policy.box.readings import Gpu, Gpus, Spread, Xid
-from supervisor.policy.upkeep.resolution import TIERS, Held, Tier
 from supervisor.reports.incidents import Incident, incidents
 from supervisor.reports.lanes import LaneReading, Lanes
 from supervisor.reports.ledger import Ledger, fold_accounts
@@ -94,7 +92,7 @@ class FakeSources:
     state_dir: str = "/state"
     confinement: dict[str, Any] | None = None
     port: dict[str, Any] | None = None
-    asked_of: Tier | None = None
+    asked_of: Any = None
 
     def zone(self, wall_s: float) -> tuple[str, float]:
         return "XLT", 7200.0
@@ -126,26 +124,27 @@ class FakeSources:
     def facts(self, after_seq: int, *_: Any) -> list[Stamped]:
         return [item for item in self.journal if item.seq > after_seq]
 
-    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> list[Row]:
+    def of(self, _: type) -> Any:
+        """The rows of a recorder: of features, it alone reads files of its own."""
+        return self
+
+    def rows(self, sheet: Any, tier: Any, since_s: float, until_s: float, subjects: Sequence[str]) -> list[Any]:
+        from supervisor.features.recorder.rules.recording import Row
+
         self.asked_of = tier
-        moments = (10.0, 20.0, 20.0, 30.0) if sheet.name == PROGRAMS.name else ()
+        moments = (10.0, 20.0, 20.0, 30.0) if sheet.name == "programs" else ()
         rows = [Row(at_s, self.wall_s, ("Pong", "a"), (None,) * 3, {"env_steps": at_s}) for at_s in moments]
         return [row for row in rows if since_s <= row.at_s < until_s]
 
-    def recorded_tracks(self, sheet: Sheet, *asked: Any) -> dict[tuple[str, ...], Track]:
-        found = tracks_of(sheet, self.recorded(sheet, *asked))
-        for track in found.values():
-            if "first_attempt" in track.values:  # as in the file: each row is of one attempt
-                track.values["first_attempt"] = track.values["attempt"]
-        return found
+    def held(self, *_: Any) -> list[Any]:
+        from supervisor.features.recorder.rules.resolution import TIERS, Held
 
-    def recorded_held(self, *_: Any) -> list[Held]:
         return [Held(0.0, 0)] * len(TIERS)
 
-    def recorded_names(self) -> set[str]:
+    def names(self) -> set[str]:
         return set()
 
-    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> list[Drawn]:
+    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> list[Any]:
         return []
 
     def results(self) -> list[NewestResult]:

@@ -14,6 +14,7 @@ from supervisor.model.settings import Paths, Settings
 from supervisor.policy.upkeep.alarm import Notice
 from supervisor.ports import CalendarWork, Clock, Inbox
 from supervisor.records import Record
+from supervisor.reports.sources import Sources
 
 
 class World(Record):
@@ -25,9 +26,7 @@ class World(Record):
     clock: Clock
     version: str
     box_name: Callable[[], str]
-    environ: Mapping[str, str]
-    report: Callable[[], str]  # the daily report
-    readings: Callable[[], dict[str, Any]]  # present rows by sheet of the recording
+    sources: Callable[[], Sources]  # the data of the pages
     shown: ShownBy  # what the output of a program has shown
 
 

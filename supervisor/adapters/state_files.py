@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from supervisor import discovery
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.host.clock import local_zone
 from supervisor.adapters.journal.archive import read_lasting
-from supervisor.adapters.recorder import events, store
 from supervisor.adapters.summaries import Summaries
 from supervisor.files import held, open_regular
 from supervisor.model.facts import Stamped
-from supervisor.model.recording import Drawn, Row, Sheet, Track, tracks_of
 from supervisor.model.settings import Paths
-from supervisor.policy.upkeep.resolution import Held, Tier
 from supervisor.reports.incidents import Incident
 from supervisor.reports.lanes import Lanes
 from supervisor.reports.ledger import Ledger
@@ -66,26 +65,9 @@ class StateFiles:
     def zone(self, wall_s: float) -> tuple[str, float]:
         return local_zone(wall_s)
 
-    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
-        return store.read(Path(self.paths.recording), sheet, tier, since_s, until_s, subjects)
-
-    def recorded_tracks(self, sheet: Sheet, *window: Any) -> dict[tuple[str, ...], Track]:
-        return tracks_of(sheet, self.recorded(sheet, *window))
-
-    def recorded_held(
-        self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int
-    ) -> list[Held]:  # fmt: skip
-        with suppress(FileNotFoundError), store.RecordingReader(Path(self.paths.recording)) as reader:
-            return reader.held(sheet, since_s, until_s, subjects, enough)
-        return []
-
-    def recorded_names(self) -> set[str]:
-        with suppress(FileNotFoundError), store.RecordingReader(Path(self.paths.recording)) as reader:
-            return reader.names()
-        return set()
-
-    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
-        return events.read(Path(self.paths.run_dir(program)), names, since_wall_s, until_wall_s)
+    def of(self, kind: type[T]) -> T:
+        found: T = _of_features()[kind](self.paths)
+        return found
 
     def results(self) -> list[NewestResult]:
         return newest_results(Path(self.paths.programs))
@@ -111,6 +93,11 @@ class StateFiles:
             return backups.verify(backups.find(Path(self.paths.backups), name))
         except backups.BackupError as error:
             return str(error)
+
+
+@functools.cache
+def _of_features() -> dict[Any, Callable[[Paths], Any]]:
+    return dict(discovery.entries("sources", "SOURCES"))
 
 
 # --- results --------------------------------------------------------------------------------------------------------------

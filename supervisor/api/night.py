@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisor.api.port import Backend
 from supervisor.formats import UNKNOWN, count, duration, few, number, percent, usd, when
 from supervisor.policy.upkeep.alarm import DO, NOTHING
 from supervisor.printable import printable
+from supervisor.reports.pages import pages
+from supervisor.reports.sources import Sources
 
 _MATTERS = 1.05
 _PROGRAMS, _CAUSES, _NEEDS = 4, 3, 3  # most entries of each kind
 _WHY_CHARS = 120
 
 
-def daily_report(backend: Backend) -> str:
+def daily_report(sources: Sources) -> str:
     """The report of the last 24 hours."""
-    return "\n".join(lines(backend.page("report", {"since": "86400s"})))
+    return "\n".join(lines(pages()["report"].of(sources, {"since": "86400s"})))
 
 
 def lines(found: dict[str, Any]) -> list[str]:
@@ -36,8 +37,7 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def _first(every: list[str], most: int, what: str) -> list[str]:
-    left = len(every) - most
-    return every if left <= 0 else [*every[:most], f"... and {left} more {what}".rstrip()]
+    return every if len(every) <= most else [*every[:most], f"... and {len(every) - most} more {what}".rstrip()]
 
 
 def _program(row: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from supervisor.policy.script.service_health import Checked
 from supervisor.policy.worker.divergence import Losses
 from supervisor.policy.worker.no_room import Disk
 from supervisor.records import Record, replace
+from workers.contract import FIGURES
 
 
 class Input(Record):
@@ -126,6 +127,10 @@ class Sample(Record):
             losses = replace(losses, fine_step=losses.fine_step + steps_before)
         # Its frames begin anew, too.
         return replace(self, steps=steps, ckpt_step=ckpt_step, target=target, frames=None, losses=losses)
+
+    def own_figures(self) -> dict[str, float]:
+        """The figures of the script's own names. Shares of time are never among them."""
+        return {name: each for name, each in self.figures.items() if name not in FIGURES and not name.startswith("share_")}
 
     def without_rate(self) -> Sample:
         """The sample of a training that makes no steps: neither its rate nor the seconds that it has left are known."""

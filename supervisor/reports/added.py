@@ -19,6 +19,7 @@ class Added(Record):
     program: Callable[[Sources, str], Json] = lambda *_: {}  # keys of a program of `status`
     troubles: Callable[[Json], list[str]] = lambda _: []  # sentences about present problems of extralife itself
     gauges: Callable[[Sources], list[Gauge]] = lambda _: []
+    returns: Callable[[Sources, float, float], dict[str, tuple[float, float]]] = lambda *_: {}  # first, newest; by program
     needs_you: Callable[[Sources, Json], list[str]] = lambda *_: []  # problems that only a person can end
 
 

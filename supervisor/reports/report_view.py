@@ -12,14 +12,12 @@ from typing import Any, Final
 from supervisor.formats import span
 from supervisor.model.level_memory import costs
 from supervisor.model.lifecycle import Phase
-from supervisor.model.recording import PROGRAMS
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, Program
 from supervisor.policy.level.worth import would_keep
 from supervisor.policy.script.finish import BACKGROUND
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.policy.upkeep.cost import LEAST_S
-from supervisor.policy.upkeep.resolution import TIERS, rows_for, tier_for
 from supervisor.policy.worker.health import NO_LOSS, OFF_GPU
 from supervisor.policy.worker.intervention import SLOW, fruitless
 from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT, RestartSettings
@@ -36,8 +34,6 @@ from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
 from supervisor.reports.status_view import status_view, troubles
 
-_POINTS: Final = 500
-_NUMBERS: Final = 60  # reading a row takes as long as this many numbers of an answer
 _BROKEN: Final = {"FATAL": 0, "EXITED": 0, "BACKOFF": 1}  # shown first
 
 
@@ -54,7 +50,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
     bill = cost_view(closed, games, found, wall_s=wall_s, usd_per_hour=price)
     sheets = {sheet.name: sheet for sheet in found.programs}
     status = status_view(sources)
-    returns = first_and_newest(sources, begun_s, end_s)
+    returns = {name: ends for each in added() for name, ends in each.returns(sources, begun_s, end_s).items()}
     kept = kept_in(closed, games, (begun_s, end_s))
     rows = [_program(view, sheets.get(view["name"]), kept, returns) for view in status["programs"] if not view["service"]]
     if end_s >= closed.at_s:  # the newest return is the one of all pages: recorded ones are means of a stretch
@@ -102,16 +98,6 @@ def _program(
         "best_return": view["best_return"],
         "eta_s": view["eta_s"],
     }
-
-
-def first_and_newest(sources: Sources, begun_s: float, end_s: float) -> dict[str, tuple[float, float]]:
-    most_rows = rows_for(_NUMBERS, len(sources.state.programs))
-    held = sources.recorded_held(PROGRAMS, begun_s, end_s, (), int(most_rows) + 1)
-    tier = tier_for(TIERS, held, begun_s, end_s, _POINTS, most_rows)
-    tracks = sources.recorded_tracks(PROGRAMS.only({"mean_return"}), tier, begun_s, end_s, ())
-    columns = {name: track.values["mean_return"] for (name,), track in tracks.items()}
-    known = {name: [value for value in column if value is not None] for name, column in columns.items()}
-    return {name: (values[0], values[-1]) for name, values in known.items() if values}
 
 
 _NEVER: Final = {Phase.FATAL: "was given up", Phase.EXITED: "has ended", Phase.STOPPED: "is stopped"}

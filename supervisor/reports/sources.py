@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from supervisor.model.facts import Stamped
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Drawn, Row, Sheet, Track
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
-from supervisor.policy.upkeep.resolution import Held, Tier
 from supervisor.records import Record
 from supervisor.reports.incidents import Incident
 from supervisor.reports.lanes import Lanes
@@ -116,24 +114,8 @@ class Sources(Protocol):
         Includes all archived facts of these kinds if every requested kind is lasting.
         """
 
-    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterable[Row]:
-        """Rows of the recorder from `since_s` to before `until_s`, oldest first; none while nothing was recorded."""
-
-    def recorded_tracks(
-        self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]
-    ) -> dict[tuple[str, ...], Track]:  # fmt: skip
-        """The same rows by subject, in columns."""
-
-    def recorded_held(
-        self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int
-    ) -> Sequence[Held]:  # fmt: skip
-        """By tier: its oldest row, and its number of rows in the window, up to `enough`. Empty: nothing was recorded."""
-
-    def recorded_names(self) -> Collection[str]:
-        """Every recorded value of the key `names` of the sheet `figures` (figures of scripts' own names)."""
-
-    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterable[Drawn]:
-        """The points that a program's workers have drawn for TensorBoard, in a stretch of the wall clock."""
+    def of(self, kind: type[T]) -> T:
+        """What a feature reads from its own files (`SOURCES` of its module `sources`), by the class that its pages know."""
 
     def results(self) -> Sequence[NewestResult]:
         """The newest whole test of every run."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from supervisor.formats import span
 from supervisor.model.inputs import Sample
-from supervisor.model.recording import of_other_names
 from supervisor.model.settings import ProgramSpec, Progress, Settings
 from supervisor.model.state import Attempt, Program, State
 from supervisor.policy.script.finish import BACKGROUND, REMEDY
@@ -102,7 +101,7 @@ def program_view(program: Program, sample: Sample | None, settings: Settings | N
         "progress_source": _source(spec, sample),
         "quiet_s": _quiet_s(program, sample, now_s),
         "health": None if spec is None or spec.health is None else _health(sample, now_s),
-        "figures": of_other_names(figures) or None,
+        "figures": (sample.own_figures() or None) if sample else None,
     }
 
 

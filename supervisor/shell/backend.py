@@ -26,7 +26,6 @@ from supervisor.model.codes import BAD_NAME, CANT_REREAD, FAILED, NO_FILE, NOT_R
 from supervisor.model.inputs import Asked, ConfigFaulty, ConfigLoaded, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
-from supervisor.model.recording import Row
 from supervisor.model.settings import Settings
 from supervisor.model.state import Attempt, State
 from supervisor.ports import Clock
@@ -34,7 +33,6 @@ from supervisor.records import Record
 from supervisor.reports import view
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import pages
-from supervisor.reports.recorded import readings
 from supervisor.reports.sources import Sources
 from supervisor.shell.inbox import Inbox
 from supervisor.shell.loop import Loop
@@ -99,11 +97,6 @@ class DaemonBackend:
         self._published = Published(
             loop.settings, loop.state, loop.memory, now_s, self.clock.wall_s(), gap_s, loop.journal.last_seq
         )  # fmt: skip
-
-    def readings(self) -> dict[str, list[Row]]:
-        """The current values for the recorder."""
-        found = self._newest()
-        return readings(found.state, found.memory, now_s=self.clock.now_s(), wall_s=self.clock.wall_s())
 
     def page(self, name: str, query: Mapping[str, str]) -> Json:
         sources, page = Running(self._newest(), self), pages()[name]

@@ -51,7 +51,6 @@ from supervisor.adapters.process.own_scans import OwnCheckpoints
 from supervisor.adapters.process.probes import LocalProbes
 from supervisor.adapters.process.processes import LocalLauncher, ProgramAdapters, make_dir
 from supervisor.api.listener import Listener, listen, refuse_if_alive, take_over
-from supervisor.api.night import daily_report
 from supervisor.as_user import note_logs
 from supervisor.model.commands import AlertClock, AlertReboot
 from supervisor.model.fold import replay
@@ -261,7 +260,7 @@ class Daemon:
         world = World(
             paths, lambda: loop.settings, inbox, system_clock, self._start.version,
             lambda: (loop.state.box.hostname if loop.state.box is not None else "") or socket.gethostname(),
-            os.environ, lambda: daily_report(backend), lambda: backend.readings(), lambda *program: own.shown(*program),  # noqa: PLW0108  it is made below
+            lambda: backend.sources(), lambda *program: own.shown(*program),  # noqa: PLW0108  it is made below
         )  # fmt: skip
         parts = make_parts(world)
         adapters = next((made for part in parts if (made := part.launches(settings, newest_own, figures)) is not None), None)

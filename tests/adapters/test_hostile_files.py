@@ -27,7 +27,6 @@ from supervisor.adapters.host import boot, known_mount, starts
 from supervisor.adapters.process import cgroups, checkpoints, endings, processes
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
-from supervisor.adapters.recorder import events
 from supervisor.adapters.summaries import Summaries
 from supervisor.api import logfiles
 from supervisor.ctl import checks_gpu
@@ -132,7 +131,7 @@ RECORDS = {
     "results": ("programs/Pong/results.csv", lambda path: state_files.newest_results(path.parent.parent)),
     "curves": (
         "tensorboard/events.out.tfevents.0000000001.extralife",
-        lambda path: list(events.read(path.parent.parent, ("loss",), 0.0, 1e12)),
+        feature("recorder.adapters.events", lambda it, path: list(it.read(path.parent.parent, ("loss",), 0.0, 1e12))),
     ),
     "table by day": ("summaries.json", lambda path: Summaries(path.with_name("journal.sqlite"), writes=False)._read(None)),
     "shim": ("shims/Pong.json", lambda at: checks_gpu._ours(SimpleNamespace(paths=Paths("", str(at.parents[1]))))),

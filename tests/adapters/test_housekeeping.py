@@ -6,10 +6,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import preload
 import pytest
-from fakes import FakeClock
+from fakes import FakeClock, FakeSources
 from structlog.testing import capture_logs
 
 from supervisor.adapters.host.clock import SystemClock
@@ -77,8 +78,8 @@ def keep():
     """Makes the housekeeping of a daemon with all of its features."""
     parts = []
 
-    def make(settings, inbox, clock, report=str):
-        world = World(settings().paths, settings, inbox, clock, "1", str, {}, report, dict, lambda *_: None)
+    def make(settings, inbox, clock):
+        world = World(settings().paths, settings, inbox, clock, "1", str, FakeSources, lambda *_: None)
         parts.extend(parts_of(world))
         return Housekeeping(settings, inbox, clock, lambda: (work for part in parts for work in part.calendar()))
 
@@ -93,22 +94,17 @@ def due(keeper, inbox):
     return [*iter(lambda: inbox.take(0), None)]
 
 
-def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot_be(settings, keep):
+def test_the_daily_report_is_made_once_for_its_time_and_tried_again_if_it_cannot_be(settings, keep, monkeypatch):
+    from supervisor.features.alerts import part as alerts
     from supervisor.features.alerts.messages import ReportDue
     from supervisor.features.alerts.settings import AlertSettings
     from supervisor.features.backups.settings import BackupSettings
 
     inbox, clock = Inbox(), FakeClock(9.0, 1_800_000_000.0)
-    reports = [OSError("no journal"), "all trained", "all trained again"]
+    reports = Mock(side_effect=[OSError("no journal"), "all trained", "all trained again"])
     settings = replace(settings, backup=BackupSettings(calendar="off"), alerts=AlertSettings(report_at="08:00"))
-
-    def report():
-        made = reports.pop(0)
-        if isinstance(made, OSError):
-            raise made
-        return made
-
-    keeper = keep(lambda: settings, inbox, clock, report)
+    monkeypatch.setattr(alerts, "daily_report", reports)
+    keeper = keep(lambda: settings, inbox, clock)
     with capture_logs() as said:
         assert due(keeper, inbox) == []
     assert said == [{"event": "calendar_work_not_posted", "work": "report", "error": "no journal", "log_level": "warning"}]

@@ -17,9 +17,7 @@ from supervisor.model.fold import fold_all
 from supervisor.model.inputs import Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.memory import Memory
-from supervisor.model.recording import FIGURES_OF_ITS_OWN, Row, Sheet
 from supervisor.model.state import Program, State
-from supervisor.policy.upkeep.resolution import Tier
 from supervisor.reports.pages import Since, pages
 from supervisor.reports.results_view import NewestResult
 from supervisor.reports.status_view import status_view
@@ -69,20 +67,15 @@ def journal(**known: Any) -> Json:
 class _Sources(FakeSources):
     """With the rows of a recorder and the newest tests."""
 
-    rows: Sequence[Row] = ()
+    recorded: Sequence[Any] = ()
     tested: Sequence[NewestResult] = ()
 
-    def recorded(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Any) -> list[Row]:
-        return [
-            row
-            for row in self.rows
-            if len(row.keys) == len(sheet.keys)
-            and since_s <= row.at_s < until_s
-            and (not subjects or row.keys[0] in subjects)
-        ]
+    def rows(self, sheet: Any, tier: Any, since_s: float, until_s: float, subjects: Any) -> list[Any]:
+        rows = (row for row in self.recorded if len(row.keys) == len(sheet.keys) and since_s <= row.at_s < until_s)
+        return [row for row in rows if not subjects or row.keys[0] in subjects]
 
-    def recorded_names(self) -> set[str]:
-        return {row.keys[1] for row in self.rows if len(row.keys) == len(FIGURES_OF_ITS_OWN.keys)}
+    def names(self) -> set[str]:
+        return {row.keys[1] for row in self.recorded if len(row.keys) == 3}
 
     def results(self) -> list[NewestResult]:
         return [*self.tested]
@@ -107,7 +100,7 @@ class FakeBackend:
     gate: threading.Event | None = None  # an ask waits for it
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     tested: list[NewestResult] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)  # of the recorder
+    rows: list[Any] = field(default_factory=list)  # of the recorder
     reported: Json = field(default_factory=dict)
     windows: list[Since] = field(default_factory=list)  # for which a report was asked
     backed_up: list[Json] = field(default_factory=list)
@@ -190,7 +183,7 @@ class FakeBackend:
         at_s, wall_s = (self.journal[-1].at_s, self.journal[-1].wall_s) if self.journal else (1000.0, WALL_S)
         now_s = max(at_s, 1000.0)
         known = {"journal": self.journal, "now_s": now_s, "wall_s": wall_s + now_s - at_s}
-        return _Sources(fold_all(self.journal), rows=self.rows, tested=self.tested, **known)
+        return _Sources(fold_all(self.journal), recorded=self.rows, tested=self.tested, **known)
 
     def newest_fact(self) -> int:
         return self.journal[-1].seq if self.journal else 0

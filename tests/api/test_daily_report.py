@@ -44,21 +44,22 @@ def found(**known):
     }  # fmt: skip
 
 
-def test_the_report_asks_for_the_last_day_and_is_one_text():
+def test_the_report_asks_for_the_last_day_and_is_one_text(monkeypatch):
     asked = []
 
-    class Backend:
-        def page(self, name, query):
-            asked.append((name, query))
+    class Report:
+        def of(self, *asked_for):
+            asked.append(asked_for)
             return found()
 
-    assert night.daily_report(Backend()).split("\n") == [
+    monkeypatch.setattr(night, "pages", lambda: {"report": Report()})
+    assert night.daily_report("sources").split("\n") == [
         f"Nothing to do. {night.headline(found())}",
         "Pong: RUNNING, 1M steps kept, 500 lost, return -20.1 -> 18.3",
         "nothing broke",
         "next: all is done in 4d 6h for $61.20 at level medium; medium: no reboot in 40m",
     ]
-    assert asked == [("report", {"since": "86400s"})]
+    assert asked == [("sources", {"since": "86400s"})]
 
 
 def test_a_bad_night_is_reported_up_to_the_limits_of_each_part():

@@ -17,9 +17,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "outside"))
 
 from inside import Host
 
-from supervisor.adapters.recorder.store import Recording
-from supervisor.policy.upkeep.resolution import TIERS
-from supervisor.reports.recorded import readings
+from supervisor.features.recorder.adapters.store import Recording
+from supervisor.features.recorder.rules.readings import readings
+from supervisor.features.recorder.rules.resolution import TIERS
 
 HOUR_S = 3600.0
 # What a log, an evidence or a reason may hold: markup, colours and cursor of a terminal, an override of the direction.

@@ -252,7 +252,7 @@ def test_two_fingers_zoom_and_a_double_tap_shows_all(opened: Any) -> None:
 
 
 def test_the_box_has_a_page(opened: Any, served: Any, shot: Any) -> None:
-    from supervisor.model.recording import Row
+    from supervisor.features.recorder.rules.recording import Row
 
     application, _ = served
     host = application.host

@@ -11,7 +11,7 @@ import pytest
 from test_shapes import LOADED
 
 from supervisor.features.recorder.page import curves_view, needed
-from supervisor.model.recording import PROGRAMS, Row, tracks_of
+from supervisor.features.recorder.rules.recording import PROGRAMS, Row, tracks_of
 
 RECORDS, EACH = 1000, 100
 DRAWN = """

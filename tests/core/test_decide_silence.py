@@ -9,7 +9,6 @@ from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Spread
 from supervisor.policy.script.figures import Sources
 from supervisor.reports.cost_view import Games, RemainingWork, games_left
-from supervisor.reports.recorded import readings
 from supervisor.reports.view import program_view
 
 
@@ -233,6 +232,8 @@ def printing(**more):
 
 def shown(core):
     """Steps/s and time to the target of the page, and the program's metrics and curve."""
+    from supervisor.features.recorder.rules.readings import readings
+
     watch = core.memory.watches["Pong"]
     view = program_view(core.program("Pong"), watch.sample, core.settings, core.state, now_s=core.now_s)
     row = readings(core.state, core.memory, now_s=core.now_s, wall_s=core.now_s)["programs"][0]

@@ -1,6 +1,7 @@
 """The page `report`: what trained, what broke by cause, what waits for a person."""
 
 from dataclasses import replace
+from itertools import starmap
 
 import pytest
 from core_kit import WALL_S, Core, settings, spec
@@ -11,7 +12,6 @@ from supervisor.model import facts
 from supervisor.model.facts import Stamped
 from supervisor.model.inputs import CheckpointsFound, ConfigFaulty, OwnCheckpoint
 from supervisor.model.lifecycle import Phase
-from supervisor.model.recording import Row
 from supervisor.model.settings import Progress
 from supervisor.model.state import Retry, Slowness, Starts, Veto
 from supervisor.policy.box.readings import Gpus, Spread
@@ -33,9 +33,15 @@ class Sources(FakeSources):
 
     returns: tuple = ()
 
-    def recorded(self, sheet, tier, since_s, until_s, subjects):
+    def rows(self, sheet, tier, since_s, until_s, subjects):
         assert [each.name for each in sheet.series] == ["mean_return"]
-        return [Row(since_s, WALL_S, (name, "t"), (None,) * 3, {"mean_return": value}) for name, value in self.returns]
+        return [*self.returns]
+
+
+def returned(name, value):
+    from supervisor.features.recorder.rules.recording import Row
+
+    return Row(0.0, WALL_S, (name, "t"), (None,) * 3, {"mean_return": value})
 
 
 def report(core, since=None, *, returns=(), alive=True, known=True):
@@ -94,7 +100,7 @@ def test_what_every_program_has_done_and_where_its_return_went(core):
         core.later(10.0)
         saved = {"ckpt_count": 1, "ckpt_step": 2000, "ckpt_at_s": core.now_s}
         core.look(Pong={"steps": steps, "best_return": 3.0, **saved}, Qbert={"steps": 60})
-    found = report(core, returns=[("Pong", -20.0), ("Qbert", None), ("Pong", Spread(1.0, 2.0, 3.0))])
+    found = report(core, returns=[*starmap(returned, (("Pong", -20.0), ("Qbert", None), ("Pong", Spread(1.0, 2.0, 3.0))))])
     pong, qbert = by_name(found)["Pong"], by_name(found)["Qbert"]
     assert (pong["first_return"], pong["last_return"], pong["best_return"]) == (-20.0, 2.0, 3.0)
     assert (qbert["first_return"], qbert["last_return"], qbert["best_return"]) == (None, None, None)
@@ -106,9 +112,9 @@ def test_what_every_program_has_done_and_where_its_return_went(core):
 
 def test_the_newest_return_is_that_of_status_and_an_earlier_window_has_the_recorded_one(core):
     core.later(60.0).look(Pong={"steps": 2000, "mean_return": 9.5})
-    assert by_name(report(core, returns=[("Pong", -20.0), ("Pong", 7.0)]))["Pong"]["last_return"] == 9.5
+    assert by_name(report(core, returns=[returned("Pong", -20.0), returned("Pong", 7.0)]))["Pong"]["last_return"] == 9.5
     sources = Sources(core.state, core.settings, core.memory, core.journal, core.now_s)
-    sources.returns = [("Pong", -20.0), ("Pong", 7.0)]
+    sources.returns = [returned("Pong", -20.0), returned("Pong", 7.0)]
     closed, wall_s = sources.closed()
     before = report_view(sources, closed, summary(closed, until_s=core.now_s - 1.0), wall_s=wall_s)
     assert by_name(before)["Pong"]["last_return"] == 7.0

@@ -27,7 +27,6 @@ from supervisor.ctl.session import Session
 from supervisor.ctl.top import Answers, Feed, frame, rows_of, spark
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
-from supervisor.model.recording import Row
 from supervisor.policy.upkeep import refresh
 
 PLAIN = text.Paint(on=False)
@@ -63,6 +62,8 @@ class Seen(Terminal):
 @pytest.fixture
 def box(backend: FakeBackend) -> FakeBackend:
     """Two programs, one of which trains, with an hour of speeds."""
+    from supervisor.features.recorder.rules.recording import Row
+
     backend.change("Pong", steps_per_s=512.0, mean_return=18.0, ckpt_age_s=61.0, memory_bytes=2 * 10**9, pid=4242)
     backend.add(program("Alien", "FATAL", why="exit code 78: bad config"))
     backend.journal = [Stamped(1, 0.0, NOW_S, "b" * 32, facts.LevelChosen("set", "light", 2))]

@@ -271,7 +271,7 @@ STORES = """
 import sys
 from pathlib import Path
 from supervisor.adapters.journal.sqlite import Journal, JournalReader
-from supervisor.adapters.recorder.store import Recording
+from supervisor.features.recorder.adapters.store import Recording
 from supervisor.model.facts import DaemonStopping
 state = Path(sys.argv[1])
 journal, recording = Journal(state / "j.sqlite"), Recording(state / "r.sqlite", now_s=0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from supervisor.adapters.parts import Part, World
+from supervisor.api.night import daily_report
 from supervisor.features.alerts.adapters.delivery import AlertCourier, tested
 from supervisor.features.alerts.messages import Deliver, ReportDue, WriteAlert
 from supervisor.features.alerts.settings import AlertSettings
@@ -17,7 +18,9 @@ def part(world: World) -> Part:
 
     def calendar() -> Iterable[CalendarWork]:
         at = world.settings().of(AlertSettings).report_at
-        yield CalendarWork("report", f"daily {at}", lambda now_s, due_wall_s: ReportDue(now_s, due_wall_s, world.report()))
+        yield CalendarWork(
+            "report", f"daily {at}", lambda now_s, due_wall_s: ReportDue(now_s, due_wall_s, daily_report(world.sources()))
+        )  # fmt: skip
 
     def alarm(notice: Notice, ago_s: float | None) -> bool:
         due = ago_s is None or ago_s >= world.settings().of(AlertSettings).same_within_s

@@ -11,6 +11,7 @@ import structlog
 from supervisor.adapters.host.clock import boot_s
 from supervisor.adapters.parts import Part, World
 from supervisor.adapters.threads import Thread
+from supervisor.api.night import daily_report
 from supervisor.features.heartbeat.rules import UP, Ping, Target, request, targets
 from supervisor.features.heartbeat.settings import HeartbeatSettings
 
@@ -88,5 +89,8 @@ class Pinger:
 
 
 def part(world: World) -> Part:
-    made = Pinger(lambda: targets(world.settings().of(HeartbeatSettings).url), lambda: world.report().partition("\n")[0])
+    made = Pinger(
+        lambda: targets(world.settings().of(HeartbeatSettings).url),
+        lambda: daily_report(world.sources()).partition("\n")[0],
+    )  # fmt: skip
     return Part({Ping: made.perform}, stop=made.stop)

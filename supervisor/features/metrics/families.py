@@ -14,9 +14,8 @@ from supervisor.features.metrics.exposition import PREFIX, Family, Labels
 from supervisor.model.fold import RECORDS
 from supervisor.model.inputs import Sample
 from supervisor.model.lifecycle import Phase
-from supervisor.model.recording import GPUS, HOST
 from supervisor.model.state import Attempt, Program
-from supervisor.policy.box.readings import Gpu, Host
+from supervisor.policy.box.readings import OF_A_GPU, OF_THE_HOST, Gpu, Host
 from supervisor.records import Record
 from supervisor.reports import climb_view
 from supervisor.reports.added import added
@@ -108,10 +107,10 @@ def _host(sources: Sources) -> Iterator[Family]:
     yield _gauge("host_mtbf_seconds", "mean time between unclean reboots", box["mtbf_s"])
     last = box["last_reboot"]
     yield _gauge("host_last_down_seconds", "how long the box was down at its newest reboot", last and last["down_s"])
-    for series in HOST.series:
-        name, scale = _base(series.name, series.unit)
-        value = None if memory.host is None else getattr(memory.host, series.name)
-        yield _gauge(f"host_{name}", series.help, None if value is None else value * scale)
+    for reading, (unit, help_) in OF_THE_HOST.items():
+        name, scale = _base(reading, unit)
+        value = None if memory.host is None else getattr(memory.host, reading)
+        yield _gauge(f"host_{name}", help_, None if value is None else value * scale)
     for name, help_, of in _MORE_OF_THE_HOST:
         yield _gauge(f"host_{name}", help_, None if memory.host is None else of(memory.host))
 
@@ -123,7 +122,7 @@ _MORE_OF_THE_HOST: Final[tuple[tuple[str, str, Callable[[Host], Number]], ...]] 
 
 
 def _base(name: str, unit: str) -> tuple[str, float]:
-    """(name with its base unit, factor from a series of the recorder to that unit)."""
+    """(name with its base unit, factor from the unit of a reading to that unit)."""
     if unit == "%":
         return f"{name}_ratio", 0.01
     suffix = {"°C": "celsius", "W": "watts", "bytes": "bytes"}[unit]
@@ -139,11 +138,11 @@ def _gpus(sources: Sources) -> Iterator[Family]:
     yield _gauge("gpus_most", "the most GPUs that this box ever had", record.most)
     about = [((str(gpu.index), gpu.uuid, gpu.name), 1.0) for gpu in gpus]
     yield Family(f"{PREFIX}gpu", "info", "which GPU it is", ("gpu", "uuid", "name"), about)
-    series = {each.name: each for each in GPUS.series}
     for name, of in _OF_A_GPU.items():
-        named, scale = _base(name, series[name].unit)
+        unit, help_ = OF_A_GPU[name]
+        named, scale = _base(name, unit)
         values = ((str(gpu.index), value * scale) for gpu in gpus if (value := of(gpu)) is not None)
-        yield _by(f"gpu_{named}", series[name].help, "gpu", values)
+        yield _by(f"gpu_{named}", help_, "gpu", values)
     for name, help_, of in _MORE_OF_A_GPU:
         yield _by(f"gpu_{name}", help_, "gpu", ((str(gpu.index), of(gpu)) for gpu in gpus))
 

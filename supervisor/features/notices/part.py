@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import structlog
 
 from supervisor.adapters.host.boot import BootFiles
@@ -21,7 +23,7 @@ def part(world: World) -> Part:
         if (
             not settings.of(NoticeSettings).command
             and not settings.remote
-            and (found := detect.command(BootFiles.of(world.environ)))
+            and (found := detect.command(BootFiles.of(os.environ)))
         ):
             log.warning("no_notice_command", why=f'this box ends without notice; set [notice] command = "{found}"')
         watch.start()

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from math import inf, nextafter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from supervisor.model.recording import (
+from supervisor.features.recorder.rules.recording import (
     FIGURES_OF_ITS_OWN,
     OF_ATTEMPTS,
     ONE_BY_ONE,
@@ -28,13 +28,22 @@ from supervisor.model.recording import (
     Sheet,
     Track,
     folded,
-    of_other_names,
     one_by_one,
     places_of,
     tracks_of,
 )  # fmt: skip
+from supervisor.features.recorder.rules.resolution import (
+    MANY_SUBJECTS,
+    ONE_POINT,
+    TIERS,
+    Held,
+    Tier,
+    bucket_of,
+    points_for,
+    rows_for,
+    tier_for,
+)  # fmt: skip
 from supervisor.policy.box.readings import Spread
-from supervisor.policy.upkeep.resolution import MANY_SUBJECTS, ONE_POINT, TIERS, Tier, bucket_of, points_for, rows_for
 from supervisor.reports.accounts_view import journal_s, wall_clock_of, window
 from supervisor.reports.added import Added
 from supervisor.reports.ledger import Ledger
@@ -52,6 +61,25 @@ _SECOND_ROW: Final = 14  # figures of own names are a row of another table: read
 _GAP_S: Final = 900.0  # event files are read only if more than this is missing at the beginning
 _MOST_FROM_FILES: Final = 12  # programs in one answer
 _MOST_CELLS: Final = 25_000
+_RETURN: Final = "mean_return"
+_POINTS_OF_RETURN: Final = 500
+_NUMBERS_OF_RETURN: Final = 60  # reading a row takes as long as this many numbers of an answer
+
+
+class Recorded(Protocol):
+    """What was recorded: nothing yet, if there is no file."""
+
+    def rows(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterable[Row]:
+        """Rows from `since_s` to before `until_s`, oldest first, of the subjects with these first keys; empty: of all."""
+
+    def held(self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int) -> Sequence[Held]:
+        """By tier: its oldest row, and its number of rows in the window, up to `enough`. Empty: nothing was recorded."""
+
+    def names(self) -> Collection[str]:
+        """Every recorded value of the key `names` of the sheet `figures` (figures of scripts' own names)."""
+
+    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterable[Drawn]:
+        """The points that a program's workers have drawn for TensorBoard, in a stretch of the wall clock."""
 
 
 def curves(
@@ -72,13 +100,15 @@ def curves(
     places = _places_of_names(sources, sheet, series, own)
     count = len(subjects) or (max(1, len(sources.state.programs)) if sheet is PROGRAMS else MANY_SUBJECTS)
     most_rows = rows_for(numbers(sheet, series) + (_SECOND_ROW + len(places.series) if own else 0), count)
-    held = sources.recorded_held(sheet, begun_s, end_s, subjects, ONE_POINT * most_rows + 1)
+    found = sources.of(Recorded)
+    held = found.held(sheet, begun_s, end_s, subjects, ONE_POINT * most_rows + 1)
     tier, joined_s = points_for(held, begun_s, end_s, points, most_rows, count)
     period_s = joined_s or tier.period_s
     from_s = begun_s if after < 0 else max(begun_s, bucket_of(after - _LATE_S, period_s))
-    tracks = sources.recorded_tracks(needed(sheet, series), tier, from_s, end_s, subjects)
+    wanted = needed(sheet, series)
+    tracks = tracks_of(wanted, found.rows(wanted, tier, from_s, end_s, subjects))
     if own:
-        figures = sources.recorded_tracks(places, tier, from_s, end_s, subjects)
+        figures = tracks_of(places, found.rows(places, tier, from_s, end_s, subjects))
         with_own(tracks, figures, own, by_attempt=tier.by_attempt)
         sheet = sheet.also(own)
     if joined_s is not None:
@@ -105,7 +135,7 @@ def _before(
     wall, rows = wall_clock_of(closed, wall_s), []
     for name in lacking[:_MOST_FROM_FILES]:
         until_s, period_s = begins[name], (end_s - begun_s) / points
-        drawn = sources.drawn(name, series, wall(begun_s), wall(until_s))
+        drawn = sources.of(Recorded).drawn(name, series, wall(begun_s), wall(until_s))
         rows += from_files(drawn, name, lambda at: journal_s(closed, at), until_s, period_s, first.get(name))
     earlier = tracks_of(needed(sheet, series), rows)
     return {keys: tracks[keys].after(track) if keys in tracks else track for keys, track in earlier.items()}
@@ -116,10 +146,10 @@ def _places_of_names(sources: Sources, sheet: Sheet, series: list[str], own: Seq
     if not own:
         return FIGURES_OF_ITS_OWN.only(())
     places: dict[str, set[str]] = {}
-    for names in sources.recorded_names():
+    for names in sources.of(Recorded).names():
         for name, place in places_of(names).items():
             places.setdefault(name, set()).add(place)
-    running = {name for watch in sources.memory.watches.values() for name in of_other_names(watch.sample.figures)}
+    running = {name for watch in sources.memory.watches.values() for name in watch.sample.own_figures()}
     _must_be_series(sheet, series, MOST_SERIES, [*(each.name for each in sheet.series), *sorted(places.keys() | running)])
     return FIGURES_OF_ITS_OWN.only({place for name in own for place in places.get(name, ())})
 
@@ -149,7 +179,7 @@ def recorded(
     if drawn is not None:
         rows = [] if sheet is not PROGRAMS else _rows_of_files(sources, drawn, tier, since_at_s, after, limit)
         return {"columns": names, "rows": as_table(table, rows)}
-    rest = iter(sources.recorded(sheet, tier, max(nextafter(after, inf), since_at_s), inf, ()))
+    rest = iter(sources.of(Recorded).rows(sheet, tier, max(nextafter(after, inf), since_at_s), inf, ()))
     rest = rest if table is sheet else one_by_one(rest)
     rows = list(islice(rest, limit))
     for row in rest:
@@ -167,7 +197,7 @@ def _rows_of_files(sources: Sources, name: str, tier: Tier, since_s: float, afte
     wall, until_s = wall_clock_of(closed, wall_s), _recorded_from(sources, name, tier, closed.at_s)
     taken: list[Drawn] = []
     newest_s = inf
-    for point in sources.drawn(name, [series.name for series in PROGRAMS.series], wall(since_s), wall(until_s)):
+    for point in sources.of(Recorded).drawn(name, [series.name for series in PROGRAMS.series], wall(since_s), wall(until_s)):
         bucket_s = bucket_of(journal_s(closed, point.wall_s), tier.period_s)
         if bucket_s <= after:
             continue
@@ -180,12 +210,24 @@ def _rows_of_files(sources: Sources, name: str, tier: Tier, since_s: float, afte
 
 def _recorded_from(sources: Sources, name: str, tier: Tier, now_s: float) -> float:
     """The time of a program's first row: in this tier, or in the coarsest tier if that one reaches further back."""
-    none = PROGRAMS.only(())
-    oldest = next(iter(sources.recorded(none, TIERS[-1], 0.0, inf, (name,))), None)
-    first = next(iter(sources.recorded(none, tier, 0.0, inf, (name,))), oldest)
+    found, none = sources.of(Recorded), PROGRAMS.only(())
+    oldest = next(iter(found.rows(none, TIERS[-1], 0.0, inf, (name,))), None)
+    first = next(iter(found.rows(none, tier, 0.0, inf, (name,))), oldest)
     if oldest is None or first is None:
         return now_s
     return first.at_s if first.at_s < oldest.at_s + TIERS[-1].period_s else oldest.at_s
+
+
+def first_and_newest(sources: Sources, begun_s: float, end_s: float) -> dict[str, tuple[float, float]]:
+    """The first and the newest mean return of each program in a window."""
+    found, sheet = sources.of(Recorded), PROGRAMS.only({_RETURN})
+    most_rows = rows_for(_NUMBERS_OF_RETURN, len(sources.state.programs))
+    held = found.held(sheet, begun_s, end_s, (), most_rows + 1)
+    tier = tier_for(TIERS, held, begun_s, end_s, _POINTS_OF_RETURN, most_rows)
+    tracks = tracks_of(sheet, found.rows(sheet, tier, begun_s, end_s, ()))
+    columns = {name: track.values[_RETURN] for (name,), track in tracks.items()}
+    known = {name: [value for value in column if value is not None] for name, column in columns.items()}
+    return {name: (values[0], values[-1]) for name, values in known.items() if values}
 
 
 def needed(sheet: Sheet, names: Sequence[str]) -> Sheet:
@@ -310,4 +352,4 @@ def _line(row: Row, series: Sequence[tuple[str, bool]]) -> list[Any]:
     return line
 
 
-ADDED = Added()
+ADDED = Added(returns=first_and_newest)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 from supervisor.reports.pages import MOST_FACTS, BadQuery, Page, program, since, until, whole, words
 
 if TYPE_CHECKING:
-    from supervisor.model.recording import Sheet
+    from supervisor.features.recorder.rules.recording import Sheet
 
 
 def _sheet(key: str, text: str | None) -> Sheet:
-    from supervisor.model.recording import PROGRAMS, SHEETS
+    from supervisor.features.recorder.rules.recording import PROGRAMS, SHEETS
 
     if text is not None and text not in SHEETS:
         raise BadQuery(f"{key} must be one of {', '.join(SHEETS)}, not {text[:40]!r}")
@@ -20,7 +20,7 @@ def _sheet(key: str, text: str | None) -> Sheet:
 
 def _drawn_sheet(key: str, text: str | None) -> Sheet:
     """Figures of a script's own names are drawn as series of `programs`."""
-    from supervisor.model.recording import FIGURES_OF_ITS_OWN
+    from supervisor.features.recorder.rules.recording import FIGURES_OF_ITS_OWN
 
     if text == FIGURES_OF_ITS_OWN.name:
         raise BadQuery(f"{key} must be programs for figures of a script's own names: series takes them too")
@@ -28,7 +28,7 @@ def _drawn_sheet(key: str, text: str | None) -> Sheet:
 
 
 def _period(key: str, text: str | None) -> float:
-    from supervisor.policy.upkeep.resolution import TIERS
+    from supervisor.features.recorder.rules.resolution import TIERS
 
     periods = {f"{tier.period_s:.0f}": tier.period_s for tier in TIERS}
     if text is not None and text not in periods:

@@ -12,7 +12,7 @@ from supervisor.ctl import files, text
 from supervisor.ctl.accounts import since_query
 from supervisor.ctl.outcome import GENERIC, OK, USAGE, Failed
 from supervisor.ctl.session import Session, parse_options
-from supervisor.model.recording import ONE_BY_ONE, SHEETS
+from supervisor.features.recorder.rules.recording import ONE_BY_ONE, SHEETS
 
 _PARQUET = ".parquet"
 _ROWS = 5000  # per request

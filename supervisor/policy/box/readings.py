@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from supervisor.records import Record
 
@@ -94,3 +94,20 @@ class Host(Record):
     logged_in: tuple[str, ...] | None = None  # open sessions, such as `ada on pts/0`; None also: not read
     cpu_busy: float | None = None  # per cent of the time since the reading before in which the cores worked
     cannot_stop: str = ""  # why the command of [when_done] cannot be started; empty also: not read
+
+
+# Readings that are recorded over time and are metrics: (unit, meaning) by name.
+OF_THE_HOST: Final = {
+    "available_bytes": ("bytes", "memory that is free for programs"),
+    "swap_free_bytes": ("bytes", "free swap"),
+    "memory_full": ("%", "share of a minute in which nothing ran for want of memory"),
+    "io_full": ("%", "share of a minute in which nothing ran for want of the disk"),
+    "disk_free_bytes": ("bytes", "free space where the state is kept"),
+    "cpu_busy": ("%", "share of the time in which the cores worked"),
+}
+OF_A_GPU: Final = {
+    "used_bytes": ("bytes", "used memory"),
+    "utilisation": ("%", "share of the time in which a kernel ran"),
+    "temperature_c": ("°C", "temperature"),
+    "power_w": ("W", "power drawn"),
+}

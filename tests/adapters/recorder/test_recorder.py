@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,13 +21,22 @@ from structlog.testing import capture_logs
 from tools import ROOT, mounted
 from traces_kit import thread_begun_by
 
-from supervisor.adapters.recorder import store
-from supervisor.adapters.recorder.store import NotUsable, Recording, RecordingReader, read
-from supervisor.adapters.state_files import StateFiles
+from supervisor.features.recorder.adapters import store
+from supervisor.features.recorder.adapters.store import NotUsable, RecordedFiles, Recording
 from supervisor.features.recorder.adapters.thread import Recorder
-from supervisor.model.recording import FIGURES_OF_ITS_OWN, GPUS, HOST, PROGRAMS, Row, as_places, by_name, one_by_one
+from supervisor.features.recorder.rules.recording import (
+    FIGURES_OF_ITS_OWN,
+    GPUS,
+    HOST,
+    PROGRAMS,
+    Row,
+    as_places,
+    by_name,
+    one_by_one,
+    tracks_of,
+)  # fmt: skip
+from supervisor.features.recorder.rules.resolution import TIERS
 from supervisor.policy.box.readings import Spread
-from supervisor.policy.upkeep.resolution import TIERS
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import pages
 
@@ -53,12 +61,17 @@ def recording(path: Path) -> Iterator[Recording]:
     made.close()
 
 
-def held(path: Path) -> StateFiles:
-    return StateFiles(SimpleNamespace(recording=path), SimpleNamespace())  # type: ignore[arg-type]
+def held(path: Path) -> RecordedFiles:
+    paths = SimpleNamespace(recording=path, run_dir=path.with_name)
+    return RecordedFiles(paths)  # type: ignore[arg-type]
+
+
+def track_of(path: Path, tier: store.Tier) -> Any:
+    return tracks_of(PROGRAMS, rows(path, tier))["Pong",]
 
 
 def rows(path: Path, tier: store.Tier = TEN_S, since_s: float = 0.0, until_s: float = 1e12, *names: str) -> list[Row]:
-    return list(read(path, PROGRAMS, tier, since_s, until_s, names))
+    return list(held(path).rows(PROGRAMS, tier, since_s, until_s, names))
 
 
 def fill(recording: Recording, until_s: float, *programs: str, from_s: float = 0.0) -> None:
@@ -90,11 +103,10 @@ def test_figures_of_other_names_come_back_by_name_at_every_resolution(path: Path
         own = {"kl": float(at_s)} | ({} if at_s < 60 else {"success_rate": 1.0})
         recording.add({"figures": [as_places(at_s, WALL_S + at_s, "Pong", "a", 7 * at_s, own)]})
     recording.fold(120.0)
-    assert held(path).recorded_names() == {"kl", "kl\nsuccess_rate"}
-    assert held(path.with_name("none")).recorded_names() == set()
-    found = [(each.at_s, by_name(each)) for each in read(path, FIGURES_OF_ITS_OWN, MINUTE, 0.0, 1e9, ("Pong",))]
+    assert held(path).names() == {"kl", "kl\nsuccess_rate"}
+    found = [(each.at_s, by_name(each)) for each in held(path).rows(FIGURES_OF_ITS_OWN, MINUTE, 0.0, 1e9, ("Pong",))]
     assert found == [(0.0, {"kl": 25.0}), (60.0, {"kl": 85.0, "success_rate": 1.0})]
-    finest = list(one_by_one(read(path, FIGURES_OF_ITS_OWN, TEN_S, 110.0, 1e9, ())))
+    finest = list(one_by_one(held(path).rows(FIGURES_OF_ITS_OWN, TEN_S, 110.0, 1e9, ())))
     assert [(each.keys, each.values) for each in finest] == [
         (("Pong", "a", "kl"), {"env_steps": 770, "value": 110.0}), (("Pong", "a", "success_rate"), {"env_steps": 770, "value": 1.0}),
     ]  # fmt: skip
@@ -140,17 +152,8 @@ class Weeks:
     def closed(self) -> tuple[Ledger, float]:
         return Ledger(first_s=0.0, at_s=self.now_s), WALL_S + self.now_s
 
-    def recorded(self, *asked: Any) -> Any:
-        return read(self.path, *asked)
-
-    def recorded_tracks(self, *asked: Any) -> Any:
-        return held(self.path).recorded_tracks(*asked)
-
-    def recorded_held(self, *asked: Any) -> Any:
-        return held(self.path).recorded_held(*asked)
-
-    def drawn(self, *_: Any) -> list[Any]:
-        return []
+    def of(self, _: type) -> RecordedFiles:
+        return held(self.path)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +163,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Weeks:
 
 def test_every_resolution_draws_as_lost_what_was_lost(weeks: Weeks) -> None:
     for tier in (TEN_MIN, HOUR, SIX_HOURS, DAY):
-        track = held(weeks.path).recorded_tracks(PROGRAMS, tier, 0.0, inf, ())["Pong",]
+        track = track_of(weeks.path, tier)
         fates = track.fates()
         assert sum(fate.lost or 0.0 for fate in fates) == pytest.approx(weeks.lost, rel=0.02), tier
         assert None not in [fate.lost for fate in fates]
@@ -196,7 +199,7 @@ def test_rows_from_before_losses_were_kept_get_what_can_be_known(weeks: Weeks, t
     recording.fold(weeks.now_s)
     recording.close()
     for tier, unknown in ((HOUR, 0), (SIX_HOURS, 30 * 4), (DAY, 30)):
-        track = held(path).recorded_tracks(PROGRAMS, tier, 0.0, inf, ())["Pong",]
+        track = track_of(path, tier)
         fates = track.fates()
         assert {*track.at_s} == before if tier is SIX_HOURS else track.at_s
         assert [fate.lost for fate in fates[: unknown - 1]].count(None) >= unknown * 0.9
@@ -294,8 +297,8 @@ def test_a_file_that_is_too_large_becomes_smaller_and_keeps_the_newest(path: Pat
 
 def test_what_was_added_is_there_after_a_kill(path: Path) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom supervisor.adapters.recorder.store import Recording\n"
-        "from supervisor.model.recording import Row\n"
+        "import sys\nfrom pathlib import Path\nfrom supervisor.features.recorder.adapters.store import Recording\n"
+        "from supervisor.features.recorder.rules.recording import Row\n"
         "recording = Recording(Path(sys.argv[1]), now_s=0.0)\n"
         "for at in range(10, 1000000, 10):\n"
         "    recording.add({'programs': [Row(float(at), 0.0, ('Pong', 'a'), (None,) * 3, {'env_steps': float(at)})]})\n"
@@ -339,11 +342,14 @@ def test_a_log_that_a_power_cut_has_torn_costs_its_newest_moments_alone(path: Pa
 def test_a_reader_never_finds_half_a_file(path: Path) -> None:
     """It asks as fast as it can while files are begun anew: there is none, or there is one with its tables."""
     code = (
-        "import sys\nfrom pathlib import Path\nfrom supervisor.adapters.recorder.store import read\n"
-        "from supervisor.model.recording import PROGRAMS\nfrom supervisor.policy.upkeep.resolution import TIERS\n"
+        "import sys\nfrom pathlib import Path\nfrom types import SimpleNamespace\n"
+        "from supervisor.features.recorder.rules.recording import PROGRAMS\n"
+        "from supervisor.features.recorder.rules.resolution import TIERS\n"
+        "from supervisor.features.recorder.adapters.store import RecordedFiles\n"
+        "files = RecordedFiles(SimpleNamespace(recording=sys.argv[1]))\n"
         "print('ready', flush=True)\nfound = 0\n"
         "while not Path(sys.argv[1] + '.over').exists():\n"
-        "    found += len(list(read(Path(sys.argv[1]), PROGRAMS, TIERS[0], 0.0, 9e9, ())))\n"
+        "    found += len(list(files.rows(PROGRAMS, TIERS[0], 0.0, 9e9, ())))\n"
         "    if found: Path(sys.argv[1] + '.found').touch()\n"
         "print(found)\n"
     )
@@ -607,25 +613,20 @@ def test_more_subjects_than_one_query_asks_for_are_all_known(path: Path, recordi
     told = [row(float(number), token=f"t{number}") for number in range(1_101)]
     recording.add({"programs": told})
     for subjects in ((), ("Pong",)):
-        found = list(read(path, PROGRAMS, TEN_S, 0.0, 1e9, subjects))
+        found = list(held(path).rows(PROGRAMS, TEN_S, 0.0, 1e9, subjects))
         assert [each.keys for each in found] == [each.keys for each in told]
         assert {each.words for each in found} == {WORDS}
 
 
 def test_a_subject_that_is_deleted_while_somebody_reads_is_a_question_mark(path: Path, recording: Recording) -> None:
-    recording.add(
-        {
-            "programs": [row(10.0)],
-            "gpus": [Row(10.0, 0.0, ("GPU-0", ""), (None,), {})],
-            "figures": [Row(10.0, 0.0, ("Pong", "kl", "a"), (), {})],
-        }
-    )
+    gpus, figures = Row(10.0, 0.0, ("GPU-0", ""), (None,), {}), Row(10.0, 0.0, ("Pong", "kl", "a"), (), {})
+    recording.add({"programs": [row(10.0)], "gpus": [gpus], "figures": [figures]})
     recording.close()
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db, RecordingReader(path) as reader:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         for sheet in ("programs", "gpus", "figures"):
             db.execute(f"DELETE FROM {sheet}_subject")
-        found = [(each.keys, each.words) for sheet in (PROGRAMS, GPUS, FIGURES_OF_ITS_OWN)
-                 for each in reader.rows(sheet, TEN_S, 0.0, 99.0)]  # fmt: skip
+    found = [(each.keys, each.words) for sheet in (PROGRAMS, GPUS, FIGURES_OF_ITS_OWN)
+             for each in held(path).rows(sheet, TEN_S, 0.0, 99.0, ())]  # fmt: skip
     assert found == [(("?", "?"), ("?", "?", "?")), (("?", "?"), ("?",)), (("?", "?", "?"), ())]
 
 
@@ -665,7 +666,7 @@ def test_why_a_file_is_not_usable_and_that_nothing_is_left_open(path: Path, cont
             Recording(path, now_s=0.0).close()
         query(path, content)
     before = path.read_bytes()
-    reads = [] if "format 99" in why else [lambda: RecordingReader(path)]
+    reads = [] if "format 99" in why else [held(path).names]
     for opened in (lambda: Recording(path, now_s=0.0), *reads):
         with nothing_stays_open(), pytest.raises(NotUsable) as caught:
             opened()
@@ -684,11 +685,10 @@ def test_a_damaged_file_says_where(path: Path) -> None:
         Recording(path, now_s=30_000.0)
 
 
-def test_a_missing_file_is_said_by_its_name_and_readers_of_it_find_nothing(tmp_path: Path) -> None:
-    none = tmp_path / "none.sqlite"
-    with pytest.raises(FileNotFoundError, match=f"^{re.escape(str(none))}: nothing was recorded$"):
-        RecordingReader(none)
-    assert list(read(none, HOST, TEN_S, 0.0, 1e9, ())) == []
+def test_readers_of_a_missing_file_find_nothing(tmp_path: Path) -> None:
+    none = held(tmp_path / "none.sqlite")
+    assert list(none.rows(HOST, TEN_S, 0.0, 1e9, ())) == none.held(HOST, 0.0, 1e9, (), 1) == []
+    assert none.names() == set()
     assert os.listdir(tmp_path) == [], "nobody who asks makes one"
 
 
@@ -697,20 +697,23 @@ def test_a_file_is_read_whatever_its_directory_is_called(tmp_path: Path) -> None
     path.parent.mkdir()
     recording = Recording(path, now_s=0.0)
     recording.add({"programs": [row(10.0)]})
-    assert [each.at_s for each in read(path, PROGRAMS, TEN_S, 0.0, 99.0, ())] == [10.0]
+    assert [each.at_s for each in held(path).rows(PROGRAMS, TEN_S, 0.0, 99.0, ())] == [10.0]
     recording.close()
-    assert [each.at_s for each in read(path, PROGRAMS, TEN_S, 0.0, 99.0, ())] == [10.0]
+    assert [each.at_s for each in held(path).rows(PROGRAMS, TEN_S, 0.0, 99.0, ())] == [10.0]
 
 
 def test_a_file_on_a_disk_that_may_only_be_read_is_read(tmp_path: Path) -> None:
     """SQLite cannot create the memory there that its readers and writers share."""
     code = (
-        "import subprocess, sys\nfrom pathlib import Path\nfrom supervisor.adapters.recorder.store import Recording, read\n"
-        "from supervisor.model.recording import PROGRAMS, Row\nfrom supervisor.policy.upkeep.resolution import TIERS\n"
+        "import subprocess, sys\nfrom pathlib import Path\nfrom types import SimpleNamespace\n"
+        "from supervisor.features.recorder.adapters.store import RecordedFiles, Recording\n"
+        "from supervisor.features.recorder.rules.recording import PROGRAMS, Row\n"
+        "from supervisor.features.recorder.rules.resolution import TIERS\n"
         "disk = Path(sys.argv[1])\nrecording = Recording(disk / 'a.sqlite', now_s=0.0)\n"
         "recording.add({'programs': [Row(10.0, 0.0, ('Pong', 'a'), (None,) * 3, {})]})\nrecording.close()\n"
         "subprocess.run(['mount', '-o', 'remount,ro', str(disk)], check=True)\n"
-        "print([each.at_s for each in read(disk / 'a.sqlite', PROGRAMS, TIERS[0], 0.0, 99.0, ())])\n"
+        "files = RecordedFiles(SimpleNamespace(recording=disk / 'a.sqlite'))\n"
+        "print([each.at_s for each in files.rows(PROGRAMS, TIERS[0], 0.0, 99.0, ())])\n"
     )
     (disk := tmp_path / "disk").mkdir()
     done = subprocess.run(

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.features.recorder.page import curves_view, with_own
-from supervisor.model.recording import (
+from supervisor.features.recorder.rules.readings import readings
+from supervisor.features.recorder.rules.recording import (
     FIGURES_OF_ITS_OWN,
     GPUS,
     HOST,
@@ -24,7 +25,6 @@ from supervisor.model.recording import (
     tracks_of,
 )  # fmt: skip
 from supervisor.policy.box.readings import Gpus, Host, InPhase, Spread
-from supervisor.reports.recorded import readings
 from workers.contract import FIGURES
 
 

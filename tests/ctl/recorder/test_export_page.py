@@ -12,7 +12,7 @@ from supervisor.ctl.actions import run
 from supervisor.ctl.outcome import Options
 from supervisor.ctl.session import Session
 from supervisor.features.recorder import verbs_export as export
-from supervisor.model.recording import GPUS, PROGRAMS, Row, as_places
+from supervisor.features.recorder.rules.recording import GPUS, PROGRAMS, Row, as_places
 from supervisor.policy.box.readings import Spread
 
 

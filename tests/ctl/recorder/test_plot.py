@@ -7,9 +7,9 @@ import pytest
 from fake_backend import program
 from running import ROOT, Terminal, ctl
 
+from supervisor.features.recorder.rules.recording import Row, as_places
 from supervisor.model import facts
 from supervisor.model.facts import Stamped
-from supervisor.model.recording import Row, as_places
 
 pytestmark = pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 
@@ -30,13 +30,8 @@ def level(name, **known):
 
 
 def span(begin_s, end_s, **known):
-    return {
-        "from_s": begin_s,
-        "to_s": end_s,
-        "from_wall_s": WALL_S + begin_s,
-        "to_wall_s": WALL_S + end_s,
-        "count": 1,
-    } | known
+    wall = {"from_wall_s": WALL_S + begin_s, "to_wall_s": WALL_S + end_s}
+    return {"from_s": begin_s, "to_s": end_s, "count": 1} | wall | known
 
 
 TIMELINE = {
@@ -66,12 +61,8 @@ def night(backend):
         at_s = 10.0
         for token, (begin, end) in enumerate(attempts):
             for step in range(begin, end + 1, 10):
-                told = {
-                    "env_steps": float(step),
-                    "resumed_step": float(begin),
-                    "mean_return": step / 10.0,
-                    "attempt": 1.0 + token,
-                }
+                told = {"env_steps": float(step), "resumed_step": float(begin), "mean_return": step / 10.0}
+                told |= {"attempt": 1.0 + token, "first_attempt": 1.0 + token}
                 backend.rows.append(
                     Row(at_s, WALL_S + at_s, (name, f"{token}" * 32), ("RUNNING", "training", "light"), told)
                 )

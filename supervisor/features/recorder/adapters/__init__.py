@@ -1,1 +1,1 @@
-"""The thread that records."""
+"""The thread that records, its file, and the event files of workers."""

@@ -15,10 +15,10 @@ from typing import Final
 import structlog
 
 from supervisor.adapters.foundations import Remembered, of_path
-from supervisor.adapters.recorder.store import NotUsable, Recording, remove_leftovers, set_aside
 from supervisor.adapters.threads import Repeated
-from supervisor.model.recording import Row
-from supervisor.policy.upkeep.resolution import TIERS, bucket_of
+from supervisor.features.recorder.adapters.store import NotUsable, Recording, remove_leftovers, set_aside
+from supervisor.features.recorder.rules.recording import Row
+from supervisor.features.recorder.rules.resolution import TIERS, bucket_of
 from supervisor.ports import Clock
 
 log = structlog.get_logger()

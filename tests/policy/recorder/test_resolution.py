@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.upkeep.resolution import TIERS, Held, bucket_of, kept_spans, points_for, rows_for, tier_for
+from supervisor.features.recorder.rules.resolution import TIERS, Held, bucket_of, kept_spans, points_for, rows_for, tier_for
 
 TEN_S, MINUTE, TEN_MIN, HOUR, SIX_HOURS, DAY = TIERS
 

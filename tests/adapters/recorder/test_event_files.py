@@ -5,8 +5,8 @@ import time
 import pytest
 from tensorboardX.record_writer import RecordWriter  # also for a worker's thread: its first import takes seconds
 
-from supervisor.adapters.recorder.events import read
-from supervisor.model.recording import tag_of
+from supervisor.features.recorder.adapters.events import read
+from supervisor.features.recorder.rules.recording import tag_of
 from workers import metrics as worker_metrics
 from workers import records
 from workers.metrics import Metrics

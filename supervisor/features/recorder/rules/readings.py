@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from supervisor.features.recorder.rules.recording import HOST, Row, as_places
 from supervisor.model.inputs import Sample
 from supervisor.model.memory import Memory
-from supervisor.model.recording import HOST, Row, as_places, of_other_names
 from supervisor.model.state import Attempt, Program, State
 from supervisor.policy.box.readings import Gpus
 
@@ -26,7 +26,7 @@ def readings(state: State, memory: Memory, *, now_s: float, wall_s: float) -> di
         "figures": [
             as_places(now_s, wall_s, program.name, attempt.token, sample.steps, own)
             for program, attempt, sample in live
-            if (own := of_other_names(sample.figures))
+            if (own := sample.own_figures())
         ],
         "host": [] if memory.host is None else [
             Row(now_s, wall_s, (), (state.level,), {each.name: getattr(memory.host, each.name) for each in HOST.series})

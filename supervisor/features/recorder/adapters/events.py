@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from supervisor.adapters.tfrecord import is_whole, records, varint
-from supervisor.model.recording import Drawn, tag_of
+from supervisor.features.recorder.rules.recording import Drawn, tag_of
 
 _NAME: Final = re.compile(r"events\.out\.tfevents\.(\d{10})\.extralife")
 _DIRECTORY: Final = "tensorboard"

@@ -20,8 +20,8 @@ from math import inf
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from supervisor.policy.box.readings import Spread
-from supervisor.policy.upkeep.resolution import bucket_of
+from supervisor.features.recorder.rules.resolution import bucket_of
+from supervisor.policy.box.readings import OF_A_GPU, OF_THE_HOST, Spread
 from supervisor.records import Record, replace
 from workers.contract import FIGURES
 
@@ -134,25 +134,12 @@ PROGRAMS: Final = Sheet(
     ("mean_return", "steps_per_s", "loss"),
 )  # fmt: skip
 HOST: Final = Sheet(
-    "host", (), ("level",),
-    (
-        _measured("available_bytes", "bytes", "memory that is free for programs"),
-        _measured("swap_free_bytes", "bytes", "free swap"),
-        _measured("memory_full", "%", "share of a minute in which nothing ran for want of memory"),
-        _measured("io_full", "%", "share of a minute in which nothing ran for want of the disk"),
-        _measured("disk_free_bytes", "bytes", "free space where the state is kept"),
-        _measured("cpu_busy", "%", "share of the time in which the cores worked"),
-    ),
+    "host", (), ("level",), tuple(_measured(name, *meant) for name, meant in OF_THE_HOST.items()),
     ("available_bytes", "memory_full", "io_full"),
 )  # fmt: skip
 GPUS: Final = Sheet(
     "gpus", ("gpu", "worker_phase"), ("reasons",),  # the phase is empty for the GPU as a whole
-    (
-        _measured("used_bytes", "bytes", "used memory"),
-        _measured("utilisation", "%", "share of the time in which a kernel ran"),
-        _measured("temperature_c", "°C", "temperature"),
-        _measured("power_w", "W", "power drawn"),
-    ),
+    tuple(_measured(name, *meant) for name, meant in OF_A_GPU.items()),
     ("used_bytes", "utilisation", "temperature_c"),
 )  # fmt: skip
 _STEPS: Final = next(series for series in PROGRAMS.series if series.name == "env_steps")
@@ -166,11 +153,6 @@ ONE_BY_ONE: Final = Sheet(  # the same for display: one row per figure
     "figures", ("program", _ATTEMPT, "figure"), (), (_STEPS, Series("value", "", "a figure of the script's own")), ()
 )  # fmt: skip
 SHEETS: Final[dict[str, Sheet]] = {sheet.name: sheet for sheet in (PROGRAMS, FIGURES_OF_ITS_OWN, HOST, GPUS)}
-
-
-def of_other_names(figures: Mapping[str, float]) -> dict[str, float]:
-    """The figures without a column in the sheet of programs. Shares of time are never among them."""
-    return {name: value for name, value in figures.items() if name not in FIGURES and not name.startswith("share_")}
 
 
 def as_places(at_s: float, wall_s: float, program: str, token: str, steps: float | None, own: Mapping[str, float]) -> Row:

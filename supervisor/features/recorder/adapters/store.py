@@ -1,4 +1,4 @@
-"""The recorder's file: SQLite, one table for each sheet of `model/recording.py` and each tier of resolution.
+"""The recorder's file: SQLite, one table for each sheet of `rules/recording.py` and each tier of resolution.
 
 The rules:
 
@@ -27,9 +27,21 @@ from typing import Any, Final, Self
 from supervisor import files
 from supervisor.adapters.foundations import of_path
 from supervisor.adapters.journal.schema import beside, defect, new_file, opened, pragma, transaction
-from supervisor.model.recording import FIGURES_OF_ITS_OWN, FIRST, SHEETS, Row, Series, Sheet, as_spread, in_periods
+from supervisor.features.recorder.adapters import events
+from supervisor.features.recorder.rules.recording import (
+    FIGURES_OF_ITS_OWN,
+    FIRST,
+    SHEETS,
+    Drawn,
+    Row,
+    Series,
+    Sheet,
+    as_spread,
+    in_periods,
+)  # fmt: skip
+from supervisor.features.recorder.rules.resolution import TIERS, Held, Tier, bucket_of, kept_spans
+from supervisor.model.settings import Paths
 from supervisor.policy.box.readings import Spread
-from supervisor.policy.upkeep.resolution import TIERS, Held, Tier, bucket_of, kept_spans
 
 _APPLICATION_ID: Final = 0x584C5243  # "XLRC"
 _VERSION: Final = 2  # version of the rows' meaning; an added column does not change it
@@ -144,76 +156,49 @@ class Recording:
         return min((at_s for at_s in known if at_s is not None), default=now_s)
 
 
-class RecordingReader:
-    """Reads the file, while a daemon may be writing it."""
+class RecordedFiles:
+    """`page.Recorded`: the present content of the files, which a daemon may be writing. Raises OSError."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises FileNotFoundError, or another OSError."""
-        if not path.exists():
-            raise FileNotFoundError(f"{path}: nothing was recorded")
-        self._path = path
-        with _as_os_error(path):
-            self._db = _connect_readonly(path)
-        self._subjects = _Subjects.of_all(self._db)
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
 
-    def rows(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str] = ()) -> Iterator[Row]:
-        """The rows from `since_s` to before `until_s`, oldest first; of the `subjects` with these first keys; empty: all.
-
-        The newest periods are not folded in the file yet, so this folds them from the finer tiers. Raises OSError.
-        """
-        with _as_os_error(self._path):
-            yield from self._rows(sheet, TIERS.index(tier), since_s, until_s, subjects)
-
-    def _rows(self, sheet: Sheet, place: int, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
-        tier, next_s = TIERS[place], since_s
-        for row in _read(self._db, self._subjects[sheet.name], sheet, tier, since_s, until_s, subjects):
-            yield row
-            next_s = row.at_s + tier.period_s
-        if place > 0:
-            begun_s = max(next_s, _folded_until(self._db, sheet, tier, since_s))
-            yield from _periods(sheet, tier, self._rows(sheet, place - 1, begun_s, until_s, subjects))
+    def rows(self, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
+        with contextlib.suppress(FileNotFoundError), self._opened() as db:
+            yield from _rows(db, _Subjects.of_all(db)[sheet.name], sheet, TIERS.index(tier), since_s, until_s, subjects)
 
     def held(self, sheet: Sheet, since_s: float, until_s: float, subjects: Sequence[str], enough: int) -> list[Held]:
-        """For each tier: its oldest row, and its number of rows from `since_s` to before `until_s`, counted up to `enough`.
-
-        Empty: nothing was recorded. A tier without rows is folded from the finer tier.
-        """
+        """A tier without rows is folded from the finer tier."""
         found, newest = [], inf
         where = _where(sheet, subjects)
-        with _as_os_error(self._path):
+        with contextlib.suppress(FileNotFoundError), self._opened() as db:
             for tier in TIERS:
-                at_s = _time(self._db, "min", sheet, tier)
+                at_s = _time(db, "min", sheet, tier)
                 newest = newest if at_s is None else at_s
                 query = f"SELECT count(*) FROM (SELECT 1 FROM {_table(sheet, tier)} WHERE {where} LIMIT ?)"  # noqa: S608
-                found.append(Held(newest, self._db.execute(query, (since_s, until_s, *subjects, enough)).fetchone()[0]))
-        return [] if newest == inf else found
+                found.append(Held(newest, db.execute(query, (since_s, until_s, *subjects, enough)).fetchone()[0]))
+            return [] if newest == inf else found
+        return []
 
     def names(self) -> set[str]:
-        """The values of the key `names`, for figures whose names the scripts chose."""
         labels = f"SELECT names FROM {_subjects(FIGURES_OF_ITS_OWN)}"  # noqa: S608
-        with _as_os_error(self._path):
-            return {text for (text,) in self._db.execute(f"SELECT text FROM label WHERE id IN ({labels})")}  # noqa: S608
+        with contextlib.suppress(FileNotFoundError), self._opened() as db:
+            return {text for (text,) in db.execute(f"SELECT text FROM label WHERE id IN ({labels})")}  # noqa: S608
+        return set()
 
-    def close(self) -> None:
-        self._db.close()
+    def drawn(self, program: str, names: Sequence[str], since_wall_s: float, until_wall_s: float) -> Iterator[Drawn]:
+        return events.read(Path(self._paths.run_dir(program)), names, since_wall_s, until_wall_s)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        path = Path(self._paths.recording)
+        with _as_os_error(path), contextlib.closing(_connect_readonly(path)) as db:
+            yield db
 
 
 def fill(recording: Recording, sheet: Sheet, tier: Tier, rows: Iterator[Row]) -> None:
     """Insert rows of any tier in one commit: for benchmarks, and for tests with a long past."""
     with transaction(recording._db):
         _insert(recording._db, recording._subjects[sheet.name], sheet, tier, rows)
-
-
-def read(path: Path, sheet: Sheet, tier: Tier, since_s: float, until_s: float, subjects: Sequence[str]) -> Iterator[Row]:
-    """`RecordingReader.rows` of the file at `path`; no rows if there is no file. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError), RecordingReader(path) as reader:
-        yield from reader.rows(sheet, tier, since_s, until_s, subjects)
 
 
 def remove_leftovers(path: Path) -> None:
@@ -409,6 +394,19 @@ def _read(
                     values[name] = Spread(row[least], row[mean], row[most])
             keys, words = subjects[row[3]]
             yield Row(row[0], row[1], keys, words, values, row[2])
+
+
+def _rows(
+    db: sqlite3.Connection, known: _Subjects, sheet: Sheet, place: int, since_s: float, until_s: float, firsts: Sequence[str]
+) -> Iterator[Row]:  # fmt: skip
+    """The rows of a tier; its newest periods, which are not folded in the file yet, are folded from the finer tiers."""
+    tier, next_s = TIERS[place], since_s
+    for row in _read(db, known, sheet, tier, since_s, until_s, firsts):
+        yield row
+        next_s = row.at_s + tier.period_s
+    if place > 0:
+        begun_s = max(next_s, _folded_until(db, sheet, tier, since_s))
+        yield from _periods(sheet, tier, _rows(db, known, sheet, place - 1, begun_s, until_s, firsts))
 
 
 def _where(sheet: Sheet, firsts: Sequence[str]) -> str:

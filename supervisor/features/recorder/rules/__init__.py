@@ -1,0 +1,1 @@
+"""What is recorded, how rows are folded, and at which resolution they are kept."""
