@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from supervisor import files
 from supervisor.files import held
 
 REFLINK = "reflink"
+_MOST_JSON_BYTES = 16 << 20
 _FICLONE = 0x40049409  # ioctl_ficlone(2)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -64,6 +67,19 @@ def replace(path: Path, data: bytes, *, aside: Path, before_rename: Callable[[],
             aside.unlink()
         raise
     sync_directory(path.parent)
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """The value in a JSON file, of up to 16 MiB. Raises OSError, also for a link, and ValueError."""
+    return json_of(files.read(path, _MOST_JSON_BYTES, follow=False))
+
+
+def json_of(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ValueError for any other text, also for one that is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def clone(source: int, target: Path) -> str:

@@ -87,7 +87,7 @@ def read(path: Path) -> Kept:
     text = body.decode("utf-8", "replace").rstrip("\n")
     if digest.decode("ascii", "replace") != _digest(text):
         raise ValueError(f"{path} is damaged")
-    value = json.loads(text)
+    value = durable.json_of(text)
     if value["version"] != _VERSION:
         raise ValueError(f"{path} was written by another version of extralife")
     return Kept(ConfigInput.from_json(value["given"]), float(value["wall_s"]), str(path.parent))

@@ -35,6 +35,7 @@ from typing import Final
 import structlog
 
 from supervisor import files
+from supervisor.adapters import durable
 from supervisor.adapters.process.processes import make_dir
 from supervisor.adapters.singleton import Taken, taken
 from supervisor.adapters.threads import Lasting
@@ -48,7 +49,6 @@ DEAD_S: Final = 45.0
 _LOOK_S: Final = 3.0
 _SETTLE_S: Final = 2.0  # for two daemons that start at once: both then read the later write
 _READ_BACKS: Final = 5
-_MOST_BYTES: Final = 4096
 
 
 class DaemonClaim(Record):
@@ -174,11 +174,10 @@ class DaemonLease:
 def read(path: Path) -> DaemonClaim | Unclear | None:
     """The claim in the file. None if there is no file. UNCLEAR if it cannot be read, or is being written at the moment."""
     try:
-        with files.held(files.open_regular(str(path))) as fd:
-            found = DaemonClaim(**json.loads(os.pread(fd, _MOST_BYTES, 0)))
+        found = DaemonClaim(**durable.read_json(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError):
         return UNCLEAR
     kinds = tuple(type(value) for value in asdict(found).values())
     return found if kinds == (str, str, int, str, int) else UNCLEAR

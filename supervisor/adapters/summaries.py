@@ -6,7 +6,8 @@ their facts move to the archive.
 
 The file may be removed at any time: it is then made again from the journal, and begins where the journal begins. The same
 happens if it is damaged (it has a CRC), of another version, or of another journal, one that was restored or salvaged since;
-the log says so. The daemon makes it in the background, and faster while a page waits. Only the daemon writes the file.
+the log says so. Only the daemon writes the file. It first folds what follows a snapshot that is a day old, which takes a
+moment: pages have that, and say that earlier days are not counted yet. Its thread then folds everything, aside.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -40,15 +41,11 @@ _CODE: Final = (
 VERSION: Final = zlib.crc32(b"".join((Path(__file__).parents[1] / path).read_bytes() for path in _CODE))
 _EVERY_FACTS: Final = 2000
 _SLICE_FACTS: Final = 200
-_REST: Final = 3.0  # seconds of rest for each second of work
-_WAIT_S: Final = 20.0
-_EVERY_S: Final = 600.0
+_REST: Final = 3.0  # of the thread that folds everything: it takes a quarter of a processor
+_EVERY_S: Final = 120.0
+_AT_ONCE_S: Final = 25 * 3600.0  # a day, also the longest of the year: dashboards and the daily report lack nothing
 _MOST_BYTES: Final = 2**30
 _PIECE: Final = 500  # items
-
-
-class _Unusable(OSError):
-    """The file is damaged, or of another version or journal; the message says why."""
 
 
 class Summaries:
@@ -56,9 +53,7 @@ class Summaries:
 
     def __init__(self, journal: str | Path, *, writes: bool) -> None:
         self._journal, self._writes = Path(journal), writes
-        self._lock, self._known, self._lost = threading.Lock(), threading.Event(), threading.Event()
-        self._tended = False
-        self._waiting = self._saved_seq = 0
+        self._lock, self._tended, self._saved_seq = threading.Lock(), False, 0
         self._digest: Digest | None = None
 
     def begin(self) -> None:
@@ -67,20 +62,10 @@ class Summaries:
         Lasting("summaries", self._tend, lambda: False).start()
 
     def ask(self, question: Callable[[Digest], T]) -> T:
-        """The answer of the folds up to the newest fact. Raises OSError if the journal cannot be read, or not in time."""
+        """The answer of the folds up to the newest fact. Raises OSError if the journal cannot be read."""
         give_way()
         with self._lock, self.reader() as reader:
-            if self._digest is None and not self._tended:
-                self._digest = self._first(reader)
-            digest = self._up_to_date(reader)
-            if digest is not None:
-                return question(digest)
-        self._waiting += 1
-        known = self._known.wait(_WAIT_S)
-        self._waiting -= 1
-        if known:
-            return self.ask(question)
-        raise OSError("the record is still being read: ask again in a minute")
+            return question(self._up_to_date(reader))
 
     def rows(self, numbers: Sequence[int]) -> dict[int, Stamped]:
         """The facts of these numbers that the journal still has."""
@@ -91,19 +76,19 @@ class Summaries:
         """A reader of the journal; close it soon."""
         return JournalReader(self._journal, may_copy=not self._writes)
 
-    def _up_to_date(self, reader: JournalReader) -> Digest | None:
-        """The folds after the newest fact; None: they are not known yet, or are of facts that the journal lacks."""
-        if self._digest is not None and not _grown(self._digest, reader):
+    def _up_to_date(self, reader: JournalReader) -> Digest:
+        """The folds after the newest fact. Those of the file, unless they are of facts that the journal lacks."""
+        if self._digest is None:
+            self._digest = self._first(reader)
+        if not _grown(self._digest, reader):
             if self._writes:
                 log.warning("summaries_made_again", journal=str(self._journal), why="the journal was restored")
                 path_of(self._journal).unlink(missing_ok=True)
-            self._digest = None if self._tended else self._folded(reader)
-            self._known.clear()
-            self._lost.set()
+            self._digest, self._saved_seq = self._anew(reader), 0
         return self._digest
 
     def _first(self, reader: JournalReader) -> Digest:
-        """The folds of the file, else of the whole journal."""
+        """The folds of the file, else of the journal."""
         try:
             return self._read(reader)
         except FileNotFoundError:
@@ -111,42 +96,39 @@ class Summaries:
         except (OSError, ValueError) as error:
             if self._writes:
                 log.warning("summaries_made_again", journal=str(self._journal), why=str(error))
-        return self._folded(reader)
+        return self._anew(reader)
 
-    def _folded(self, reader: JournalReader) -> Digest:
-        """In the background this takes a quarter of a processor while no page waits: training and healing come first."""
-        digest, began_s = Digest(), time.thread_time()
-        for number, stamped in enumerate(reader.read(), 1):
-            digest.add(stamped)
-            if number % _EVERY_FACTS == 0:
-                digest.by_day(local_zone)
-            if self._tended and number % _SLICE_FACTS == 0:
-                if not self._waiting:
-                    time.sleep(_REST * (time.thread_time() - began_s))
-                give_way()
-                began_s = time.thread_time()
+    def _anew(self, reader: JournalReader) -> Digest:
+        """The folds of the journal; of its newest part only, if the thread will fold the rest."""
+        if not self._tended:
+            return _folded(reader.read())
+        now_s = max((each.at_s for each in reader.search(0, (), None, -1)), default=0.0)
+        newest = reader.since_snapshot(now_s - _AT_ONCE_S)
+        digest, first = _folded(newest), next(reader.read(), None)
+        if first is not None and first.seq < newest[0].seq:
+            digest.ledger.first_s, digest.ledger.counted_s = first.at_s, newest[0].at_s
         return digest
 
     # --- the file ----------------------------------------------------------------------------------------------------
 
     def _read(self, reader: JournalReader) -> Digest:
-        """Raises FileNotFoundError, _Unusable and other OSErrors, ValueError."""
+        """Raises FileNotFoundError and other OSErrors, and ValueError: it is damaged, or of another version or journal."""
         head, _, folds = files.read(path_of(self._journal), _MOST_BYTES).partition(b"\n")
-        found: dict[str, Any] = json.loads(head or b"{}")
-        if found.get("version") != VERSION:
-            raise _Unusable("another version wrote them")
+        found = durable.json_of(head)
+        if not isinstance(found, dict) or found.get("version") != VERSION:
+            raise ValueError("another version wrote them")
         if found["crc"] != zlib.crc32(folds):
-            raise _Unusable("they are damaged")
+            raise ValueError("they are damaged")
         if found["fact_crc"] != reader.crc(found["seq"]):
-            raise _Unusable("they are of another journal")
+            raise ValueError("they are of another journal")
         self._saved_seq = found["seq"]
-        return Digest.of_json(json.loads(folds), reader.rows)
+        return Digest.of_json(durable.json_of(folds), reader.rows)
 
     def _save(self) -> None:
         """Write the file if there are many new facts. Raises OSError."""
         with self._lock, self.reader() as reader:
             digest = self._up_to_date(reader)
-            if digest is None or (self._saved_seq and digest.seq < self._saved_seq + _EVERY_FACTS):
+            if digest.ledger.counted_s or (self._saved_seq and digest.seq < self._saved_seq + _EVERY_FACTS):
                 return
             digest.by_day(local_zone)
             folds = "".join(_pieces(digest.as_json())).encode()
@@ -155,27 +137,39 @@ class Summaries:
         path = path_of(self._journal)
         durable.replace(path, json.dumps(head).encode() + b"\n" + folds, aside=path.with_name(f"{path.name}.new"))
         self._saved_seq = seq
-        for older in self._journal.parent.glob("summaries.sqlite*"):  # of an earlier release
-            older.unlink(missing_ok=True)
 
     # --- the daemon's thread -----------------------------------------------------------------------------------------
 
     def _tend(self) -> None:
         self._care()
-        self._lost.wait(_EVERY_S if self._known.is_set() else _WAIT_S)
-        self._lost.clear()
+        time.sleep(_EVERY_S)
 
     def _care(self) -> None:
         try:
-            if self._digest is None:
+            with self._lock, self.reader() as reader:
+                digest = self._up_to_date(reader)
+            if digest.ledger.counted_s:
                 with self.reader() as reader:
-                    digest = self._first(reader)
+                    digest = _folded(reader.read(), _REST)
                 with self._lock:
                     self._digest = digest
-                self._known.set()
             self._save()
         except OSError as error:
             log.warning("summaries_not_written", error=str(error))
+
+
+def _folded(facts: Iterable[Stamped], rest: float = 0.0) -> Digest:
+    """The folds of these facts. `rest`: seconds of rest for each second of work, because training and healing come first."""
+    digest, began_s = Digest(), time.thread_time()
+    for number, stamped in enumerate(facts, 1):
+        digest.add(stamped)
+        if number % _EVERY_FACTS == 0:
+            digest.by_day(local_zone)
+        if number % _SLICE_FACTS == 0:
+            time.sleep(rest * (time.thread_time() - began_s))
+            give_way()
+            began_s = time.thread_time()
+    return digest
 
 
 def _grown(digest: Digest, reader: JournalReader) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import os
 import shutil
 import stat
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor import config, formats, membership, trust
+from supervisor.adapters.durable import json_of
 from supervisor.config.directories import unsafe_file
 from supervisor.ctl import locate
 from supervisor.ctl.outcome import Options
@@ -281,7 +281,7 @@ def probed(probe: str, *args: str, timeout_s: float, given: str = "") -> Any:
         done = subprocess.run(
             command, input=given, capture_output=True, encoding="utf-8", timeout=timeout_s, check=False, cwd="/"
         )
-        return json.loads(done.stdout)
+        return json_of(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
 

@@ -5,7 +5,6 @@ NVML's calls may hang in the driver for ever. A kernel update can break the inst
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Final
 
 import psutil
 
-from supervisor import files
+from supervisor.adapters.durable import read_json
 from supervisor.adapters.journal.sqlite import JournalReader
 from supervisor.ctl.checks import Finding, Installation, probed, text_of
 from supervisor.formats import mib, span
@@ -248,7 +247,7 @@ def _ours(settings: Settings) -> set[int]:
     ours: set[int] = set()
     for record in Path(settings.paths.runtime_dir, "shims").glob("*.json"):
         try:
-            shim = psutil.Process(int(json.loads(files.read(record, 1 << 16))["shim_pid"]))
+            shim = psutil.Process(int(read_json(record)["shim_pid"]))
             ours |= {shim.pid, *(child.pid for child in shim.children(recursive=True))}
         except (OSError, ValueError, KeyError, TypeError, psutil.Error):
             continue

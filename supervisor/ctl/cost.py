@@ -39,8 +39,7 @@ def page(found: dict[str, Any], columns: int | None = None) -> list[str]:
     length = text.duration(found["until_s"] - found["since_s"])
     price = "" if found["usd_per_hour"] is None else f" at {usd(found['usd_per_hour'])} an hour: {usd(found['usd'])}"
     out = [f"from {text.when(found['since_wall_s'])} to {text.when(found['until_wall_s'])}, {length}{price}"]
-    if found["says"]:
-        out.append(found["says"])
+    out += [found["says"]] if found["says"] else []
     return [*out, "", *_causes(found), "", *_frames(found), "", *_levels(found, columns), *_jobs(found.get("jobs"))]
 
 

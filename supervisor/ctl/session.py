@@ -87,6 +87,8 @@ class Session:
             found: dict[str, Any] = self.client.get(f"/api/v1/{name}?{target}" if target else f"/api/v1/{name}")
         except Unreachable as gone:
             return self.dead_daemon(gone).page(name, asked)
+        if "not_counted" in found:
+            self.warn(found["not_counted"])
         return found
 
     def program(self, spec: str) -> str:

@@ -29,9 +29,18 @@ def window(closed: Ledger, since: Since, until: Since) -> tuple[float, float]:
 
 
 def placed(sources: Sources, since: Since, until: Since) -> tuple[Ledger, float, float, float]:
-    """The closed ledger, the begin and the end of a window in it, and the present time of the wall clock."""
+    """The closed ledger, the begin and the end of a window in it that is counted, and the present time of the wall clock."""
     closed, wall_s = sources.closed()
-    return closed, *window(closed, since, until), wall_s
+    begin_s, end_s = (max(closed.counted_s, at_s) for at_s in window(closed, since, until))
+    return closed, begin_s, end_s, wall_s
+
+
+def not_counted(closed: Ledger, begin_s: float) -> Json:
+    """For a page whose window begins where counting begins so far: a sentence. The time before is not in the page."""
+    why = (
+        "earlier days are not counted yet: extralife reads its record again, as after an upgrade; ask again in some minutes"
+    )
+    return {"not_counted": why} if begin_s == closed.counted_s > 0.0 else {}
 
 
 def summary_of(sources: Sources, since: Since, until: Since) -> tuple[Ledger, Summary, float]:
@@ -98,6 +107,7 @@ def accounts_view(closed: Ledger, found: Summary, wall_s: float, usd_per_hour: f
         "take_overs": take_overs(closed, found.since_s, found.until_s, usd_per_hour),
         "total": _sheet(found.slots),
         "programs": [_sheet(sheet) for sheet in found.programs],
+        **not_counted(closed, found.since_s),
     }
 
 

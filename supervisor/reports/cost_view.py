@@ -20,7 +20,7 @@ from supervisor.policy.upkeep import cost as rule
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.records import Record
 from supervisor.reports.accounts import Summary, level_stretches
-from supervisor.reports.accounts_view import summary_of, take_overs
+from supervisor.reports.accounts_view import not_counted, summary_of, take_overs
 from supervisor.reports.ledger import JobTime, Ledger, ProgramTimeline, step_at
 from supervisor.reports.pages import Since
 from supervisor.reports.sources import Json, Sources
@@ -102,6 +102,7 @@ def cost_view(closed: Ledger, games: Games, found: Summary, *, wall_s: float, us
         "left_out": left_out,
         "levels": _levels(closed, games, left, found, usd_per_hour),
         **({"jobs": jobs_by_account(closed, begin_s, end_s)} if jobs else {}),
+        **not_counted(closed, begin_s),
     }
 
 

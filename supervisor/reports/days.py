@@ -18,7 +18,7 @@ from typing import Final
 from supervisor.policy.upkeep import cost
 from supervisor.policy.upkeep.accounting import Account
 from supervisor.reports.accounts import AccountSheet, slots_in
-from supervisor.reports.accounts_view import journal_s, placed, wall_clock_of
+from supervisor.reports.accounts_view import journal_s, not_counted, placed, wall_clock_of
 from supervisor.reports.cost_view import NO_PRICE, Games, frames_in, games_of, kept_in
 from supervisor.reports.incidents import cause_in_words
 from supervisor.reports.ledger import Ledger, recorded
@@ -55,7 +55,7 @@ def days_view(
         "says": NO_PRICE if usd_per_hour is None else "", "left_out": len(every) - len(shown),
         "days": [{"date": date, **_row(closed, games, from_s, to_s, [sheet], wall, usd_per_hour)}
                  for (date, _), (from_s, to_s, sheet) in zip(shown, parts[-len(shown):], strict=True)],
-        "total": _row(closed, games, begin_s, end_s, slots, wall, usd_per_hour),
+        "total": _row(closed, games, begin_s, end_s, slots, wall, usd_per_hour), **not_counted(closed, begin_s),
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from supervisor import wall_clock
 from supervisor.model.facts import Stamped
-from supervisor.reports.accounts_view import placed
+from supervisor.reports.accounts_view import not_counted, placed
 from supervisor.reports.facts_view import word
 from supervisor.reports.incidents import Incident
 from supervisor.reports.pages import Since
@@ -52,7 +52,7 @@ def incidents(sources: Sources, since: Since, until: Since, program: str | None,
     found = sources.incidents(begin_s, end_s, program, view)
     return {
         "since_s": begin_s, "until_s": end_s, "until_wall_s": wall_s - (closed.at_s - end_s),
-        "count": sum(each["count"] for each in found), "causes": found,
+        "count": sum(each["count"] for each in found), "causes": found, **not_counted(closed, begin_s),
     }  # fmt: skip
 
 

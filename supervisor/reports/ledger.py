@@ -376,6 +376,7 @@ class Ledger:
     """The timelines of all programs, and the levels with their slots."""
 
     first_s: float | None = None
+    counted_s: float = 0.0  # time before this moment is not counted yet
     at_s: float = 0.0
     wall_s: float = 0.0
     timelines: dict[str, ProgramTimeline] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from supervisor.policy.worker.restart import STARTS_BEFORE_ALERT, RestartSetting
 from supervisor.policy.worker.stall import NOT_HEALED
 from supervisor.reports import climb_view
 from supervisor.reports.accounts import AccountSheet, Summary
-from supervisor.reports.accounts_view import summary_of
+from supervisor.reports.accounts_view import not_counted, summary_of
 from supervisor.reports.added import added
 from supervisor.reports.cost_view import Games, at_level, cost_view, games_of, kept_in
 from supervisor.reports.incidents import Incident
@@ -76,6 +76,7 @@ def report_view(sources: Sources, closed: Ledger, found: Summary, *, wall_s: flo
         "levels": would_have(closed, games, climb_view.level(sources)["levels"], end_s - begun_s),
         "next": _next(bill, status),
         "needs": _needs(status, sources),
+        **not_counted(closed, closed.counted_s),  # levels are measured over the whole record
     }
 
 
@@ -144,19 +145,8 @@ def _needs(status: Json, sources: Sources) -> list[str]:
     stands = [f"{view['name']}: {view['why']}" for view in status["programs"] if _stands(programs[view["name"]].attempt)]
     features = [each for feature in added() for each in feature.needs_you(sources, status["daemon"])]
     box = _of_box(status["daemon"], sources, any(view["trouble"] == "unsaved" for view in status["programs"]))
-    return [
-        *refused,
-        *troubles(status["daemon"]),
-        *box,
-        *without,
-        *given_up,
-        *ended,
-        *slow,
-        *ailing,
-        *anew,
-        *stands,
-        *features,
-    ]
+    of_programs = [*without, *given_up, *ended, *slow, *ailing, *anew, *stands]
+    return [*refused, *troubles(status["daemon"]), *box, *of_programs, *features]
 
 
 def _window_deaths(settings: Settings | None) -> int:
@@ -182,10 +172,8 @@ def _of_box(daemon: Json, sources: Sources, unsaved: bool) -> list[str]:
     state = sources.state
     full = [veto["why"] for veto in daemon["vetoes"] if veto["rule"] == "disk" and not unsaved]
     waits = any(program.gpu_lost for program in state.programs.values())  # it names the error already
-    gpus = (
-        [f"the GPUs cannot be read: {error}"] if (error := daemon["gpu"]["error"]) and state.gpus.most and not waits else []
-    )
-    return [*full, *gpus]
+    error = daemon["gpu"]["error"] if state.gpus.most and not waits else None
+    return [*full, *([f"the GPUs cannot be read: {error}"] if error else [])]
 
 
 def _ailing(program: Program) -> str:

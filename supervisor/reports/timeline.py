@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from supervisor.model import facts
-from supervisor.reports.accounts_view import placed, wall_clock_of
+from supervisor.reports.accounts_view import not_counted, placed, wall_clock_of
 from supervisor.reports.incidents import Incident
 from supervisor.reports.lanes import Lanes, Span, merged
 from supervisor.reports.ledger import Ledger
@@ -68,7 +68,7 @@ def timeline_view(
         "levels": lane_json(lanes.levels, part_s), "box": lane_json(lanes.box, part_s),
         "backups": lane_json(lanes.backups, part_s), "vetoes": lane_json(lanes.vetoes, part_s),
         "programs": [{"name": name, "spans": lane_json(spans, own_s)} for name, spans in sorted(shown.items())],
-        "marks": _marks(marks, own_s, wall),
+        "marks": _marks(marks, own_s, wall), **not_counted(closed, closed.counted_s),
     }  # fmt: skip
 
 

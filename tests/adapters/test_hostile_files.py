@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from attempts_kit import REPO, World, python, spec
@@ -26,7 +27,9 @@ from supervisor.adapters.host import boot, known_mount, starts
 from supervisor.adapters.process import cgroups, checkpoints, endings, processes
 from supervisor.adapters.process.notify_sockets import NotifySockets
 from supervisor.adapters.process.probes import LocalProbes
+from supervisor.adapters.summaries import Summaries
 from supervisor.api import logfiles
+from supervisor.ctl import checks_gpu
 from supervisor.model.inputs import Ended, SpawnBroke
 from supervisor.model.settings import Paths, Progress
 from workers import contract, daemon_side
@@ -130,16 +133,15 @@ RECORDS = {
         "tensorboard/events.out.tfevents.0000000001.extralife",
         feature("recorder.adapters.events", lambda it, path: list(it.read(path.parent.parent, ("loss",), 0.0, 1e12))),
     ),
+    "table by day": ("summaries.json", lambda path: Summaries(path.with_name("journal.sqlite"), writes=False)._read(None)),
+    "shim": ("shims/Pong.json", lambda at: checks_gpu._ours(SimpleNamespace(paths=Paths("", str(at.parents[1]))))),
     "backup": ("b1/backup.json", lambda path: store.read(path.parent).programs),
     "lease of the copies": ("offsite/lease.json", feature("offsite.adapters.lease", lambda it, path: it.read(path.parent))),
     "origin of the copies": (
         "offsite/origin.json",
-        feature("offsite.adapters.restoring", lambda it, path: it.origin(path.parent)),
+        feature("offsite.adapters.restoring", lambda it, at: it.origin(at.parent)),
     ),
-    "watch of the next box": (
-        "next-box.watch",
-        feature("next_box.verbs", lambda it, path: it.read_watch(path, "boot") != it.Watch()),
-    ),
+    "watch of a box": ("next-box.watch", feature("next_box.verbs", lambda it, at: it.read_watch(at, "boot") != it.Watch())),
     "log of the next box": ("next-box.jsonl", feature("next_box.verbs", lambda it, path: it.tries(path))),
 }
 TEXTS = {

@@ -212,8 +212,7 @@ def test_alerts_that_do_not_arrive_need_somebody_while_their_target_is_configure
     [
         ({"slow": Slowness(50.0, "x")}, (Intervention(SLOW, -1.0),), "it is still slow after a restart for it"),
         ({"slow": Slowness(50.0, "x")}, (Intervention(STILL, -1.0),), ""),
-        ({"slow": Slowness(50.0, "x")}, (Intervention(SLOW, -1.0, fruitless=0),), ""),
-        ({}, (Intervention(SLOW, -1.0),), ""),
+        ({"slow": Slowness(50.0, "x")}, (Intervention(SLOW, -1.0, fruitless=0),), ""), ({}, (Intervention(SLOW, -1.0),), ""),
         ({"slow": Slowness(50.0, "0.5 steps/s, usually 20", anew=True, warning="no CUDA")}, (), "0.5 steps/s, usually 20; its last warning: no CUDA"),
         ({"illnesses": (NO_LOSS,)}, (), "no loss was finite since its start"),
         ({"illnesses": (OFF_GPU,)}, (), "it uses no GPU, and earlier attempts did"),
@@ -227,12 +226,10 @@ def test_a_program_that_trains_but_not_as_it_should_needs_somebody(core, ails, d
 @pytest.mark.parametrize(
     ("found", "needs"),
     [
-        (OwnCheckpoint(note="nothing matches"), []),
-        (OwnCheckpoint(torn="/w/a.pt"), ["/w/a.pt is torn"]),
-        (OwnCheckpoint(sure=False), ["its checkpoints cannot be read"]),
-        (OwnCheckpoint("/w/b.pt", torn="/w/a.pt"), []),
+        (OwnCheckpoint(note="nothing matches"), []), (OwnCheckpoint(sure=False), ["its checkpoints cannot be read"]),
+        (OwnCheckpoint("/w/b.pt", torn="/w/a.pt"), []), (OwnCheckpoint(torn="/w/a.pt"), ["/w/a.pt is torn"]),
     ],
-)
+)  # fmt: skip
 def test_a_start_from_nothing_beside_a_checkpoint_that_cannot_be_used_needs_somebody(found, needs):
     core = Core(settings(spec("Pong", progress=Progress.AUTO, checkpoint_glob="*.pt")))
     core.begin()

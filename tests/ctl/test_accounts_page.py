@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import fakes
 import pytest
 from fake_backend import FakeBackend, program
 from running import Terminal, ctl
@@ -19,6 +20,7 @@ from supervisor.ctl.accounts import since_query, until_query
 from supervisor.ctl.outcome import Failed
 from supervisor.model import facts
 from supervisor.model.facts import Fact, Stamped
+from supervisor.reports.ledger import fold_accounts
 
 TOKEN, AGAIN = "1" * 32, "2" * 32
 DAY: tuple[tuple[float, Fact], ...] = (
@@ -83,6 +85,13 @@ def test_lost_time_that_nobody_knows_is_shown_as_unknown(api: Path, backend: Fak
     rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line}
     assert rows["LOST"][:2] == ["LOST", "+1?"], done.stdout
     assert "the lost time of 1 resume is unknown" in ctl("cost", socket=api).stdout
+
+
+def test_while_earlier_days_are_not_counted_yet_the_answer_says_so(api, shown, monkeypatch) -> None:
+    monkeypatch.setattr(fakes, "fold_accounts", lambda rows: replace(fold_accounts(rows), counted_s=3600.0))
+    done = ctl("accounts", "--json", socket=api)
+    assert done.stderr.startswith("earlier days are not counted yet")
+    assert json.loads(done.stdout)["since_s"] == 3600.0
 
 
 def test_json_and_windows(api: Path, shown: FakeBackend) -> None:

@@ -8,7 +8,6 @@ import contextlib
 import json
 import random
 import sqlite3
-from dataclasses import replace
 
 import pytest
 from boxes import DAY_S, HOUR_S, night
@@ -22,7 +21,7 @@ from supervisor.adapters.journal.archive import compact
 from supervisor.adapters.journal.sqlite import JournalReader, open_or_salvage
 from supervisor.adapters.summaries import Summaries, path_of
 from supervisor.model.codec import encode
-from supervisor.model.facts import JournalSalvaged, Stamped
+from supervisor.model.facts import JournalSalvaged, Snapshot, Stamped
 from supervisor.model.fold import fold_all
 from supervisor.model.inputs import SnapshotDue
 from supervisor.model.memory import Memory
@@ -108,16 +107,12 @@ def compare(summary, world, journal, chance, count=4):
     assert answer(with_files, "incidents", asked) == answer(whole, "incidents", asked)
 
 
-def cuts(journal, chance, count):
-    return [*sorted(chance.sample(range(2, len(journal)), count)), len(journal)]
-
-
 def test_every_window_of_a_growing_journal_is_that_of_the_whole_fold(told, tmp_path):
     """Daemons come and go: each has the file of the one before, and folds only what came since."""
     journal, chance, path = list(told.core.journal), random.Random(1), tmp_path / "journal.sqlite"
     schema.build(path, [])
     summary, written = Summaries(path, writes=True), 0
-    for end in cuts(journal, chance, 3):
+    for end in [*sorted(chance.sample(range(2, len(journal)), 3)), len(journal)]:
         append(path, journal[written:end])
         written = end
         if chance.random() < 0.5:
@@ -132,11 +127,17 @@ def test_every_window_of_a_growing_journal_is_that_of_the_whole_fold(told, tmp_p
     assert dead._saved_seq > 0, "it has read the file"
 
 
+def two_hours():
+    """A world with a snapshot in the middle of its journal."""
+    found = World(2, programs=3, odds=Odds(crash_s=900.0, stall_s=1800.0, operator_s=600.0), look_s=20.0).begin()
+    found.run(HOUR_S)
+    found.post(SnapshotDue(0.0, 1))
+    found.run(HOUR_S)
+    return found
+
+
 def test_after_an_archiving_the_days_before_it_stay_until_the_file_is_made_again(tmp_path):
-    told = World(2, programs=3, odds=Odds(crash_s=900.0, stall_s=1800.0, operator_s=600.0), look_s=20.0).begin()
-    told.run(HOUR_S)
-    told.post(SnapshotDue(0.0, 1))
-    told.run(HOUR_S)
+    told = two_hours()
     journal, chance, path = list(told.core.journal), random.Random(2), tmp_path / "journal.sqlite"
     schema.build(path, list(map(rowed, journal)))
     summary = Summaries(path, writes=True)
@@ -244,19 +245,26 @@ def test_without_room_for_the_file_the_pages_are_made_in_memory(short, tmp_path,
     assert path_of(path).exists()
 
 
-def test_until_the_record_is_read_a_page_waits_and_then_says_so(short, journal_of, monkeypatch):
-    monkeypatch.setattr(summaries, "_WAIT_S", 0.0)
-    path, journal = journal_of
-    (path.parent / "summaries.sqlite").touch()
-    summary = Summaries(path, writes=True)
+def test_until_the_record_is_read_again_pages_have_the_newest_day_and_say_that_earlier_ones_are_not_counted(tmp_path, monkeypatch):  # fmt: skip
+    monkeypatch.setattr(summaries, "_AT_ONCE_S", HOUR_S / 2)
+    journal, path = list(two_hours().core.journal), tmp_path / "journal.sqlite"
+    schema.build(path, list(map(rowed, journal)))
+    path_of(path).write_text('{"version": 1}\n{}')  # of an earlier release
+    summary, end = Summaries(path, writes=True), journal[-1]
     summary._tended = True  # its thread has not run yet
-    with pytest.raises(OSError, match="still being read"):
-        summary.ask(lambda found: found.seq)
+    more = {"journal": journal, "now_s": end.at_s, "wall_s": end.wall_s, "state": fold_all(journal), "settings": None}
+    sources, whole = OverAJournal(summary, **more), FakeSources(**more)
+    (snapshot,) = (each for each in journal if isinstance(each.fact, Snapshot))
+    for page in PAGES_OF_WINDOWS:
+        if page not in {"report", "timeline"}:  # levels are measured over the whole record, spans keep their beginning
+            assert answer(sources, page, {"since": "1200s"}) == answer(whole, page, {"since": "1200s"})
+        for query in ({}, {"until": "5400s"}):
+            found = answer(sources, page, query)
+            assert "earlier days are not counted yet" in found["not_counted"]
+            assert found.get("since_s", snapshot.at_s) == snapshot.at_s, "earlier time is left out, not booked as zero"
+    assert answer(sources, "curves", {}) == answer(whole, "curves", {}), "the recorder lacks nothing"
     summary._care()
-    compare(summary, short, journal, random.Random(7), 0)
-    append(path, [replace(journal[-1], seq=journal[-1].seq + n) for n in range(1, 50)])
-    summary._care()
-    assert not (path.parent / "summaries.sqlite").exists(), "of an earlier release"
+    assert all(answer(sources, page, {}) == answer(whole, page, {}) for page in PAGES_OF_WINDOWS)
 
 
 def test_a_journal_that_was_restored_under_a_running_daemon_is_read_again(short, journal_of):

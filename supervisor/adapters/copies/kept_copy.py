@@ -21,7 +21,6 @@ from supervisor import lack
 from supervisor.adapters import durable
 from supervisor.adapters.copies import own
 from supervisor.adapters.copies.own import OwnSaved
-from supervisor.adapters.process import whole_files
 from supervisor.adapters.process.own_checkpoints import KEPT, KeptCopy, Place, marks_of
 from supervisor.adapters.process.whole_files import File
 from supervisor.as_user import as_daemon
@@ -90,7 +89,7 @@ def _read(place: Place) -> tuple[Path, OwnSaved] | None:
     for name in (KEPT, _OLD):
         directory = Path(place.run_dir, name)
         try:
-            body = whole_files.read_json(f"{directory}/{_LIST}")
+            body = durable.read_json(f"{directory}/{_LIST}")
             if body["base"] == place.base:
                 return directory, own.OwnSaved.from_json(body)
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -59,7 +59,6 @@ PROGRAMS_DIR: Final = "programs"
 RESULTS_FILE: Final = "results.csv"
 VERSION: Final = 1
 _MOST_RESULTS_BYTES: Final = 16 << 20
-_MOST_LIST_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 20
 _TRIES: Final = 3  # a worker may prune a checkpoint during its copy; the third-newest still stays for minutes
 DISK_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # the disk of the backups fails: no program can be saved
@@ -316,9 +315,7 @@ def survey(root: Path) -> list[BackupInfo]:
 def read(path: Path) -> BackupInfo:
     """The contents that a backup lists. Never raises."""
     try:
-        fd = open_regular(path / BACKUP_FILE)
-        with os.fdopen(fd, "rb") as file:
-            body = json.loads(file.read(_MOST_LIST_BYTES))
+        body = durable.read_json(path / BACKUP_FILE)
         if body.pop("self_digest") != _digest(body):
             return BackupInfo(path, error="its list does not match its own digest")
         if body["version"] != VERSION:
@@ -328,7 +325,7 @@ def read(path: Path) -> BackupInfo:
         return BackupInfo(path, error=f"{BACKUP_FILE} is missing")
     except OSError as error:
         return BackupInfo(path, error=f"it cannot be read: {error.strerror or error}")
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError):
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError):
         return BackupInfo(path, error="its list is damaged")
 
 

@@ -36,7 +36,7 @@ from typing import Final
 
 from supervisor import files, filesystems, lack
 from supervisor.adapters import procfs
-from supervisor.adapters.durable import sync_directory, write_all
+from supervisor.adapters.durable import json_of, sync_directory, write_all
 from supervisor.adapters.foundations import directory
 from supervisor.adapters.threads import Repeated
 from supervisor.model.inputs import BootEvidence
@@ -231,7 +231,7 @@ def unpack_mark(slot: bytes) -> tuple[int, AliveMark] | None:
         return None
     try:
         text = zlib.decompressobj().decompress(body, _MOST_BODY_BYTES) if magic == _COMPRESSED else body
-        return sequence, AliveMark(**json.loads(text))
+        return sequence, AliveMark(**json_of(text))
     except (ValueError, TypeError, zlib.error):
         return None
 

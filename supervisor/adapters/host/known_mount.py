@@ -62,14 +62,14 @@ def refuse_if_missing(state_dir: str, cache: Path | None) -> None:
         return
     record = record_of(state_dir, cache)
     try:
-        known = json.loads(files.read(record, _LARGEST_BYTES))["mount_point"]
+        known = durable.read_json(record)["mount_point"]
         there = Path(known)
         mounted = there.parent == there or there.lstat().st_dev != there.parent.lstat().st_dev
     except FileNotFoundError as error:
         if error.filename == str(record):
             return
         mounted = False
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return
     if not mounted:
         raise OSError(

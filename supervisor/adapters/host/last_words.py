@@ -17,7 +17,6 @@ Only root can read dumps. The systemd unit copies them before the daemon starts 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import shutil
@@ -28,6 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from supervisor.adapters.durable import json_of
 from supervisor.policy.box.reboot_cause import Journal, Line, Traces
 
 TIMEOUT_S: Final = 4.0
@@ -99,10 +99,10 @@ def _entries(text: str) -> Iterator[tuple[str, float, str, bool]]:
     """(cursor, seconds, text, by the kernel) of each line of JSON. Skips other lines."""
     for row in text.splitlines():
         try:
-            body: dict[str, Any] = json.loads(row)
+            body: dict[str, Any] = json_of(row)
             at_s = int(body["__REALTIME_TIMESTAMP"]) / 1e6
             message = body["MESSAGE"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             continue
         if isinstance(message, str):
             # In a container, the kernel's messages come through syslog, where only root is trusted.

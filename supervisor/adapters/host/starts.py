@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from supervisor import discovery, files
+from supervisor import discovery
 from supervisor.adapters import durable
 from supervisor.adapters.host import known_mount
 from supervisor.adapters.host import reboot_log as alerts
@@ -34,7 +34,6 @@ _MOST_S: Final = 60.0
 _BEGIN_S: Final = 60.0  # time limit of the start itself after the wait
 _ALERT_AT: Final = 4
 _TELL_S: Final = 20.0
-_LARGEST_BYTES: Final = 1 << 16
 
 
 def delay_s(earlier: int) -> float:
@@ -98,8 +97,8 @@ def forget(environ: Mapping[str, str]) -> None:
 
 def _read(path: Path) -> list[float]:
     try:
-        found = json.loads(files.read(path, _LARGEST_BYTES))
-    except (OSError, ValueError, RecursionError):
+        found = durable.read_json(path)
+    except (OSError, ValueError):
         return []
     return [at_s for at_s in found if isinstance(at_s, float)] if isinstance(found, list) else []
 

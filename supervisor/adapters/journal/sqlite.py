@@ -61,7 +61,7 @@ log = structlog.get_logger()
 
 _PAGE_ROWS: Final = 1000
 _SNAPSHOT: Final = "Snapshot"
-_SNAPSHOTS: Final = f"SELECT seq FROM fact WHERE kind = '{_SNAPSHOT}' AND seq >= ? ORDER BY seq DESC"  # noqa: S608
+_SNAPSHOTS: Final = f"SELECT seq FROM fact WHERE kind = '{_SNAPSHOT}' AND seq >= ? AND at_s <= ? ORDER BY seq DESC"  # noqa: S608
 _OF_SEVERAL: Final = frozenset(kind for kind, fact in all_kinds().items() if "programs" in fact.__match_args__)
 _READ: Final = f"SELECT {schema.COLUMNS} FROM fact WHERE seq > ? ORDER BY seq LIMIT {_PAGE_ROWS}"  # noqa: S608
 
@@ -121,14 +121,14 @@ class JournalReader:
         """The facts after `after_seq`, oldest first, including those written during the reading."""
         return _read(self._db, self._path, after_seq)
 
-    def since_snapshot(self) -> list[Stamped]:
-        """The facts that make the state: the newest snapshot that can be of_text, and what follows. Without one, all facts.
+    def since_snapshot(self, until_s: float = math.inf) -> list[Stamped]:
+        """The facts that make the state: the newest snapshot up to a moment, and what follows. Without one, all facts.
 
         A snapshot that cannot be decoded is of another version. It is left out: the facts before it say the same.
         """
         left_out = set[int]()
         with as_os_error(self._path):
-            for (seq,) in self._db.execute(_SNAPSHOTS, (schema.floor(self._db),)):
+            for (seq,) in self._db.execute(_SNAPSHOTS, (schema.floor(self._db), until_s)):
                 facts = self.read(seq - 1)
                 first = next(facts, None)  # none: a damaged index names a row that the table does not have
                 if first is not None and isinstance(first.fact, Snapshot) and _is_decodable(first.fact):

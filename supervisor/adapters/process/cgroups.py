@@ -34,6 +34,7 @@ from typing import Final
 import structlog
 
 from supervisor import files
+from supervisor.adapters import durable
 from supervisor.adapters.host.host import pressure
 from supervisor.policy.worker.confinement import Limits
 from supervisor.records import Record
@@ -312,9 +313,9 @@ def _note(attempt_dir: str, confined: Confined) -> None:
 def read_note(attempt_dir: str) -> Confined | None:
     """Read the note that `begin` wrote for an attempt; None: it had no cgroup."""
     try:
-        body = json.loads(files.read(Path(attempt_dir) / NOTE, _READ_BYTES))
+        body = durable.read_json(Path(attempt_dir) / NOTE)
         return Confined(str(body["path"]), Limits(**body["limits"]), bool(body["counts_oom"]))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 

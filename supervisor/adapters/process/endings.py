@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from supervisor import as_user
 from supervisor.adapters import procfs
+from supervisor.adapters.durable import json_of
 from supervisor.adapters.host.kernel_log import KernelLog
 from supervisor.adapters.process import cgroups
 from supervisor.files import read_bounded
@@ -56,8 +57,8 @@ def logs_of(paths: Paths, program: str, attempt: int, token: str) -> tuple[str, 
     """The log paths of standard output and standard error; empty: there is no log."""
     usual = paths.log(program, "stdout"), paths.log(program, "stderr")
     try:
-        places = json.loads(read_bounded(f"{paths.attempt_dir(program, attempt, token)}/{_LOGS_FILE}", _JSON_BYTES))
-    except (ValueError, RecursionError):
+        places = json_of(read_bounded(f"{paths.attempt_dir(program, attempt, token)}/{_LOGS_FILE}", _JSON_BYTES))
+    except ValueError:
         return usual
     if not isinstance(places, list) or len(places) not in (len(_CHANNELS), len(_CHANNELS) + 1):
         return usual

@@ -299,7 +299,7 @@ def noted_of(place: Place) -> Noted:
     A start in the future was noted before the clock was set right: it is left out. Otherwise none of its files were copied.
     """
     with contextlib.suppress(OSError, TypeError, ValueError, AttributeError), as_daemon():
-        body, now_wall_s = whole_files.read_json(f"{place.run_dir}/{_STARTS_FILE}"), time.time()
+        body, now_wall_s = durable.read_json(f"{place.run_dir}/{_STARTS_FILE}"), time.time()
         body = body if isinstance(body, dict) else {"starts": body or ()}  # an earlier version wrote the starts alone
         past = tuple(at_s for each in body["starts"] if (at_s := float(each)) <= now_wall_s)
         ahead = {path: (float(at_s), float(real_s)) for path, (at_s, real_s) in body.get("ahead", {}).items()}
@@ -339,7 +339,7 @@ def _with_steps(place: Place, newest: list[_Row], starts: Sequence[float]) -> li
         step = None
         try:
             os.close(contract.open_below(place.base, f"{path}/{place.rule.file}"))
-            step = place.rule.of_json(whole_files.read_json(f"{place.base}/{path}/{place.rule.file}"))
+            step = place.rule.of_json(durable.read_json(f"{place.base}/{path}/{place.rule.file}"))
         except (OSError, ValueError) as error:
             lack.check(error)
         with_steps.append((path, step, written_s))

@@ -241,10 +241,9 @@ def shim_order(
 def read_record(path: str) -> RunningAttempt | None:
     """The shim record in the file; None when the file is missing or holds no record."""
     try:
-        body = json.loads(files.read_bounded(path, 64 * 1024))
-    except (ValueError, RecursionError):
+        return _as_attempt(durable.json_of(files.read_bounded(path, 64 * 1024)))
+    except ValueError:
         return None
-    return _as_attempt(body)
 
 
 def _as_attempt(body: Any) -> RunningAttempt | None:
@@ -395,7 +394,7 @@ class LocalLauncher:
         answer: Any = {}
         try:
             with live.shim.stdout as stdout, contextlib.suppress(ValueError):  # no line: it ended without one
-                answer = json.loads(stdout.readline())
+                answer = durable.json_of(stdout.readline())
             record = _as_attempt(answer)
             if record is not None and not record.cgroup:  # the shim got no cgroup, or could not enter it
                 with contextlib.suppress(OSError):

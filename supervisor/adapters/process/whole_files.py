@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import io
-import json
 import os
 import re
 import signal
@@ -27,8 +26,9 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from supervisor.adapters import durable
 from supervisor.adapters.process import checkpoints
 from supervisor.files import held, open_regular
 from supervisor.records import Record
@@ -142,7 +142,9 @@ def _trainer_defect(path: str, by_path: dict[str, File]) -> str | None:
     """The defect of a directory in which each file is whole: the Trainer writes its state after the weights."""
     for name in by_path:
         if _SHARDS.fullmatch(name):
-            index = read_json(f"{path}/{name}")
+            index = None
+            with contextlib.suppress(ValueError):
+                index = durable.read_json(f"{path}/{name}")
             shards = index.get("weight_map") if isinstance(index, dict) else None
             names = {each for each in shards.values() if isinstance(each, str)} if isinstance(shards, dict) else set()
             if missing := names - by_path.keys():
@@ -168,22 +170,14 @@ def file_defect(path: str, name: str) -> str | None:
         return _json_defect(fd, size) if name.endswith(".json") else UNKNOWN
 
 
-def read_json(path: str) -> Any:
-    """The content of a JSON file; None if it is not JSON, or too large. Raises OSError."""
-    with held(open_regular(path)) as fd, contextlib.suppress(ValueError, RecursionError):
-        size = os.fstat(fd).st_size
-        return json.loads(os.pread(fd, size, 0)) if size <= _MOST_JSON_BYTES else None
-    return None
-
-
 def _json_defect(fd: int, size: int) -> str | None:
     if size > _MOST_JSON_BYTES:
         return UNKNOWN
     body = os.pread(fd, size, 0)
     for pieces in ([body], body.splitlines()):
-        with contextlib.suppress(ValueError, RecursionError):
+        with contextlib.suppress(ValueError):
             for piece in pieces:
-                json.loads(piece)
+                durable.json_of(piece)
             return ""
     return "it is no JSON"
 
@@ -197,10 +191,10 @@ def _safetensors_defect(fd: int, size: int) -> str | None:
     if length > _MOST_JSON_BYTES:
         return UNKNOWN
     try:
-        header = json.loads(os.pread(fd, length, _HEAD_BYTES))
+        header = durable.json_of(os.pread(fd, length, _HEAD_BYTES))
         tensors = [value for key, value in header.items() if key != "__metadata__"]
         end = max((int(each["data_offsets"][1]) for each in tensors), default=0)
-    except (ValueError, RecursionError, AttributeError, KeyError, IndexError, TypeError):
+    except (ValueError, AttributeError, KeyError, IndexError, TypeError):
         return "its header cannot be read"
     expected = _HEAD_BYTES + length + end
     return "" if expected == size else f"it has {size:,} bytes, expected {expected:,}"

@@ -310,9 +310,9 @@ class Keeper:
 
 def read_watch(path: Path, boot: str) -> Watch:
     try:
-        of, fields = json.loads(files.read(path, _MOST_BYTES))
+        of, fields = durable.read_json(path)
         return Watch(**fields) if of == boot else Watch()  # its clock began anew
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError):
         return Watch()
 
 
@@ -329,8 +329,8 @@ def _entries(log: Path) -> list[dict[str, Any]]:
         return []
     found = []
     for line in lines:
-        with contextlib.suppress(ValueError, RecursionError):  # torn by a power cut
-            found.append(json.loads(line))
+        with contextlib.suppress(ValueError):  # torn by a power cut
+            found.append(durable.json_of(line))
     return [each for each in found if isinstance(each, dict)]
 
 

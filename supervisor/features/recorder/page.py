@@ -44,7 +44,7 @@ from supervisor.features.recorder.rules.resolution import (
     tier_for,
 )  # fmt: skip
 from supervisor.policy.box.readings import Spread
-from supervisor.reports.accounts_view import journal_s, placed, wall_clock_of
+from supervisor.reports.accounts_view import journal_s, wall_clock_of, window
 from supervisor.reports.added import Added
 from supervisor.reports.ledger import Ledger
 from supervisor.reports.pages import BadQuery, Since
@@ -94,7 +94,8 @@ def curves(
     series, known = series or [*sheet.usual], [each.name for each in sheet.series]
     own = [name for name in series if name not in known]  # figures of the scripts' own names
     _must_be_series(sheet, series, MOST_SERIES, [*known, *(own if sheet is PROGRAMS else [])])
-    closed, begun_s, end_s, wall_s = placed(sources, since, until)
+    closed, wall_s = sources.closed()
+    begun_s, end_s = window(closed, since, until)
     begun_s = max(begun_s, min(end_s, closed.at_s - TIERS[-1].keep_s))
     places = _places_of_names(sources, sheet, series, own)
     count = len(subjects) or (max(1, len(sources.state.programs)) if sheet is PROGRAMS else MANY_SUBJECTS)
@@ -171,7 +172,7 @@ def recorded(
     program's workers from before its first recorded row.
     """
     tier = next(tier for tier in TIERS if tier.period_s == period_s)
-    since_at_s = placed(sources, since, _NOW)[1] if since != Since() else 0.0
+    since_at_s = window(sources.closed()[0], since, _NOW)[0] if since != Since() else 0.0
     table = ONE_BY_ONE if sheet is FIGURES_OF_ITS_OWN else sheet
     names = columns(table)
     limit = min(limit, _MOST_CELLS // len(names))
@@ -192,7 +193,7 @@ def _rows_of_files(sources: Sources, name: str, tier: Tier, since_s: float, afte
     """The first `limit` points of a program's event files after a moment, and the others of the last period, as rows."""
     if name not in sources.state.programs:
         return []
-    closed, _, _, wall_s = placed(sources, Since(), _NOW)
+    closed, wall_s = sources.closed()
     wall, until_s = wall_clock_of(closed, wall_s), _recorded_from(sources, name, tier, closed.at_s)
     taken: list[Drawn] = []
     newest_s = inf

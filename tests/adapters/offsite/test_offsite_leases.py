@@ -58,7 +58,6 @@ def body(directory: Path) -> dict[str, object]:
         ('{"token": "t", "generation": 4, "box": "b", "since_s": 7}', None), ("[]", None), ("{", None), ("", None),
         ('{"token": "t", "generation": "x", "box": "b", "since_s": 7, "place": "p"}', None),
         ('{"token": "t", "generation": null, "box": "b", "since_s": 7, "place": "p"}', None),
-        (json.dumps({"token": "t" * 4100, "generation": 4, "box": "b", "since_s": 7, "place": "p"}), None),
     ],
 )  # fmt: skip
 def test_what_is_read_from_the_file_of_a_lease(tmp_path: Path, text: str, found: Lease | None) -> None:

@@ -28,6 +28,7 @@ from typing import Any, Final
 import structlog
 
 from supervisor.adapters import hooks
+from supervisor.adapters.durable import json_of
 from supervisor.adapters.host import clock, sd_journal
 from supervisor.adapters.threads import Lasting, Thread
 from supervisor.features.alerts.adapters import child
@@ -83,7 +84,7 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
         return f"{argv[0]} cannot be started: {error.strerror or error}"
     _, began, answer = output.rpartition(f"{child.SENDING}\n")
     with contextlib.suppress(ValueError, KeyError, TypeError):
-        return str(json.loads(answer)["error"])
+        return str(json_of(answer)["error"])
     why = f"the sending process ended with status {code} and without an answer"
     if code in {None, -signal.SIGALRM}:
         why = f"no answer within {span(rules.timeout_s)}" if began else f"it did not begin within {span(child.BEGIN_S)}"

@@ -78,7 +78,7 @@ const requests = new Requests({
 }, (name, { data, error }) => {
   if (data) state.pages[name] = data;
   if (data && name === "timeline") state.bands = bandsOf(data);
-  state.errors[name] = error ?? "";
+  state.errors[name] = error ?? data?.not_counted ?? "";
   draw();
 });
 

@@ -14,24 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from supervisor import files
 from supervisor.adapters import durable
 from supervisor.features.offsite.adapters.restic import COPY_TAG, Restic, ResticSnapshot
 from supervisor.features.offsite.messages import Claim, Lease
 from supervisor.features.offsite.rules import judge, newest
 
 LEASE_FILE: Final = "lease.json"
-_MOST_BYTES: Final = 4096
 
 
 def read(offsite_dir: Path) -> Lease | None:
     """The lease that this state directory holds, or is about to write. None: no lease, or a file that cannot be parsed."""
     try:
-        body = json.loads(files.read(offsite_dir / LEASE_FILE, _MOST_BYTES, follow=False))
+        body = durable.read_json(offsite_dir / LEASE_FILE)
         return Lease(
             str(body["token"]), int(body["generation"]), str(body["box"]), float(body["since_s"]), place=str(body["place"])
         )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

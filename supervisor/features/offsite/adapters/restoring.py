@@ -12,7 +12,6 @@ fenced until `extralifectl offsite take-over`: a user who only inspects a copy m
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sqlite3
 import uuid
@@ -23,12 +22,11 @@ from typing import Any, Final
 
 import structlog
 
-from supervisor import files
 from supervisor.adapters.copies import put_back
 from supervisor.adapters.copies import store as backups
 from supervisor.adapters.copies.store import BackupError, PartlyRolledBack
 from supervisor.adapters.copies.thread import Task
-from supervisor.adapters.durable import sync, sync_directory
+from supervisor.adapters.durable import read_json, sync, sync_directory
 from supervisor.adapters.journal import schema
 from supervisor.features.offsite.adapters import code, hardware, staging
 from supervisor.features.offsite.adapters import lease as leases
@@ -41,7 +39,6 @@ ASIDE: Final = ".restoring"
 CONFIG: Final = "restored.toml"  # in the state directory: the configuration of the box that was copied
 _ORIGIN: Final = f"offsite/{staging.COPY_FILE}"  # in the state directory, until the first daemon on it has logged it ...
 _LOGGED: Final = "origin.json"  # ... and from then on, beside it
-_MOST_BYTES: Final = 1 << 20
 
 log = structlog.get_logger()
 
@@ -164,11 +161,11 @@ def origin(offsite_dir: Path) -> Origin | None:
 
 def _about(aside: Path, name: str = staging.COPY_FILE) -> dict[str, Any]:
     try:
-        body: dict[str, Any] = json.loads(files.read(aside / name, _MOST_BYTES, follow=False))
+        body: dict[str, Any] = read_json(aside / name)
         if body["version"] != staging.VERSION:
             raise NotRestored(f"the copy was made by another extralife (version {body['version']})")
         float(body["wall_s"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise NotRestored(
             "the copy has no list of its contents, or a damaged one; choose another with --snapshot"
         ) from error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from dataclasses import replace
 from typing import Any, Final, get_args, get_type_hints
 
+from supervisor.adapters.durable import json_of
 from supervisor.adapters.process.controls import Controls
 from supervisor.files import read_bounded
 from supervisor.model.commands import SetControl
@@ -67,8 +67,8 @@ def of_file(path: str) -> NodeReport | None:
     try:
         if int(data[:_SUM], 16) != zlib.crc32(text):
             return None
-        body: Any = json.loads(text)
-    except (ValueError, RecursionError):
+        body: Any = json_of(text)
+    except ValueError:
         return None
     if not isinstance(body, dict) or any(type(body.get(name)) not in kinds for name, kinds in _KINDS.items()):
         return None

@@ -11,11 +11,11 @@ const HINT = "Point at an event, or use the arrow keys; a click or Enter opens i
 
 /** `on.cause(group)` opens the incidents of a cause; `all` shows every cause. */
 export function broke({ incidents, bands, error, all, on }) {
-  if (error) return html`<p class="trouble">Incidents: ${error}</p>`;
-  if (!incidents) return html`<p class="muted">Loading …</p>`;
+  const trouble = error ? html`<p class="trouble">Incidents: ${error}</p>` : nothing;
+  if (!incidents) return error ? trouble : html`<p class="muted">Loading …</p>`;
   const { causes, until_wall_s } = incidents;
   const shown = all ? causes : causes.slice(0, MOST_CAUSES);
-  return html`
+  return html`${trouble}
     ${bands.length ? html`<div class="timeline" role="slider" tabindex="0" aria-valuemin="0" aria-valuemax="100" aria-valuenow="0" aria-valuetext="now"
         aria-label="Timeline of levels, reboots, stalls and rollbacks. Arrow keys move from event to event, Enter opens it."></div>
       <p class="readout" aria-hidden="true"></p>` : nothing}
