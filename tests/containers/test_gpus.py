@@ -16,7 +16,7 @@ def test_what_asks_for_a_gpu_that_is_gone_waits_and_goes_on_when_it_is_back(box)
     shutil.copy(nvml.library, nvml.link)
     config = box.home / "extralife.toml"
     first = config.read_text() + "gpu = 0\n"
-    config.write_text(first + first[first.index("[program.one]") :].replace("one", "two").replace("gpu = 0", "gpu = 1"))
+    config.write_text(first + first[first.index("[program.one]") :].replace(".one]", ".two]").replace("gpu = 0", "gpu = 1"))
     library = ("--env", "LD_LIBRARY_PATH=/workspace/nvml-library", "--env", "NVML_SCENARIO=/workspace/nvml-scenario")
 
     def runs(name: str) -> bool:
