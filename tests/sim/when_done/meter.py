@@ -274,7 +274,10 @@ class Meter(World):
         for token in self.asked:
             worker = self.workers.get(token)
             killed = worker is not None and not worker.alive and worker.ending and worker.ending.signal == 9
-            if killed and worker.resumed is not None and int(worker.steps) > worker.disk.newest():
+            wanted = (
+                worker is not None and worker.name in self.core.state.programs
+            )  # an update may have removed it meanwhile
+            if killed and wanted and worker.resumed is not None and int(worker.steps) > worker.disk.newest():
                 hold("all is saved", self.waived, f"{worker.name} was killed at step {int(worker.steps)} without a save")
         slow = any(self.workers[each].ignores_term for each in self.asked if each in self.workers)
         if self.begun_s is not None and self.calm and self.begun_calm and self.failures == 0 and not slow:
