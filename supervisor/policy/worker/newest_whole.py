@@ -5,7 +5,7 @@ The rule:
 1. Order: the newest is the one that the newest attempt wrote. A file belongs to the newest attempt that had begun when
    the file was written. Among the files of one attempt the step decides (those without a step come last), then the time.
    Files from before the first attempt count as those of one attempt. Two without a step come directly after the one that
-   their attempt wrote before: one whose file with the step is missing or torn, if their names differ in numbers only; and one
+   the attempt wrote before: one whose file with the step is missing or torn, if their names differ in numbers only; and one
    whose name says that it is the last, 5 s later or more. Lightning keeps the best as `step=100`, and the newest as `last`.
 2. A checkpoint is *torn* or *whole* if its format shows that (`adapters/process/whole_files.py`), or the program's own
    `checkpoint_check`. Any other file or directory is whole once it is settled: its writer has done something that comes
