@@ -390,9 +390,9 @@ def _course(context: DecisionContext, name: str, ending: Ending, verdict: Diagno
         bar = ending.shown.bar if target is None else None
         if bar is not None:  # of an epoch, perhaps
             at, target = bar.step + attempt.steps_before, bar.target + attempt.steps_before
-            resumed = bar.first_steps[0] + attempt.steps_before if bar.first_steps else None
-            beyond = (program.ckpt.step or 0) >= 2 * target  # it counts the steps of all epochs
-            bar = replace(bar, is_part=bar.is_part or beyond or has_more_epochs(ending.last_lines))
+            part = bar.is_part or has_more_epochs(ending.last_lines)
+            resumed = None if resumed is None or part else min(resumed, (*bar.first_steps, 0)[0] + attempt.steps_before)
+            bar = replace(bar, is_part=part or (program.ckpt.step or 0) >= 2 * target)  # that counts all epochs
         elif target is None and ending.shown.target is not None:
             target = ending.shown.target + attempt.steps_before
         elif watch is not None and watch.sample.target_kind == "env_steps":

@@ -662,10 +662,10 @@ def _pace(rate: float) -> str:
 
 
 def _stands_still(watch: Observation) -> bool:
-    """Whether it makes no steps although some are left. Steps that cannot be read are unknown."""
-    sample = watch.sample
-    last = sample.target if sample.target_kind == "env_steps" else None
-    return watch.silent and sample.steps is not None and not sample.unread and (last is None or sample.steps < last)
+    """Whether it makes no steps although some are left, also of a later epoch. Steps that cannot be read are unknown."""
+    sample, last = watch.sample, watch.sample.target if watch.sample.target_kind == "env_steps" else None
+    left = last is None or (sample.steps or 0) < last or (sample.fall is not None and sample.fall.furthest >= last)
+    return watch.silent and sample.steps is not None and not sample.unread and left
 
 
 def _note_help(context: DecisionContext, name: str) -> None:

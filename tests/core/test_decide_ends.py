@@ -122,11 +122,12 @@ def test_the_bar_of_an_epoch_is_not_compared_with_the_steps_of_the_whole_trainin
     assert core.told(facts.Exited)[-1].why.endswith("exit code 0 at step 25 of 50")
     core.spawned("t")
     core.ended("t", code=1, shown=shown)
-    core.to_wake()
-    core.spawned("t")
-    core.look(core.report("t", "resumed", step=1500), t=None)
-    core.ended("t", code=1, shown=Figures(steps=50, target=50, bar=Bar(50, (1, 2, 3), 50, core.now_s)))
-    assert [fact.cause for fact in core.told(facts.Exited)] == ["left", "crash", "crash"]
+    for firsts, resumed, lines in (((1, 2, 3), 1500, ()), ((50,), 1500, ("Epoch 3/10",)), ((50,), None, ())):
+        core.to_wake()
+        core.spawned("t")
+        core.look(*([core.report("t", "resumed", step=resumed)] if resumed else []), t=None)
+        core.ended("t", code=1, shown=Figures(50, target=50, bar=Bar(50, firsts, 50, core.now_s)), last_lines=lines)
+    assert [fact.cause for fact in core.told(facts.Exited)] == ["left", *["crash"] * 4]
 
 
 def test_one_that_hangs_at_its_target_is_done_after_its_stall():

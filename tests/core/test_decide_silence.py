@@ -7,7 +7,7 @@ from supervisor.model.inputs import Halted, Verb
 from supervisor.model.lifecycle import Phase
 from supervisor.model.settings import Progress
 from supervisor.policy.box.readings import Spread
-from supervisor.policy.script.figures import Sources
+from supervisor.policy.script.figures import Fall, Sources
 from supervisor.reports.cost_view import Games, RemainingWork, games_left
 from supervisor.reports.view import program_view
 
@@ -260,9 +260,10 @@ def test_steps_that_stand_still_have_no_pace_and_the_worker_is_restarted_althoug
 
 
 def test_one_at_its_target_does_not_stand_still_however_long_it_evaluates_and_exports():
-    core = printing()
-    core.watch(3600, period_s=5.0, Pong=stands(core, 250) | {"target": 250})
-    assert (core.told(facts.Slowed), core.told(facts.StopIntended)) == ([], [])
+    for fall, reasons in ((None, []), (Fall(250, (1, 2, 3)), ["slow"])):  # it was there before: an epoch's target
+        core = printing()
+        core.watch(3600, period_s=5.0, Pong=stands(core, 250) | {"target": 250, "fall": fall})
+        assert [asked.reason for asked in core.told(facts.StopIntended)][:1] == reasons
 
 
 def again(core, first, step):

@@ -55,6 +55,7 @@ def test_one_that_is_named_as_the_last_comes_after_the_best_one_that_was_saved_l
     rows = [("v1/last.ckpt", None, 300.0), ("v1/step=100.ckpt", 100, 50.0), ("v1/blast.ckpt", None, 300.0)]
     assert newest_whole.with_stand_ins(rows) == [100, 100, None]
     assert newest_whole.with_stand_ins([("last-v1.ckpt", None, 55.0), rows[1]]) == [None, 100], "of the same save"
+    assert newest_whole.with_stand_ins(rows[:2], [200.0]) == [None, 100], "another attempt may count from 0 again"
 
 
 def test_the_newest_is_what_the_newest_attempt_wrote() -> None:
@@ -226,7 +227,7 @@ def test_without_an_exception_an_output_says_nothing_about_a_checkpoint() -> Non
     ("line", "named"),
     [
         ("FileNotFoundError: [Errno 2] No such file or directory: 'ck/global_step20/rank_1.pt'", True),
-        ('  File "/home/me/train.py", line 12, in load_model', True),
+        ("  File \"/home/me/train.py\", line 12, in load_model\nKeyError: 'fc.weight'", True),  # it lacks a part
         ('  File "/venv/torch/serialization.py", line 1500, in load', True),
         ('  File "/home/me/train.py", line 12, in upload', False),
         ('Fatal Python error: Aborted\n  File "/home/me/train.py", line 12 in run', False),
@@ -237,10 +238,7 @@ def test_without_an_exception_an_output_says_nothing_about_a_checkpoint() -> Non
         ('  File "/home/me/train.py", line 12, in load_model\nFileNotFoundError: /mnt/pretrained.pt', False),
         ("Segmentation fault", False),  # only `resumed from` names it
         ("ImportError: libcuda.so.1: cannot open shared object file", False),
-        (
-            "  File \"/t.py\", line 1, in load_games\nFileNotFoundError: [Errno 2] No such file or directory: 'games.npy'",
-            False,
-        ),
+        ("  File \"/t.py\", line 1, in load_games\nFileNotFoundError: No such file or directory: 'games.npy'", False),
         ('  File "/torch/__init__.py", line 9, in _load_deps\nOSError: libcublas.so.11: cannot open shared object', False),
         ('  File "/usr/lib/python3.11/json/__init__.py", line 9, in load\nJSONDecodeError: Expecting value', False),
         ('  File "/t.py", line 9, in <module>\nEOFError: Ran out of input', False),

@@ -274,7 +274,7 @@ def _written_s(path: str) -> float:
 
 
 def _ordered(rows: Sequence[_Row], starts: Sequence[float]) -> list[_Row]:
-    steps = newest_whole.with_stand_ins(rows)
+    steps = newest_whole.with_stand_ins(rows, starts)
     keyed = [(newest_whole.order(step, row[2], row[0], starts), row) for step, row in zip(steps, rows, strict=True)]
     return [row for _, row in sorted(keyed, key=lambda each: each[0], reverse=True)]
 

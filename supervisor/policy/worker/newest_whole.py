@@ -5,7 +5,7 @@ The rule:
 1. Order: the newest is the one that the newest attempt wrote. A file belongs to the newest attempt that had begun when
    the file was written. Among the files of one attempt the step decides (those without a step come last), then the time.
    Files from before the first attempt count as those of one attempt. Two without a step come directly after the one that
-   was written before them: one whose file with the step is missing or torn, if their names differ in numbers only; and one
+   the attempt wrote before: one whose file with the step is missing or torn, if their names differ in numbers only; and one
    whose name says that it is the last, 5 s later or more. Lightning keeps the best as `step=100`, and the newest as `last`.
 2. A checkpoint is *torn* or *whole* if its format shows that (`adapters/process/whole_files.py`), or the program's own
    `checkpoint_check`. Any other file or directory is whole once it is settled: its writer has done something that comes
@@ -73,18 +73,22 @@ def order(
 
     `starts_wall_s`: the starts of the newest attempts, by the wall clock of that time, the oldest first.
     """
-    writer = max((number for number, start_s in enumerate(starts_wall_s, 1) if start_s <= written_wall_s), default=0)
-    return writer, step is not None, step or 0, written_wall_s, path
+    return _writer(written_wall_s, starts_wall_s), step is not None, step or 0, written_wall_s, path
 
 
-def with_stand_ins(rows: Sequence[tuple[str, int | None, float]]) -> list[int | None]:
+def _writer(written_wall_s: float, starts_wall_s: Sequence[float]) -> int:
+    return max((number for number, start_s in enumerate(starts_wall_s, 1) if start_s <= written_wall_s), default=0)
+
+
+def with_stand_ins(rows: Sequence[tuple[str, int | None, float]], starts_wall_s: Sequence[float] = ()) -> list[int | None]:
     """The steps by which to order rows (path, step, time of writing). Example: `c-180` 180, later `c-240` None: both 180."""
-    known = [(at_s, step, _NUMBERS.sub("0", path)) for path, step, at_s in rows if step is not None]
+    known = [(at, step, _NUMBERS.sub("0", path), _writer(at, starts_wall_s)) for path, step, at in rows if step is not None]
 
     def before(path: str, written_s: float) -> int | None:
         like, last_s = _NUMBERS.sub("0", path), written_s - _SAME_SAVE_S if _LAST.search(path) else 0.0
+        writer = _writer(written_s, starts_wall_s)  # another attempt may have counted from elsewhere
         older = (each for each in known if each[0] < last_s or (each[2] == like and each[0] <= written_s))
-        return max(older, default=(0.0, None))[1]
+        return max((each for each in older if each[3] == writer), default=(0.0, None))[1]
 
     return [before(path, at_s) if step is None else step for path, step, at_s in rows]
 
@@ -134,9 +138,6 @@ def doubt_from_wall_s(
 
 
 def usual_gap_s(written_wall_s: Sequence[float]) -> float | None:
-    """The usual time between two saves; None: too few saves. A night in which the box was off does not change it much.
-
-    Example: written at 0, 300, 605, 9000 and 9301 s: gaps of 300, 305, 8395 and 301 s, usually 303 s.
-    """
+    """The usual time between two saves; None: too few saves. A night in which the box was off does not change it much."""
     gaps = [later - sooner for sooner, later in pairwise(sorted(written_wall_s)) if later > sooner]
     return median(gaps) if len(gaps) >= _LEAST_GAPS else None

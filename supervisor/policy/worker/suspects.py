@@ -16,9 +16,6 @@ saved. The rule:
 5. One that may be whole is set aside on trial. If the program dies without it too, it is put back. After two trials
    without effect (`intervention.py`) no other one is tried, and a person gets an alert.
 6. The trial is over once the program writes a checkpoint or is healthy: what was set aside stays so.
-
-Worked example, three deaths of `FileNotFoundError: 'global_step20/rank_1.pt'`: before attempt 4 it becomes
-`.global_step20.bad`. Attempt 4 resumes from `global_step10` and saves `global_step15`: the trial is over.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ ASIDE: Final = "aside"  # the kind of intervention
 _BEGINS: Final = re.compile(r"Traceback \(most recent call last\)|Fatal Python error")
 _FRAME: Final = re.compile(r'File "(?!<frozen)(.*)", line \d+,? in (\w+)')
 _ELSEWHERE: Final = re.compile(r"/(?:json|yaml|tomllib|ctypes|pandas)/")  # they load settings, libraries and tables
-_FILE: Final = re.compile(r"""/|\.so\b|(['"])[^'"]*\.\w+\1""")
+_FILE: Final = re.compile(r"""/|\.so\b|^(?!(?:Key|Attribute)Error).*(['"])[^'"]*\.\w+\1""")  # 'fc.weight' is a key
 _ENDS_EARLY: Final = re.compile(
     "(?i)EOFError: Ran|UnpicklingError|BadZip|zlib.error|struct.error|truncated|unexpected end|corrupt"
 )
