@@ -271,15 +271,12 @@ class Meter(World):
         if self.copies and not self.waived:
             copied = self.copied_s is not None and self.copied_s >= self.alive_s
             hold("the newest state is copied", copied, f"copied at {self.copied_s}, a process ran at {self.alive_s:.0f}")
-        for token in self.asked:
-            worker = self.workers.get(token)
-            killed = worker is not None and not worker.alive and worker.ending and worker.ending.signal == 9
-            wanted = (
-                worker is not None and worker.name in self.core.state.programs
-            )  # an update may have removed it meanwhile
-            if killed and wanted and worker.resumed is not None and int(worker.steps) > worker.disk.newest():
+        asked = [self.workers[token] for token in self.asked if token in self.workers]
+        for worker in (each for each in asked if each.name in self.core.state.programs):  # an update may have removed one
+            killed = not worker.alive and worker.ending and worker.ending.signal == 9
+            if killed and worker.resumed is not None and int(worker.steps) > worker.disk.newest():
                 hold("all is saved", self.waived, f"{worker.name} was killed at step {int(worker.steps)} without a save")
-        slow = any(self.workers[each].ignores_term for each in self.asked if each in self.workers)
+        slow = any(each.ignores_term for each in asked)
         if self.begun_s is not None and self.calm and self.begun_calm and self.failures == 0 and not slow:
             late_s = now_s - max(self.begun_s + self.rules.after_s, self.delay_s or 0.0)
             hold("the command is not late", self.now or late_s <= LATE_S, f"{late_s:.0f} s after the rule's time")
