@@ -103,8 +103,8 @@ class Summaries:
         if not self._tended:
             return _folded(reader.read())
         now_s = max((each.at_s for each in reader.search(0, (), None, -1)), default=0.0)
-        newest = reader.since_snapshot(now_s - _AT_ONCE_S)
-        digest, first = _folded(newest), next(reader.read(), None)
+        first = next(reader.read(), None)  # before the newest: a first fact may be written between the two looks
+        digest = _folded(newest := reader.since_snapshot(now_s - _AT_ONCE_S))
         if first is not None and first.seq < newest[0].seq:
             digest.ledger.first_s, digest.ledger.counted_s = first.at_s, newest[0].at_s
         return digest
