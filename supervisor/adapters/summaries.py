@@ -117,9 +117,9 @@ class Summaries:
         found = durable.json_of(head)
         if not isinstance(found, dict) or found.get("version") != VERSION:
             raise ValueError("another version wrote them")
-        if found["crc"] != zlib.crc32(folds):
+        if found.get("crc") != zlib.crc32(folds):
             raise ValueError("they are damaged")
-        if found["fact_crc"] != reader.crc(found["seq"]):
+        if found.get("fact_crc") != reader.crc(found.get("seq", 0)):
             raise ValueError("they are of another journal")
         self._saved_seq = found["seq"]
         return Digest.of_json(durable.json_of(folds), reader.rows)

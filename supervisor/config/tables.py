@@ -192,7 +192,7 @@ def check_command(section: Section, words: Sequence[str], example: str, absent: 
     if words and not words[0]:
         section.refuse("command", f"names no program; write it such as {example}")
     elif words and (why := no_command(words[0])):
-        absent(section.at("command"), f"{section.label('command')}: {words[0]!r:.80} {why} (yet)")
+        absent(section.at("command"), f"{section.label('command')}: {words[0]!r:.80} {why}")
 
 
 def no_command(program: str) -> str:

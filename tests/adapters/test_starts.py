@@ -28,14 +28,8 @@ def service(tmp_path):
     sock.bind(str(tmp_path / "notify"))
     sock.settimeout(30)
     (tmp_path / "state").mkdir()
-    yield (
-        {
-            "NOTIFY_SOCKET": str(tmp_path / "notify"),
-            "RUNTIME_DIRECTORY": str(tmp_path),
-            "STATE_DIRECTORY": str(tmp_path / "state"),
-        },
-        sock,
-    )
+    paths = {"NOTIFY_SOCKET": "notify", "RUNTIME_DIRECTORY": "", "STATE_DIRECTORY": "state"}
+    yield {name: str(tmp_path / path) for name, path in paths.items()}, sock
     sock.close()
 
 
@@ -119,11 +113,12 @@ def test_the_fourth_start_is_an_alert_once(service):
     assert 90 <= 60 * int(within[1]) + int(within[2]) <= 120, lines[0]
 
 
-def test_a_target_that_never_answers_delays_no_start(service):
-    environ, _ = service
-    began(environ, 90.0, 60.0, 30.0)
-    hangs = "import time; from supervisor.adapters.host import starts; starts._TELL_S = 0.1\n"
-    assert waiting(environ, f"{hangs}starts._tell = lambda *_: time.sleep(3600)\n").wait(60) == 11
+def test_an_alert_that_cannot_be_sent_delays_no_start(service):
+    hangs = "from supervisor.adapters.host import starts; starts._TELL_S = 0.1\nstarts._tell = lambda *_: signal.pause()\n"
+    lacks = "from supervisor.adapters import threads\ndef start(_): raise RuntimeError\nthreads.Thread.start = start\n"
+    for why in (f"import signal\n{hangs}", lacks):
+        began(service[0], 90.0, 60.0, 30.0)
+        assert waiting(service[0], why).wait(60) == 11
 
 
 def test_no_line_is_written_below_a_mount_that_is_missing(tmp_path):

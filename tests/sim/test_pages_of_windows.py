@@ -180,6 +180,7 @@ def broken(path, how):
     file.write_bytes({
         "cut": head + b"\n" + folds[:600], "another version": head.replace(b'"version": ', b'"version": 7') + b"\n" + folds,
         "a flipped bit": head + b"\n" + folds.replace(b"0", b"1", 1),
+        "a key that is gone": head.replace(b'"crc"', b'"cqc"') + b"\n" + folds,
     }[how])  # fmt: skip
     return how if how == "another version" else "they are damaged"
 
@@ -200,7 +201,7 @@ def journal_of(short, tmp_path):
     return path, journal
 
 
-@pytest.mark.parametrize("how", ["cut", "not a file", "another version", "a flipped bit"])
+@pytest.mark.parametrize("how", ["cut", "not a file", "another version", "a flipped bit", "a key that is gone"])
 def test_summaries_that_are_damaged_or_of_another_version_are_made_again_and_that_is_said(how, short, journal_of):
     path, journal = journal_of
     why = broken(path, how)

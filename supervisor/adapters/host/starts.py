@@ -57,15 +57,15 @@ def wait_for_turn(environ: Mapping[str, str], config: str | None = None) -> bool
     alert_threads = [_alert(environ, config, len(starts) + 1, now_s - starts[0])] if len(starts) + 1 == _ALERT_AT else []
     if not wait_s:
         return True
-    notifier = Notifier(environ)
     status = f"start {len(starts) + 1} within {span(WINDOW_S)}: waits {span(wait_s)}; journalctl says why the others ended"
     ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends | {signal.SIGALRM})
-    notifier.busy(status, wait_s + _BEGIN_S)
-    for thread in alert_threads:  # started with the signals blocked: one that is awaited below must not reach its thread
-        thread.start()
+    Notifier(environ).busy(status, wait_s + _BEGIN_S)
+    with contextlib.suppress(RuntimeError):  # without a thread there is no alert; the daemon starts all the same
+        for thread in alert_threads:  # signals are blocked: one that is awaited below must not reach its thread
+            thread.start()
     received = _await(ends, wait_s)
-    for thread in alert_threads:  # if this start fails too, its end would interrupt the alert
+    for thread in filter(Thread.is_alive, alert_threads):  # if this start fails too, its end would interrupt the alert
         thread.join(_TELL_S)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if received is None:

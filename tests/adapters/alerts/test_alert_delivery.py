@@ -12,6 +12,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import apprise
 import pytest
@@ -372,6 +373,12 @@ def test_an_alarm_is_tried_again_until_it_arrives_or_the_daemon_ends_and_each_fa
 # --- systemd's journal, and without a daemon -------------------------------------------------------------------------
 
 
+def test_a_thread_that_cannot_be_started_is_an_error_of_its_target(monkeypatch):
+    monkeypatch.setattr(alert_delivery.Thread, "start", Mock(side_effect=RuntimeError))
+    (found,) = alert_delivery.deliver_to_all(AlertSettings(urls=("json://one",)), NOTICE)
+    assert found.error == "its thread could not be started, or failed"
+
+
 def test_systemds_journal_gets_the_message_id_of_the_kind(monkeypatch):
     with Journald() as journald:
         monkeypatch.setattr(alert_delivery, "_JOURNAL_SOCKET", journald.path.with_name("none"))
@@ -400,9 +407,8 @@ def test_without_a_daemon_it_is_tried_again_for_those_who_have_not_taken_it(tmp_
     assert (left.target[:5], left.error) == ("json-", "no route")
     assert waited == [0.0, 5.0, 30.0, 120.0], "and it is used although the rest of the file is wrong"
     tries = [each["told"] for each in hook.got()]
-    assert [(each["kind"], each["severity"], each["text"]) for each in tries] == [
-        ("service", "critical", "it is over\\x1b[2J")
-    ] * 3
+    texts = [(each["kind"], each["severity"], each["text"]) for each in tries]
+    assert texts == [("service", "critical", "it is over\\x1b[2J")] * 3
     assert len({each["id"] for each in tries}) == 1
 
 

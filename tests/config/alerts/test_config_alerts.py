@@ -122,7 +122,7 @@ def test_what_is_odd_is_a_warning(place, monkeypatch):
     place.file.chmod(0o644)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert place.load(text).warnings == (
-        f"{place.file}, line 4: alerts.command: 'no-such-hook' is not found, or not executable (yet)",
+        f"{place.file}, line 4: alerts.command: 'no-such-hook' is not found, or not executable",
         (
             f"{place.file}, line 3: alerts.urls need the package apprise, which is not installed: pip install 'extralife[alerts]' "
             "into extralife's environment; until then these URLs get no alerts"

@@ -93,19 +93,19 @@ def deliver(rules: AlertSettings, target: str, notice: Notice, host: str | None 
 
 def deliver_to_all(rules: AlertSettings, notice: Notice) -> list[DeliveryResult]:
     """Send the notice to every target at the same time, and wait for all of them."""
-    results: dict[str, DeliveryResult] = {}
+    results = {name: DeliveryResult(name, "its thread could not be started, or failed", 0.0) for name in rules.targets}
 
     def one(target: str) -> None:
         began_s = clock.boot_s()
-        error = deliver(rules, target, notice)
-        results[target] = DeliveryResult(target, error, clock.boot_s() - began_s)
+        results[target] = DeliveryResult(target, deliver(rules, target, notice), clock.boot_s() - began_s)
 
     senders = [Thread("alert", one, target) for target in rules.targets]
     for each in senders:
-        each.start()
-    for each in senders:
+        with contextlib.suppress(RuntimeError):
+            each.start()
+    for each in filter(Thread.is_alive, senders):
         each.join()
-    return [results[target] for target in rules.targets]
+    return [*results.values()]
 
 
 def tested(rules: AlertSettings, wall_s: float) -> dict[str, Any]:

@@ -38,7 +38,7 @@ export function programPage({ status, pages, errors, choice, charts, logs, on })
       more: seeds.length > 1 ? html`<label><input type="checkbox" .checked=${choice.seeds} @change=${(event) => on.choose({ seeds: event.target.checked })}> all ${seeds.length} seeds of ${groupOf(view)}</label>
         ${choice.seeds ? html`<label><input type="checkbox" .checked=${choice.mean} @change=${(event) => on.choose({ mean: event.target.checked })}> their mean</label>` : nothing}` : nothing,
     }), "wide")}
-    ${card("What broke", pages.incidents ? html`${pages.incidents.causes.length ? nothing : html`<p>Nothing broke in this time.</p>`}
+    ${card("What broke", pages.incidents ? html`${errors.incidents ? loading(errors.incidents) : nothing}${pages.incidents.causes.length ? nothing : html`<p>Nothing broke in this time.</p>`}
       <ul class="incidents">${causesOf(pages.incidents.causes, pages.incidents.until_wall_s, on)}</ul>` : loading(errors.incidents))}
     ${card("Figures", html`<dl class="figures">${rows(view).filter(([, value]) => !view.service || value !== UNKNOWN).map(([title, value]) => html`<div><dt>${title}</dt><dd>${value}</dd></div>`)}</dl>${tests(pages.results, name)}`)}
     ${card("Attempts, and what changed before each", pages.attempts ? attempts(pages.attempts.facts, pages.level, now_s) : loading(errors.attempts), "wide")}
