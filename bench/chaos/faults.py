@@ -454,6 +454,7 @@ def stopped_by_operator(scene: Scene) -> None:
     board.want(program, False)
     if not scene.ask("stop", program):
         board.want(program, True)
+        scene.wait(lambda: world.ask("start", program)[0], 20.0 * PATIENCE)  # it may have been carried out, its answer lost
         raise NotPossible(f"the stop was not acknowledged: {scene.answers[-1]}")
     _killed_after(scene, pid)
 
