@@ -69,8 +69,8 @@ class Pinger:
             before = self._busy.get(target)
             if before is not None and before.is_alive() and ping.word == UP:
                 continue  # it hangs: the next ping goes once its time is over
-            self._busy[target] = Thread("heartbeat", self._send, target, ping)
-            self._busy[target].start()
+            (sender := Thread("heartbeat", self._send, target, ping)).start()
+            self._busy[target] = sender  # only now: `stop` cannot join a thread that was not started
 
     def _send(self, target: Target, ping: Ping) -> None:
         if not ping.text and boot_s() - self._made_s >= _TEXT_LASTS_S:
